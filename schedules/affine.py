@@ -1,0 +1,453 @@
+"""The quasi-affine core: index arithmetic, intervals, and proofs of index conditions.
+
+Everything the project believes about indices (is this guard always true? which region is
+read? does this factor divide?) is decided here and nowhere else.
+
+An `Affine` is `const + sum(coefficient * atom)`, kept in one normal form so that `==` means
+"the same function, as far as the normal form can tell". An atom is a variable, a floor
+division by a positive constant, or a remainder by a positive constant, with Python's
+rounding (towards minus infinity) throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+from typing import TypeAlias, Union
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The integers `lo..hi`, both included; never empty."""
+
+    lo: int
+    hi: int
+
+    def __post_init__(self) -> None:
+        if self.lo > self.hi:
+            raise ValueError(f"an interval needs lo <= hi, got {self.lo}..{self.hi}")
+
+    @property
+    def is_point(self) -> bool:
+        return self.lo == self.hi
+
+
+Ranges: TypeAlias = Mapping[str, Interval]
+"""The values each variable may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    """`numerator // divisor`, divisor > 1."""
+
+    numerator: Affine
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"{_parenthesised(self.numerator)}//{self.divisor}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    """`numerator % divisor`, divisor > 1; the result is in 0..divisor-1."""
+
+    numerator: Affine
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"{_parenthesised(self.numerator)}%{self.divisor}"
+
+
+Atom: TypeAlias = Var | FloorDiv | Mod
+IndexLike: TypeAlias = Union["Affine", Var, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`const + sum(c * atom for atom, c in terms)`; terms sorted by text, no zero coefficient.
+
+    Build one with `affine`, `var` and the operators, which keep the normal form.
+    """
+
+    terms: tuple[tuple[Atom, int], ...]
+    const: int
+
+    def __add__(self, other: IndexLike) -> Affine:
+        other = affine(other)
+        if not other.terms:
+            return Affine(self.terms, self.const + other.const) if other.const else self
+        if not self.terms:
+            return Affine(other.terms, self.const + other.const) if self.const else other
+        total = dict(self.terms)
+        for atom, coefficient in other.terms:
+            total[atom] = total.get(atom, 0) + coefficient
+        return _from_terms(total, self.const + other.const)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: IndexLike) -> Affine:
+        return self + affine(other) * -1
+
+    def __rsub__(self, other: IndexLike) -> Affine:
+        return affine(other) - self
+
+    def __neg__(self) -> Affine:
+        return self * -1
+
+    def __mul__(self, factor: int) -> Affine:
+        if not isinstance(factor, int):
+            return NotImplemented
+        if factor == 0:
+            return ZERO
+        if factor == 1:
+            return self
+        return Affine(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: int) -> Affine:
+        return floor_div(self, divisor)
+
+    def __mod__(self, divisor: int) -> Affine:
+        return modulo(self, divisor)
+
+    def __str__(self) -> str:
+        return _text(self)
+
+    @property
+    def is_const(self) -> bool:
+        return not self.terms
+
+    def coefficient(self, name: str) -> int:
+        """The coefficient of variable `name` itself (not inside a division)."""
+        for atom, c in self.terms:
+            if isinstance(atom, Var) and atom.name == name:
+                return c
+        return 0
+
+    def vars(self) -> frozenset[str]:
+        """Names of all variables, also those inside divisions and remainders."""
+        return _vars(self)
+
+    def is_linear_in(self, name: str) -> bool:
+        """Whether `name` occurs only as a plain variable, never inside `//` or `%`."""
+        return all(
+            isinstance(atom, Var) or name not in atom.numerator.vars() for atom, _ in self.terms
+        )
+
+    def substitute(self, mapping: Mapping[str, Affine]) -> Affine:
+        """This index with variables replaced, all at once."""
+        if mapping.keys().isdisjoint(self.vars()):
+            return self
+        total = affine(self.const)
+        for atom, c in self.terms:
+            match atom:
+                case Var(name):
+                    replaced = mapping.get(name)
+                    total = total + (Affine(((atom, c),), 0) if replaced is None else replaced * c)
+                case FloorDiv(numerator, divisor):
+                    total = total + floor_div(numerator.substitute(mapping), divisor) * c
+                case Mod(numerator, divisor):
+                    total = total + modulo(numerator.substitute(mapping), divisor) * c
+        return total
+
+    def evaluate(self, env: Mapping[str, int]) -> int:
+        """The value when every variable has the value `env` gives it (arrays work as well)."""
+        total = self.const
+        for atom, c in self.terms:
+            match atom:
+                case Var(name):
+                    total = total + c * env[name]
+                case FloorDiv(numerator, divisor):
+                    total = total + c * (numerator.evaluate(env) // divisor)
+                case Mod(numerator, divisor):
+                    total = total + c * (numerator.evaluate(env) % divisor)
+        return total
+
+
+ZERO = Affine((), 0)
+
+
+def affine(value: IndexLike) -> Affine:
+    """`value` as an `Affine`: an integer, a variable or already one."""
+    if isinstance(value, Affine):
+        return value
+    if isinstance(value, Var):
+        return Affine(((value, 1),), 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"an index is an integer or an affine expression, got {value!r}")
+    return Affine((), value)
+
+
+def var(name: str) -> Affine:
+    """The index that is just the variable `name`."""
+    return Affine(((Var(name), 1),), 0)
+
+
+def floor_div(numerator: Affine, divisor: int) -> Affine:
+    """`numerator // divisor` with multiples of the divisor taken out."""
+    if divisor < 1:
+        raise ValueError(f"division needs a divisor >= 1, got {divisor}")
+    if divisor == 1:
+        return numerator
+    whole = tuple((a, c // divisor) for a, c in numerator.terms if c % divisor == 0)
+    rest = tuple((a, c) for a, c in numerator.terms if c % divisor)
+    quotient, remainder = divmod(numerator.const, divisor)
+    outside = Affine(whole, quotient)
+    if not rest:
+        return outside
+    # (g*x + r) // (g*d) == (x + r // g) // d for every integer x, so common factors go.
+    common = gcd(divisor, *(c for _, c in rest))
+    inner = Affine(tuple((a, c // common) for a, c in rest), remainder // common)
+    divisor //= common
+    if divisor == 1:
+        return outside + inner
+    if not inner.const and len(inner.terms) == 1 and inner.terms[0][1] == 1:
+        atom = inner.terms[0][0]
+        if isinstance(atom, FloorDiv):  # (x // a) // b == x // (a * b)
+            return outside + floor_div(atom.numerator, atom.divisor * divisor)
+        if isinstance(atom, Mod) and atom.divisor <= divisor:
+            return outside
+    return outside + Affine(((FloorDiv(inner, divisor), 1),), 0)
+
+
+def modulo(numerator: Affine, divisor: int) -> Affine:
+    """`numerator % divisor` with multiples of the divisor taken out."""
+    if divisor < 1:
+        raise ValueError(f"a remainder needs a divisor >= 1, got {divisor}")
+    if divisor == 1:
+        return ZERO
+    rest = tuple((a, c % divisor) for a, c in numerator.terms if c % divisor)
+    inner = Affine(rest, numerator.const % divisor)
+    if not rest:
+        return inner
+    common = gcd(divisor, *(c for _, c in rest))
+    if common > 1 and inner.const % common == 0:
+        reduced = Affine(tuple((a, c // common) for a, c in rest), inner.const // common)
+        return modulo(reduced, divisor // common) * common
+    if not inner.const and len(rest) == 1 and rest[0][1] == 1:
+        atom = rest[0][0]
+        if isinstance(atom, Mod) and atom.divisor % divisor == 0:
+            return modulo(atom.numerator, divisor)
+        if isinstance(atom, Mod) and atom.divisor <= divisor:
+            return inner
+    return Affine(((Mod(inner, divisor), 1),), 0)
+
+
+def interval(index: Affine, ranges: Ranges) -> Interval:
+    """Bounds of `index` over `ranges`; tight for plain sums, safe for the rest."""
+    lo = hi = index.const
+    for atom, c in index.terms:
+        bounds = _atom_interval(atom, ranges)
+        low, high = (bounds.lo, bounds.hi) if c > 0 else (bounds.hi, bounds.lo)
+        lo += c * low
+        hi += c * high
+    return Interval(lo, hi)
+
+
+def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
+    match atom:
+        case Var(name):
+            return ranges[name]
+        case FloorDiv(numerator, divisor):
+            inner = interval(numerator, ranges)
+            return Interval(inner.lo // divisor, inner.hi // divisor)
+        case Mod(numerator, divisor):
+            inner = interval(numerator, ranges)
+            if inner.lo // divisor == inner.hi // divisor:
+                return Interval(inner.lo % divisor, inner.hi % divisor)
+            return Interval(0, divisor - 1)
+
+
+def simplify(index: Affine, ranges: Ranges) -> Affine:
+    """`index` with divisions, remainders and fixed variables removed where `ranges` allow it."""
+    total = affine(index.const)
+    for atom, c in index.terms:
+        total = total + _simplify_atom(atom, ranges) * c
+    return total
+
+
+def _simplify_atom(atom: Atom, ranges: Ranges) -> Affine:
+    if isinstance(atom, Var):
+        bounds = ranges.get(atom.name)
+        return affine(bounds.lo) if bounds is not None and bounds.is_point else affine(atom)
+    numerator = simplify(atom.numerator, ranges)
+    divisor = atom.divisor
+    bounds = interval(numerator, ranges)
+    quotient = bounds.lo // divisor
+    if quotient == bounds.hi // divisor:
+        return affine(quotient) if isinstance(atom, FloorDiv) else numerator - quotient * divisor
+    # numerator = step*x + r with step dividing the divisor and 0 <= r < step: r cannot carry.
+    for step in sorted({gcd(c, divisor) for _, c in numerator.terms} - {1}, reverse=True):
+        coarse, fine = split_by_step(numerator, step)
+        fine_bounds = interval(fine, ranges)
+        if coarse.terms and fine_bounds.lo >= 0 and fine_bounds.hi < step:
+            if isinstance(atom, FloorDiv):
+                return floor_div(coarse, divisor // step)
+            return modulo(coarse, divisor // step) * step + fine
+    return floor_div(numerator, divisor) if isinstance(atom, FloorDiv) else modulo(numerator, divisor)
+
+
+def split_by_step(index: Affine, step: int) -> tuple[Affine, Affine]:
+    """`(coarse, fine)` with `index == step * coarse + fine`; fine has the non-multiples."""
+    quotient, remainder = divmod(index.const, step)
+    coarse = Affine(tuple((a, c // step) for a, c in index.terms if c % step == 0), quotient)
+    fine = Affine(tuple((a, c) for a, c in index.terms if c % step), remainder)
+    return coarse, fine
+
+
+@dataclass(frozen=True, slots=True)
+class Ge0:
+    """The condition `index >= 0`."""
+
+    index: Affine
+
+    def __str__(self) -> str:
+        return _relation(self.index, "<=", ">=")
+
+
+@dataclass(frozen=True, slots=True)
+class Eq0:
+    """The condition `index == 0`."""
+
+    index: Affine
+
+    def __str__(self) -> str:
+        return _relation(self.index, "==", "==")
+
+
+Cond: TypeAlias = Ge0 | Eq0
+"""One index condition; a conjunction is a tuple of these."""
+
+
+def less(left: IndexLike, right: IndexLike) -> Ge0:
+    """`left < right`."""
+    return Ge0(affine(right) - left - 1)
+
+
+def at_least(left: IndexLike, right: IndexLike) -> Ge0:
+    """`left >= right`."""
+    return Ge0(affine(left) - right)
+
+
+def equal(left: IndexLike, right: IndexLike) -> Eq0:
+    """`left == right`."""
+    return Eq0(affine(left) - right)
+
+
+def holds(cond: Cond, env: Mapping[str, int]) -> bool:
+    """Whether `cond` is true for these values."""
+    value = cond.index.evaluate(env)
+    return value >= 0 if isinstance(cond, Ge0) else value == 0
+
+
+def substitute_cond(cond: Cond, mapping: Mapping[str, Affine]) -> Cond:
+    index = cond.index.substitute(mapping)
+    return cond if index is cond.index else type(cond)(index)
+
+
+def prove(cond: Cond, ranges: Ranges) -> bool | None:
+    """True if `cond` always holds over `ranges`, False if it never does, None if unknown."""
+    tight = tighten(cond, ranges)
+    bounds = interval(tight.index, ranges)
+    if isinstance(tight, Ge0):
+        return True if bounds.lo >= 0 else (False if bounds.hi < 0 else None)
+    if bounds.lo == bounds.hi == 0:
+        return True
+    return False if bounds.lo > 0 or bounds.hi < 0 else None
+
+
+def tighten(cond: Cond, ranges: Ranges) -> Cond:
+    """An equivalent condition over `ranges` with fewer variables, where divisibility allows it.
+
+    `g*X + r >= 0` depends on `r` only through `r // g`; where that is constant, `r` goes:
+    `8*i_o + i_i < 1000` with `0 <= i_i < 8` is `i_o < 125`.
+    """
+    index = simplify(cond.index, ranges)
+    if isinstance(cond, Eq0):
+        return Eq0(index)
+    changed = True
+    while changed and index.terms:
+        changed = False
+        for step in sorted({abs(c) for _, c in index.terms} - {1}, reverse=True):
+            coarse, fine = split_by_step(index, step)
+            bounds = interval(fine, ranges)
+            if coarse.terms and bounds.lo // step == bounds.hi // step:
+                index = coarse + bounds.lo // step
+                changed = True
+                break
+    return Ge0(index)
+
+
+def fresh(name: str, taken: frozenset[str] | set[str]) -> str:
+    """`name`, or `name` with the first number that makes it new."""
+    if name not in taken:
+        return name
+    number = 1
+    while f"{name}{number}" in taken:
+        number += 1
+    return f"{name}{number}"
+
+
+def _from_terms(total: Mapping[Atom, int], const: int) -> Affine:
+    kept = [(a, c) for a, c in total.items() if c]
+    if len(kept) > 1:
+        kept.sort(key=lambda term: _atom_key(term[0]))
+    return Affine(tuple(kept), const)
+
+
+@lru_cache(maxsize=65536)
+def _atom_key(atom: Atom) -> tuple[int, str]:
+    return (0 if isinstance(atom, Var) else 1, str(atom))
+
+
+@lru_cache(maxsize=65536)
+def _vars(index: Affine) -> frozenset[str]:
+    return frozenset(_each_var(index))
+
+
+def _each_var(index: Affine) -> Iterator[str]:
+    for atom, _ in index.terms:
+        if isinstance(atom, Var):
+            yield atom.name
+        else:
+            yield from _each_var(atom.numerator)
+
+
+@lru_cache(maxsize=65536)
+def _text(index: Affine) -> str:
+    parts: list[str] = []
+    for atom, c in index.terms:
+        sign = "-" if c < 0 else "+"
+        body = str(atom) if abs(c) == 1 else f"{abs(c)}*{atom}"
+        parts.append(f" {sign} {body}" if parts else ("-" + body if c < 0 else body))
+    if index.const or not parts:
+        if parts:
+            parts.append(f" {'-' if index.const < 0 else '+'} {abs(index.const)}")
+        else:
+            parts.append(str(index.const))
+    return "".join(parts)
+
+
+def _parenthesised(index: Affine) -> str:
+    simple = len(index.terms) == 1 and not index.const and index.terms[0][1] == 1
+    return str(index) if simple else f"({index})"
+
+
+def _relation(index: Affine, flipped: str, plain: str) -> str:
+    """`index >= 0` written with what is subtracted on the other side."""
+    left = Affine(tuple((a, c) for a, c in index.terms if c > 0), 0)
+    right = Affine(tuple((a, -c) for a, c in index.terms if c < 0), 0)
+    if not left.terms:
+        return f"{right} {flipped} {index.const}"
+    return f"{left} {plain} {right - index.const}"

@@ -1,0 +1,182 @@
+"""The loop nest: frozen nodes with structural equality. `printer.py` shows it, `interpret.py`
+defines its meaning, `verify_nest.py` says what is well formed, `primitives/` rewrite it.
+
+Semantics in one paragraph. Statements run in order. `For` runs its body for var = 0, 1, ...,
+below `extent` and, where `bounds` are given, only while every bound condition holds (bounds are
+monotone: once false they stay false as the variable grows). A guard makes a leaf do nothing
+where one of its conditions is false. `Store` writes; `Update` combines: where every condition
+of `first` holds it writes `value`, elsewhere `op(old, value)`. Before the first write, an
+element of a buffer has no defined value. All arithmetic of a leaf is done in its value's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import prod
+from typing import TypeAlias, assert_never
+
+from .affine import Affine, Cond
+from .dtypes import DType
+from .scalar import Reducer, Scalar
+from .workload import Tensor
+
+
+class LoopKind(StrEnum):
+    """How a loop's iterations are run. All kinds mean the same; see the marks in primitives."""
+
+    SERIAL = "serial"
+    UNROLLED = "unrolled"
+    VECTORIZED = "vectorized"
+    PARALLEL = "parallel"
+
+
+class Scope(StrEnum):
+    """Where a buffer lives: the caller's argument, the caller's workspace, or registers."""
+
+    ARGUMENT = "argument"
+    WORKSPACE = "workspace"
+    REGISTER = "register"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense row-major array of `shape`. Register buffers are indexed by constants only, once
+    unrolled and vectorised loops are expanded."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    scope: Scope
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[index] = value`, where every guard holds."""
+
+    buffer: str
+    index: tuple[Affine, ...]
+    value: Scalar
+    guards: tuple[Cond, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """`buffer[index] = value if all of first else reducer.op(buffer[index], value)`, where every
+    guard holds. `first` holds exactly for the first update of an element (no condition left:
+    for every one, so the update is a store); None means the element was written before."""
+
+    buffer: str
+    index: tuple[Affine, ...]
+    value: Scalar
+    reducer: Reducer
+    first: tuple[Cond, ...] | None = None
+    guards: tuple[Cond, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """A hint that `buffer[index]` is needed soon; it has no meaning and may be out of bounds."""
+
+    buffer: str
+    index: tuple[Affine, ...]
+    for_write: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`for var in range(extent)`, ended early by `bounds`. `reduce` marks a loop whose iterations
+    all combine into the same elements (it comes from a reduction axis)."""
+
+    var: str
+    extent: int
+    body: tuple[Stmt, ...]
+    kind: LoopKind = LoopKind.SERIAL
+    reduce: bool = False
+    bounds: tuple[Cond, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """`buffer` exists, with undefined contents, while `body` runs: one copy for each run."""
+
+    buffer: Buffer
+    body: tuple[Stmt, ...]
+
+
+Leaf: TypeAlias = Store | Update | Prefetch
+Stmt: TypeAlias = For | Allocate | Store | Update | Prefetch
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A whole kernel: arguments in ABI order and what is done to them.
+
+    Loop variable names are unique in a nest, and so are buffer names.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    body: tuple[Stmt, ...]
+
+    @property
+    def argument_buffers(self) -> tuple[Buffer, ...]:
+        return tuple(
+            Buffer(t.name, t.shape, t.dtype, Scope.ARGUMENT) for t in (*self.inputs, *self.outputs)
+        )
+
+
+def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement, parents first, in program order."""
+    for stmt in stmts:
+        yield stmt
+        if isinstance(stmt, For | Allocate):
+            yield from walk(stmt.body)
+
+
+def leaves(stmts: tuple[Stmt, ...]) -> Iterator[Leaf]:
+    for stmt in walk(stmts):
+        if isinstance(stmt, Store | Update | Prefetch):
+            yield stmt
+
+
+def loops(stmts: tuple[Stmt, ...]) -> Iterator[For]:
+    for stmt in walk(stmts):
+        if isinstance(stmt, For):
+            yield stmt
+
+
+def transform(
+    stmts: tuple[Stmt, ...], change: Callable[[Stmt], tuple[Stmt, ...] | None]
+) -> tuple[Stmt, ...]:
+    """`stmts` with every statement for which `change` gives replacements replaced, top down.
+
+    `change` returning None means "look inside". Identity is kept where nothing changed.
+    """
+    result: list[Stmt] = []
+    changed = False
+    for stmt in stmts:
+        replaced = change(stmt)
+        if replaced is not None:
+            changed = changed or len(replaced) != 1 or replaced[0] is not stmt
+            result.extend(replaced)
+            continue
+        match stmt:
+            case For() | Allocate():
+                body = transform(stmt.body, change)
+                changed = changed or body is not stmt.body
+                result.append(stmt if body is stmt.body else replace(stmt, body=body))
+            case Store() | Update() | Prefetch():
+                result.append(stmt)
+            case _:
+                assert_never(stmt)
+    return tuple(result) if changed else stmts

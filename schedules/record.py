@@ -1,0 +1,114 @@
+"""Records: what a measurement found, as values that go to the database and over the wire."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+RECORD_VERSION = 1
+
+
+class MeasureStatus(StrEnum):
+    """How the measurement of one candidate ended. Everything but OK carries no time."""
+
+    OK = "ok"
+    NOT_LEGAL = "not_legal"
+    COMPILE_ERROR = "compile_error"
+    COMPILE_TIMEOUT = "compile_timeout"
+    COMPILE_CRASH = "compile_crash"
+    RUN_CRASH = "run_crash"
+    RUN_TIMEOUT = "run_timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    OUT_OF_BOUNDS = "out_of_bounds"
+    WRONG_RESULT = "wrong_result"
+    IMPLAUSIBLE = "implausible"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """What made the code: a record from another one is verified again before it is served."""
+
+    codegen_version: int
+    llvmlite: str
+    llvm: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureResult:
+    """What happened to one candidate.
+
+    `run_secs` holds every timed sample, in seconds a call, oldest first; empty unless `status`
+    is OK. `run_secs_estimate` is the published estimate of one call in seconds, None unless OK.
+    `detail` is one line for people: the signal, the element that was wrong, the deadline.
+    """
+
+    status: MeasureStatus
+    run_secs: tuple[float, ...] = ()
+    run_secs_estimate: float | None = None
+    compile_secs: float = 0.0
+    verify_secs: float = 0.0
+    measure_secs: float = 0.0
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.status is MeasureStatus.OK
+
+
+@dataclass(frozen=True, slots=True)
+class TuningRecord:
+    """One measured candidate, immutable and named by its content (`key`).
+
+    `trace` is the candidate's trace as JSON data. `verified_level` is "quick" for a candidate
+    that passed the check before timing, "full" for one rebuilt and checked in a fresh process.
+    `created_at` is an RFC 3339 time in UTC; it is not part of the key.
+    """
+
+    workload_key: str
+    target_key: str
+    threads: int
+    trace: list[Any]
+    result: MeasureResult
+    toolchain: Toolchain
+    seed: int
+    trial: int
+    verified_level: str = "quick"
+    object_sha256: str | None = None
+    created_at: str = field(default="", compare=False)
+    version: int = RECORD_VERSION
+
+    @property
+    def key(self) -> str:
+        """`sha256:...` of the canonical JSON without `created_at`."""
+        document = self.to_json()
+        document.pop("created_at")
+        return "sha256:" + hashlib.sha256(canonical_bytes(document)).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """The record of a document made by `to_json`; KeyError or TypeError if it is not one."""
+        result = dict(document["result"])
+        result["status"] = MeasureStatus(result["status"])
+        result["run_secs"] = tuple(float(s) for s in result["run_secs"])
+        return cls(
+            **{
+                **document,
+                "result": MeasureResult(**result),
+                "toolchain": Toolchain(**document["toolchain"]),
+            }
+        )
+
+
+def canonical_bytes(document: Any) -> bytes:
+    """The one byte string of a JSON value: sorted keys, no spaces, UTF-8, no NaN."""
+    text = json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode()

@@ -1,0 +1,111 @@
+"""Schedule spaces: sketches with open knobs, answered for arrays of settings at once.
+
+A point of a space is a row of knob indices into the domains of one sketch. Search and cost
+model work on arrays of such rows; only a candidate that will be measured becomes a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .target import Target
+from .trace import Trace
+from .workload import Workload
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One open choice. `values` are in a meaningful order: neighbours are small changes."""
+
+    name: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How the inner computation touches one buffer, for footprints and traffic.
+
+    `strides[d][a]` is the coefficient of loop axis `a` (index into `LoopModel.axes`) in the
+    """
+
+    buffer: str
+    element_bytes: int
+    strides: tuple[tuple[int, ...], ...]
+    is_output: bool = False
+
+
+class Sketch(Protocol):
+    """A family of traces with the same structure. `settings` are int arrays (P, J): row p holds,
+    for each of the J knobs, the index into that knob's `values`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]: ...
+
+    @property
+    def loop_axes(self) -> tuple[int, ...]:
+        """For each of the L loops, outer to inner, the axis it walks (index into accesses)."""
+        ...
+
+    @property
+    def accesses(self) -> tuple[Access, ...]: ...
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        """(P,) whether each setting is one the target can hold: registers, caches, extents."""
+        ...
+
+    def extents(self, settings: IntArray) -> IntArray:
+        """(P, L) trip counts of the loops, outer to inner, tails rounded up."""
+        ...
+
+    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+        """Named structural quantities, each (P,), for prior and features; see costmodel."""
+        ...
+
+    def trace(self, setting: Sequence[int]) -> Trace:
+        """The trace of one feasible setting."""
+        ...
+
+    def default(self) -> tuple[int, ...]:
+        """A feasible setting that is sensible with no measurement and no model."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A point of a space: which sketch, and an index into each of its knobs' values."""
+
+    sketch: int
+    setting: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpace:
+    """All candidates for one workload on one target."""
+
+    workload: Workload
+    target: Target
+    sketches: tuple[Sketch, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of points before feasibility, over all sketches."""
+        return sum(prod(len(k.values) for k in s.knobs) for s in self.sketches)
+
+    def trace(self, candidate: Candidate) -> Trace:
+        return self.sketches[candidate.sketch].trace(candidate.setting)
+
+    def default(self) -> Candidate:
+        return Candidate(0, self.sketches[0].default())
