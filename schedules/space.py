@@ -23,6 +23,27 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 
+COLUMNS: dict[str, str] = {
+    "flops": "scalar operations executed, work on padding included",
+    "vector_ops": "arithmetic vector instructions executed (an FMA is one)",
+    "vector_loads": "vector and broadcast loads executed in the innermost loops",
+    "vector_stores": "vector stores executed in the innermost loops",
+    "scalar_accesses": "element-wise accesses: gathers, scatters, strided lanes",
+    "math_calls": "vector evaluations of exp, tanh, erf and the like",
+    "accumulators": "independent accumulator registers of the innermost reduction; 0 if none",
+    "live_registers": "vector registers the innermost loop needs at once",
+    "inner_trips": "trip count of the innermost loop that is not unrolled or vectorised",
+    "inner_entries": "how often that loop is entered",
+    "code_ops": "instructions in the unrolled innermost body",
+    "packed_bytes": "bytes written by packing and other private copies, in total",
+    "strided_packed_bytes": "the part of packed_bytes whose copy cannot use whole vectors",
+    "masked_share": "share of vector_ops that are masked, 0..1",
+    "tasks": "iterations of the parallel loop; 1 if nothing is parallel",
+    "regions": "parallel regions entered a call; 0 if nothing is parallel",
+}
+"""What `Sketch.columns` gives, and what it means. Counts are over one call, all threads."""
+
+
 @dataclass(frozen=True, slots=True)
 class Knob:
     """One open choice. `values` are in a meaningful order: neighbours are small changes."""
@@ -35,7 +56,8 @@ class Knob:
 class Access:
     """How the inner computation touches one buffer, for footprints and traffic.
 
-    `strides[d][a]` is the coefficient of loop axis `a` (index into `LoopModel.axes`) in the
+    `strides[d][a]` is the coefficient of axis `a` (as numbered in `Sketch.loop_axes`) in the
+    buffer's dimension `d`; `element_bytes` is the size of one element.
     """
 
     buffer: str
@@ -71,7 +93,7 @@ class Sketch(Protocol):
         ...
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """Named structural quantities, each (P,), for prior and features; see costmodel."""
+        """Named structural quantities, each (P,), for the prior and the features: COLUMNS."""
         ...
 
     def trace(self, setting: Sequence[int]) -> Trace:

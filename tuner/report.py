@@ -1,0 +1,88 @@
+"""What a tuning run is asked for, tells while it goes, and returns: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from schedules.record import MeasureResult, TuningRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run may use. `trials` counts every candidate ever measured for this workload and
+    target by this strategy and seed, earlier runs included; `seconds` is wall time of this run,
+    None for no limit."""
+
+    trials: int = 64
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEvent:
+    """One trial ended and is durably stored."""
+
+    trial: int
+    of_trials: int
+    result: MeasureResult
+    is_best: bool
+    best_run_secs: float | None
+    fraction_of_bound: float | None
+    wall_secs: float
+    eta_secs: float | None
+    record_key: str
+
+
+class RecordSink(Protocol):
+    """Where a session keeps what it found, and finds what was known. `db` satisfies it."""
+
+    def add(self, records: Sequence[TuningRecord]) -> None:
+        """Durable when it returns. Adding a record that is there already changes nothing."""
+        ...
+
+    def records(self, workload_key: str, target_key: str) -> list[TuningRecord]:
+        """Every record of exactly this work, oldest first."""
+        ...
+
+    def promote(self, record: TuningRecord) -> bool:
+        """Make a stored, fully verified record the best unless a faster one is; whether it is now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BestFound:
+    """The winner of a run, rebuilt and verified in full."""
+
+    record_key: str
+    run_secs: float
+    gflops: float
+    fraction_of_bound: float
+    bound: str
+    trial: int
+    verified: bool
+    trace: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TuneReport:
+    """All that INTERFACE's `tune --json` prints, field for field; `to_json` gives that document."""
+
+    workload: dict[str, Any]
+    target: dict[str, Any]
+    strategy: str
+    seed: int
+    space_size: int
+    trials: dict[str, Any]
+    wall_secs: float
+    wall_secs_by_phase: dict[str, float]
+    stopped_because: str
+    best: BestFound | None
+    default: dict[str, float] | None
+    curve: list[dict[str, float]] = field(default_factory=list)
+    cost_model: dict[str, float | None] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        from dataclasses import asdict
+
+        return asdict(self)
