@@ -1,0 +1,50 @@
+"""Fixtures of every test: golden texts, repeatable chance, settings of Hypothesis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.golden_text import Golden, golden_path
+
+# The same examples in every run, so that a red suite is red for everyone; `deep` looks for new
+# ones: pytest --hypothesis-profile deep.
+settings.register_profile(
+    "ci",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("deep", settings.get_profile("ci"), derandomize=False, max_examples=2000)
+settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite the texts in tests/golden/ with what the tests found",
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """The golden text of this test: `assert to_text(nest) == golden`."""
+    path = golden_path(Path(__file__).parent / "golden", request.path, request.node.name)
+    return Golden(path, update=request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A generator of random numbers, the same in every run."""
+    return np.random.default_rng(20261121)
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    if op == "==" and isinstance(left, str) and isinstance(right, Golden):
+        return right.explain(left)
+    return None
