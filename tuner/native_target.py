@@ -1,0 +1,186 @@
+"""The machine we run on as a `Target`: detected through LLVM and /sys, probed, cached on disk.
+
+`detect` asks the machine. `native_target` is what everyone else calls: it keeps the description
+and its probes in a small JSON file, so that a warm start neither imports LLVM nor measures.
+`load_target` reads what a user writes after `--target`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from schedules.errors import TargetError
+from schedules.record import canonical_bytes
+from schedules.target import Probes, Target
+
+from .host import available_cores, cpu_affinity, cpu_identity, data_caches
+from .probe import probe_target
+
+CACHE_FORMAT = 1
+MAX_PROBE_AGE_SECS = 7 * 86400.0
+_MAX_FILE_BYTES = 1 << 20
+
+Prober = Callable[[Target], Probes]
+
+
+def detect() -> Target:
+    """This machine, not probed, for kernels of one thread.
+
+    `vector_bits` is the widest register LLVM may use: 512 with AVX-512F, 256 with AVX, else 128
+    (SSE, NEON). CPUs that clock down for 512-bit code still get 512: a narrower vector is a
+    choice of the space, and measurement decides. `cores` respects affinity and cgroup quota.
+    """
+    from llvmlite import binding as llvm
+
+    triple = str(llvm.get_default_triple())
+    features = tuple(sorted(name for name, on in llvm.get_host_cpu_features().items() if on))
+    bits, registers = vector_shape(triple, features)
+    return Target(
+        triple=triple,
+        cpu=str(llvm.get_host_cpu_name()),
+        features=features,
+        vector_bits=bits,
+        vector_registers=registers,
+        caches=data_caches(),
+        cores=available_cores(),
+    )
+
+
+def vector_shape(triple: str, features: tuple[str, ...]) -> tuple[int, int]:
+    """`(vector_bits, vector_registers)` of a CPU with these LLVM features."""
+    if not triple.startswith(("x86_64", "i686", "i386")):
+        return 128, 32  # NEON, and a safe reading of every other vector unit
+    if "avx512f" in features:
+        return 512, 32
+    return (256, 16) if "avx" in features else (128, 16)
+
+
+def native_target(
+    threads: int = 1,
+    *,
+    cache_dir: Path | None = None,
+    probe: bool = True,
+    fresh: bool = False,
+    clock: Callable[[], float] = time.time,
+    prober: Prober = probe_target,
+) -> Target:
+    """This machine, for kernels of up to `threads` threads, with its probes if `probe`.
+
+    The description is kept in `cache_dir` (default: the XDG cache folder), one file for each
+    (host, CPU, affinity, core limit, llvmlite); a file that cannot be read counts as absent.
+    Probes older than a week, or all of it with `fresh`, are taken again: about a second.
+    TargetError: more threads than cores, or a probe that failed on the machine.
+    """
+    path = _cache_file(cache_dir)
+    cached = None if fresh else _read_cache(path)
+    entry = cached or _Entry(detect(), probed_at=None)
+    now = clock()
+    if probe and not entry.has_probes(now):
+        entry = _Entry(replace(entry.target, probes=prober(entry.target)), probed_at=now)
+    if entry is not cached:
+        _write_cache(path, entry)
+    return entry.target.with_threads(threads)
+
+
+def load_target(
+    spec: str, threads: int | None = None, *, cache_dir: Path | None = None, probe: bool = True
+) -> Target:
+    """The target a user names: `native`, or a JSON file as `Target.to_json` makes it.
+
+    `threads` None keeps what the file says (one for `native`). TargetError says what is wrong.
+    """
+    if spec == "native":
+        return native_target(threads or 1, cache_dir=cache_dir, probe=probe)
+    target = _read_target_file(Path(spec))
+    return target if threads is None else target.with_threads(threads)
+
+
+def _read_target_file(path: Path) -> Target:
+    wanted = "--target takes 'native' or a JSON file like those in examples/targets"
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise TargetError(f"{path}: cannot be read ({error.strerror}); {wanted}") from error
+    if len(text) > _MAX_FILE_BYTES:
+        raise TargetError(f"{path}: larger than {_MAX_FILE_BYTES} bytes; {wanted}")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TargetError(f"{path}: not JSON ({error}); {wanted}") from error
+    if not isinstance(document, dict):
+        raise TargetError(f"{path}: a JSON {type(document).__name__}, not an object; {wanted}")
+    try:
+        return Target.from_json(document)
+    except TargetError as error:
+        raise TargetError(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A cached description; `probed_at` is seconds since 1970, None where nothing was probed."""
+
+    target: Target
+    probed_at: float | None
+
+    def has_probes(self, now: float) -> bool:
+        if self.probed_at is None:
+            return False
+        # A clock set back makes probes of the future; they are as untrustworthy as old ones.
+        return 0 <= now - self.probed_at <= MAX_PROBE_AGE_SECS
+
+
+def _cache_file(cache_dir: Path | None) -> Path:
+    if cache_dir is None:
+        from platformdirs import user_cache_path
+
+        cache_dir = user_cache_path("tilewright")
+    identity = {
+        "format": CACHE_FORMAT,
+        "host": platform.node(),
+        "cpu": cpu_identity(),
+        "affinity": cpu_affinity(),
+        "cores": available_cores(),
+        "llvmlite": _llvmlite_version(),
+    }
+    digest = hashlib.sha256(canonical_bytes(identity)).hexdigest()
+    return cache_dir / "targets" / f"{digest[:32]}.json"
+
+
+def _llvmlite_version() -> str:
+    """Asked of the metadata: importing llvmlite would load LLVM just to read a cache."""
+    try:
+        return version("llvmlite")
+    except PackageNotFoundError:
+        return "none"
+
+
+def _read_cache(path: Path) -> _Entry | None:
+    try:
+        document: Any = json.loads(path.read_bytes())
+        probed_at = document["probed_at"]
+        target = Target.from_json(document["target"])
+        return _Entry(target, None if probed_at is None else float(probed_at))
+    except (OSError, ValueError, KeyError, TypeError, TargetError):
+        return None  # absent, torn or from another version: detecting again is always right
+
+
+def _write_cache(path: Path, entry: _Entry) -> None:
+    """Whole or not at all. A cache folder that cannot be written costs a probe, not the run."""
+    document = {"probed_at": entry.probed_at, "target": entry.target.to_json()}
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(document, indent=1) + "\n")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)

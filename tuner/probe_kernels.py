@@ -1,0 +1,218 @@
+"""LLVM text of the probes: register-only arithmetic, reading a buffer, and what drives them.
+
+Every kernel is `void NAME(i64 iterations, ptr data, i64 bytes)`. The text is clean SSA that needs
+no optimisation pass; running one would be allowed to remove work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schedules.dtypes import DType
+from schedules.target import Target
+
+DRIVER = "tw_probe_run"
+REGIONS = "tw_probe_regions"
+EMPTY_REGION = "tw_probe_empty_region"
+BURST_SYMBOL = "tw_fma_burst"
+_STREAMS = 4
+_LOADS_A_STREAM = 4
+_CLOCK_MONOTONIC = 1
+_LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeKernel:
+    """A kernel and what one iteration of it does: operations, or 0 for a kernel that reads."""
+
+    text: str
+    symbol: str
+    ops_per_iteration: int = 0
+
+
+def fma_burst_ir(target: Target) -> tuple[str, str]:
+    """`(llvm_text, symbol)` of a register-only f32 burst: the clock of the core, made visible.
+
+    Call it as `void symbol(i64 iterations, ptr scratch, i64 unused)`; `scratch` is at least
+    64 bytes of its own, aligned to 4. It does nothing but multiply-adds at the core's peak, so
+    its time says how fast the core runs at this moment: the reference other times are divided by.
+    """
+    kernel = arithmetic_kernel(target, DType.F32, BURST_SYMBOL)
+    return kernel.text, kernel.symbol
+
+
+def accumulators(target: Target) -> int:
+    """Independent chains: more than latency x pipes (4 x 2) needs, and none of them spilled."""
+    return 24 if target.vector_registers >= 32 else 12
+
+
+def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
+    """`acc = acc * m + c` on independent full vectors, never leaving the registers.
+
+    The operands travel once through `data` by volatile accesses, so that no compiler sees that
+    they are constants; the values converge to 1 (floats) and stay normal numbers.
+    """
+    chains, lanes = accumulators(target), target.lanes(dtype)
+    element = _LLVM_TYPE[dtype]
+    vector = f"<{lanes} x {element}>"
+    phis, steps = [], []
+    for i in range(chains):
+        phis.append(f"  %p{i} = phi {vector} [ %m, %entry ], [ %n{i}, %loop ]")
+        steps.append(_multiply_add(f"%n{i}", f"%p{i}", vector, lanes, dtype))
+    m, c = ("0.5", "0.5") if dtype.is_float else ("3", "1")
+    lines = [
+        f"define void @{symbol}(i64 %iterations, ptr %data, i64 %bytes) nounwind {{",
+        "entry:",
+        *_through_memory("%m", vector, f"{element} {m}"),
+        *_through_memory("%c", vector, f"{element} {c}"),
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]",
+        *phis,
+        *steps,
+        "  %i1 = add i64 %i, 1",
+        "  %more = icmp slt i64 %i1, %iterations",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+        *_fold("add" if not dtype.is_float else "fadd", vector, [f"%n{i}" for i in range(chains)]),
+        "  ret void",
+        "}",
+    ]
+    return ProbeKernel("\n".join(lines) + "\n", symbol, 2 * lanes * chains)
+
+
+def _multiply_add(name: str, acc: str, vector: str, lanes: int, dtype: DType) -> str:
+    if dtype.is_float:
+        suffix = f"v{lanes}{dtype.value}"
+        args = f"{vector} {acc}, {vector} %m, {vector} %c"
+        return f"  {name} = call {vector} @llvm.fmuladd.{suffix}({args})"
+    return f"  {name}m = mul {vector} {acc}, %m\n  {name} = add {vector} {name}m, %c"
+
+
+def _through_memory(name: str, vector: str, constant: str) -> list[str]:
+    return [
+        f"  store volatile {vector} splat ({constant}), ptr %data, align 4",
+        f"  {name} = load volatile {vector}, ptr %data, align 4",
+    ]
+
+
+def _fold(op: str, vector: str, values: list[str]) -> list[str]:
+    """Combine `values` and store the result, so that none of them is dead."""
+    lines, total = [], values[0]
+    for i, value in enumerate(values[1:]):
+        lines.append(f"  %fold{i} = {op} {vector} {total}, {value}")
+        total = f"%fold{i}"
+    return [*lines, f"  store volatile {vector} {total}, ptr %data, align 4"]
+
+
+def read_step_bytes(target: Target) -> int:
+    """What `bytes` of a reading kernel must be a multiple of."""
+    return _STREAMS * _LOADS_A_STREAM * target.vector_bits // 8
+
+
+def read_kernel(target: Target, symbol: str) -> ProbeKernel:
+    """Read `bytes` at `data` from front to back, `iterations` times, in four parallel streams.
+
+    One stream leaves the prefetchers and miss buffers of some cores idle. Loaded vectors are
+    or-ed into eight accumulators, which costs nothing beside the loads.
+    """
+    step = _LOADS_A_STREAM * target.vector_bits // 8
+    vector = f"<{target.vector_bits // 64} x i64>"
+    count = 8
+    loads = []
+    for stream in range(_STREAMS):
+        loads.append(f"  %b{stream} = getelementptr i8, ptr %s{stream}, i64 %o")
+        for j in range(_LOADS_A_STREAM):
+            k = stream * _LOADS_A_STREAM + j
+            acc = f"%p{k}" if k < count else f"%n{k - count}"
+            offset = j * target.vector_bits // 8
+            loads.append(f"  %a{k} = getelementptr i8, ptr %b{stream}, i64 {offset}")
+            loads.append(f"  %v{k} = load {vector}, ptr %a{k}, align {target.vector_bits // 8}")
+            loads.append(f"  %n{k} = or {vector} {acc}, %v{k}")
+    last = _STREAMS * _LOADS_A_STREAM - count
+    phis, carried = [], []
+    for i in range(count):
+        phis.append(f"  %p{i} = phi {vector} [ %q{i}, %pass ], [ %n{last + i}, %loop ]")
+        carried.append(
+            f"  %q{i} = phi {vector} [ zeroinitializer, %entry ], [ %n{last + i}, %next ]"
+        )
+    lines = [
+        f"define void @{symbol}(i64 %iterations, ptr %data, i64 %bytes) nounwind {{",
+        "entry:",
+        f"  %part = udiv i64 %bytes, {_STREAMS}",
+        "  %s0 = getelementptr i8, ptr %data, i64 0",
+        *(f"  %s{s} = getelementptr i8, ptr %s{s - 1}, i64 %part" for s in range(1, _STREAMS)),
+        "  br label %pass",
+        "pass:",
+        "  %i = phi i64 [ 0, %entry ], [ %i1, %next ]",
+        *carried,
+        "  br label %loop",
+        "loop:",
+        "  %o = phi i64 [ 0, %pass ], [ %o1, %loop ]",
+        *phis,
+        *loads,
+        f"  %o1 = add i64 %o, {step}",
+        "  %inside = icmp slt i64 %o1, %part",
+        "  br i1 %inside, label %loop, label %next",
+        "next:",
+        "  %i1 = add i64 %i, 1",
+        "  %more = icmp slt i64 %i1, %iterations",
+        "  br i1 %more, label %pass, label %done",
+        "done:",
+        *_fold("or", vector, [f"%n{last + i}" for i in range(count)]),
+        "  ret void",
+        "}",
+    ]
+    return ProbeKernel("\n".join(lines) + "\n", symbol)
+
+
+def driver_text() -> str:
+    """`void tw_probe_run(kernel, iterations, data, bytes, ptr arrived, i64 threads, ptr times)`.
+
+    Waits until `threads` callers have come (`arrived` is a shared i64, zero at first), then runs
+    the kernel between two readings of the monotonic clock, left in `times` as four i64: start
+    seconds and nanoseconds, end seconds and nanoseconds. Spinning starts all threads within a
+    cache miss of each other; a lock would start them a scheduler's whim apart.
+    """
+    return f"""
+declare i32 @clock_gettime(i32, ptr)
+
+define void @{DRIVER}(ptr %kernel, i64 %iterations, ptr %data, i64 %bytes,
+                      ptr %arrived, i64 %threads, ptr %times) nounwind {{
+entry:
+  %before = atomicrmw add ptr %arrived, i64 1 seq_cst
+  br label %wait
+wait:
+  %now = load atomic i64, ptr %arrived acquire, align 8
+  %all = icmp sge i64 %now, %threads
+  br i1 %all, label %go, label %wait
+go:
+  %t0 = call i32 @clock_gettime(i32 {_CLOCK_MONOTONIC}, ptr %times)
+  call void %kernel(i64 %iterations, ptr %data, i64 %bytes)
+  %end = getelementptr i8, ptr %times, i64 16
+  %t1 = call i32 @clock_gettime(i32 {_CLOCK_MONOTONIC}, ptr %end)
+  ret void
+}}
+"""
+
+
+def regions_text() -> str:
+    """`void tw_probe_regions(ptr gomp_parallel, i64 count, i32 threads)`: empty OpenMP regions."""
+    return f"""
+define void @{EMPTY_REGION}(ptr %data) nounwind {{
+  ret void
+}}
+
+define void @{REGIONS}(ptr %gomp_parallel, i64 %count, i32 %threads) nounwind {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  call void %gomp_parallel(ptr @{EMPTY_REGION}, ptr null, i32 %threads, i32 0)
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+"""
