@@ -1,0 +1,1 @@
+"""How good is a candidate, before running it: analytic prior, features, learned residual."""

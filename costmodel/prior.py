@@ -1,0 +1,159 @@
+"""The analytic prior: seconds of a candidate from what its loops do, with nothing measured.
+
+A core is as slow as its most loaded part (multiply-add pipes, load ports, issue slots); memory
+traffic of every level overlaps with it partly, which a p-norm between maximum and sum expresses.
+Copies into packed panels, spills, loop entries and parallel regions come on top.
+Source: the execution-cache-memory model (Stengel et al., ICS 2015, doi:10.1145/2751205.2751240)
+with a p-norm for its overlap rule; FMA latency bound as in Low et al., "Analytical modeling is
+enough for high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from schedules.space import FloatArray, IntArray, ScheduleSpace
+
+from .footprint import Traffic, cache_traffic
+from .machine import FMA_PIPES, Machine, compute_dtype, machine_for
+
+COMPONENTS = ("pipes", "loads", "issue", "L1", "L2", "L3", "memory", "packing", "fixed")
+"""Where the predicted time goes; `L1` is what comes out of L1's misses, and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorConstants:
+    """Numbers of the model that no target describes; cycles unless named otherwise.
+
+    They are round figures of current x86-64 and AArch64 cores (Fog, "Instruction tables", 2024;
+    LLVM's scheduling models), not fitted: the learned model takes up what they miss.
+    """
+
+    fma_latency: float = 4.0
+    load_ports: float = 2.0
+    store_ports: float = 1.0
+    issue_width: float = 6.0
+    ops_per_math_call: float = 12.0
+    cycles_per_scalar_access: float = 1.0
+    cycles_per_spilled_register: float = 2.0
+    cycles_per_loop_entry: float = 6.0
+    ops_per_loop_trip: float = 2.0
+    masked_slowdown: float = 0.3
+    micro_op_cache_ops: float = 3000.0
+    slow_fetch_factor: float = 1.5
+    copied_bytes_per_cycle: float = 16.0
+    gathered_bytes_per_cycle: float = 3.0
+    overlap_norm: float = 4.0
+    call_secs: float = 1e-7
+
+
+DEFAULT_CONSTANTS = PriorConstants()
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """All the prior knows of P settings of one sketch.
+
+    `secs` (P,) is the predicted time of a call; `components` (len(COMPONENTS), P) float32 are the
+    parts in seconds, before overlap; `imbalance` (P,) is >= 1.
+    """
+
+    columns: dict[str, FloatArray]
+    traffic: Traffic
+    components: npt.NDArray[np.float32]
+    imbalance: FloatArray
+    secs: FloatArray
+
+
+class Prior:
+    """Predicts for the candidates of one space. Stateless after construction."""
+
+    def __init__(self, space: ScheduleSpace, constants: PriorConstants = DEFAULT_CONSTANTS) -> None:
+        self.space = space
+        self.constants = constants
+        self.machine = machine_for(space.target, compute_dtype(space.workload))
+
+    def analyse(self, sketch: int, settings: IntArray) -> Analysis:
+        """The whole calculation for `settings` (P, J) of sketch number `sketch`."""
+        rules = self.space.sketches[sketch]
+        columns = rules.columns(settings)
+        traffic = cache_traffic(
+            rules.extents(settings),
+            rules.loop_axes,
+            rules.accesses,
+            self.machine.cache_bytes,
+            self.machine.line_bytes,
+        )
+        return combine(columns, traffic, self.machine, self.constants)
+
+    def log2_secs(self, sketch: int, settings: IntArray) -> FloatArray:
+        """(P,) log2 of the predicted seconds of a call."""
+        secs: FloatArray = np.log2(self.analyse(sketch, settings).secs)
+        return secs
+
+
+def combine(
+    columns: dict[str, FloatArray],
+    traffic: Traffic,
+    machine: Machine,
+    constants: PriorConstants = DEFAULT_CONSTANTS,
+) -> Analysis:
+    """Seconds from structure and traffic, see the module's docstring."""
+    c = constants
+    used, share, imbalance = _parallelism(columns, machine)
+    iterations = columns["inner_trips"] * columns["inner_entries"]
+    vector_ops = columns["vector_ops"] + columns["math_calls"] * c.ops_per_math_call
+    chains = columns["accumulators"]
+    rate = np.where(chains > 0, np.minimum(chains / c.fma_latency, FMA_PIPES), FMA_PIPES)
+    pipes = vector_ops / rate * (1.0 + c.masked_slowdown * columns["masked_share"])
+    loads = np.maximum(
+        columns["vector_loads"] / c.load_ports, columns["vector_stores"] / c.store_ports
+    )
+    issued = vector_ops + columns["vector_loads"] + columns["vector_stores"]
+    issue = (issued + c.ops_per_loop_trip * iterations) / c.issue_width
+    issue *= np.where(columns["code_ops"] > c.micro_op_cache_ops, c.slow_fetch_factor, 1.0)
+    spilled = np.maximum(columns["live_registers"] - machine.vector_registers, 0.0)
+    fixed = (
+        columns["scalar_accesses"] * c.cycles_per_scalar_access
+        + spilled * iterations * c.cycles_per_spilled_register
+        + columns["inner_entries"] * c.cycles_per_loop_entry
+    )
+    whole = columns["packed_bytes"] - columns["strided_packed_bytes"]
+    packing = (
+        whole / c.copied_bytes_per_cycle
+        + columns["strided_packed_bytes"] / c.gathered_bytes_per_cycle
+    )
+    to_secs = 1.0 / (machine.clock_hz * share)
+    overhead = columns["regions"] * machine.region_secs + c.call_secs
+    parts = np.zeros((len(COMPONENTS), len(share)), np.float32)
+    parts[0], parts[1], parts[2] = pipes * to_secs, loads * to_secs, issue * to_secs
+    # Misses of cache i are served by the level behind it: the level that sets their bandwidth.
+    moved = traffic.moved.sum(axis=1)
+    for i in range(moved.shape[0]):
+        behind = machine.levels[i + 1]
+        rate_by_threads = np.asarray(machine.bandwidth[behind])
+        row = COMPONENTS.index(behind)
+        parts[row] = moved[i] / (rate_by_threads[used - 1] / imbalance)
+    parts[7] = packing * to_secs
+    parts[8] = fixed * to_secs + overhead
+    core = np.maximum(np.maximum(parts[0], parts[1]), parts[2]).astype(np.float64)
+    norm = c.overlap_norm
+    scale = np.maximum(core, 1e-30)
+    powers = 1.0 + ((parts[3:7] / scale) ** norm).sum(axis=0)
+    secs = scale * powers ** (1.0 / norm) + parts[7] + parts[8]
+    return Analysis(columns, traffic, parts, imbalance, secs)
+
+
+def _parallelism(
+    columns: dict[str, FloatArray], machine: Machine
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """(threads at work, how many times faster than one, imbalance >= 1), each (P,)."""
+    tasks = np.maximum(columns["tasks"], 1.0)
+    parallel = columns["regions"] > 0
+    used = np.where(parallel, np.minimum(tasks, machine.threads), 1).astype(np.int64)
+    rounds = np.ceil(tasks / used)
+    imbalance = np.where(parallel, rounds * used / tasks, 1.0)
+    return used, used / imbalance, imbalance

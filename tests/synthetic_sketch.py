@@ -1,0 +1,166 @@
+"""A schedule space like that of a matrix multiplication, for tests of search and cost model.
+
+It has the shape of the real thing (register tile, blocks, packing, order, parallel grid) and
+nothing of its rules: traces are stand-ins that no code generator reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from schedules.affine import var
+from schedules.dtypes import DType
+from schedules.scalar import Binary, BinaryOp, Load, Reducer
+from schedules.space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace
+from schedules.target import Cache, Probes, Target
+from schedules.trace import Trace
+from schedules.workload import Axis, Stage, Tensor, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A stand-in for a primitive."""
+
+    name: str
+    value: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"primitive": self.name, "axis": self.name[:1], "factor": self.value}
+
+
+def synthetic_target(threads: int = 1, vector_bits: int = 256) -> Target:
+    """A small server core, fully probed."""
+    peak = 2.0 * 2 * (vector_bits // 32) * 3.0
+    return Target(
+        triple="x86_64-unknown-linux-gnu",
+        cpu="synthetic",
+        features=("avx2", "fma"),
+        vector_bits=vector_bits,
+        vector_registers=16 if vector_bits < 512 else 32,
+        caches=(Cache(32768, 8), Cache(524288, 8), Cache(16 << 20, 16, shared=True)),
+        cores=4,
+        threads=threads,
+        probes=Probes(
+            peak_gflops={"f32": [peak * p for p in (1, 2, 3, 4)]},
+            bandwidth_gbs={
+                "L1": [190.0, 380.0, 570.0, 760.0],
+                "L2": [90.0, 180.0, 270.0, 360.0],
+                "L3": [45.0, 90.0, 120.0, 150.0],
+                "memory": [20.0, 25.0, 25.0, 25.0],
+            },
+        ),
+    )
+
+
+def synthetic_workload(m: int, n: int, k: int) -> Workload:
+    f32 = DType.F32
+    a, b, c = Tensor("A", (m, k), f32), Tensor("B", (k, n), f32), Tensor("C", (m, n), f32)
+    i, j, r = var("i"), var("j"), var("k")
+    body = Binary(BinaryOp.MUL, Load("A", (i, r), f32), Load("B", (r, j), f32))
+    stage = Stage(c, (Axis("i", m), Axis("j", n)), body, Reducer.SUM, (Axis("k", k),))
+    return Workload((a, b), (stage,), ("C",), name=f"synthetic:M={m},N={n},K={k}")
+
+
+@dataclass(frozen=True)
+class SyntheticSketch:
+    """C[m, n] += A[m, k] * B[k, n] blocked as jc pc ic jr ir k, with an mr x nv register tile."""
+
+    m: int
+    n: int
+    k: int
+    lanes: int = 8
+    registers: int = 16
+    packed: bool = True
+    small: bool = False
+    knobs: tuple[Knob, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        blocks = (1, 2, 3, 4, 6, 8, 12, 16)
+        knobs = (
+            Knob("mr", (1, 2, 3, 4, 5, 6, 8, 12)),
+            Knob("nv", (1, 2, 3, 4)),
+            Knob("k_blocks", blocks[:4] if self.small else blocks),
+            Knob("m_blocks", blocks[:4] if self.small else blocks),
+            Knob("n_blocks", blocks[:2] if self.small else blocks),
+            Knob("k_unroll", (1, 2, 4)),
+            Knob("parallel", (0, 1)),
+        )
+        object.__setattr__(self, "knobs", knobs)
+
+    @property
+    def name(self) -> str:
+        return "packed" if self.packed else "direct"
+
+    @property
+    def loop_axes(self) -> tuple[int, ...]:
+        return (1, 2, 0, 1, 0, 2, 0, 1)  # jc pc ic jr ir k i j
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        return (
+            Access("A", 4, ((1, 0, 0), (0, 0, 1))),
+            Access("B", 4, ((0, 0, 1), (0, 1, 0))),
+            Access("C", 4, ((1, 0, 0), (0, 1, 0)), is_output=True),
+        )
+
+    def values(self, settings: IntArray) -> list[IntArray]:
+        return [np.asarray(k.values, np.int64)[settings[:, j]] for j, k in enumerate(self.knobs)]
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        mr, nv, qk, qm, qn, ku, _ = self.values(settings)
+        fits: BoolArray = (mr * nv + nv + 1 <= self.registers) & (mr * qm <= 2 * self.m)
+        return fits & (ku * qk <= self.k) & (nv * self.lanes * qn <= 2 * self.n)
+
+    def extents(self, settings: IntArray) -> IntArray:
+        mr, nv, qk, qm, qn, _, _ = self.values(settings)
+        nr = nv * self.lanes
+        kc = -(-self.k // qk)
+        mc, nc = -(-self.m // qm), -(-self.n // qn)
+        return np.stack([qn, qk, qm, -(-nc // nr), -(-mc // mr), kc, mr, nr], axis=1)
+
+    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+        mr, nv, qk, qm, qn, ku, parallel = (v.astype(np.float64) for v in self.values(settings))
+        jc, pc, ic, jr, ir, kc, _, nr = (e.astype(np.float64) for e in self.extents(settings).T)
+        calls = jc * pc * ic * jr * ir
+        zero = np.zeros(len(settings))
+        packed = 4.0 * self.k * self.n if self.packed else 0.0
+        return {
+            "flops": 2.0 * calls * kc * mr * nr,
+            "vector_ops": calls * kc * mr * nv,
+            "vector_loads": calls * (kc * (mr + nv) + mr * nv),
+            "vector_stores": calls * mr * nv,
+            "scalar_accesses": zero,
+            "math_calls": zero,
+            "accumulators": mr * nv,
+            "live_registers": mr * nv + nv + 1,
+            "inner_trips": kc / ku,
+            "inner_entries": calls,
+            "code_ops": ku * (mr * nv + mr + nv),
+            "packed_bytes": zero + packed,
+            "strided_packed_bytes": zero,
+            "masked_share": (self.n % nr != 0) / (jc * jr),
+            "tasks": np.where(parallel > 0, qm * qn, 1.0),
+            "regions": parallel,
+        }
+
+    def trace(self, setting: Sequence[int]) -> Trace:
+        steps = [Step("pack", 1)] if self.packed else []
+        steps += [Step(k.name, k.values[i]) for k, i in zip(self.knobs, setting, strict=True)]
+        made: Any = tuple(steps)
+        return Trace(made)
+
+    def default(self) -> tuple[int, ...]:
+        return (3, 0, 0, 0, 0, 0, 0)
+
+
+def synthetic_space(
+    m: int = 256, n: int = 256, k: int = 256, *, threads: int = 1, small: bool = False
+) -> ScheduleSpace:
+    """Two sketches; about 1e5 points, or about 4e3 if `small`."""
+    target = synthetic_target(threads)
+    sketches = tuple(SyntheticSketch(m, n, k, packed=p, small=small) for p in (True, False))
+    return ScheduleSpace(synthetic_workload(m, n, k), target, sketches)
