@@ -1,22 +1,88 @@
-"""Trace: a schedule as a tuple of primitives. Stub; see primitives/."""
+"""Trace: a schedule as a tuple of primitives. It prints, hashes, compares, goes to JSON and back.
+
+A trace speaks of a workload in normal form, so it replays to the same program for everybody who
+wrote the same computation, in any process.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, fields
+from typing import Any, Self, get_type_hints
+
+from .errors import ScheduleError
+from .loop_ir import Nest
+from .primitives import PRIMITIVES, Primitive
 
 TRACE_VERSION = 1
+"""Part of what a record depends on: raised when a primitive changes its meaning."""
+
+MAX_STEPS = 1000
+
+_BY_NAME = {p.__name__: p for p in PRIMITIVES}
+_HINTS = {p.__name__: get_type_hints(p) for p in PRIMITIVES}
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    steps: tuple[Any, ...] = ()
+    """Primitives in the order in which they are applied."""
+
+    steps: tuple[Primitive, ...] = ()
+
+    def apply(self, nest: Nest) -> Nest:
+        """`nest` after every step. ScheduleError from the first step that is not legal."""
+        for step in self.steps:
+            nest = step.apply(nest)
+        return nest
 
     def to_json(self) -> list[Any]:
-        """JSON data; equal traces give equal data."""
-        return [s.to_json() for s in self.steps]
+        """JSON data, one object a step; equal traces give equal data."""
+        return [
+            {"do": type(s).__name__, **{f.name: _plain(getattr(s, f.name)) for f in fields(s)}}
+            for s in self.steps
+        ]
 
     @classmethod
-    def from_json(cls, document: list[Any]) -> Self:
-        """ScheduleError if the document is not a trace."""
-        raise NotImplementedError
+    def from_json(cls, document: object) -> Self:
+        """The trace of data made by `to_json`; ScheduleError says which step is wrong and why."""
+        if not isinstance(document, list) or len(document) > MAX_STEPS:
+            raise ScheduleError("trace", f"a trace is a list of at most {MAX_STEPS} steps")
+        return cls(tuple(_step(number, entry) for number, entry in enumerate(document)))
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.steps))
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _step(number: int, entry: object) -> Primitive:
+    where = f"step {number}"
+    if not isinstance(entry, dict) or entry.get("do") not in _BY_NAME:
+        found = entry.get("do") if isinstance(entry, dict) else entry
+        raise ScheduleError(where, f'"do" must be one of {", ".join(_BY_NAME)}; found {found!r}')
+    name = entry["do"]
+    hints = _HINTS[name]
+    given = {k: v for k, v in entry.items() if k != "do"}
+    if given.keys() != hints.keys():
+        raise ScheduleError(where, f"{name} takes {sorted(hints)}, found {sorted(given)}")
+    values = {k: _checked(v, hints[k], f"{where}, {name}.{k}") for k, v in given.items()}
+    return _BY_NAME[name](**values)
+
+
+def _checked(value: object, hint: Any, where: str) -> Any:
+    """`value` as the field's type: str, int, bool, a tuple of names or of pairs of integers."""
+    if hint in (str, int, bool):
+        if type(value) is not hint:
+            raise ScheduleError(where, f"must be {hint.__name__}, found {value!r}")
+        return value
+    if not isinstance(value, list):
+        raise ScheduleError(where, f"must be a list, found {value!r}")
+    if hint == tuple[str, ...]:
+        return tuple(_checked(v, str, where) for v in value)
+    pairs = []
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ScheduleError(where, f"must be a list of pairs of integers, found {pair!r}")
+        pairs.append((_checked(pair[0], int, where), _checked(pair[1], int, where)))
+    return tuple(pairs)

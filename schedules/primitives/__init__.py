@@ -1,0 +1,75 @@
+"""The primitives: values with `apply(nest) -> nest` that keep the meaning or raise ScheduleError."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+from ..loop_ir import Nest
+from .caching import CacheRead, CacheWrite, TransformLayout
+from .loops import Fuse, Partition, Reorder, Split
+from .marks import Parallel, Unroll, Vectorize
+from .placement import ComputeAt, Inline, Prefetch
+from .reduction import RFactor
+
+Primitive: TypeAlias = (
+    Split
+    | Fuse
+    | Reorder
+    | Partition
+    | Vectorize
+    | Unroll
+    | Parallel
+    | CacheRead
+    | CacheWrite
+    | TransformLayout
+    | ComputeAt
+    | Inline
+    | RFactor
+    | Prefetch
+)
+
+PRIMITIVES: tuple[type[Primitive], ...] = (
+    Split,
+    Fuse,
+    Reorder,
+    Partition,
+    Vectorize,
+    Unroll,
+    Parallel,
+    CacheRead,
+    CacheWrite,
+    TransformLayout,
+    ComputeAt,
+    Inline,
+    RFactor,
+    Prefetch,
+)
+"""All of them; a new primitive is added here, in `Primitive`, and nowhere else."""
+
+
+class HasApply(Protocol):
+    """What a primitive is."""
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest after the step; ScheduleError if the step is not legal."""
+        ...
+
+
+__all__ = [
+    "PRIMITIVES",
+    "CacheRead",
+    "CacheWrite",
+    "ComputeAt",
+    "Fuse",
+    "Inline",
+    "Parallel",
+    "Partition",
+    "Prefetch",
+    "Primitive",
+    "RFactor",
+    "Reorder",
+    "Split",
+    "TransformLayout",
+    "Unroll",
+    "Vectorize",
+]

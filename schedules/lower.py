@@ -1,0 +1,295 @@
+"""From a workload and a trace to the loop nest that code is generated from.
+
+    workload -> plain nest -> every step of the trace -> cleaned nest
+
+The plain nest is the expression written out: stages in order, loops in the order of the axes,
+reductions innermost. Loops are called `stage.axis`. Cleaning changes how guards are written and
+nothing else; a rule or a primitive never depends on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
+from .errors import ScheduleError
+from .loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    Update,
+    leaves,
+    walk,
+)
+from .primitives.nest_edit import simplify_conds, substitute_body
+from .scalar import All, Scalar, Select, loads, rewrite, substitute
+from .scalar import map_index as map_scalar_index
+from .trace import Trace
+from .workload import Stage, Workload
+
+LOWERING_VERSION = 1
+
+
+def lower(workload: Workload, trace: Trace) -> Nest:
+    """The cleaned nest of `trace` on `workload`'s normal form. ScheduleError: a step is illegal."""
+    return clean(trace.apply(plain_nest(workload)))
+
+
+def plain_nest(workload: Workload) -> Nest:
+    """The expression as loops, nothing scheduled; what a trace's first step is applied to."""
+    workload = workload.normalised()
+    body = tuple(_stage_nest(stage) for stage in workload.stages)
+    outputs = set(workload.outputs)
+    for stage in reversed(workload.stages):
+        if stage.name not in outputs:
+            tensor = stage.tensor
+            buffer = Buffer(tensor.name, tensor.shape, tensor.dtype, Scope.WORKSPACE)
+            body = (Allocate(buffer, body),)
+    return Nest(workload.inputs, workload.output_tensors, body)
+
+
+def loop_name(stage: str, axis: str) -> str:
+    """What the plain nest calls the loop of an axis."""
+    return f"{stage}.{axis}"
+
+
+def _stage_nest(stage: Stage) -> Stmt:
+    renamed = {a.name: var(loop_name(stage.name, a.name)) for a in (*stage.axes, *stage.reduce_axes)}
+    index = tuple(renamed[a.name] for a in stage.axes)
+    value = substitute(stage.body, renamed)
+    stmt: Stmt
+    if stage.reducer is None:
+        stmt = Store(stage.name, index, value)
+    else:
+        first = tuple(Eq0(renamed[a.name]) for a in stage.reduce_axes)
+        stmt = Update(stage.name, index, value, stage.reducer, first)
+    for axis in reversed(stage.reduce_axes):
+        stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
+    for axis in reversed(stage.axes):
+        stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,))
+    return stmt
+
+
+def clean(nest: Nest) -> Nest:
+    """The same program with guards proven away, moved into loop bounds, and loops shrunk to what
+    they run. ScheduleError if a register buffer is not indexed by unrolled and vector loops."""
+    body = _shrink(nest.body, {})
+    body = _simplify(body, {})
+    body = _bound_loops(body, {})
+    cleaned = replace(nest, body=body)
+    check_registers(cleaned)
+    return cleaned
+
+
+def _shrink(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
+    """Loops cut to the iterations in which some leaf can run; loops of one iteration go."""
+    result: list[Stmt] = []
+    for stmt in stmts:
+        match stmt:
+            case For():
+                result.extend(_shrink_loop(stmt, ranges))
+            case Allocate():
+                body = _shrink(stmt.body, ranges)
+                if body:
+                    result.append(replace(stmt, body=body))
+            case Store() | Update():
+                if simplify_conds(stmt.guards, ranges) is not None:
+                    result.append(stmt)
+            case Prefetch():
+                result.append(stmt)
+    return tuple(result)
+
+
+def _shrink_loop(loop: For, ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
+    inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
+    extent = max((_useful(leaf, loop) for leaf in _guarded(loop.body, inner)), default=0)
+    if extent <= 0:
+        return ()
+    if extent == 1 and loop.kind is not LoopKind.VECTORIZED:
+        body = substitute_body(loop.body, {loop.var: affine(0)})
+        return _shrink(body, ranges)
+    body = _shrink(loop.body, {**ranges, loop.var: Interval(0, extent - 1)})
+    return (replace(loop, extent=extent, body=body),) if body else ()
+
+
+def _guarded(
+    stmts: tuple[Stmt, ...], ranges: dict[str, Interval]
+) -> list[tuple[tuple[Cond, ...], dict[str, Interval]]]:
+    """The guards of each leaf below, with the ranges of all variables there."""
+    found: list[tuple[tuple[Cond, ...], dict[str, Interval]]] = []
+    for stmt in stmts:
+        match stmt:
+            case For():
+                inner = {**ranges, stmt.var: Interval(0, stmt.extent - 1)}
+                found += _guarded(stmt.body, inner)
+            case Allocate():
+                found += _guarded(stmt.body, ranges)
+            case Store() | Update():
+                found.append((stmt.guards, ranges))
+            case Prefetch():
+                found.append(((), ranges))
+    return found
+
+
+def _useful(leaf: tuple[tuple[Cond, ...], dict[str, Interval]], loop: For) -> int:
+    """How many iterations of `loop`, from 0 on, a leaf's guards allow at the very most."""
+    guards, ranges = leaf
+    count = loop.extent
+    for guard in guards:
+        if not isinstance(guard, Ge0):
+            continue
+        c = guard.index.coefficient(loop.var)
+        if c >= 0 or not guard.index.is_linear_in(loop.var):
+            continue
+        rest = interval(guard.index - var(loop.var) * c, ranges).hi
+        count = min(count, rest // -c + 1)
+    return count
+
+
+def _simplify(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
+    """Indices, guards and selects simplified under the ranges of the loops around them."""
+    result: list[Stmt] = []
+    for stmt in stmts:
+        match stmt:
+            case For():
+                inner = {**ranges, stmt.var: Interval(0, stmt.extent - 1)}
+                body = _simplify(stmt.body, inner)
+                if body:
+                    result.append(replace(stmt, body=body))
+            case Allocate():
+                body = _simplify(stmt.body, ranges)
+                if body:
+                    result.append(replace(stmt, body=body))
+            case Prefetch():
+                result.append(replace(stmt, index=tuple(simplify(i, ranges) for i in stmt.index)))
+            case Store() | Update():
+                result.extend(_simplify_leaf(stmt, ranges))
+    return tuple(result)
+
+
+def _simplify_leaf(stmt: Store | Update, ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
+    guards = simplify_conds(stmt.guards, ranges)
+    if guards is None:
+        return ()
+    index = tuple(simplify(i, ranges) for i in stmt.index)
+    value = simplify_scalar(stmt.value, ranges, guards)
+    if isinstance(stmt, Store):
+        return (Store(stmt.buffer, index, value, guards),)
+    first = stmt.first
+    if first is not None:
+        first = simplify_conds(first, ranges)
+        if first == ():
+            return (Store(stmt.buffer, index, value, guards),)
+    return (Update(stmt.buffer, index, value, stmt.reducer, first, guards),)
+
+
+def simplify_scalar(
+    value: Scalar, ranges: dict[str, Interval], known: tuple[Cond, ...]
+) -> Scalar:
+    """`value` with indices simplified and choices that `ranges` or `known` decide, decided."""
+
+    def leaf(node: Scalar) -> Scalar | None:
+        if isinstance(node, Select) and isinstance(node.cond, All):
+            conds = simplify_conds(node.cond.conds, ranges)
+            if conds is None:
+                return simplify_scalar(node.on_false, ranges, known)
+            conds = tuple(c for c in conds if c not in known)
+            if not conds:
+                return simplify_scalar(node.on_true, ranges, known)
+            on_true = simplify_scalar(node.on_true, ranges, (*known, *conds))
+            return Select(All(conds), on_true, simplify_scalar(node.on_false, ranges, known))
+        return None
+
+    return map_scalar_index(rewrite(value, leaf), lambda i: simplify(i, ranges))
+
+
+def _bound_loops(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
+    """Guards that all leaves of a serial loop share and that only end it early become bounds."""
+    result: list[Stmt] = []
+    for stmt in stmts:
+        match stmt:
+            case For():
+                result.append(_bound_loop(stmt, ranges))
+            case Allocate():
+                result.append(replace(stmt, body=_bound_loops(stmt.body, ranges)))
+            case Store() | Update() | Prefetch():
+                result.append(stmt)
+    return tuple(result)
+
+
+def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
+    inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
+    bounds: tuple[Cond, ...] = loop.bounds
+    body = loop.body
+    if loop.kind is LoopKind.SERIAL:
+        guards = [set(leaf.guards) for leaf in leaves(body) if not isinstance(leaf, Prefetch)]
+        shared = set.intersection(*guards) if guards else set()
+        new = tuple(sorted((g for g in shared if _ends(g, loop.var, inner)), key=str))
+        if new:
+            bounds = (*bounds, *new)
+            body = _without_guards(body, set(new))
+    return replace(loop, bounds=bounds, body=_bound_loops(body, inner))
+
+
+def _ends(guard: Cond, name: str, known: dict[str, Interval]) -> bool:
+    """Whether `guard` speaks of `name` and loops around it only, and stays false once it is."""
+    index = guard.index
+    return (
+        isinstance(guard, Ge0)
+        and index.coefficient(name) < 0
+        and index.is_linear_in(name)
+        and index.vars() <= known.keys()
+    )
+
+
+def _without_guards(stmts: tuple[Stmt, ...], gone: set[Cond]) -> tuple[Stmt, ...]:
+    result: list[Stmt] = []
+    for stmt in stmts:
+        match stmt:
+            case For() | Allocate():
+                result.append(replace(stmt, body=_without_guards(stmt.body, gone)))
+            case Store() | Update():
+                result.append(
+                    replace(stmt, guards=tuple(g for g in stmt.guards if g not in gone))
+                )
+            case Prefetch():
+                result.append(stmt)
+    return tuple(result)
+
+
+def check_registers(nest: Nest) -> None:
+    """ScheduleError where a register buffer is indexed by a loop that runs at run time."""
+    registers = {
+        s.buffer.name
+        for s in walk(nest.body)
+        if isinstance(s, Allocate) and s.buffer.scope is Scope.REGISTER
+    }
+    if not registers:
+        return
+    running = {
+        s.var
+        for s in walk(nest.body)
+        if isinstance(s, For) and s.kind in (LoopKind.SERIAL, LoopKind.PARALLEL)
+    }
+    for leaf in leaves(nest.body):
+        for buffer, index in _accesses(leaf):
+            names = {n for i in index for n in i.vars()} & running
+            if buffer in registers and names:
+                raise ScheduleError(
+                    f"registers of {buffer!r}",
+                    f"loops {sorted(names)} index it and must be unrolled or vectorised",
+                )
+
+
+def _accesses(leaf: Store | Update | Prefetch) -> list[tuple[str, tuple[Affine, ...]]]:
+    own = [(leaf.buffer, leaf.index)]
+    if isinstance(leaf, Prefetch):
+        return own
+    return own + [(ld.tensor, ld.index) for ld in loads(leaf.value)]
+

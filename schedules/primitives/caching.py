@@ -1,0 +1,357 @@
+"""Primitives that give data a private place: CacheRead (packing), CacheWrite (accumulators),
+TransformLayout (the order in which a private buffer is kept)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..affine import Affine, Cond, Eq0, Interval, fresh, simplify, substitute_cond
+from ..errors import ScheduleError
+from ..loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    Leaf,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    Update,
+    transform,
+)
+from ..scalar import All, Const, Load, Scalar, Select
+from ..scalar import rewrite as rewrite_scalar
+from .nest_edit import (
+    Place,
+    all_ranges,
+    buffers_in,
+    chain_to,
+    find_loop,
+    names_in,
+    nest_loops,
+    private_buffers,
+    ranges_of,
+    reads_of,
+    rename_all,
+    replace_loop,
+    writes_of,
+)
+from .region import Region, in_bounds, position_names, position_vars, region_of
+
+ROOT = ""
+"""As a loop name: the whole nest."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRead:
+    """Copy what a loop's body reads of a tensor into a private buffer first (`cache_read` in TVM,
+    `stage_mem` in Exo); packing, when the layout is then chosen with TransformLayout.
+
+        for i: ... B[f(i, j)] ...    ->    for i: { for x: P[x] = B[base(i) + x];  ... P[g(j)] ... }
+
+    Elements of the region outside the tensor are zero in the copy, so reads that were guarded
+    only by being inside the tensor lose their condition: a padded copy. Legal where the region
+    has a fixed size and the body does not write the tensor. `loop` "" copies for the whole nest.
+    The buffer is called `name`, its loops `name`.0, `name`.1, ...
+    """
+
+    tensor: str
+    loop: str
+    name: str
+    register: bool = False
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with the copy. ScheduleError: nothing read, written inside, no fixed size."""
+        place = _place(nest, self.loop, self)
+        body = place.loop.body
+        buffers = buffers_in(nest)
+        if self.tensor not in buffers:
+            raise ScheduleError(self, f"there is no buffer {self.tensor!r}")
+        source = buffers[self.tensor]
+        taken = names_in(nest)
+        if self.name in taken:
+            raise ScheduleError(self, f"the name {self.name!r} is in use")
+        reads = reads_of(body, self.tensor)
+        if not reads:
+            raise ScheduleError(self, f"{self.loop or 'the nest'!r} does not read {self.tensor!r}")
+        if writes_of(body, self.tensor) or self.tensor in private_buffers(body):
+            raise ScheduleError(self, f"the body writes {self.tensor!r}")
+        outer, inner = ranges_of((*place.outer, place.loop)), all_ranges(body)
+        region = region_of((r.index for r in reads), inner, outer, self)
+        scope = Scope.REGISTER if self.register else Scope.WORKSPACE
+        copy = Buffer(self.name, region.extent, source.dtype, scope)
+        copy_nest = _copy_nest(source, copy, region, outer, taken)
+        new_body = _redirect_reads(body, source, copy, region, {**outer, **inner})
+        return _with_body(nest, self.loop, (Allocate(copy, (*copy_nest, *new_body)),))
+
+
+def _copy_nest(
+    source: Buffer, copy: Buffer, region: Region, outer: dict[str, Interval], taken: set[str]
+) -> tuple[Stmt, ...]:
+    names = position_names(copy.name, region.extent, taken)
+    x = position_vars(names, region.extent)
+    element = region.element(x)
+    value: Scalar = Load(source.name, element, source.dtype)
+    conds = in_bounds(element, source.shape, {**outer, **region.bounds(names)})
+    if conds:
+        value = Select(All(conds), value, Const(0, source.dtype))
+    chain = tuple(
+        For(n, e, ()) for n, e in zip(names, region.extent, strict=True) if e > 1
+    )
+    return nest_loops(chain, (Store(copy.name, x, value),))
+
+
+def _redirect_reads(
+    body: tuple[Stmt, ...],
+    source: Buffer,
+    copy: Buffer,
+    region: Region,
+    ranges: dict[str, Interval],
+) -> tuple[Stmt, ...]:
+    """`body` reading the copy; conditions that only kept reads inside the source are dropped."""
+
+    def scalar(node: Scalar) -> Scalar | None:
+        match node:
+            case Select(All(conds), Load(tensor, index, dtype), Const(0)) if tensor == source.name:
+                inside = set(in_bounds(index, source.shape, ranges))
+                kept = tuple(c for c in conds if c not in inside)
+                load = Load(copy.name, region.local_index(index), dtype)
+                return Select(All(kept), load, node.on_false) if kept else load
+            case Load(tensor, index, dtype) if tensor == source.name:
+                return Load(copy.name, region.local_index(index), dtype)
+            case _:
+                return None
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Store | Update):
+            value = rewrite_scalar(stmt.value, scalar)
+            return (stmt if value is stmt.value else replace(stmt, value=value),)
+        return None
+
+    return transform(body, change)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWrite:
+    """Collect what a loop's body writes to a buffer in a private one, and write it back once at
+    the end (`cache_write` in TVM, `stage_mem` with accumulation in Exo): register accumulators.
+
+        for i:                          for i:
+          for k: for j:           ->      for j: W[j] = identity
+            C[i, j] += v                  for k: for j: W[j] += v
+                                          for j: C[i, j] = W[j]   (+= where k goes on outside)
+
+    The loops of the first and last part are copies of the body's spatial loops, called after
+    them with `.init` and `.out`, and keep their marks. Guards on spatial loops move to the last
+    part and to the reads that need them. Legal where the body writes the buffer in one place.
+    """
+
+    buffer: str
+    loop: str
+    name: str
+    register: bool = True
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with the cache. ScheduleError: not written once, also read, no fixed size."""
+        place = _place(nest, self.loop, self)
+        body = place.loop.body
+        buffers = buffers_in(nest)
+        if self.buffer not in buffers:
+            raise ScheduleError(self, f"there is no buffer {self.buffer!r}")
+        target = buffers[self.buffer]
+        taken = names_in(nest)
+        if self.name in taken:
+            raise ScheduleError(self, f"the name {self.name!r} is in use")
+        writes = writes_of(body, self.buffer)
+        if len(writes) != 1 or self.buffer in private_buffers(body):
+            raise ScheduleError(
+                self, f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place,"
+                f" found {len(writes)}"
+            )
+        if reads_of(body, self.buffer):
+            raise ScheduleError(self, f"the body reads {self.buffer!r} as well")
+        leaf = writes[0]
+        chain = chain_to(body, leaf)
+        assert chain is not None
+        if any(loop.kind is LoopKind.PARALLEL for loop in chain):
+            raise ScheduleError(self, "a parallel loop is inside; cache within it")
+        outer = ranges_of((*place.outer, place.loop))
+        inner = all_ranges(body)
+        spatial = tuple(loop for loop in chain if not loop.reduce)
+        region = region_of((leaf.index,), ranges_of(spatial), outer, self)
+        scope = Scope.REGISTER if self.register else Scope.WORKSPACE
+        cache = Buffer(self.name, region.extent, target.dtype, scope)
+        inner_reduce = {loop.var for loop in chain if loop.reduce}
+        kept = tuple(g for g in leaf.guards if g.index.vars() & inner_reduce)
+        spatial_guards = tuple(g for g in leaf.guards if g not in kept)
+        local = region.local_index(leaf.index)
+        ranges = {**outer, **inner}
+        value = guard_reads(leaf.value, spatial_guards, buffers, ranges)
+        new_leaf: Leaf
+        if isinstance(leaf, Update):
+            new_leaf = Update(self.name, local, value, leaf.reducer, None, kept)
+        else:
+            new_leaf = Store(self.name, local, value, kept)
+        computed = transform(body, lambda s: (new_leaf,) if s is leaf else None)
+        parts: list[Stmt] = []
+        if isinstance(leaf, Update):
+            identity = Const(leaf.reducer.identity(target.dtype), target.dtype)
+            init: tuple[Stmt, ...] = (Store(self.name, local, identity),)
+            parts += _copied_loops(spatial, init, "init", taken)
+        parts += computed
+        load = Load(self.name, local, target.dtype)
+        back = _write_back(leaf, load, inner_reduce, spatial_guards)
+        parts += _copied_loops(spatial, (back,), "out", taken)
+        return _with_body(nest, self.loop, (Allocate(cache, tuple(parts)),))
+
+
+def _write_back(
+    leaf: Store | Update, load: Load, inner_reduce: set[str], guards: tuple[Cond, ...]
+) -> Leaf:
+    if isinstance(leaf, Store):
+        return Store(leaf.buffer, leaf.index, load, guards)
+    if leaf.first is None:
+        return Update(leaf.buffer, leaf.index, load, leaf.reducer, None, guards)
+    at_start: dict[str, Affine] = {name: Affine((), 0) for name in inner_reduce}
+    first = tuple(
+        c for c in (substitute_cond(c, at_start) for c in leaf.first) if c != Eq0(Affine((), 0))
+    )
+    if not first:
+        return Store(leaf.buffer, leaf.index, load, guards)
+    return Update(leaf.buffer, leaf.index, load, leaf.reducer, first, guards)
+
+
+def _copied_loops(
+    spatial: tuple[For, ...], leaf: tuple[Stmt, ...], suffix: str, taken: set[str]
+) -> tuple[Stmt, ...]:
+    names: dict[str, str] = {}
+    for loop in spatial:
+        names[loop.var] = fresh(f"{loop.var}.{suffix}", taken)
+        taken.add(names[loop.var])
+    return rename_all(nest_loops(spatial, leaf), names, {})
+
+
+def guard_reads(
+    value: Scalar,
+    guards: tuple[Cond, ...],
+    buffers: dict[str, Buffer],
+    ranges: dict[str, Interval],
+) -> Scalar:
+    """`value` computed even where `guards` fail: reads that need a guard give zero there.
+
+    What is computed where a guard fails is thrown away by the write-back, which keeps the guard.
+    """
+    if not guards:
+        return value
+
+    def leaf(node: Scalar) -> Scalar | None:
+        match node:
+            case Select(All(conds), Load() as load, on_false):
+                missing = _missing(load, buffers, {**ranges}, conds)
+                if not missing:
+                    return node
+                return Select(All((*conds, *guards)), load, on_false)
+            case Load() as load:
+                if not _missing(load, buffers, ranges, ()):
+                    return load
+                return Select(All(guards), load, Const(0, load.dtype))
+            case _:
+                return None
+
+    return rewrite_scalar(value, leaf)
+
+
+def _missing(
+    load: Load, buffers: dict[str, Buffer], ranges: dict[str, Interval], known: tuple[Cond, ...]
+) -> bool:
+    """Whether `load` might be out of bounds where only `known` holds."""
+    return any(c not in known for c in in_bounds(load.index, buffers[load.tensor].shape, ranges))
+
+
+@dataclass(frozen=True, slots=True)
+class TransformLayout:
+    """Keep a private buffer in another order (`transform_layout` in TVM).
+
+    Each entry of `dims` is (dimension, part): part 0 is the whole dimension; otherwise the
+    dimension is divided by `split[dimension]` into 1 (quotient) and 2 (remainder). A packed
+    panel of width nr is `split={1: nr}, dims=((1, 1), (0, 0), (1, 2))`.
+    Legal for buffers of the nest's own, when every part is kept exactly once.
+    """
+
+    buffer: str
+    split: tuple[tuple[int, int], ...]
+    dims: tuple[tuple[int, int], ...]
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with the buffer kept so. ScheduleError: an argument, or parts do not match."""
+        buffers = buffers_in(nest)
+        if self.buffer not in buffers:
+            raise ScheduleError(self, f"there is no buffer {self.buffer!r}")
+        buffer = buffers[self.buffer]
+        if buffer.scope is Scope.ARGUMENT:
+            raise ScheduleError(self, f"{self.buffer!r} is an argument: its layout is the caller's")
+        factors = dict(self.split)
+        wanted = sorted(
+            part
+            for d in range(len(buffer.shape))
+            for part in (((d, 1), (d, 2)) if d in factors else ((d, 0),))
+        )
+        if sorted(self.dims) != wanted or any(f < 1 for f in factors.values()):
+            raise ScheduleError(self, f"the new order must be made of {wanted}")
+        shape = tuple(_part_extent(buffer.shape, factors, part) for part in self.dims)
+        ranges = all_ranges(nest.body)
+
+        def index(old: tuple[Affine, ...]) -> tuple[Affine, ...]:
+            return tuple(simplify(_part_index(old, factors, part), ranges) for part in self.dims)
+
+        def scalar(node: Scalar) -> Scalar | None:
+            if isinstance(node, Load) and node.tensor == self.buffer:
+                return replace(node, index=index(node.index))
+            return None
+
+        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+            if isinstance(stmt, Allocate) and stmt.buffer.name == self.buffer:
+                new = replace(stmt.buffer, shape=shape)
+                return (Allocate(new, transform(stmt.body, change)),)
+            if isinstance(stmt, Store | Update):
+                new_leaf = replace(stmt, value=rewrite_scalar(stmt.value, scalar))
+                if stmt.buffer == self.buffer:
+                    new_leaf = replace(new_leaf, index=index(stmt.index))
+                return (new_leaf,)
+            if isinstance(stmt, Prefetch) and stmt.buffer == self.buffer:
+                return (replace(stmt, index=index(stmt.index)),)
+            return None
+
+        return replace(nest, body=transform(nest.body, change))
+
+
+def _part_extent(shape: tuple[int, ...], factors: dict[int, int], part: tuple[int, int]) -> int:
+    d, which = part
+    if which == 0:
+        return shape[d]
+    return -(-shape[d] // factors[d]) if which == 1 else factors[d]
+
+
+def _part_index(
+    old: tuple[Affine, ...], factors: dict[int, int], part: tuple[int, int]
+) -> Affine:
+    d, which = part
+    if which == 0:
+        return old[d]
+    return old[d] // factors[d] if which == 1 else old[d] % factors[d]
+
+
+def _place(nest: Nest, loop: str, asked_by: object) -> Place:
+    if loop == ROOT:
+        return Place(For("", 1, nest.body), (), ())
+    return find_loop(nest, loop, asked_by)
+
+
+def _with_body(nest: Nest, loop: str, body: tuple[Stmt, ...]) -> Nest:
+    if loop == ROOT:
+        return replace(nest, body=body)
+    old = find_loop(nest, loop, None).loop
+    return replace_loop(nest, loop, (replace(old, body=body),))
+

@@ -1,0 +1,150 @@
+"""Proofs about dependences: may iterations run in another order, at once, or side by side?
+
+What primitives may rely on: a leaf writes each element of a buffer at most once for each setting
+of its spatial loops (loops with `reduce` unset), except in buffers private to an inner loop.
+Every primitive keeps this, so whether two iterations can meet is a question about indices only.
+"""
+
+from __future__ import annotations
+
+from ..affine import Affine, FloorDiv, Interval, Mod, Ranges, Var, floor_div, interval
+from ..errors import ScheduleError
+from ..loop_ir import For, Prefetch, Stmt, Store, Update, leaves
+from .nest_edit import all_ranges, private_buffers, reads_of
+
+
+def check_reorderable(body: tuple[Stmt, ...], asked_by: object) -> None:
+    """ScheduleError unless iterations around `body` may run in any order.
+
+    Legal when everything `body` writes outside its private buffers is either stored once an
+    element or combined by one reducer, and not read by `body` in another way.
+    """
+    private = private_buffers(body)
+    reducers: dict[str, object] = {}
+    for leaf in leaves(body):
+        if isinstance(leaf, Prefetch) or leaf.buffer in private:
+            continue
+        kind = leaf.reducer if isinstance(leaf, Update) else "store"
+        if reducers.setdefault(leaf.buffer, kind) != kind:
+            raise ScheduleError(asked_by, f"{leaf.buffer!r} is written in two different ways")
+        if reads_of(body, leaf.buffer):
+            raise ScheduleError(asked_by, f"the body both writes and reads {leaf.buffer!r}")
+
+
+def check_disjoint(loop: For, asked_by: object) -> None:
+    """ScheduleError unless different iterations of `loop` write different elements and none
+    reads what another writes: what running them at once needs."""
+    if loop.reduce:
+        raise ScheduleError(
+            asked_by,
+            f"iterations of {loop.var!r} combine into the same elements; RFactor it first",
+        )
+    private = private_buffers(loop.body)
+    inner = all_ranges(loop.body)
+    ranges = {**inner, loop.var: Interval(0, loop.extent - 1)}
+    for leaf in leaves(loop.body):
+        if isinstance(leaf, Prefetch) or leaf.buffer in private:
+            continue
+        if loop.extent > 1 and not separates(leaf.index, loop.var, ranges):
+            raise ScheduleError(
+                asked_by,
+                f"iterations of {loop.var!r} may write the same element of {leaf.buffer!r}"
+                f" (index {', '.join(map(str, leaf.index))})",
+            )
+        for read in reads_of(loop.body, leaf.buffer):
+            if read.index != leaf.index:
+                raise ScheduleError(
+                    asked_by,
+                    f"an iteration of {loop.var!r} may read what another writes to {leaf.buffer!r}",
+                )
+
+
+def separates(index: tuple[Affine, ...], name: str, ranges: Ranges) -> bool:
+    """Whether different values of variable `name` always give different index tuples.
+
+    `ranges` has `name` and the variables that may differ between two iterations; all others are
+    fixed. The proof: an atom whose coefficient exceeds the spread of the other varying terms of
+    its dimension is determined by the index; a division and a remainder determine what they
+    divide; and from a determined sum, a dominating variable is determined in turn.
+    """
+    determined: set[object] = set()
+    for dimension in index:
+        for atom, coefficient in dimension.terms:
+            rest = Affine(tuple(t for t in dimension.terms if t[0] != atom), 0)
+            if abs(coefficient) > _spread(rest, ranges) and _varies(
+                Affine(((atom, 1),), 0), ranges
+            ):
+                determined.add(atom)
+    changed = True
+    while changed:
+        changed = False
+        for known in list(determined):
+            for whole in _wholes(known, determined):
+                for inner_atom, coefficient in whole.terms:
+                    rest = Affine(tuple(t for t in whole.terms if t[0] != inner_atom), 0)
+                    if inner_atom not in determined and abs(coefficient) > _spread(rest, ranges):
+                        determined.add(inner_atom)
+                        changed = True
+    return Var(name) in determined
+
+
+def _wholes(atom: object, determined: set[object]) -> list[Affine]:
+    """Numerators known because both their quotient and their remainder are."""
+    if not isinstance(atom, Mod):
+        return []
+    quotient = floor_div(atom.numerator, atom.divisor)
+    if all(a in determined for a, _ in quotient.terms) and len(quotient.terms) <= 1:
+        return [atom.numerator]
+    return []
+
+
+def _varies(index: Affine, ranges: Ranges) -> bool:
+    return any(name in ranges for name in index.vars())
+
+
+def _spread(index: Affine, ranges: Ranges) -> int:
+    """Largest difference of two values of `index`, variables outside `ranges` being fixed."""
+    total = 0
+    for atom, coefficient in index.terms:
+        term = Affine(((atom, 1),), 0)
+        if not _varies(term, ranges):
+            continue
+        if all(n in ranges for n in term.vars()):
+            bounds = interval(term, ranges)
+            width = bounds.hi - bounds.lo
+        elif isinstance(atom, Mod):
+            width = atom.divisor - 1
+        elif isinstance(atom, FloorDiv):
+            width = _spread(atom.numerator, ranges) // atom.divisor + 1
+        else:
+            raise AssertionError(f"a variable is fixed or it has a range: {atom}")
+        total += abs(coefficient) * width
+    return total
+
+
+def check_vector_lanes(loop: For, asked_by: object) -> None:
+    """ScheduleError unless the iterations of `loop` may run as lanes of one vector.
+
+    A reduction loop is legal where every leaf combines all lanes into one element: a horizontal
+    reduction. A spatial loop needs lanes that write different elements, and no lane reading what
+    another lane writes.
+    """
+    for leaf in loop.body:
+        if isinstance(leaf, Store | Update | Prefetch):
+            continue
+        raise ScheduleError(
+            asked_by, f"loop {loop.var!r} must be innermost, and it contains another loop or buffer"
+        )
+    if not loop.reduce:
+        check_disjoint(loop, asked_by)
+        return
+    for leaf in leaves(loop.body):
+        if not isinstance(leaf, Update) or any(loop.var in i.vars() for i in leaf.index):
+            raise ScheduleError(
+                asked_by, f"{loop.var!r} is a reduction loop whose body is not one reduction"
+            )
+        if leaf.first is not None and any(loop.var in c.index.vars() for c in leaf.first):
+            raise ScheduleError(
+                asked_by,
+                f"the first update of {leaf.buffer!r} would be in one lane; CacheWrite it first",
+            )

@@ -1,0 +1,256 @@
+"""Finding loops and leaves in a nest, and replacing them: what every primitive needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..affine import Affine, Cond, Interval, prove, substitute_cond, tighten, var
+from ..errors import ScheduleError
+from ..loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    Leaf,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Stmt,
+    Store,
+    Update,
+    leaves,
+    loops,
+    transform,
+    walk,
+)
+from ..scalar import Load, Scalar, loads, rename_tensors
+from ..scalar import substitute as substitute_scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A loop and what stands around it, outermost first."""
+
+    loop: For
+    outer: tuple[For, ...]
+    allocated: tuple[Buffer, ...]
+
+
+def find_loop(nest: Nest, name: str, asked_by: object) -> Place:
+    """The loop called `name`; ScheduleError naming the loops there are if it is not one."""
+
+    def search(
+        stmts: tuple[Stmt, ...], outer: tuple[For, ...], allocated: tuple[Buffer, ...]
+    ) -> Place | None:
+        for stmt in stmts:
+            found = None
+            if isinstance(stmt, For):
+                if stmt.var == name:
+                    return Place(stmt, outer, allocated)
+                found = search(stmt.body, (*outer, stmt), allocated)
+            elif isinstance(stmt, Allocate):
+                found = search(stmt.body, outer, (*allocated, stmt.buffer))
+            if found is not None:
+                return found
+        return None
+
+    place = search(nest.body, (), ())
+    if place is None:
+        known = ", ".join(loop.var for loop in loops(nest.body))
+        raise ScheduleError(asked_by, f"there is no loop {name!r}; the nest has {known}")
+    return place
+
+
+def require_serial(loop: For, asked_by: object) -> None:
+    if loop.kind is not LoopKind.SERIAL:
+        raise ScheduleError(
+            asked_by, f"loop {loop.var!r} is {loop.kind.value}; this needs a serial loop"
+        )
+
+
+def replace_loop(nest: Nest, name: str, new: tuple[Stmt, ...]) -> Nest:
+    """`nest` with the loop called `name` replaced by `new`."""
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        return new if isinstance(stmt, For) and stmt.var == name else None
+
+    return replace(nest, body=transform(nest.body, change))
+
+
+def ranges_of(chain: tuple[For, ...]) -> dict[str, Interval]:
+    """The values of each loop variable of `chain`."""
+    return {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+
+
+def all_ranges(stmts: tuple[Stmt, ...]) -> dict[str, Interval]:
+    return {loop.var: Interval(0, loop.extent - 1) for loop in loops(stmts)}
+
+
+def names_in(nest: Nest) -> set[str]:
+    """Every loop and buffer name in use."""
+    names = {b.name for b in nest.argument_buffers}
+    for stmt in walk(nest.body):
+        if isinstance(stmt, For):
+            names.add(stmt.var)
+        elif isinstance(stmt, Allocate):
+            names.add(stmt.buffer.name)
+    return names
+
+
+def buffers_in(nest: Nest) -> dict[str, Buffer]:
+    """Every buffer by name."""
+    found = {b.name: b for b in nest.argument_buffers}
+    for stmt in walk(nest.body):
+        if isinstance(stmt, Allocate):
+            found[stmt.buffer.name] = stmt.buffer
+    return found
+
+
+def map_leaf(
+    leaf: Leaf,
+    index: Callable[[Affine], Affine],
+    scalar: Callable[[Scalar], Scalar],
+    cond: Callable[[Cond], Cond],
+) -> Leaf:
+    """`leaf` with its index, value and conditions changed."""
+    new_index = tuple(index(i) for i in leaf.index)
+    match leaf:
+        case Prefetch():
+            return replace(leaf, index=new_index)
+        case Store():
+            guards = tuple(cond(g) for g in leaf.guards)
+            return replace(leaf, index=new_index, value=scalar(leaf.value), guards=guards)
+        case Update():
+            guards = tuple(cond(g) for g in leaf.guards)
+            first = None if leaf.first is None else tuple(cond(c) for c in leaf.first)
+            value = scalar(leaf.value)
+            return replace(leaf, index=new_index, value=value, guards=guards, first=first)
+
+
+def substitute_leaf(leaf: Leaf, mapping: Mapping[str, Affine]) -> Leaf:
+    return map_leaf(
+        leaf,
+        lambda i: i.substitute(mapping),
+        lambda s: substitute_scalar(s, mapping),
+        lambda c: substitute_cond(c, mapping),
+    )
+
+
+def substitute_body(stmts: tuple[Stmt, ...], mapping: Mapping[str, Affine]) -> tuple[Stmt, ...]:
+    """`stmts` with loop variables that are free in it replaced."""
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Store | Update | Prefetch):
+            return (substitute_leaf(stmt, mapping),)
+        return None
+
+    return transform(stmts, change)
+
+
+def add_guards(stmts: tuple[Stmt, ...], guards: tuple[Cond, ...]) -> tuple[Stmt, ...]:
+    """`stmts` with `guards` on every leaf."""
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Store | Update):
+            return (replace(stmt, guards=(*stmt.guards, *guards)),)
+        return None
+
+    return transform(stmts, change)
+
+
+def rename_all(
+    stmts: tuple[Stmt, ...], loop_names: Mapping[str, str], buffer_names: Mapping[str, str]
+) -> tuple[Stmt, ...]:
+    """`stmts` with its own loops and buffers renamed, definitions and uses alike."""
+    variables = {old: var(new) for old, new in loop_names.items()}
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        match stmt:
+            case For():
+                name = loop_names.get(stmt.var, stmt.var)
+                bounds = tuple(substitute_cond(c, variables) for c in stmt.bounds)
+                return (replace(stmt, var=name, bounds=bounds, body=transform(stmt.body, change)),)
+            case Allocate():
+                new = buffer_names.get(stmt.buffer.name, stmt.buffer.name)
+                body = transform(stmt.body, change)
+                return (Allocate(replace(stmt.buffer, name=new), body),)
+            case Store() | Update() | Prefetch():
+                leaf = substitute_leaf(stmt, variables)
+                leaf = replace(leaf, buffer=buffer_names.get(leaf.buffer, leaf.buffer))
+                if not isinstance(leaf, Prefetch):
+                    leaf = replace(leaf, value=rename_tensors(leaf.value, buffer_names))
+                return (leaf,)
+
+    return transform(stmts, change)
+
+
+def reads_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Load]:
+    """Every load of `buffer` below `stmts`."""
+    found: list[Load] = []
+    for leaf in leaves(stmts):
+        if not isinstance(leaf, Prefetch):
+            found.extend(ld for ld in loads(leaf.value) if ld.tensor == buffer)
+    return found
+
+
+def writes_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Store | Update]:
+    """Every leaf below `stmts` that writes `buffer`."""
+    return [w for w in leaves(stmts) if not isinstance(w, Prefetch) and w.buffer == buffer]
+
+
+def private_buffers(stmts: tuple[Stmt, ...]) -> set[str]:
+    """Buffers allocated below `stmts`."""
+    return {s.buffer.name for s in walk(stmts) if isinstance(s, Allocate)}
+
+
+def chain_to(stmts: tuple[Stmt, ...], wanted: Leaf) -> tuple[For, ...] | None:
+    """The loops below `stmts` around the leaf that is `wanted`, outermost first."""
+    for stmt in stmts:
+        if stmt is wanted:
+            return ()
+        if isinstance(stmt, For):
+            inner = chain_to(stmt.body, wanted)
+            if inner is not None:
+                return (stmt, *inner)
+        elif isinstance(stmt, Allocate):
+            inner = chain_to(stmt.body, wanted)
+            if inner is not None:
+                return inner
+    return None
+
+
+def nest_loops(chain: tuple[For, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """`body` inside fresh copies of the loops of `chain`."""
+    for loop in reversed(chain):
+        body = (replace(loop, body=body),)
+    return body
+
+
+def simplify_conds(
+    conds: tuple[Cond, ...], ranges: Mapping[str, Interval]
+) -> tuple[Cond, ...] | None:
+    """`conds` without those that always hold, the rest tightened; None if one never holds."""
+    kept: dict[Cond, None] = {}
+    for cond in conds:
+        known = prove(cond, ranges)
+        if known is False:
+            return None
+        if known is None:
+            kept.setdefault(tighten(cond, ranges))
+    return tuple(kept)
+
+
+def leaf_sites(
+    stmts: tuple[Stmt, ...], outer: tuple[For, ...] = ()
+) -> Iterator[tuple[Leaf, tuple[For, ...]]]:
+    """Every leaf with the loops around it."""
+    for stmt in stmts:
+        match stmt:
+            case For():
+                yield from leaf_sites(stmt.body, (*outer, stmt))
+            case Allocate():
+                yield from leaf_sites(stmt.body, outer)
+            case Store() | Update() | Prefetch():
+                yield stmt, outer
+
+
