@@ -1,0 +1,25 @@
+"""WHAT WE KNOW: workloads, targets, records, the best of them, blobs and jobs, durably.
+
+`open_store` is the way in. Importing this package costs nothing: SQLAlchemy is loaded when the
+first of its names is used, Alembic only when a database has to be created or upgraded.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .location import default_url as default_url
+    from .store import Store as Store
+    from .store import open_store as open_store
+
+_HOME = {"Store": ".store", "open_store": ".store", "default_url": ".location"}
+
+__all__ = ["Store", "default_url", "open_store"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name], __name__), name)

@@ -1,0 +1,145 @@
+"""Consistency: everything the code above relies on, looked at from the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from schedules.errors import TilewrightError
+from schedules.target import Target
+
+from .best import FULL
+from .blobs import intact
+from .engine import Database, loads_strictly, quick_check
+from .errors import StoreBroken
+from .job_states import JobState
+from .models import (
+    BestMoveRow,
+    BestRow,
+    BlobRow,
+    JobRow,
+    RecordRow,
+    TargetRow,
+    WithdrawnRow,
+    WorkloadRow,
+)
+from .rows import record_of, sound
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that should not be. `kind` is stable; `subject` is the key or id concerned."""
+
+    kind: str
+    subject: str
+    detail: str
+
+
+def problems(database: Database) -> list[Problem]:
+    """Everything found wrong, worst first; empty for a sound database."""
+    try:
+        found = [Problem("file", str(database.path), line) for line in quick_check(database)]
+        with database.reading() as session:
+            for part in (_works, _records, _bests, _history, _blobs, _jobs):
+                found += part(session)
+    except StoreBroken as error:
+        return [Problem("file", str(database.path), str(error))]
+    return found
+
+
+def _works(session: Session) -> Iterator[Problem]:
+    for workload in session.scalars(select(WorkloadRow)):
+        try:
+            loads_strictly(workload.document)
+        except ValueError as error:
+            yield Problem("workload", workload.key, f"document is not JSON: {error}")
+    for target in session.scalars(select(TargetRow)):
+        try:
+            made = Target.from_json(loads_strictly(target.document)).key
+        except (ValueError, TilewrightError) as error:
+            yield Problem("target", target.key, f"document is not a target: {error}")
+        else:
+            if made != target.key:
+                yield Problem("target", target.key, f"document has the key {made}")
+
+
+def _records(session: Session) -> Iterator[Problem]:
+    statement = select(RecordRow).order_by(RecordRow.id).execution_options(yield_per=500)
+    for row in session.scalars(statement):
+        if not sound(row):
+            yield Problem("record", row.key, "the row is not what was written (hash differs)")
+            continue
+        try:
+            record = record_of(loads_strictly(row.document))
+        except (ValueError, TilewrightError) as error:
+            yield Problem("record", row.key, f"document is not a record: {error}")
+        else:
+            if record.key != row.key:
+                yield Problem("record", row.key, f"document has the key {record.key}")
+
+
+def _bests(session: Session) -> Iterator[Problem]:
+    statement = (
+        select(BestRow, RecordRow, WithdrawnRow.reason)
+        .join(RecordRow, RecordRow.key == BestRow.record_key, isouter=True)
+        .join(WithdrawnRow, WithdrawnRow.record_key == BestRow.record_key, isouter=True)
+    )
+    for best, record, reason in session.execute(statement):
+        subject = f"{best.workload_key}/{best.target_key}"
+        if best.record_key is None:
+            continue
+        if record is None:
+            yield Problem("best", subject, f"points at {best.record_key}, which is not stored")
+            continue
+        if (record.workload_key, record.target_key) != (best.workload_key, best.target_key):
+            yield Problem("best", subject, f"points at {record.key}, a record of other work")
+        if record.status != "ok" or record.verified_level != FULL:
+            yield Problem(
+                "best",
+                subject,
+                f"points at {record.key}: status {record.status}, verified {record.verified_level}",
+            )
+        if reason is not None:
+            yield Problem("best", subject, f"points at {record.key}, withdrawn: {reason}")
+
+
+def _history(session: Session) -> Iterator[Problem]:
+    """Each pointer is where its last move took it, and its moves form a chain."""
+    chains: dict[tuple[str, str], list[BestMoveRow]] = {}
+    for move in session.scalars(select(BestMoveRow).order_by(BestMoveRow.version)):
+        chains.setdefault((move.workload_key, move.target_key), []).append(move)
+    for best in session.scalars(select(BestRow)):
+        moves = chains.pop((best.workload_key, best.target_key), [])
+        subject = f"{best.workload_key}/{best.target_key}"
+        at: str | None = None
+        for number, move in enumerate(moves, start=1):
+            if move.version != number or move.from_record_key != at:
+                yield Problem("history", subject, f"move {move.version} does not follow {at}")
+                break
+            at = move.to_record_key
+        else:
+            if len(moves) != best.version or at != best.record_key:
+                yield Problem("history", subject, f"the last move leads to {at}, not to the best")
+    for work in chains:
+        yield Problem("history", "/".join(work), "moves of a best that does not exist")
+
+
+def _blobs(session: Session) -> Iterator[Problem]:
+    for row in session.scalars(select(BlobRow).execution_options(yield_per=20)):
+        if not intact(row):
+            yield Problem("blob", row.sha256, "the bytes do not have this hash")
+
+
+def _jobs(session: Session) -> Iterator[Problem]:
+    for row in session.scalars(select(JobRow)):
+        state = JobState(row.state)
+        if (row.finished_at is not None) != state.final:
+            yield Problem("job", row.id, f"{state} with finished_at {row.finished_at}")
+        leased = state in (JobState.RUNNING, JobState.CANCELLING)
+        if (row.owner is not None) != leased:
+            yield Problem("job", row.id, f"{state} with owner {row.owner}")
+        if row.flight_key is not None and not state.joinable:
+            yield Problem("job", row.id, f"{state} but still joined by equal requests")

@@ -1,0 +1,225 @@
+"""Connections, transactions, and everything that is particular to SQLite.
+
+How a SQLite database is used (docs/database.md gives the reasons):
+
+* WAL and `synchronous=FULL`: what COMMIT acknowledged survives `kill -9` and power loss.
+* Writers begin with `BEGIN IMMEDIATE`: they queue for the lock instead of failing half-way.
+* No connection checkpoints by itself (`wal_autocheckpoint=0`): see `checkpoint.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult, Engine, Table, create_engine, event, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import Session
+
+from schedules.record import canonical_bytes
+
+from .errors import StoreBroken, StoreError, StoreHeld, StoreMissing
+
+_BROKEN = ("not a database", "malformed", "disk image", "unsupported file format", "encrypted")
+_HELD = ("database is locked", "database table is locked", "database schema is locked")
+_MISSING = ("unable to open database file",)
+
+
+class Database:
+    """One database file and its pool of connections. Threads may share it; forks may not."""
+
+    def __init__(self, path: Path, *, timeout_secs: float, foreign_keys: bool = True) -> None:
+        self.path = path
+        self._engine = _sqlite_engine(path, timeout_secs, foreign_keys)
+        self._writer = self._engine.execution_options(immediate=True)
+        self._pid = os.getpid()
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A session that sees one moment of the database; nothing it does is kept."""
+        with self.translated(), Session(self._own(self._engine), autoflush=False) as session:
+            yield session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """A session committed, durably, when the block ends, and undone if it raises."""
+        with (
+            self.translated(),
+            Session(self._own(self._writer), autoflush=False, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            yield session
+
+    @contextmanager
+    def connection(self, *, immediate: bool) -> Iterator[Connection]:
+        """A bare transaction, for schema work."""
+        engine = self._writer if immediate else self._engine
+        with self.translated(), self._own(engine).begin() as connection:
+            yield connection
+
+    @contextmanager
+    def outside_transactions(self) -> Iterator[Connection]:
+        """A connection on which each statement stands alone, as PRAGMAs want it."""
+        engine = self._own(self._engine).execution_options(no_begin=True)
+        with self.translated(), engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Within the block, what the driver says about an unusable database is a StoreError."""
+        try:
+            yield
+        except IntegrityError:
+            raise  # a broken constraint is a bug of ours, or the caller's to explain
+        except (DBAPIError, PoolTimeout) as error:
+            raise store_error(error, self.path) from error
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _own(self, engine: Engine) -> Engine:
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"the database was opened by process {self._pid} and used by its fork "
+                f"{os.getpid()}: open it again there (a shared handle corrupts SQLite files)"
+            )
+        return engine
+
+
+def store_error(error: Exception, path: Path) -> StoreError:
+    """The StoreError that says in our words what the driver's `error` means for `path`."""
+    said = str(getattr(error, "orig", None) or error)
+    lower = said.lower()
+    if isinstance(error, PoolTimeout) or any(words in lower for words in _HELD):
+        return StoreHeld(
+            f"database {path}: another process holds it ({said}); wait for it to end, "
+            f"or find it with `fuser {path}`"
+        )
+    if any(words in lower for words in _MISSING):
+        return StoreMissing(
+            f"database {path}: cannot be opened ({said}); check that its folder exists "
+            "and that you may write there"
+        )
+    if any(words in lower for words in _BROKEN):
+        return StoreBroken(
+            f"database {path}: not a usable SQLite database ({said}); restore a backup, "
+            "or move the file away and import an export"
+        )
+    return StoreError(f"database {path}: {said}")
+
+
+def insert_ignore(session: Session, table: Any, rows: list[dict[str, Any]]) -> int:
+    """Insert `rows` but those whose key is there already; how many were new.
+
+    Both databases have it, neither spells it as the standard does.
+    """
+    if not rows:
+        return 0
+    dialects: dict[str, Any] = {"sqlite": sqlite, "postgresql": postgresql}
+    insert = dialects[session.get_bind().dialect.name].insert
+    statement = insert(_table(table)).on_conflict_do_nothing()
+    if len(rows) == 1:
+        result = session.connection().execute(statement.values(rows[0]))
+        return int(result.rowcount)
+    return sum(int(session.connection().execute(statement, row).rowcount) for row in rows)
+
+
+def changed(result: Any) -> int:
+    """How many rows an UPDATE or DELETE touched."""
+    assert isinstance(result, CursorResult)
+    return int(result.rowcount)
+
+
+def quick_check(database: Database) -> list[str]:
+    """What SQLite finds damaged in its own file and references; empty when it is sound."""
+    with database.outside_transactions() as connection:
+        found = [str(row[0]) for row in connection.execute(text("PRAGMA quick_check"))]
+        dangling = connection.execute(text("PRAGMA foreign_key_check")).all()
+    damage = [line for line in found if line != "ok"]
+    return damage + [f"{row[0]} row {row[1]} refers to a missing {row[2]}" for row in dangling]
+
+
+def sqlite_version() -> str:
+    """The SQLite library in use, for health reports."""
+    import sqlite3
+
+    return sqlite3.sqlite_version
+
+
+def loads_strictly(document: str) -> Any:
+    """JSON data; ValueError also for NaN, infinities, doubled keys and absurd nesting."""
+    try:
+        return json.loads(
+            document,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            object_pairs_hook=_unique,
+        )
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{digits} is out of range")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object names one key twice")
+    return found
+
+
+def _table(model: Any) -> Table:
+    table = model.__table__
+    assert isinstance(table, Table)
+    return table
+
+
+def _sqlite_engine(path: Path, timeout_secs: float, foreign_keys: bool) -> Engine:
+    engine = create_engine(
+        f"sqlite:///{path}",
+        connect_args={"timeout": timeout_secs},
+        pool_size=8,
+        max_overflow=56,  # a web server's threads; an idle connection costs next to nothing
+        pool_timeout=timeout_secs,
+        json_serializer=lambda value: canonical_bytes(value).decode(),
+        json_deserializer=loads_strictly,
+    )
+    event.listen(engine, "connect", _on_connect(foreign_keys))
+    event.listen(engine, "begin", _on_begin)
+    return engine
+
+
+def _on_connect(foreign_keys: bool) -> Callable[[Any, Any], None]:
+    def set_pragmas(connection: Any, _record: Any) -> None:
+        # The driver would begin transactions by itself, too late and never before DDL.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA wal_autocheckpoint=0")
+        cursor.execute(f"PRAGMA foreign_keys={'ON' if foreign_keys else 'OFF'}")
+        cursor.close()
+
+    return set_pragmas
+
+
+def _on_begin(connection: Connection) -> None:
+    options = connection.get_execution_options()
+    if not options.get("no_begin"):
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("immediate") else "BEGIN")

@@ -1,0 +1,74 @@
+"""Errors of the database, in two families that callers treat differently.
+
+`StoreError`: the database itself cannot be used (the command line exits with 4).
+`RefusedError`: the database is fine, what was asked of it is not (4xx over HTTP).
+"""
+# ruff: noqa: N818  # the names say the condition; "StoreNewerError" would say it twice
+
+from __future__ import annotations
+
+from schedules.errors import TilewrightError
+
+
+class StoreError(TilewrightError):
+    """The database cannot be used as it is."""
+
+
+class StoreMissing(StoreError):
+    """There is no database at the place named, and it was not to be created."""
+
+
+class StoreOlder(StoreError):
+    """The schema is older than this version needs, and was not to be upgraded."""
+
+
+class StoreNewer(StoreError):
+    """The schema was written by a newer version: nothing is read or changed."""
+
+
+class StoreBroken(StoreError):
+    """Not a database of ours, or a damaged one."""
+
+
+class StoreHeld(StoreError):
+    """Another process holds the database for longer than we wait."""
+
+
+class RefusedError(TilewrightError):
+    """The database works; the request made of it is not valid."""
+
+
+class InvalidRecord(RefusedError):
+    """A record that contradicts itself: a time without OK, a time that is no time, ..."""
+
+
+class NotRegistered(RefusedError):
+    """A record, or a job's trial, that refers to something the database does not hold."""
+
+
+class KeyConflict(RefusedError):
+    """One key, two different documents: one of them is not what its key says."""
+
+
+class BlobTooLarge(RefusedError):
+    """More bytes than a blob may have."""
+
+
+class BadPageToken(RefusedError):
+    """A page token this list did not give out."""
+
+
+class UnknownJob(RefusedError):
+    """No job has this id."""
+
+
+class IdempotencyConflict(RefusedError):
+    """An idempotency key was used again for another request."""
+
+
+class StaleLease(RefusedError):
+    """Someone else has taken the job over: this worker's writes to it no longer count."""
+
+
+class BadTransition(RefusedError):
+    """A job cannot go from its state to the one asked for."""

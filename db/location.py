@@ -1,0 +1,43 @@
+"""Where a database is: URLs and paths, without SQLAlchemy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote
+
+from .errors import StoreError
+
+_SQLITE = "sqlite:///"
+
+
+def default_url() -> str:
+    """The URL of the user's own database: SQLite in the platform's data folder.
+
+    Callers look at `TILEWRIGHT_DB` and `--db` first; this module reads no environment of its own
+    beyond what names the data folder (`XDG_DATA_HOME`).
+    """
+    import platformdirs
+
+    folder = Path(platformdirs.user_data_dir("tilewright", appauthor=False))
+    return _SQLITE + str(folder / "tilewright.sqlite")
+
+
+def sqlite_path(url: str) -> Path:
+    """The file of `sqlite:///FILE`, or of a plain path. StoreError for anything else."""
+    if "://" not in url:
+        name = url
+    elif url.startswith(_SQLITE):
+        name = unquote(url[len(_SQLITE) :].split("?", 1)[0])
+    else:
+        raise StoreError(
+            f"database {_without_secrets(url)!r}: this version keeps its data in SQLite; "
+            "give sqlite:///FILE or a path"
+        )
+    if name in ("", ":memory:"):
+        raise StoreError(f"database {url!r}: a database is a file; give sqlite:///FILE or a path")
+    return Path(name).expanduser().absolute()
+
+
+def _without_secrets(url: str) -> str:
+    scheme, rest = url.split("://", 1)
+    return f"{scheme}://{rest.rsplit('@', 1)[-1]}"

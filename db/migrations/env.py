@@ -1,0 +1,14 @@
+"""Alembic's entry: runs the migrations inside the transaction `db.upgrade` has begun."""
+
+from alembic import context
+
+from db.models import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    render_as_batch=True,
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

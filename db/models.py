@@ -1,0 +1,253 @@
+"""The tables. What each may hold is stated here in constraints, not left to the code above.
+
+`db/migrations` builds the same schema step by step; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+MAX_BLOB_BYTES = 4 * 1024 * 1024
+
+Key = String(80)  # "sha256:" and 64 hex digits fit
+RowId = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts only INTEGER keys up
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment in UTC. SQLite forgets the zone, so it is put back on the way out."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"a moment needs its zone, got {value!r}")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        datetime: UtcDateTime(),
+        dict[str, Any]: JSON(none_as_null=True),
+    }
+
+
+class WorkloadRow(Base):
+    """One computation. `document` is canonical JSON text, `name` is for people."""
+
+    __tablename__ = "workload"
+
+    key: Mapped[str] = mapped_column(Key, primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    flops: Mapped[int] = mapped_column(BigInteger)
+    document: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime]
+
+
+class TargetRow(Base):
+    """One kind of machine. The probes in `document` may be renewed; what the key covers may not."""
+
+    __tablename__ = "target"
+
+    key: Mapped[str] = mapped_column(Key, primary_key=True)
+    document: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime]
+
+
+class RecordRow(Base):
+    """One measured candidate, immutable.
+
+    `document` (canonical JSON text) is the record. The other columns repeat what queries look
+    at, and `row_sha256` covers all of them together, so no single damaged field goes unnoticed.
+    `id` counts up in the order of arrival.
+    """
+
+    __tablename__ = "record"
+    __table_args__ = (
+        # NOT NULL matters: SQLite turns NaN into NULL, and NULL sorts before every time.
+        CheckConstraint(
+            "(status = 'ok' AND estimate_secs IS NOT NULL"
+            " AND estimate_secs > 0 AND estimate_secs < 1000000)"
+            " OR (status <> 'ok' AND estimate_secs IS NULL)",
+            name="estimate",
+        ),
+        CheckConstraint("threads >= 1 AND trial >= 0", name="counts"),
+        UniqueConstraint("key"),
+        Index("ix_record_work", "workload_key", "target_key", "id"),
+        Index("ix_record_fastest", "workload_key", "target_key", "verified_level", "estimate_secs"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    key: Mapped[str] = mapped_column(Key)
+    workload_key: Mapped[str] = mapped_column(Key, ForeignKey("workload.key"))
+    target_key: Mapped[str] = mapped_column(Key, ForeignKey("target.key"))
+    threads: Mapped[int]
+    status: Mapped[str] = mapped_column(String(24))
+    estimate_secs: Mapped[float | None]
+    codegen_version: Mapped[int]
+    llvmlite: Mapped[str] = mapped_column(String(64))
+    llvm: Mapped[str] = mapped_column(String(64))
+    seed: Mapped[int] = mapped_column(BigInteger)
+    strategy: Mapped[str | None] = mapped_column(String(32))
+    trial: Mapped[int]
+    verified_level: Mapped[str] = mapped_column(String(16))
+    object_sha256: Mapped[str | None] = mapped_column(Key)
+    created_at: Mapped[datetime]
+    document: Mapped[str] = mapped_column(Text)
+    row_sha256: Mapped[str] = mapped_column(String(64))
+
+
+class WithdrawnRow(Base):
+    """A record found wrong after it was stored. It stays as evidence and is never best again."""
+
+    __tablename__ = "withdrawn"
+
+    record_key: Mapped[str] = mapped_column(Key, ForeignKey("record.key"), primary_key=True)
+    reason: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime]
+
+
+class BestRow(Base):
+    """The answer to "what is best here": a pointer, moved by compare-and-swap on `version`."""
+
+    __tablename__ = "best"
+
+    workload_key: Mapped[str] = mapped_column(Key, ForeignKey("workload.key"), primary_key=True)
+    target_key: Mapped[str] = mapped_column(Key, ForeignKey("target.key"), primary_key=True)
+    record_key: Mapped[str | None] = mapped_column(Key, ForeignKey("record.key"))
+    version: Mapped[int]
+    moved_at: Mapped[datetime]
+
+
+class BestMoveRow(Base):
+    """Every move of every best pointer, with the reason."""
+
+    __tablename__ = "best_move"
+    __table_args__ = (
+        UniqueConstraint("workload_key", "target_key", "version"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    workload_key: Mapped[str] = mapped_column(Key)
+    target_key: Mapped[str] = mapped_column(Key)
+    version: Mapped[int]
+    from_record_key: Mapped[str | None] = mapped_column(Key)
+    to_record_key: Mapped[str | None] = mapped_column(Key)
+    reason: Mapped[str] = mapped_column(Text)
+    moved_at: Mapped[datetime]
+
+
+class BlobRow(Base):
+    """Bytes named by their hash: object files, headers, LLVM IR."""
+
+    __tablename__ = "blob"
+    __table_args__ = (CheckConstraint(f"length(data) <= {MAX_BLOB_BYTES}", name="size"),)
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    media_type: Mapped[str] = mapped_column(String(100))
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime]
+
+
+class JobRow(Base):
+    """One tuning job. `flight_key` is set while an equal request should join this job."""
+
+    __tablename__ = "job"
+    __table_args__ = (
+        CheckConstraint(
+            "state IN ('QUEUED','RUNNING','CANCELLING','SUCCEEDED','FAILED','CANCELLED')",
+            name="state",
+        ),
+        CheckConstraint("(owner IS NULL) = (lease_until IS NULL)", name="lease"),
+        UniqueConstraint("flight_key"),
+        Index("ix_job_state", "state", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(26), primary_key=True)  # a ULID: sorts by time
+    state: Mapped[str] = mapped_column(String(12))
+    request: Mapped[dict[str, Any]]
+    flight_key: Mapped[str | None] = mapped_column(Key)
+    progress: Mapped[dict[str, Any]]
+    result: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    owner: Mapped[str | None] = mapped_column(String(200))
+    lease_until: Mapped[datetime | None]
+    epoch: Mapped[int]
+    takeovers: Mapped[int]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class JobRequestRow(Base):
+    """Which job an idempotency key got, for as long as the job is kept."""
+
+    __tablename__ = "job_request"
+
+    idempotency_key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    body_sha256: Mapped[str] = mapped_column(Key)
+    job_id: Mapped[str] = mapped_column(String(26), ForeignKey("job.id"))
+    created_at: Mapped[datetime]
+
+
+class JobEventRow(Base):
+    """What happened to a job. `id` only ever grows: it is the event id of the stream."""
+
+    __tablename__ = "job_event"
+    __table_args__ = (
+        Index("ix_job_event_job", "job_id", "id"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    job_id: Mapped[str] = mapped_column(String(26), ForeignKey("job.id"))
+    kind: Mapped[str] = mapped_column(String(32))
+    data: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class JobTrialRow(Base):
+    """The record a trial of a job ended in. A trial reused from an earlier run counts too."""
+
+    __tablename__ = "job_trial"
+
+    job_id: Mapped[str] = mapped_column(String(26), ForeignKey("job.id"), primary_key=True)
+    trial: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    record_key: Mapped[str] = mapped_column(Key, ForeignKey("record.key"))

@@ -1,0 +1,165 @@
+"""Records as rows and back: what may be stored, and the hash that guards each row."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from schedules.record import MeasureStatus, TuningRecord, canonical_bytes
+
+from .engine import loads_strictly
+from .errors import InvalidRecord
+from .models import RecordRow
+
+log = logging.getLogger("tilewright.db")
+
+MAX_RUN_SECS = 1e6
+IMPORTED = "imported"
+
+# Everything of a row but its number and the hash itself, in this order.
+_HASHED = (
+    "key",
+    "workload_key",
+    "target_key",
+    "threads",
+    "status",
+    "estimate_secs",
+    "codegen_version",
+    "llvmlite",
+    "llvm",
+    "seed",
+    "strategy",
+    "trial",
+    "verified_level",
+    "object_sha256",
+    "document",
+)
+
+
+def check_record(record: TuningRecord) -> None:
+    """InvalidRecord says which field cannot be as it is."""
+    result = record.result
+    times = [*result.run_secs]
+    if result.run_secs_estimate is not None:
+        times.append(result.run_secs_estimate)
+    if result.ok and result.run_secs_estimate is None:
+        raise InvalidRecord("result.run_secs_estimate: a record with status ok needs a time")
+    if not result.ok and times:
+        raise InvalidRecord(f"result.run_secs: status {result.status} must carry no time")
+    for secs in times:
+        if not (isinstance(secs, float | int) and 0 < secs < MAX_RUN_SECS):
+            raise InvalidRecord(f"result.run_secs: must be in 0..{MAX_RUN_SECS:g} s, got {secs!r}")
+    for name in ("compile_secs", "verify_secs", "measure_secs"):
+        spent = getattr(result, name)
+        if not (isinstance(spent, float | int) and math.isfinite(spent) and spent >= 0):
+            raise InvalidRecord(f"result.{name}: must be a duration in seconds, got {spent!r}")
+    _check_count("threads", record.threads, 1, 2**16)
+    _check_count("trial", record.trial, 0, 2**31)
+    _check_count("seed", record.seed, 0, 2**63)
+    _check_count("toolchain.codegen_version", record.toolchain.codegen_version, 0, 2**31)
+    if not isinstance(record.trace, list):
+        raise InvalidRecord(f"trace: must be a list, got {type(record.trace).__name__}")
+    for name, text, limit in (
+        ("verified_level", record.verified_level, 16),
+        ("toolchain.llvmlite", record.toolchain.llvmlite, 64),
+        ("toolchain.llvm", record.toolchain.llvm, 64),
+        ("workload_key", record.workload_key, 80),
+        ("target_key", record.target_key, 80),
+    ):
+        if not (isinstance(text, str) and 1 <= len(text) <= limit):
+            raise InvalidRecord(f"{name}: must be text of 1..{limit} characters, got {text!r}")
+
+
+def _check_count(name: str, value: Any, low: int, end: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value < end:
+        raise InvalidRecord(f"{name}: must be a whole number in {low}..{end - 1}, got {value!r}")
+
+
+def to_row(record: TuningRecord, now: datetime) -> dict[str, Any]:
+    """The columns of a valid record. One without `created_at` gets the moment `now`."""
+    check_record(record)
+    document = record.to_json()
+    created_at = _moment(record.created_at) if record.created_at else now
+    document["created_at"] = rfc3339(created_at)
+    try:
+        text = canonical_bytes(document).decode()
+        key = record.key
+    except (ValueError, TypeError) as error:
+        raise InvalidRecord(f"trace: not JSON data ({error})") from error
+    row: dict[str, Any] = {
+        "key": key,
+        "workload_key": record.workload_key,
+        "target_key": record.target_key,
+        "threads": record.threads,
+        "status": str(record.result.status),
+        "estimate_secs": record.result.run_secs_estimate,
+        "codegen_version": record.toolchain.codegen_version,
+        "llvmlite": record.toolchain.llvmlite,
+        "llvm": record.toolchain.llvm,
+        "seed": record.seed,
+        "strategy": document.get("strategy"),
+        "trial": record.trial,
+        "verified_level": record.verified_level,
+        "object_sha256": record.object_sha256,
+        "created_at": created_at,
+        "document": text,
+    }
+    row["row_sha256"] = row_hash([row[name] for name in _HASHED])
+    return row
+
+
+def row_hash(values: Sequence[Any]) -> str:
+    """sha256 over the guarded columns; a float enters with all its digits."""
+    return hashlib.sha256(canonical_bytes(values)).hexdigest()
+
+
+def sound(row: RecordRow) -> bool:
+    """Whether the row is what was once written."""
+    return row_hash([getattr(row, name) for name in _HASHED]) == row.row_sha256
+
+
+def from_row(row: RecordRow | None) -> TuningRecord | None:
+    """The record of a sound row. A damaged one is never served: None, and a warning in the log."""
+    if row is None:
+        return None
+    if not sound(row):
+        log.warning("record %s is damaged and not served; run `tilewright db check`", row.key)
+        return None
+    return TuningRecord.from_json(loads_strictly(row.document))
+
+
+def from_rows(rows: Iterable[RecordRow]) -> list[TuningRecord]:
+    """The records of the sound rows, in order."""
+    return [record for record in map(from_row, rows) if record is not None]
+
+
+def record_of(document: Any) -> TuningRecord:
+    """A record from foreign JSON data; InvalidRecord says what is wrong with it."""
+    if not isinstance(document, dict):
+        raise InvalidRecord(f"a record is an object, got {type(document).__name__}")
+    try:
+        record = TuningRecord.from_json(document)
+        MeasureStatus(record.result.status)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidRecord(f"not a record: {type(error).__name__} {error}") from error
+    check_record(record)
+    return record
+
+
+def rfc3339(moment: datetime) -> str:
+    """`2026-01-31T12:00:00.000000Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except (TypeError, ValueError) as error:
+        raise InvalidRecord(f"created_at: must be an RFC 3339 time, got {text!r}") from error
+    if moment.tzinfo is None:
+        raise InvalidRecord(f"created_at: must name its zone (Z), got {text!r}")
+    return moment.astimezone(UTC)

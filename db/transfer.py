@@ -1,0 +1,233 @@
+"""Records out and in again, as JSON lines: one header, then workloads, targets and records.
+
+    {"format": "tilewright-records", "version": 1}
+    {"kind": "workload", "key": ..., "name": ..., "flops": ..., "document": {...}}
+    {"kind": "target", "key": ..., "document": {...}}
+    {"kind": "record", "key": "sha256:...", "record": {...}}
+
+A workload or target stands before the first record that refers to it. What comes in from outside
+is a claim: it is stored with `verified_level` "imported" and is never best until it was rebuilt,
+verified and timed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TextIO
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from schedules.errors import TilewrightError
+from schedules.record import canonical_bytes
+from schedules.target import Target
+
+from .engine import loads_strictly
+from .errors import InvalidRecord, StoreError
+from .models import BestRow, RecordRow, TargetRow, WorkloadRow
+from .records import RecordRepository
+from .rows import IMPORTED, from_row, record_of
+from .works import WorkRepository
+
+FORMAT = "tilewright-records"
+FORMAT_VERSION = 1
+MAX_LINE_CHARS = 4 * 1024 * 1024
+LINES_PER_COMMIT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records to export; everything by default."""
+
+    workload_key: str | None = None
+    target_key: str | None = None
+    best_only: bool = False
+    ok_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that was not taken, and why. Lines count from 1."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What an import did: records new here, records known already, and lines not taken."""
+
+    added: int = 0
+    known: int = 0
+    bad: tuple[BadLine, ...] = ()
+
+
+@dataclass(slots=True)
+class _Tally:
+    added: int = 0
+    known: int = 0
+    bad: list[BadLine] = field(default_factory=list)
+
+
+def export_records(session: Session, out: TextIO, selection: Selection) -> int:
+    """Write the selected records to `out` in the order of arrival; how many. Damaged ones stay."""
+    _write(out, {"format": FORMAT, "version": FORMAT_VERSION})
+    written: set[tuple[str, str]] = set()
+    count = 0
+    for row in _selected(session, selection):
+        record = from_row(row)
+        if record is None:
+            continue
+        if ("workload", record.workload_key) not in written:
+            workload = session.get_one(WorkloadRow, record.workload_key)
+            named = {"key": workload.key, "name": workload.name, "flops": workload.flops}
+            document = loads_strictly(workload.document)
+            _write(out, {"kind": "workload", **named, "document": document})
+            written.add(("workload", record.workload_key))
+        if ("target", record.target_key) not in written:
+            target = session.get_one(TargetRow, record.target_key)
+            document = loads_strictly(target.document)
+            _write(out, {"kind": "target", "key": target.key, "document": document})
+            written.add(("target", record.target_key))
+        _write(out, {"kind": "record", "key": row.key, "record": record.to_json()})
+        count += 1
+    return count
+
+
+class Importer:
+    """Takes lines in, batch by batch; a line is taken whole or not at all."""
+
+    def __init__(self) -> None:
+        self._tally = _Tally()
+        self._line = 0
+        self._header_seen = False
+
+    @property
+    def report(self) -> ImportReport:
+        return ImportReport(self._tally.added, self._tally.known, tuple(self._tally.bad))
+
+    def take(self, session: Session, lines: Iterable[str], now: datetime) -> None:
+        """Store what `lines` hold. Import again after an interruption: known records are skipped.
+
+        InvalidRecord if the first line is not the header of a format this version reads.
+        """
+        for line in lines:
+            self._line += 1
+            if not self._header_seen:
+                _check_header(line)
+                self._header_seen = True
+            elif line.strip():
+                try:
+                    self._take_line(session, line, now)
+                except StoreError:
+                    raise
+                except (TilewrightError, ValueError, KeyError, TypeError) as error:
+                    said = error if isinstance(error, TilewrightError) else _described(error)
+                    self._tally.bad.append(BadLine(self._line, str(said)))
+
+    def _take_line(self, session: Session, line: str, now: datetime) -> None:
+        entry = _parsed(line)
+        works = WorkRepository(session)
+        match entry.get("kind"):
+            case "workload":
+                document, flops = _object(entry, "document"), entry["flops"]
+                if not isinstance(flops, int) or isinstance(flops, bool):
+                    raise InvalidRecord(f"flops: must be a whole number, got {flops!r}")
+                key, name = _text(entry, "key"), _text(entry, "name")
+                works.register_workload(key, document, name, flops, now)
+            case "target":
+                document = _object(entry, "document")
+                made = Target.from_json(document).key
+                if made != entry["key"]:
+                    raise InvalidRecord(
+                        f"key: this description has the key {made}, the line says {entry['key']}"
+                    )
+                if works.target(made) is None:  # probes of a stranger never replace our own
+                    works.register_target(made, document, now)
+            case "record":
+                self._take_record(session, entry, now)
+            case kind:
+                raise InvalidRecord(f"kind: must be workload, target or record, got {kind!r}")
+
+    def _take_record(self, session: Session, entry: dict[str, Any], now: datetime) -> None:
+        record = record_of(entry["record"])
+        if record.key != entry["key"]:
+            raise InvalidRecord(
+                f"key: this record has the key {record.key}, the line says {entry['key']}"
+            )
+        works = WorkRepository(session)
+        if works.workload(record.workload_key) is None:
+            raise InvalidRecord(f"workload_key: no line before holds {record.workload_key}")
+        if works.target(record.target_key) is None:
+            raise InvalidRecord(f"target_key: no line before holds {record.target_key}")
+        records = RecordRepository(session)
+        if records.row(record.key) is not None:
+            self._tally.known += 1
+            return
+        claim = replace(record, verified_level=IMPORTED, object_sha256=None)
+        new = records.add([claim], now)
+        self._tally.added += new
+        self._tally.known += 1 - new
+
+
+def _selected(session: Session, selection: Selection) -> Iterator[RecordRow]:
+    statement = select(RecordRow).order_by(RecordRow.id)
+    if selection.workload_key is not None:
+        statement = statement.where(RecordRow.workload_key == selection.workload_key)
+    if selection.target_key is not None:
+        statement = statement.where(RecordRow.target_key == selection.target_key)
+    if selection.best_only:
+        statement = statement.join(BestRow, BestRow.record_key == RecordRow.key)
+    if selection.ok_only:
+        statement = statement.where(RecordRow.status == "ok")
+    yield from session.scalars(statement.execution_options(yield_per=500))
+
+
+def _write(out: TextIO, entry: dict[str, Any]) -> None:
+    out.write(canonical_bytes(entry).decode() + "\n")
+
+
+def _check_header(line: str) -> None:
+    try:
+        header = _parsed(line)
+    except (InvalidRecord, ValueError) as error:
+        raise InvalidRecord(
+            f"line 1: must be the header of an export "
+            f'({{"format": "{FORMAT}", "version": {FORMAT_VERSION}}}): {error}'
+        ) from error
+    if header.get("format") != FORMAT or header.get("version") != FORMAT_VERSION:
+        raise InvalidRecord(
+            f"line 1: this version reads {FORMAT} version {FORMAT_VERSION}, found "
+            f"{header.get('format')!r} version {header.get('version')!r}"
+        )
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    if len(line) > MAX_LINE_CHARS:
+        raise InvalidRecord(f"line of {len(line)} characters; at most {MAX_LINE_CHARS}")
+    entry = loads_strictly(line)
+    if not isinstance(entry, dict):
+        raise InvalidRecord(f"a line is a JSON object, got {type(entry).__name__}")
+    return entry
+
+
+def _object(entry: dict[str, Any], name: str) -> dict[str, Any]:
+    value = entry[name]
+    if not isinstance(value, dict):
+        raise InvalidRecord(f"{name}: must be an object, got {type(value).__name__}")
+    return value
+
+
+def _text(entry: dict[str, Any], name: str) -> str:
+    value = entry[name]
+    if not isinstance(value, str):
+        raise InvalidRecord(f"{name}: must be text, got {type(value).__name__}")
+    return value
+
+
+def _described(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"the field {error} is missing"
+    return str(error)
