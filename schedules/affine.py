@@ -295,7 +295,9 @@ def _simplify_atom(atom: Atom, ranges: Ranges) -> Affine:
             if isinstance(atom, FloorDiv):
                 return floor_div(coarse, divisor // step)
             return modulo(coarse, divisor // step) * step + fine
-    return floor_div(numerator, divisor) if isinstance(atom, FloorDiv) else modulo(numerator, divisor)
+    return (
+        floor_div(numerator, divisor) if isinstance(atom, FloorDiv) else modulo(numerator, divisor)
+    )
 
 
 def split_by_step(index: Affine, step: int) -> tuple[Affine, Affine]:
@@ -429,7 +431,10 @@ def _text(index: Affine) -> str:
     parts: list[str] = []
     for atom, c in index.terms:
         sign = "-" if c < 0 else "+"
-        body = str(atom) if abs(c) == 1 else f"{abs(c)}*{atom}"
+        # `2*i//3` and `-i//3` would be read as (2*i)//3 and (-i)//3.
+        tight = isinstance(atom, Var) or (abs(c) == 1 and (c == 1 or bool(parts)))
+        name = str(atom) if tight else f"({atom})"
+        body = name if abs(c) == 1 else f"{abs(c)}*{name}"
         parts.append(f" {sign} {body}" if parts else ("-" + body if c < 0 else body))
     if index.const or not parts:
         if parts:
