@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .location import default_url as default_url
+    from .quick import best_record as best_record
     from .store import Store as Store
     from .store import open_store as open_store
 
-_HOME = {"Store": ".store", "open_store": ".store", "default_url": ".location"}
+_HOME = {
+    "Store": ".store",
+    "best_record": ".quick",
+    "default_url": ".location",
+    "open_store": ".store",
+}
 
-__all__ = ["Store", "default_url", "open_store"]
+__all__ = ["Store", "best_record", "default_url", "open_store"]
 
 
 def __getattr__(name: str) -> Any:

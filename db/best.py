@@ -13,11 +13,12 @@ from sqlalchemy.orm import Session
 
 from schedules.record import Toolchain, TuningRecord
 
-from .engine import changed, insert_ignore, loads_strictly
+from .engine import changed, insert_ignore
 from .errors import NotRegistered
 from .models import BestMoveRow, BestRow, RecordRow, TargetRow, WithdrawnRow
 from .records import RecordRepository
 from .rows import from_row, from_rows
+from .strict_json import loads_strictly
 
 FULL = "full"
 _KEYS_PER_QUERY = 1000

@@ -9,11 +9,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from schedules.errors import TilewrightError
-from schedules.target import Target
 
 from .best import FULL
 from .blobs import intact
-from .engine import Database, loads_strictly, quick_check
+from .engine import Database, quick_check
 from .errors import StoreBroken
 from .job_states import JobState
 from .models import (
@@ -27,6 +26,8 @@ from .models import (
     WorkloadRow,
 )
 from .rows import record_of, sound
+from .strict_json import loads_strictly
+from .works import target_key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,17 @@ class Problem:
 
 def problems(database: Database) -> list[Problem]:
     """Everything found wrong, worst first; empty for a sound database."""
+    found: list[Problem] = []
     try:
-        found = [Problem("file", str(database.path), line) for line in quick_check(database)]
-        with database.reading() as session:
-            for part in (_works, _records, _bests, _history, _blobs, _jobs):
-                found += part(session)
+        found += (Problem("file", str(database.path), line) for line in quick_check(database))
     except StoreBroken as error:
-        return [Problem("file", str(database.path), str(error))]
+        found.append(Problem("file", str(database.path), str(error)))
+    for part in (_works, _records, _bests, _history, _blobs, _jobs):
+        try:
+            with database.reading() as session:
+                found.extend(part(session))
+        except StoreBroken as error:
+            found.append(Problem("file", part.__name__.strip("_"), str(error)))
     return found
 
 
@@ -58,7 +63,7 @@ def _works(session: Session) -> Iterator[Problem]:
             yield Problem("workload", workload.key, f"document is not JSON: {error}")
     for target in session.scalars(select(TargetRow)):
         try:
-            made = Target.from_json(loads_strictly(target.document)).key
+            made = target_key_of(loads_strictly(target.document))
         except (ValueError, TilewrightError) as error:
             yield Problem("target", target.key, f"document is not a target: {error}")
         else:

@@ -9,15 +9,15 @@ How a SQLite database is used (docs/database.md gives the reasons):
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult, Engine, Table, create_engine, event, text
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -25,6 +25,7 @@ from sqlalchemy.orm import Session
 from schedules.record import canonical_bytes
 
 from .errors import StoreBroken, StoreError, StoreHeld, StoreMissing
+from .strict_json import loads_strictly
 
 _BROKEN = ("not a database", "malformed", "disk image", "unsupported file format", "encrypted")
 _HELD = ("database is locked", "database table is locked", "database schema is locked")
@@ -119,15 +120,10 @@ def insert_ignore(session: Session, table: Any, rows: list[dict[str, Any]]) -> i
 
     Both databases have it, neither spells it as the standard does.
     """
-    if not rows:
-        return 0
-    dialects: dict[str, Any] = {"sqlite": sqlite, "postgresql": postgresql}
-    insert = dialects[session.get_bind().dialect.name].insert
-    statement = insert(_table(table)).on_conflict_do_nothing()
-    if len(rows) == 1:
-        result = session.connection().execute(statement.values(rows[0]))
-        return int(result.rowcount)
-    return sum(int(session.connection().execute(statement, row).rowcount) for row in rows)
+    dialect = import_module(f"sqlalchemy.dialects.{session.get_bind().dialect.name}")
+    statement = dialect.insert(_table(table)).on_conflict_do_nothing()
+    connection = session.connection()
+    return sum(int(connection.execute(statement, row).rowcount) for row in rows)
 
 
 def changed(result: Any) -> int:
@@ -152,37 +148,6 @@ def sqlite_version() -> str:
     return sqlite3.sqlite_version
 
 
-def loads_strictly(document: str) -> Any:
-    """JSON data; ValueError also for NaN, infinities, doubled keys and absurd nesting."""
-    try:
-        return json.loads(
-            document,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            object_pairs_hook=_unique,
-        )
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(f"{digits} is out of range")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("an object names one key twice")
-    return found
-
-
 def _table(model: Any) -> Table:
     table = model.__table__
     assert isinstance(table, Table)
@@ -197,17 +162,26 @@ def _sqlite_engine(path: Path, timeout_secs: float, foreign_keys: bool) -> Engin
         max_overflow=56,  # a web server's threads; an idle connection costs next to nothing
         pool_timeout=timeout_secs,
         json_serializer=lambda value: canonical_bytes(value).decode(),
-        json_deserializer=loads_strictly,
+        json_deserializer=_stored_json,
     )
     event.listen(engine, "connect", _on_connect(foreign_keys))
     event.listen(engine, "begin", _on_begin)
     return engine
 
 
+def _stored_json(document: str) -> Any:
+    try:
+        return loads_strictly(document)
+    except ValueError as error:
+        raise StoreBroken(f"a stored document is damaged: {error}") from error
+
+
 def _on_connect(foreign_keys: bool) -> Callable[[Any, Any], None]:
     def set_pragmas(connection: Any, _record: Any) -> None:
         # The driver would begin transactions by itself, too late and never before DDL.
         connection.isolation_level = None
+        # Damaged text still comes out, and then fails its row's hash: one row is lost, not all.
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         cursor = connection.cursor()
         if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             cursor.execute("PRAGMA journal_mode=WAL")

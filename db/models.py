@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, ClassVar
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     CheckConstraint,
-    DateTime,
     Dialect,
     ForeignKey,
     Index,
@@ -26,29 +25,32 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from .errors import StoreBroken
+from .moments import moment_of, rfc3339
+
 MAX_BLOB_BYTES = 4 * 1024 * 1024
 
 Key = String(80)  # "sha256:" and 64 hex digits fit
 RowId = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts only INTEGER keys up
 
 
-class UtcDateTime(TypeDecorator[datetime]):
-    """A moment in UTC. SQLite forgets the zone, so it is put back on the way out."""
+class UtcMoment(TypeDecorator[datetime]):
+    """A moment as RFC 3339 text in UTC, always of one width: it sorts and compares as text.
 
-    impl = DateTime(timezone=True)
+    Not the database's own type: SQLite has none, and forgets the zone.
+    """
+
+    impl = String(27)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"a moment needs its zone, got {value!r}")
-        return value.astimezone(UTC)
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        return None if value is None else rfc3339(value)
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
+        try:
+            return None if value is None else moment_of(value)
+        except ValueError as error:
+            raise StoreBroken(f"a stored moment is damaged: {error}") from error
 
 
 class Base(DeclarativeBase):
@@ -62,7 +64,7 @@ class Base(DeclarativeBase):
         }
     )
     type_annotation_map: ClassVar[dict[Any, Any]] = {
-        datetime: UtcDateTime(),
+        datetime: UtcMoment(),
         dict[str, Any]: JSON(none_as_null=True),
     }
 
@@ -128,7 +130,7 @@ class RecordRow(Base):
     trial: Mapped[int]
     verified_level: Mapped[str] = mapped_column(String(16))
     object_sha256: Mapped[str | None] = mapped_column(Key)
-    created_at: Mapped[datetime]
+    created_at: Mapped[str] = mapped_column(String(27))
     document: Mapped[str] = mapped_column(Text)
     row_sha256: Mapped[str] = mapped_column(String(64))
 

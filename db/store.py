@@ -21,8 +21,10 @@ from .job_store import Clock, JobStore, utc_now
 from .location import default_url, sqlite_path
 from .locks import FileLock
 from .records import Page, RecordRepository
+from .schema import HEAD
 from .transfer import LINES_PER_COMMIT, Importer, ImportReport, Selection, export_records
-from .upgrade import HEAD, read_revision, upgrade
+from .upgrade import read_revision
+from .upgrade import upgrade as upgrade_schema
 from .works import WorkloadEntry, WorkRepository
 
 TIMEOUT_SECS = 30.0
@@ -273,7 +275,7 @@ def _prepare(database: Database, lock: FileLock, *, may_upgrade: bool, timeout_s
             f"database {database.path}: its schema is revision {revision or 'none'}, this version "
             f"needs {HEAD}; run `tilewright db upgrade`"
         )
-    upgrade(database, lock, timeout_secs=timeout_secs)
+    upgrade_schema(database, lock, timeout_secs=timeout_secs)
 
 
 def _make_folder(folder: Path) -> None:

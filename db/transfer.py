@@ -22,14 +22,13 @@ from sqlalchemy.orm import Session
 
 from schedules.errors import TilewrightError
 from schedules.record import canonical_bytes
-from schedules.target import Target
 
-from .engine import loads_strictly
 from .errors import InvalidRecord, StoreError
 from .models import BestRow, RecordRow, TargetRow, WorkloadRow
 from .records import RecordRepository
 from .rows import IMPORTED, from_row, record_of
-from .works import WorkRepository
+from .strict_json import loads_strictly
+from .works import WorkRepository, target_key_of
 
 FORMAT = "tilewright-records"
 FORMAT_VERSION = 1
@@ -139,7 +138,7 @@ class Importer:
                 works.register_workload(key, document, name, flops, now)
             case "target":
                 document = _object(entry, "document")
-                made = Target.from_json(document).key
+                made = target_key_of(document)
                 if made != entry["key"]:
                     raise InvalidRecord(
                         f"key: this description has the key {made}, the line says {entry['key']}"

@@ -9,10 +9,8 @@ from sqlalchemy import Connection, inspect, text
 from .engine import Database
 from .errors import StoreBroken, StoreNewer
 from .locks import FileLock
+from .schema import HEAD, REVISIONS
 
-# Oldest first. A database at any of these can be upgraded; one at another is from the future.
-REVISIONS = ("0001",)
-HEAD = REVISIONS[-1]
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 

@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session
 
 from schedules.record import canonical_bytes
 
-from .engine import insert_ignore, loads_strictly
+from .engine import insert_ignore
 from .errors import KeyConflict, RefusedError
 from .models import TargetRow, WorkloadRow
+from .strict_json import loads_strictly
 
 # Not part of a workload's identity: two spellings of one computation may differ in them.
 _FOR_PEOPLE = ("name", "declared_flops")
@@ -80,6 +81,13 @@ class WorkRepository:
             return None
         document: dict[str, Any] = loads_strictly(row.document)
         return document
+
+
+def target_key_of(document: dict[str, Any]) -> str:
+    """The key that a target document gives; TargetError if it is not one."""
+    from schedules.target import Target  # brings NumPy, which queries do not need
+
+    return Target.from_json(document).key
 
 
 def _meaning(document: dict[str, Any]) -> bytes:

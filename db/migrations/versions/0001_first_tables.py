@@ -10,7 +10,7 @@ depends_on = None
 
 # A migration is history: it repeats what the models said that day instead of importing them.
 KEY = sa.String(length=80)
-MOMENT = sa.DateTime(timezone=True)
+MOMENT = sa.String(length=27)
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 

@@ -1,0 +1,74 @@
+"""The one query that programs wait for, without SQLAlchemy.
+
+Importing SQLAlchemy takes longer than everything else `tilewright best` does. This module reads
+the same rows through the standard library and holds them to the same hash; a test compares its
+answers with `Store.best`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+from schedules.record import TuningRecord
+
+from .errors import StoreBroken, StoreError, StoreHeld, StoreMissing, StoreNewer, StoreOlder
+from .location import default_url, sqlite_path
+from .rows import HASHED, from_row
+from .schema import HEAD, REVISIONS
+
+_REVISION = "SELECT version_num FROM alembic_version"
+_BEST = (
+    "SELECT record.* FROM best JOIN record ON record.key = best.record_key"
+    " WHERE best.workload_key = ? AND best.target_key = ?"
+)
+
+
+def best_record(
+    url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
+) -> TuningRecord | None:
+    """What `open_store(url, create=False, upgrade=False).best(...)` answers, and its errors."""
+    path = sqlite_path(url or default_url())
+    if not path.is_file():
+        raise StoreMissing(f"database {path}: there is none; `tilewright tune` makes it")
+    try:
+        connection = sqlite3.connect(f"file:{_quoted(str(path))}?mode=ro", timeout_secs, uri=True)
+        try:
+            connection.row_factory = sqlite3.Row
+            connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+            revision = next(iter(connection.execute(_REVISION).fetchone() or ()), None)
+            if revision not in REVISIONS:
+                raise StoreNewer(
+                    f"database {path}: its schema is revision {revision!r}, this version knows up "
+                    f"to {HEAD!r}; use a newer tilewright, or another database (--db)"
+                )
+            if revision != HEAD:
+                raise StoreOlder(
+                    f"database {path}: its schema is revision {revision}, this version needs "
+                    f"{HEAD}; run `tilewright db upgrade`"
+                )
+            row = connection.execute(_BEST, (workload_key, target_key)).fetchone()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise _error(path, error) from error
+    if row is None:
+        return None
+    columns = SimpleNamespace(**{name: row[name] for name in (*HASHED, "row_sha256")})
+    return from_row(cast(Any, columns))
+
+
+def _error(path: object, error: Exception) -> StoreError:
+    if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+        return StoreHeld(f"database {path}: another process holds it ({error})")
+    if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
+        return StoreMissing(f"database {path}: cannot be opened ({error})")
+    return StoreBroken(f"database {path}: not a usable tilewright database ({error})")
+
+
+def _quoted(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path)
