@@ -7,6 +7,7 @@ The first groups mean the same for every workload; `knob_*` are positions within
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +106,7 @@ class Featuriser:
         packed = np.maximum(columns["packed_bytes"], 1.0)
         live = columns["live_registers"]
         table = np.empty((len(FEATURES), len(settings)), np.float32)
-        rows = [
+        rows: list[npt.NDArray[Any]] = [
             log2_plus(flops),
             log2_plus(flops / self.wanted_flops),
             log2_plus(flops / ops),

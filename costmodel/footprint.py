@@ -70,6 +70,7 @@ def cache_traffic(
     loop_axes: Sequence[int],
     accesses: Sequence[Access],
     cache_bytes: Sequence[float],
+    *,
     line_bytes: int = 64,
     usable: float = 0.8,
 ) -> Traffic:

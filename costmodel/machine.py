@@ -43,7 +43,7 @@ class Machine:
 
 
 def compute_dtype(workload: Workload) -> DType:
-    """The type whose arithmetic sets the pace: f64 if any tensor is, integers if all are, or f32."""
+    """The type whose arithmetic sets the pace: f64 if any tensor is f64, else f32, else int."""
     dtypes = {tensor.dtype for tensor in workload.tensors.values()}
     if DType.F64 in dtypes:
         return DType.F64

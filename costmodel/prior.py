@@ -85,7 +85,7 @@ class Prior:
             rules.loop_axes,
             rules.accesses,
             self.machine.cache_bytes,
-            self.machine.line_bytes,
+            line_bytes=self.machine.line_bytes,
         )
         return combine(columns, traffic, self.machine, self.constants)
 

@@ -8,28 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from schedules.affine import var
 from schedules.dtypes import DType
+from schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from schedules.scalar import Binary, BinaryOp, Load, Reducer
 from schedules.space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace
 from schedules.target import Cache, Probes, Target
 from schedules.trace import Trace
 from schedules.workload import Axis, Stage, Tensor, Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A stand-in for a primitive."""
-
-    name: str
-    value: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {"primitive": self.name, "axis": self.name[:1], "factor": self.value}
 
 
 def synthetic_target(threads: int = 1, vector_bits: int = 256) -> Target:
@@ -123,7 +112,7 @@ class SyntheticSketch:
         return np.stack([qn, qk, qm, -(-nc // nr), -(-mc // mr), kc, mr, nr], axis=1)
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        mr, nv, qk, qm, qn, ku, parallel = (v.astype(np.float64) for v in self.values(settings))
+        mr, nv, _, qm, qn, ku, parallel = (v.astype(np.float64) for v in self.values(settings))
         jc, pc, ic, jr, ir, kc, _, nr = (e.astype(np.float64) for e in self.extents(settings).T)
         calls = jc * pc * ic * jr * ir
         zero = np.zeros(len(settings))
@@ -148,10 +137,23 @@ class SyntheticSketch:
         }
 
     def trace(self, setting: Sequence[int]) -> Trace:
-        steps = [Step("pack", 1)] if self.packed else []
-        steps += [Step(k.name, k.values[i]) for k, i in zip(self.knobs, setting, strict=True)]
-        made: Any = tuple(steps)
-        return Trace(made)
+        mr, nv, qk, qm, qn, ku, parallel = (
+            int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)
+        )
+        steps: list[Primitive] = [
+            Split("i", -(-self.m // qm)),
+            Split("i_i", mr),
+            Split("j", -(-self.n // qn)),
+            Split("j_i", nv * self.lanes),
+            Split("j_i_i", self.lanes),
+            Split("k", -(-self.k // qk)),
+            Split("k_i", ku),
+            Vectorize("j_i_i_i"),
+            Unroll("i_i_i"),
+        ]
+        steps += [Parallel("i_o")] if parallel else []
+        steps += [Unroll("tile")] if self.packed else []
+        return Trace(tuple(steps))
 
     def default(self) -> tuple[int, ...]:
         return (3, 0, 0, 0, 0, 0, 0)

@@ -1,0 +1,283 @@
+"""The default strategy: prior first, then simulated annealing on the cost model, then descent.
+
+The trials of a run, in order: the prior's best and its best with other register tiles (16); then,
+turn by turn, eight proposed by the model and eight neighbours of the fastest measured so far.
+Small spaces are scored in full instead of walked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.base import CostModel
+from costmodel.model import ResidualModel
+from costmodel.prior import Prior
+from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+
+from .base import SearchGoal, Told
+from .batch import Scored, distinct_tiles, diverse, scored
+from .chains import Cooling, anneal
+from .first_look import FirstLook, first_look
+from .lattice import Lattice, lattices
+from .ledger import Ledger
+
+PRIOR_BLOCKS = (4, 12)
+"""Trials before the first model: a few for a quick first answer, then one a register tile."""
+
+BLOCK = 8
+KAPPAS = (1.0, 0.7, 0.5, 0.3)
+"""Optimism in sigmas, by round; 0.1 from then on."""
+
+NOVELTY = (0.15, 0.08, 0.04)
+"""Bonus for knob values new to a batch, log2 units, by round; 0.02 from then on."""
+
+CLOSE_TO_BOUND = 1.03
+SMALL_GAIN = 0.005
+ENOUGH_TRIALS = 32
+ELITE = 384
+
+
+@dataclass(frozen=True, slots=True)
+class AnnealingSettings:
+    """`chains` walk each of `sketches` sketches a round, the most promising ones and one in turn;
+    `pool` codes, over all sketches, are kept from the first look."""
+
+    chains: int = 256
+    steps: int = 32
+    sketches: int = 2
+    pool: int = 24576
+
+
+class AnnealingStrategy:
+    """`SearchStrategy`, see the module's docstring."""
+
+    name = "annealing"
+
+    def __init__(
+        self,
+        space: ScheduleSpace,
+        goal: SearchGoal,
+        model: CostModel | None = None,
+        settings: AnnealingSettings = AnnealingSettings(),
+    ) -> None:
+        self.space = space
+        self.goal = goal
+        self.settings = settings
+        self.model: CostModel = model if model is not None else ResidualModel(space)
+        self.ledger = Ledger()
+        self._grids = lattices(space)
+        self._look: FirstLook | None = None
+        self._opening: list[Scored] = []
+        self._chains: dict[int, IntArray] = {}
+        self._elites: dict[int, IntArray] = {}
+        self._walks = 0
+        self._fitted = -1
+        self._quiet_rounds = 0
+
+    # -- SearchStrategy
+
+    @property
+    def predictions(self) -> Mapping[Candidate, float]:
+        return self.ledger.predictions
+
+    @property
+    def stop_reason(self) -> str | None:
+        best, bound = self.ledger.best_secs, self.goal.bound_secs
+        if best is not None and bound is not None and best <= CLOSE_TO_BOUND * bound:
+            return f"within {CLOSE_TO_BOUND - 1:.0%} of the bound: nothing worth its cost is left"
+        if self._quiet_rounds >= 2 and len(self.ledger.results) >= ENOUGH_TRIALS:
+            return f"predicted gain under {SMALL_GAIN:.1%} for two rounds, and no step improves"
+        return None
+
+    def ask(self, count: int) -> list[Candidate]:
+        number = len(self.ledger.asked)
+        if number < sum(PRIOR_BLOCKS):
+            end = PRIOR_BLOCKS[0] if number < PRIOR_BLOCKS[0] else sum(PRIOR_BLOCKS)
+            batch = self._from_prior(number, end)
+        else:
+            block, done = divmod(number - sum(PRIOR_BLOCKS), BLOCK)
+            batch = self._from_model(block, BLOCK - done)
+        for item in batch[:count]:
+            self.ledger.ask(item.candidate, item.log2_secs)
+        return [item.candidate for item in batch[:count]]
+
+    def tell(self, results: Sequence[Told]) -> None:
+        self.ledger.tell(results)
+
+    # -- blocks
+
+    def _first_look(self) -> FirstLook:
+        if self._look is None:
+            keep = max(self.settings.pool // len(self._grids), 1024)
+            self._look = first_look(self.space, Prior(self.space), keep)
+        return self._look
+
+    def _from_prior(self, number: int, end: int) -> list[Scored]:
+        """Trials `number` to `end` of the opening, which is chosen once."""
+        if not self._opening:
+            look = self._first_look()
+            pool = [
+                item
+                for grid, codes, cost in zip(self._grids, look.codes, look.log2_secs, strict=True)
+                for item in scored(grid, codes[:256].tolist(), cost[:256], 0 * cost[:256], 0.0)
+            ]
+            pool.sort(key=lambda item: -item.score)
+            first = Scored(look.default, pool[0].log2_secs if pool else 0.0, 0.0, 0.0)
+            rest = distinct_tiles(self.space, pool, sum(PRIOR_BLOCKS))
+            self._opening = [first, *(i for i in rest if i.candidate != look.default)]
+        left = [i for i in self._opening if i.candidate not in self.ledger.asked]
+        return left[: end - number] or self._from_model(0, end - number)
+
+    def _from_model(self, block: int, count: int) -> list[Scored]:
+        """Block 0, 2, 4, ...: the model's choice; 1, 3, 5, ...: neighbours of the fastest."""
+        round_number = block // 2
+        self._refit()
+        kappa = KAPPAS[round_number] if round_number < len(KAPPAS) else 0.1
+        rng = np.random.default_rng([self.goal.seed, 1, len(self.ledger.asked)])
+        pool = self._unasked(self._best_predicted(kappa, rng))
+        if block % 2 == 1:
+            steps = self._descent(kappa)
+            self._judge([*pool, *steps])
+            chosen = steps[:count]
+            taken = {i.candidate for i in chosen}
+            pool = [i for i in pool if i.candidate not in taken]
+            return [*chosen, *diverse(pool, count - len(chosen), self._novelty(round_number))]
+        picked = diverse(pool, count - 1, self._novelty(round_number))
+        return self._with_explorer(picked, pool, rng, kappa, round_number)
+
+    def _novelty(self, round_number: int) -> float:
+        return NOVELTY[round_number] if round_number < len(NOVELTY) else 0.02
+
+    def _with_explorer(
+        self,
+        picked: list[Scored],
+        pool: Sequence[Scored],
+        rng: np.random.Generator,
+        kappa: float,
+        round_number: int,
+    ) -> list[Scored]:
+        """The batch and one more: the least certain good candidate, or one drawn at random."""
+        taken = {item.candidate for item in picked}
+        others = [item for item in pool if item.candidate not in taken]
+        if round_number % 2 == 0 and others:
+            return [*picked, max(others, key=lambda item: item.sigma)]
+        grid = self._grids[int(rng.integers(len(self._grids)))]
+        drawn = self._score(grid, grid.encode(grid.sample(rng, 16)), kappa)
+        fresh = [i for i in self._unasked(drawn) if i.candidate not in taken]
+        return [*picked, *(fresh or others)[:1]]
+
+    def _descent(self, kappa: float) -> list[Scored]:
+        """Unmeasured neighbours of the three fastest; the fastest one's first, by score."""
+        result: dict[Candidate, Scored] = {}
+        for best in self.ledger.fastest(3):
+            grid = self._grids[best.sketch]
+            near = grid.neighbours(best.setting)
+            if len(near):
+                around = self._unasked(self._score(grid, grid.encode(near), kappa))
+                for item in sorted(around, key=lambda item: -item.score):
+                    result.setdefault(item.candidate, item)
+        return list(result.values())
+
+    # -- scoring
+
+    def _refit(self) -> None:
+        if self._fitted != len(self.ledger.results):
+            self.model.fit(self.ledger.samples)
+            self._fitted = len(self.ledger.results)
+
+    def _score(self, grid: Lattice, codes: IntArray, kappa: float) -> list[Scored]:
+        if not len(codes):
+            return []
+        prediction = self.model.predict(grid.index, grid.decode(codes))
+        return scored(grid, codes.tolist(), prediction.log2_secs, prediction.sigma, kappa)
+
+    def _unasked(self, items: Sequence[Scored]) -> list[Scored]:
+        return [item for item in items if item.candidate not in self.ledger.asked]
+
+    def _best_predicted(self, kappa: float, rng: np.random.Generator) -> list[Scored]:
+        """The elite of every sketch by the model, best first."""
+        look = self._first_look()
+        if look.feasible is not None:
+            found = [
+                self._elite(grid, self._widened(grid, codes, rng), kappa)
+                for grid, codes in zip(self._grids, look.codes, strict=True)
+            ]
+        else:
+            found = self._walked(look, kappa, rng)
+        return sorted((i for items in found for i in items), key=lambda item: -item.score)
+
+    def _widened(self, grid: Lattice, codes: IntArray, rng: np.random.Generator) -> IntArray:
+        """What the prior liked, and what lies near the fastest measured."""
+        return np.unique(np.concatenate([codes, grid.encode(self._around_best(grid, rng, 512))]))
+
+    def _walked(
+        self, look: FirstLook, kappa: float, rng: np.random.Generator
+    ) -> list[list[Scored]]:
+        """Elites after annealing the most promising sketches; the others keep theirs."""
+        elites = [
+            self._elite(grid, self._elites.get(grid.index, codes[:ELITE]), kappa)
+            for grid, codes in zip(self._grids, look.codes, strict=True)
+        ]
+        alive = [i for i, items in enumerate(elites) if items]
+        order = sorted(alive, key=lambda i: -elites[i][0].score)
+        chosen = order[: self.settings.sketches - 1]
+        rest = order[len(chosen) :]
+        if rest:
+            chosen.append(rest[self._walks % len(rest)])
+        self._walks += 1
+        for index in chosen:
+            elites[index] = self._annealed(self._grids[index], look.codes[index], kappa, rng)
+            codes = self._grids[index].encode(
+                np.array([i.candidate.setting for i in elites[index]], np.int64)
+            )
+            self._elites[index] = np.sort(codes)
+        return elites
+
+    def _elite(self, grid: Lattice, codes: IntArray, kappa: float) -> list[Scored]:
+        if not len(codes):
+            return []
+        prediction = self.model.predict(grid.index, grid.decode(codes))
+        optimistic = prediction.log2_secs - kappa * prediction.sigma
+        best = np.lexsort((codes, optimistic))[:ELITE]
+        mu: FloatArray = prediction.log2_secs[best]
+        return scored(grid, codes[best].tolist(), mu, prediction.sigma[best], kappa)
+
+    def _annealed(
+        self, grid: Lattice, known: IntArray, kappa: float, rng: np.random.Generator
+    ) -> list[Scored]:
+        chains = self.settings.chains
+
+        def score(settings: IntArray) -> FloatArray:
+            prediction = self.model.predict(grid.index, settings)
+            return kappa * prediction.sigma - prediction.log2_secs
+
+        parts = [
+            self._around_best(grid, rng, chains // 4),
+            grid.decode(known[: chains // 4]),
+            grid.sample(rng, chains // 4),
+        ]
+        kept = self._chains.get(grid.index)
+        if kept is not None:
+            parts.insert(0, kept[rng.permutation(len(kept))[: chains // 2]])
+        start = np.concatenate(parts)[:chains]
+        result = anneal(grid, score, start, rng, Cooling(steps=self.settings.steps, keep=ELITE))
+        self._chains[grid.index] = result.chains
+        return self._elite(grid, result.codes, kappa)
+
+    def _around_best(self, grid: Lattice, rng: np.random.Generator, count: int) -> IntArray:
+        best = [c.setting for c in self.ledger.fastest(8) if c.sketch == grid.index]
+        if not best:
+            return np.empty((0, len(grid.sizes)), np.int64)
+        return grid.near(np.array(best, np.int64), rng, count)
+
+    def _judge(self, pool: Sequence[Scored]) -> None:
+        """Count rounds in which the model promises next to nothing; see `stop_reason`."""
+        best = self.ledger.best_secs
+        if best is None:
+            return
+        promised = max((item.score for item in pool), default=-np.inf)
+        gain = 1.0 - 2.0 ** (-promised) / best if np.isfinite(promised) else 0.0
+        self._quiet_rounds = self._quiet_rounds + 1 if gain < SMALL_GAIN else 0

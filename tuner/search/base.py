@@ -1,0 +1,60 @@
+"""The seam every search strategy stands behind: `ask` for candidates, `tell` what they took.
+
+Every implementation is held to `tests/contracts/strategy_contract.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from schedules.record import MeasureResult
+from schedules.space import Candidate
+
+Told: TypeAlias = tuple[Candidate, MeasureResult]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchGoal:
+    """What a strategy may know besides the space.
+
+    `seed` fixes every random choice. `bound_secs` is a time no candidate can beat, or None where
+    nobody knows one well enough to stop at it.
+    """
+
+    seed: int = 0
+    bound_secs: float | None = None
+
+
+class SearchStrategy(Protocol):
+    """Proposes candidates to measure and learns from the results.
+
+    No clock, files, threads or global random state: the same space, seed and results give the same
+    candidates in any process. What is asked does not depend on how many trials are still to come,
+    so a longer run begins with exactly the trials of a shorter one.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Up to `count` candidates, >= 1, not proposed before; empty when nothing new is left.
+
+        The first of the first batch is the schedule chosen with no measurement at all.
+        """
+        ...
+
+    def tell(self, results: Sequence[Told]) -> None:
+        """Take in results of asked candidates, in any order and in part."""
+        ...
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why going on costs more than it can bring, for people; None while it may."""
+        ...
+
+    @property
+    def predictions(self) -> Mapping[Candidate, float]:
+        """log2 seconds that were predicted for each asked candidate before it was measured."""
+        ...

@@ -1,0 +1,100 @@
+"""What is known of a space before the first measurement: its best points by the prior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.prior import Prior
+from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+
+from .chains import Cooling, anneal
+from .lattice import CHUNK, Lattice, keep_best, lattices
+
+MOST_LISTED = 1_500_000
+"""Points, feasible or not, up to which a space is looked at in full (well under a second)."""
+
+MOST_SCORED = 200_000
+"""Feasible points up to which every one is scored by the prior."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLook:
+    """The best `codes` of each sketch by the prior, best first, and their `log2_secs`.
+
+    `feasible` counts the feasible points where the space was listed in full, else it is None.
+    """
+
+    codes: tuple[IntArray, ...]
+    log2_secs: tuple[FloatArray, ...]
+    feasible: int | None
+    default: Candidate
+
+
+def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> FirstLook:
+    """Rank the space by the prior: all of it if it is small, else by annealing on the prior.
+
+    Deterministic and free of any seed: `default` is a promise to users, the same for every run.
+    """
+    grids = lattices(space)
+    listed = _listed(grids)
+    codes, costs = [], []
+    for grid in grids:
+        if listed is not None:
+            found, scores = _rank_all(grid, listed[grid.index], prior, keep)
+        else:
+            chains = max(1024 // len(grids), 128)
+            found, scores = _rank_by_annealing(grid, prior, keep, chains)
+        codes.append(found)
+        costs.append(-scores)
+    best = [(float(cost[0]), i) for i, cost in enumerate(costs) if len(cost)]
+    if best:
+        _, chosen = min(best)
+        default = grids[chosen].candidate(int(codes[chosen][0]))
+    else:
+        default = space.default()
+    feasible = None if listed is None else sum(len(c) for c in listed)
+    return FirstLook(tuple(codes), tuple(costs), feasible, default)
+
+
+def default_candidate(space: ScheduleSpace) -> Candidate:
+    """The schedule chosen with no measurement at all: the prior's best of the space."""
+    return first_look(space, Prior(space), keep=1).default
+
+
+def _listed(grids: tuple[Lattice, ...]) -> list[IntArray] | None:
+    """All feasible codes of every sketch, or None where there are too many to score."""
+    if sum(grid.points for grid in grids) > MOST_LISTED:
+        return None
+    result, total = [], 0
+    for grid in grids:
+        chunks = []
+        for chunk in grid.feasible_codes():
+            total += len(chunk)
+            if total > MOST_SCORED:
+                return None
+            chunks.append(chunk)
+        result.append(np.concatenate(chunks))
+    return result
+
+
+def _rank_all(
+    grid: Lattice, codes: IntArray, prior: Prior, keep: int
+) -> tuple[IntArray, FloatArray]:
+    scores = [
+        -prior.log2_secs(grid.index, grid.decode(codes[start : start + CHUNK]))
+        for start in range(0, len(codes), CHUNK)
+    ]
+    return keep_best(codes, np.concatenate([np.empty(0), *scores]), keep)
+
+
+def _rank_by_annealing(
+    grid: Lattice, prior: Prior, keep: int, chains: int
+) -> tuple[IntArray, FloatArray]:
+    rng = np.random.default_rng(0)
+    start = grid.sample(rng, chains - 1)
+    start = np.concatenate([np.array([grid.sketch.default()], np.int64), start])
+    cooling = Cooling(steps=96, keep=keep)
+    result = anneal(grid, lambda x: -prior.log2_secs(grid.index, x), start, rng, cooling)
+    return result.codes, result.scores
