@@ -4,10 +4,9 @@ A value of `DType` d is a scalar of NumPy type `value_type(d)`: the stored type,
 values are f32 scalars which bf16 can hold. Every function here is given the types first and
 returns a function of values, so that nothing is decided again for each element.
 
-Choices the node definitions leave open, made here: `min` and `max` of a NaN are NaN; on bool `min`
-and `mul` are "and", `max` is "or"; a number is true unless it is zero; an integer becomes bf16 by
-way of f32. Arithmetic on bf16 has no meaning: cast to f32 first. Callers switch NumPy's
-floating-point warnings off, for integers wrap without one.
+Choices the node definitions leave open, made here: `min` and `max` of a NaN are NaN; a number is
+true unless it is zero; numbers become bf16 by way of f32. There is no arithmetic on bf16 (cast to
+f32 first) and none on bool. Callers switch NumPy's warnings off: integers wrap without one.
 """
 
 from __future__ import annotations
@@ -118,8 +117,6 @@ def unary(op: UnaryOp, dtype: DType) -> Callable[[Value], Value]:
 
 def binary(op: BinaryOp, dtype: DType) -> Callable[[Value, Value], Value]:
     """`op` on two values of `dtype`. UndefinedOperationError if it has no meaning there."""
-    if dtype is DType.BOOL and op in _ON_BOOL:
-        return _ON_BOOL[op]
     if dtype not in _NUMBERS or (op is BinaryOp.DIV and not dtype.is_float):
         raise UndefinedOperationError(f"{op} is defined on {_choices(op)}, got {dtype}")
     return _ON_NUMBERS[op]
@@ -131,10 +128,8 @@ def compare(op: CompareOp) -> Callable[[Value, Value], Value]:
 
 
 def _choices(op: UnaryOp | BinaryOp) -> str:
-    if op in (UnaryOp.NEG, UnaryOp.ABS) or op in (BinaryOp.ADD, BinaryOp.SUB):
+    if op in _ON_INTEGERS:
         return "f32, f64 and integers"
-    if op in _ON_BOOL:
-        return "f32, f64, integers and bool"
     return "f32 and f64"
 
 
@@ -179,11 +174,7 @@ _ON_NUMBERS: dict[BinaryOp, Callable[[Value, Value], Value]] = {
     BinaryOp.MIN: _min,
     BinaryOp.MAX: _max,
 }
-_ON_BOOL: dict[BinaryOp, Callable[[Value, Value], Value]] = {
-    BinaryOp.MIN: operator.and_,
-    BinaryOp.MUL: operator.and_,
-    BinaryOp.MAX: operator.or_,
-}
+_ON_INTEGERS = frozenset({UnaryOp.NEG, UnaryOp.ABS, *BinaryOp}) - {BinaryOp.DIV}
 _COMPARE: dict[CompareOp, Callable[[Value, Value], Value]] = {
     CompareOp.LT: operator.lt,
     CompareOp.LE: operator.le,

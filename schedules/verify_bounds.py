@@ -13,7 +13,7 @@ from typing import TypeAlias, assert_never
 from .affine import Affine, Cond, Eq0, Ge0, Interval, Var, at_least, interval, less, prove
 from .loop_ir import Allocate, For, Nest, Prefetch, Stmt, Store, Update
 from .printer import access_text
-from .scalar import All, Binary, BinaryOp, Load, Scalar, Select, children
+from .scalar import All, Load, Scalar, Select, children
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """The shape of every buffer that exists at one place."""
@@ -98,11 +98,10 @@ def _in_scalar(node: Scalar, facts: Facts, shapes: Shapes) -> Iterator[Access]:
         case Load(name, index, _):
             yield from _in_access(name, index, facts, shapes)
         case Select(cond, on_true, on_false):
-            conds = _conjunction(cond)
-            opposite = _opposite(conds) if isinstance(cond, All) else ()
+            conds = cond.conds if isinstance(cond, All) else ()
             yield from _in_scalar(cond, facts, shapes)
             yield from _in_scalar(on_true, facts.with_conds(conds), shapes)
-            yield from _in_scalar(on_false, facts.with_conds(opposite), shapes)
+            yield from _in_scalar(on_false, facts.with_conds(_opposite(conds)), shapes)
         case _:
             for child in children(node):
                 yield from _in_scalar(child, facts, shapes)
@@ -114,17 +113,6 @@ def _in_access(
     for axis, (i, extent) in enumerate(zip(index, shapes[name], strict=True)):
         if not (facts.proves(at_least(i, 0)) and facts.proves(less(i, extent))):
             yield Access(name, index, axis, extent)
-
-
-def _conjunction(cond: Scalar) -> tuple[Cond, ...]:
-    """Index conditions that hold where `cond` is true; on bool `min` and `mul` are "and"."""
-    match cond:
-        case All(conds):
-            return conds
-        case Binary(BinaryOp.MIN | BinaryOp.MUL, a, b):
-            return _conjunction(a) + _conjunction(b)
-        case _:
-            return ()
 
 
 def _opposite(conds: tuple[Cond, ...]) -> tuple[Cond, ...]:

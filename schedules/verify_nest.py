@@ -60,7 +60,7 @@ def verify(nest: Nest) -> None:
     - bounds stay false once they are false
     - parallel loops are not nested in each other and combine nothing; the body of a vectorised
       loop has leaves only
-    - allocated buffers are workspace or registers
+    - allocated buffers are workspace or registers; no buffer holds bool
 
     It does not say whether accesses are in bounds: see `unproven_accesses`.
     """
@@ -96,6 +96,7 @@ def _check_arguments(nest: Nest) -> None:
 
 
 def _check_shape(buffer: Buffer) -> None:
+    _need(buffer.dtype is not DType.BOOL, f"{buffer.name} holds bool, which is never stored")
     sizes = all(isinstance(n, int) and n >= 1 for n in buffer.shape)
     _need(sizes, f"extents of {buffer.name} are >= 1, its shape is {list(buffer.shape)}")
 
@@ -249,7 +250,8 @@ def _check_node(node: Scalar, place: _Place, where: str) -> None:
             _check_defined(lambda: arithmetic.binary(op, a.dtype), where)
         case Compare(_, a, b):
             _check_alike(node, a, b, where)
-            _need(a.dtype is not DType.BF16, f"{where} compares bf16 values; cast to f32 first")
+            no_order = a.dtype in (DType.BF16, DType.BOOL)
+            _need(not no_order, f"{where} compares values of {a.dtype}; cast bf16 to f32 first")
         case All(conds):
             for cond in conds:
                 _check_cond(cond, place, where)
