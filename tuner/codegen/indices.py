@@ -1,0 +1,226 @@
+"""Index arithmetic in generated code: scalars, addresses, lane conditions.
+
+An index is computed at the level of its deepest loop variable, outer parts first, so that an
+inner loop only adds what changes in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from schedules.affine import (
+    Affine,
+    Atom,
+    Cond,
+    Ge0,
+    Interval,
+    Mod,
+    Var,
+    interval,
+    prove,
+    simplify,
+)
+from schedules.dtypes import DType
+
+from .text import FunctionText, Val, lane_numbers, literal
+
+
+@dataclass(frozen=True, slots=True)
+class VectorAxis:
+    """The loop whose iterations are lanes."""
+
+    var: str
+    lanes: int
+
+
+class Indices:
+    """Writes index arithmetic into a function. `ranges` bounds every loop variable; unrolled
+    variables are replaced by `fixed` values before anything else."""
+
+    def __init__(self, text: FunctionText, ranges: Mapping[str, Interval]) -> None:
+        self.text = text
+        self.ranges: dict[str, Interval] = dict(ranges)
+        self.fixed: dict[str, Affine] = {}
+        self._variables: dict[str, tuple[str, int]] = {}
+
+    def bind(self, name: str, register: str, level: int) -> None:
+        """Loop variable `name` is in `register`, defined at `level`."""
+        self._variables[name] = (register, level)
+
+    def bound(self) -> dict[str, tuple[str, int]]:
+        return self._variables
+
+    def fix(self, name: str, value: int) -> None:
+        """Unrolled variable `name` has this value until fixed again."""
+        self.fixed[name] = Affine((), value)
+        self.ranges[name] = Interval(value, value)
+
+    def resolve(self, index: Affine) -> Affine:
+        """`index` with unrolled variables replaced by their values."""
+        if not self.fixed or self.fixed.keys().isdisjoint(index.vars()):
+            return index
+        replaced = index.substitute(self.fixed)
+        plain = all(isinstance(a, Var) for a, _ in replaced.terms)
+        return replaced if plain else simplify(replaced, self.ranges)
+
+    def level_of(self, index: Affine) -> int:
+        """The level at which `index` can first be computed."""
+        return max((self._variables[n][1] for n in index.vars()), default=0)
+
+    def scalar(self, index: Affine) -> Val:
+        """A resolved index as an i64."""
+        if index.is_const:
+            return literal(index.const, DType.I64)
+        level = self.level_of(index)
+        memo = self.text.levels[level].memo
+        found = memo.get(index)
+        if found is not None:
+            return found
+        inner = tuple((a, c) for a, c in index.terms if self._atom_level(a) == level)
+        outer = Affine(tuple((a, c) for a, c in index.terms if (a, c) not in inner), index.const)
+        total: Val | None = None if not outer.terms and not outer.const else self.scalar(outer)
+        for atom, c in inner:
+            term = self._atom(atom, level)
+            if c != 1:
+                term = self._op("mul", term, literal(c, DType.I64), level)
+            total = term if total is None else self._op("add", total, term, level)
+        assert total is not None
+        memo[index] = total
+        return total
+
+    def _atom_level(self, atom: Atom) -> int:
+        if isinstance(atom, Var):
+            return self._variables[atom.name][1]
+        return self.level_of(atom.numerator)
+
+    def _op(self, op: str, a: Val, b: Val, level: int) -> Val:
+        return Val(self.text.assign(f"{op} i64 {a.name}, {b.name}", "x", level), DType.I64)
+
+    def _atom(self, atom: Atom, level: int) -> Val:
+        if isinstance(atom, Var):
+            return Val(self._variables[atom.name][0], DType.I64)
+        memo = self.text.levels[level].memo
+        if atom in memo:
+            return memo[atom]
+        lowest = interval(atom.numerator, self.ranges).lo
+        # Rounding down equals unsigned division once the numerator is shifted to be >= 0.
+        shift = 0 if lowest >= 0 else -(lowest // atom.divisor)
+        numerator = self.scalar(atom.numerator + shift * atom.divisor)
+        divisor = literal(atom.divisor, DType.I64)
+        if isinstance(atom, Mod):
+            result = self._op("urem", numerator, divisor, level)
+        else:
+            result = self._op("udiv", numerator, divisor, level)
+            if shift:
+                result = self._op("sub", result, literal(shift, DType.I64), level)
+        memo[atom] = result
+        return result
+
+    def address(self, base: str, element_type: str, offset: Affine) -> str:
+        """A pointer to element `offset` (resolved, in elements) of the array at `base`."""
+        moving = Affine(offset.terms, 0)
+        pointer = self._pointer(base, element_type, moving)
+        if not offset.const:
+            return pointer
+        level = self.level_of(moving)
+        memo = self.text.levels[level].memo
+        key = (base, offset)
+        if key not in memo:
+            name = self.text.assign(
+                f"getelementptr {element_type}, ptr {pointer}, i64 {offset.const}", "p", level
+            )
+            memo[key] = Val(name, DType.I64)
+        return memo[key].name
+
+    def _pointer(self, base: str, element_type: str, moving: Affine) -> str:
+        if not moving.terms:
+            return base
+        level = self.level_of(moving)
+        memo = self.text.levels[level].memo
+        key = (base, moving)
+        if key in memo:
+            return memo[key].name
+        inner = tuple((a, c) for a, c in moving.terms if self._atom_level(a) == level)
+        outer = Affine(tuple((a, c) for a, c in moving.terms if (a, c) not in inner), 0)
+        start = self._pointer(base, element_type, outer)
+        step = self.scalar(Affine(inner, 0))
+        name = self.text.assign(
+            f"getelementptr {element_type}, ptr {start}, i64 {step.name}", "p", level
+        )
+        memo[key] = Val(name, DType.I64)
+        return name
+
+    def cond(self, cond: Cond, axis: VectorAxis | None) -> Val | bool:
+        """A resolved condition: known, one i1, or a vector of i1 with a lane each."""
+        if axis is None or axis.var not in cond.index.vars():
+            known = prove(cond, self.ranges)
+            return known if known is not None else self._scalar_cond(cond)
+        known = prove(cond, {**self.ranges, axis.var: Interval(0, axis.lanes - 1)})
+        if known is not None:
+            return known
+        return self._lane_cond(cond, axis)
+
+    def _scalar_cond(self, cond: Cond) -> Val:
+        level = self.level_of(cond.index)
+        memo = self.text.levels[level].memo
+        if cond in memo:
+            return memo[cond]
+        value = self.scalar(cond.index)
+        test = "icmp sge" if isinstance(cond, Ge0) else "icmp eq"
+        memo[cond] = Val(
+            self.text.assign(f"{test} i64 {value.name}, 0", "c", level), DType.BOOL
+        )
+        return memo[cond]
+
+    def _lane_cond(self, cond: Cond, axis: VectorAxis) -> Val:
+        lanes = axis.lanes
+        step = cond.index.coefficient(axis.var)
+        if not cond.index.is_linear_in(axis.var):
+            return self._lane_by_lane(cond, axis)
+        base = Affine(tuple((a, c) for a, c in cond.index.terms if a != Var(axis.var)), cond.index.const)
+        if base.is_const:
+            bits = [
+                base.const + step * lane >= 0
+                if isinstance(cond, Ge0)
+                else base.const + step * lane == 0
+                for lane in range(lanes)
+            ]
+            text = ", ".join(f"i1 {'true' if b else 'false'}" for b in bits)
+            return Val(f"<{text}>", DType.BOOL, lanes)
+        level = self.level_of(base)
+        memo = self.text.levels[level].memo
+        key = (cond, lanes)
+        if key in memo:
+            return memo[key]
+        # Far from zero only the sign matters, so the base is clamped to fit 32 bits.
+        limit = abs(step) * lanes + 1
+        value = self.scalar(base).name
+        for bound, name in ((-limit, "smax"), (limit, "smin")):
+            value = self.text.assign(
+                f"call i64 @llvm.{name}.i64(i64 {value}, i64 {bound})", "x", level
+            )
+        narrow = self.text.assign(f"trunc i64 {value} to i32", "x", level)
+        vector = f"<{lanes} x i32>"
+        one = self.text.assign(f"insertelement {vector} poison, i32 {narrow}, i64 0", "x", level)
+        every = self.text.assign(
+            f"shufflevector {vector} {one}, {vector} poison, {vector} zeroinitializer", "x", level
+        )
+        lane_steps = lane_numbers(DType.I32, lanes, step)
+        total = self.text.assign(f"add {vector} {every}, {lane_steps}", "x", level)
+        test = "sge" if isinstance(cond, Ge0) else "eq"
+        mask = self.text.assign(f"icmp {test} {vector} {total}, zeroinitializer", "m", level)
+        memo[key] = Val(mask, DType.BOOL, lanes)
+        return memo[key]
+
+    def _lane_by_lane(self, cond: Cond, axis: VectorAxis) -> Val:
+        vector = f"<{axis.lanes} x i1>"
+        mask = "poison"
+        for lane in range(axis.lanes):
+            index = simplify(cond.index.substitute({axis.var: Affine((), lane)}), self.ranges)
+            bit = self.cond(type(cond)(index), None)
+            name = bit.name if isinstance(bit, Val) else ("true" if bit else "false")
+            mask = self.text.assign(
+                f"insertelement {vector} {mask}, i1 {name}, i64 {lane}", "m"
+            )
+        return Val(mask, DType.BOOL, axis.lanes)

@@ -1,0 +1,71 @@
+"""From workload, trace and target to a kernel's object code: the whole way in one function."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from schedules.lower import lower
+from schedules.target import Target
+from schedules.trace import Trace
+from schedules.workload import Workload
+
+from .emit import emit_assembly, emit_object
+from .nest_writer import GeneratedModule, generate
+
+SYMBOL = "kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """Object code of one kernel and what calling it takes.
+
+    `symbol(in0, ..., out0, ..., workspace)` returns 0; `argument_bytes` are in that order,
+    `workspace_bytes` is for up to `threads` threads and may be 0.
+    """
+
+    object_bytes: bytes
+    symbol: str
+    workspace_bytes: int
+    argument_bytes: tuple[int, ...]
+    input_count: int
+    threads: int
+    uses_openmp: bool
+
+    @property
+    def object_sha256(self) -> str:
+        return hashlib.sha256(self.object_bytes).hexdigest()
+
+
+def compile_kernel(
+    workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL
+) -> CompiledKernel:
+    """The kernel, compiled. ScheduleError if the trace is not legal; the same arguments give the
+    same bytes. LLVM may be slow on a bad schedule or crash: call this in a process of its own."""
+    module = generated(workload, trace, target, symbol)
+    return CompiledKernel(
+        object_bytes=emit_object(module.text, target),
+        symbol=symbol,
+        workspace_bytes=module.workspace_bytes,
+        argument_bytes=tuple(t.bytes for t in workload.arguments),
+        input_count=len(workload.inputs),
+        threads=target.threads if module.uses_openmp else 1,
+        uses_openmp=module.uses_openmp,
+    )
+
+
+def generated(
+    workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL
+) -> GeneratedModule:
+    """The kernel's LLVM IR. ScheduleError if the trace is not legal."""
+    return generate(lower(workload, trace), target, symbol)
+
+
+def llvm_text(workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL) -> str:
+    """The LLVM IR as generated, before any pass."""
+    return generated(workload, trace, target, symbol).text
+
+
+def assembly_text(workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL) -> str:
+    """The assembly for `target`, which need not be this machine."""
+    return emit_assembly(generated(workload, trace, target, symbol).text, target)

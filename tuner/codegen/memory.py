@@ -1,0 +1,299 @@
+"""Reads and writes in generated code: of arrays, and of registers that stand for small arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+
+from schedules.affine import Affine, Var, affine, simplify
+from schedules.dtypes import DType
+from schedules.loop_ir import Buffer, Scope
+
+from .indices import Indices, VectorAxis
+from .module import ModuleText
+from .text import FunctionText, Val, literal, scalar_type, suffix, type_text
+
+
+@dataclass(slots=True)
+class Registers:
+    """A small array kept in slots of `lanes` elements; slot n holds elements n*lanes onwards."""
+
+    buffer: Buffer
+    lanes: int
+    slots: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array in memory. `align` is what its base is known to be aligned to, in bytes."""
+
+    buffer: Buffer
+    base: str
+    align: int
+
+
+class Memory:
+    """Where each buffer is in one function, and how its elements are read and written."""
+
+    def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
+        self.text = text
+        self.indices = indices
+        self.module = module
+        self.places: dict[str, Array | Registers] = {}
+
+    def load(
+        self,
+        tensor: str,
+        index: tuple[Affine, ...],
+        dtype: DType,
+        axis: VectorAxis | None,
+        where: Val | None,
+    ) -> Val:
+        """The element, or one a lane where the index moves with `axis`; zero outside `where`."""
+        place = self.places[tensor]
+        offset = flat_offset(place.buffer, index)
+        if axis is not None and axis.var not in offset.vars():
+            axis = None
+        loaded = self.text.levels[-1].loaded
+        key = (tensor, offset, axis, where.name if where else None)
+        if key not in loaded:
+            if isinstance(place, Registers):
+                loaded[key] = self._load_registers(place, offset, axis)
+            elif axis is None:
+                loaded[key] = self._load_one(place, offset, dtype, where)
+            else:
+                loaded[key] = self._load_lanes(place, offset, dtype, axis, where)
+        return loaded[key]
+
+    def store(
+        self,
+        tensor: str,
+        index: tuple[Affine, ...],
+        value: Val,
+        axis: VectorAxis | None,
+        where: Val | None,
+    ) -> None:
+        """Write `value` (one a lane where the index moves with `axis`) where `where` is true."""
+        place = self.places[tensor]
+        offset = flat_offset(place.buffer, index)
+        if axis is not None and axis.var not in offset.vars():
+            raise AssertionError("lanes of a store must be different elements")
+        self.forget(tensor)
+        if isinstance(place, Registers):
+            self._store_registers(place, offset, value, axis, where)
+        elif axis is None:
+            assert where is None
+            pointer = self._pointer(place, offset)
+            self.text.add(f"  store {value.typed}, ptr {pointer}, align {_align(place, offset, 1)}")
+        else:
+            self._store_lanes(place, offset, value, axis, where)
+
+    def forget(self, tensor: str) -> None:
+        """Values read from `tensor` before are no longer known."""
+        for level in self.text.levels:
+            for key in [k for k in level.loaded if isinstance(k, tuple) and k[0] == tensor]:
+                del level.loaded[key]
+
+    def forget_all(self) -> None:
+        for level in self.text.levels:
+            level.loaded.clear()
+
+    def pointer(self, tensor: str, index: tuple[Affine, ...]) -> str:
+        """The address of an element of an array (for prefetching)."""
+        place = self.places[tensor]
+        assert isinstance(place, Array)
+        return self._pointer(place, flat_offset(place.buffer, index))
+
+    def _pointer(self, place: Array, offset: Affine) -> str:
+        return self.indices.address(place.base, scalar_type(place.buffer.dtype), offset)
+
+    def _load_one(self, place: Array, offset: Affine, dtype: DType, where: Val | None) -> Val:
+        pointer = self._pointer(place, offset)
+        if where is not None:
+            pointer = self._redirect(pointer, self._any(where))
+        align = dtype.bytes if where is not None else _align(place, offset, 1)
+        type_ = scalar_type(dtype)
+        return Val(self.text.assign(f"load {type_}, ptr {pointer}, align {align}", "l"), dtype)
+
+    def _any(self, mask: Val) -> str:
+        """Whether any lane of a mask is set."""
+        if mask.lanes == 1:
+            return mask.name
+        function = self.module.intrinsic(
+            f"llvm.vector.reduce.or.{suffix(DType.BOOL, mask.lanes)}", "i1", (mask.type,)
+        )
+        return self.text.assign(f"call i1 {function}({mask.typed})", "c")
+
+    def _redirect(self, pointer: str, cond: str) -> str:
+        return self.text.assign(f"select i1 {cond}, ptr {pointer}, ptr {self.module.zeros()}", "p")
+
+    def _load_lanes(
+        self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
+    ) -> Val:
+        lanes, vector = axis.lanes, type_text(dtype, axis.lanes)
+        base = offset - Affine(((Var(axis.var), 1),), 0)
+        if axis.var in base.vars():
+            return self._gather(place, offset, dtype, axis, where)
+        pointer = self._pointer(place, base)
+        align = _align(place, base, lanes)
+        if where is None:
+            text = f"load {vector}, ptr {pointer}, align {align}"
+        elif where.lanes == 1:
+            pointer = self._redirect(pointer, where.name)
+            text = f"load {vector}, ptr {pointer}, align {dtype.bytes}"
+        else:
+            kind = suffix(dtype, lanes)
+            function = self.module.intrinsic(
+                f"llvm.masked.load.{kind}.p0", vector, ("ptr", where.type, vector)
+            )
+            zero = literal(0, dtype, lanes).name
+            text = f"call {vector} {function}(ptr align {align} {pointer}, {where.typed}, {vector} {zero})"
+        return Val(self.text.assign(text, "l"), dtype, lanes)
+
+    def _gather(
+        self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
+    ) -> Val:
+        vector = type_text(dtype, axis.lanes)
+        result = "poison"
+        for lane in range(axis.lanes):
+            pointer = self._pointer(place, self._lane(offset, axis, lane))
+            if where is not None:
+                pointer = self._redirect(pointer, self._mask_bit(where, lane))
+            one = self.text.assign(
+                f"load {scalar_type(dtype)}, ptr {pointer}, align {dtype.bytes}", "l"
+            )
+            result = self.text.assign(
+                f"insertelement {vector} {result}, {scalar_type(dtype)} {one}, i64 {lane}", "l"
+            )
+        return Val(result, dtype, axis.lanes)
+
+    def _mask_bit(self, mask: Val, lane: int) -> str:
+        if mask.lanes == 1:
+            return mask.name
+        return self.text.assign(f"extractelement {mask.typed}, i64 {lane}", "c")
+
+    def _lane(self, offset: Affine, axis: VectorAxis, lane: int) -> Affine:
+        at = offset.substitute({axis.var: affine(lane)})
+        return at if offset.is_linear_in(axis.var) else simplify(at, self.indices.ranges)
+
+    def _store_lanes(
+        self, place: Array, offset: Affine, value: Val, axis: VectorAxis, where: Val | None
+    ) -> None:
+        dtype, lanes = value.dtype, axis.lanes
+        base = offset - Affine(((Var(axis.var), 1),), 0)
+        if axis.var not in base.vars():
+            pointer = self._pointer(place, base)
+            align = _align(place, base, lanes)
+            if where is None:
+                self.text.add(f"  store {value.typed}, ptr {pointer}, align {align}")
+                return
+            function = self.module.intrinsic(
+                f"llvm.masked.store.{suffix(dtype, lanes)}.p0",
+                "void",
+                (value.type, "ptr", where.type),
+            )
+            self.text.add(
+                f"  call void {function}({value.typed}, ptr align {align} {pointer}, {where.typed})"
+            )
+            return
+        pointers = "poison"
+        for lane in range(lanes):
+            one = self._pointer(place, self._lane(offset, axis, lane))
+            if where is None:
+                element = self.text.assign(f"extractelement {value.typed}, i64 {lane}")
+                self.text.add(
+                    f"  store {scalar_type(dtype)} {element}, ptr {one}, align {dtype.bytes}"
+                )
+            else:
+                pointers = self.text.assign(
+                    f"insertelement <{lanes} x ptr> {pointers}, ptr {one}, i64 {lane}", "p"
+                )
+        if where is not None:
+            function = self.module.intrinsic(
+                f"llvm.masked.scatter.{suffix(dtype, lanes)}.v{lanes}p0",
+                "void",
+                (value.type, f"<{lanes} x ptr>", where.type),
+            )
+            self.text.add(
+                f"  call void {function}({value.typed}, <{lanes} x ptr> align {dtype.bytes}"
+                f" {pointers}, {where.typed})"
+            )
+
+    def _slot(self, place: Registers, number: int) -> str:
+        if number not in place.slots:
+            type_ = type_text(place.buffer.dtype, place.lanes)
+            place.slots[number] = self.text.alloca(type_, 64)
+        return place.slots[number]
+
+    def _load_registers(self, place: Registers, offset: Affine, axis: VectorAxis | None) -> Val:
+        dtype, lanes = place.buffer.dtype, place.lanes
+        if axis is not None:
+            start = (offset - Affine(((Var(axis.var), 1),), 0)).const
+            slot = self._slot(place, start // lanes)
+            name = self.text.assign(f"load {type_text(dtype, lanes)}, ptr {slot}, align 64", "r")
+            return Val(name, dtype, lanes)
+        assert offset.is_const, "register buffers are indexed by constants once unrolled"
+        number, lane = divmod(offset.const, lanes)
+        slot = self._slot(place, number)
+        name = self.text.assign(f"load {type_text(dtype, lanes)}, ptr {slot}, align 64", "r")
+        if lanes == 1:
+            return Val(name, dtype)
+        vector = Val(name, dtype, lanes)
+        return Val(self.text.assign(f"extractelement {vector.typed}, i64 {lane}", "r"), dtype)
+
+    def _store_registers(
+        self,
+        place: Registers,
+        offset: Affine,
+        value: Val,
+        axis: VectorAxis | None,
+        where: Val | None,
+    ) -> None:
+        dtype, lanes = place.buffer.dtype, place.lanes
+        vector = type_text(dtype, lanes)
+        if axis is not None:
+            start = (offset - Affine(((Var(axis.var), 1),), 0)).const
+            slot = self._slot(place, start // lanes)
+            if where is not None:
+                old = self.text.assign(f"load {vector}, ptr {slot}, align 64", "r")
+                mask = where.typed
+                chosen = self.text.assign(f"select {mask}, {value.typed}, {vector} {old}", "r")
+                value = Val(chosen, dtype, lanes)
+            self.text.add(f"  store {value.typed}, ptr {slot}, align 64")
+            return
+        assert offset.is_const, "register buffers are indexed by constants once unrolled"
+        assert where is None
+        number, lane = divmod(offset.const, lanes)
+        slot = self._slot(place, number)
+        if lanes > 1:
+            old = self.text.assign(f"load {vector}, ptr {slot}, align 64", "r")
+            name = self.text.assign(
+                f"insertelement {vector} {old}, {value.typed}, i64 {lane}", "r"
+            )
+            value = Val(name, dtype, lanes)
+        self.text.add(f"  store {value.typed}, ptr {slot}, align 64")
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements between neighbours in each dimension of a dense row-major array."""
+    result = [1] * len(shape)
+    for d in range(len(shape) - 2, -1, -1):
+        result[d] = result[d + 1] * shape[d + 1]
+    return tuple(result)
+
+
+def flat_offset(buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
+    """The element number of `buffer[index]`."""
+    total = affine(0)
+    for i, stride in zip(index, strides(buffer.shape), strict=True):
+        total = total + i * stride
+    return total
+
+
+def _align(place: Array, offset: Affine, lanes: int) -> int:
+    """What the address of element `offset` is surely aligned to, at most one vector, in bytes."""
+    size = place.buffer.dtype.bytes
+    if place.buffer.scope is Scope.ARGUMENT:
+        return size
+    common = gcd(place.align, *(c * size for _, c in offset.terms), offset.const * size)
+    return max(min(common & -common, size * lanes), size)

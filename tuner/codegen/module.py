@@ -1,0 +1,68 @@
+"""What a module needs besides its functions: declarations, math functions, a page of zeros."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from schedules.dtypes import DType
+from schedules.scalar import UnaryOp
+from schedules.target import Target
+
+ZERO_BYTES = 512
+"""Size of the constant that redirected reads look at: the widest vector, 64 lanes of 8 bytes."""
+
+
+@dataclass(slots=True)
+class ModuleText:
+    """Collects the top level of an LLVM module; functions are added as finished text."""
+
+    target: Target
+    declarations: dict[str, str] = field(default_factory=dict)
+    definitions: dict[str, str] = field(default_factory=dict)
+    functions: list[str] = field(default_factory=list)
+    uses_openmp: bool = False
+
+    @property
+    def has_fma(self) -> bool:
+        """Whether the target multiplies and adds in one instruction."""
+        features = self.target.features
+        return any(f.lstrip("+") in ("fma", "avx512f", "neon", "v8a", "fp-armv8") for f in features)
+
+    def intrinsic(self, name: str, result: str, arguments: tuple[str, ...]) -> str:
+        """Declare an external function; its name with the `@`."""
+        self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)})"
+        return f"@{name}"
+
+    def math_function(self, op: UnaryOp, dtype: DType, lanes: int) -> str:
+        """Define the vector function that computes `op`; its name with the `@`."""
+        from .mathlib import math_function
+
+        def define(function: object) -> str:
+            name, text = function.name, function.text  # type: ignore[attr-defined]
+            for needed in function.needs:  # type: ignore[attr-defined]
+                define(needed)
+            self.definitions.setdefault(name, text)
+            return f"@{name.lstrip('@')}"
+
+        return define(math_function(op, dtype, lanes))
+
+    def zeros(self) -> str:
+        """The address of a constant full of zeros."""
+        self.definitions.setdefault(
+            "zeros",
+            f"@zeros = private unnamed_addr constant [{ZERO_BYTES} x i8] zeroinitializer, align 64",
+        )
+        return "@zeros"
+
+    def text(self) -> str:
+        """The whole module; the same parts give the same text."""
+        parts = [f'target triple = "{self.target.triple}"']
+        parts += [self.definitions[name] for name in sorted(self.definitions)]
+        parts += self.functions
+        defined = "\n".join(parts)
+        kept = [
+            text
+            for name, text in sorted(self.declarations.items())
+            if text not in defined
+        ]
+        return "\n\n".join([*parts, "\n".join(kept)]) + "\n"

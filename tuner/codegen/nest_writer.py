@@ -1,0 +1,402 @@
+"""From a loop nest to LLVM IR: it sees loops, buffers and vectors, and nothing else.
+
+Serial loops become loops, unrolled ones copies, vectorised ones lanes; a parallel loop becomes a
+function of its own that OpenMP's runtime calls on every thread with a share of the iterations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from schedules.affine import Affine, Cond, Ge0, Interval, interval, var
+from schedules.dtypes import DType
+from schedules.loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    Update,
+    loops,
+)
+from schedules.scalar import Binary, BinaryOp, Reducer
+from schedules.target import Target
+
+from .indices import Indices, VectorAxis
+from .memory import Array, Memory, Registers
+from .module import ModuleText
+from .plan import ALIGN_BYTES, WorkspacePlan, around_parallel, plan_workspace, register_lanes
+from .scalars import Scalars
+from .text import FunctionText, Val, literal
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedModule:
+    """LLVM IR text of one kernel and what its caller must provide."""
+
+    text: str
+    workspace_bytes: int
+    uses_openmp: bool
+
+
+def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:
+    """The module that defines `symbol` with the kernel ABI. The same nest gives the same text.
+
+    ScheduleError where storage cannot be planned (workspace or stack too large).
+    """
+    in_memory = around_parallel(nest)
+    lanes = register_lanes(nest)
+    workspace = plan_workspace(nest, in_memory)
+    module = ModuleText(target)
+    writer = NestWriter(nest, module, symbol, workspace, lanes, in_memory)
+    writer.write_kernel()
+    return GeneratedModule(
+        module.text(), workspace.total_bytes(target.threads), module.uses_openmp
+    )
+
+
+class NestWriter:
+    """Writes the kernel function and, through copies of itself, its parallel regions."""
+
+    def __init__(
+        self,
+        nest: Nest,
+        module: ModuleText,
+        symbol: str,
+        workspace: WorkspacePlan,
+        lanes: dict[str, int | None],
+        in_memory: set[str],
+    ) -> None:
+        self.nest = nest
+        self.module = module
+        self.symbol = symbol
+        self.workspace = workspace
+        self.register_lanes = lanes
+        self.in_memory = in_memory
+        self.regions = 0
+        self.text = FunctionText()
+        ranges = {loop.var: Interval(0, loop.extent - 1) for loop in loops(nest.body)}
+        self.indices = Indices(self.text, ranges)
+        self.memory = Memory(self.text, self.indices, module)
+        self.scalars = Scalars(self.text, self.indices, self.memory, module)
+
+    def write_kernel(self) -> None:
+        """Add the function `symbol` to the module."""
+        self._place_arguments()
+        self.statements(self.nest.body)
+        self.text.add("  ret i32 0")
+        parameters = ", ".join([*self._argument_parameters(), "ptr noalias %workspace"])
+        self.module.functions.append(
+            f"define i32 @{self.symbol}({parameters}) nounwind {{\n{self.text.body()}\n}}"
+        )
+
+    def _argument_parameters(self) -> list[str]:
+        inputs = {t.name for t in self.nest.inputs}
+        return [
+            f"ptr noalias {'readonly ' if b.name in inputs else ''}%arg{n}"
+            for n, b in enumerate(self.nest.argument_buffers)
+        ]
+
+    def _place_arguments(self) -> None:
+        for n, buffer in enumerate(self.nest.argument_buffers):
+            self.memory.places[buffer.name] = Array(buffer, f"%arg{n}", buffer.dtype.bytes)
+
+    def statements(self, stmts: tuple[Stmt, ...]) -> None:
+        for stmt in stmts:
+            match stmt:
+                case For():
+                    self._loop(stmt)
+                case Allocate():
+                    self._allocate(stmt)
+                case Store() | Update():
+                    self._leaf(stmt)
+                case Prefetch():
+                    self._prefetch(stmt)
+                case _:
+                    assert_never(stmt)
+
+    def _allocate(self, stmt: Allocate) -> None:
+        buffer = stmt.buffer
+        lanes = self.register_lanes.get(buffer.name)
+        if buffer.scope is Scope.REGISTER and buffer.name not in self.in_memory:
+            if lanes is None:
+                base = self.text.alloca(f"[{buffer.bytes} x i8]", ALIGN_BYTES)
+                self.memory.places[buffer.name] = Array(buffer, base, ALIGN_BYTES)
+            else:
+                self.memory.places[buffer.name] = Registers(buffer, lanes)
+        elif buffer.name not in self.memory.places:
+            self._place_in_workspace(buffer)
+        self.statements(stmt.body)
+
+    def _place_in_workspace(self, buffer: Buffer) -> None:
+        private = buffer.name in self.workspace.private
+        offsets = self.workspace.private if private else self.workspace.shared
+        base = "%private" if private else "%workspace"
+        offset = offsets[buffer.name]
+        if offset:
+            base = self.text.assign(f"getelementptr i8, ptr {base}, i64 {offset}", "w", 0)
+        self.memory.places[buffer.name] = Array(buffer, base, ALIGN_BYTES)
+
+    def _loop(self, loop: For) -> None:
+        match loop.kind:
+            case LoopKind.UNROLLED:
+                for i in range(loop.extent):
+                    self.indices.fix(loop.var, i)
+                    self.statements(loop.body)
+            case LoopKind.VECTORIZED if loop.extent == 1:
+                self.indices.fix(loop.var, 0)
+                self.statements(loop.body)
+            case LoopKind.VECTORIZED:
+                self.scalars.axis = VectorAxis(loop.var, loop.extent)
+                self.statements(loop.body)
+                self.scalars.axis = None
+            case LoopKind.PARALLEL:
+                self._parallel(loop)
+            case LoopKind.SERIAL:
+                self._serial(loop, literal(0, DType.I64).name, self._trips(loop))
+            case _:
+                assert_never(loop.kind)
+
+    def _trips(self, loop: For) -> Val:
+        """How many iterations a serial loop has: its extent, or fewer where its bounds say so."""
+        if not loop.bounds:
+            return literal(loop.extent, DType.I64)
+        trips = literal(loop.extent, DType.I64).name
+        for bound in loop.bounds:
+            limit = self._limit(loop.var, bound)
+            trips = self.text.assign(f"call i64 @llvm.smin.i64(i64 {trips}, i64 {limit})", "n")
+        self.module.intrinsic("llvm.smin.i64", "i64", ("i64", "i64"))
+        return Val(trips, DType.I64)
+
+    def _limit(self, name: str, bound: Cond) -> str:
+        """The number of values 0, 1, ... of `name` for which `bound` holds, perhaps negative."""
+        assert isinstance(bound, Ge0)
+        step = -bound.index.coefficient(name)
+        rest = self.indices.resolve(bound.index + var(name) * step)
+        # floor(rest / step) + 1, with a shift that makes the numerator non-negative.
+        lowest = interval(rest, self.indices.ranges).lo
+        shift = 0 if lowest >= 0 else -(lowest // step)
+        numerator = self.indices.scalar(rest + shift * step)
+        if step == 1:
+            quotient = numerator.name
+        else:
+            quotient = self.text.assign(f"udiv i64 {numerator.name}, {step}", "n")
+        return self.text.assign(f"add i64 {quotient}, {1 - shift}", "n")
+
+    def _serial(self, loop: For, start: str, stop: Val) -> None:
+        """A loop from `start` to below `stop`; entered without a test if it must run."""
+        text = self.text
+        certain = not stop.name.startswith("%")
+        head, done = text.label("loop"), text.label("done")
+        level = text.open_level()
+        if certain:
+            text.add(f"  br label %{head}")
+        else:
+            go = text.assign(f"icmp slt i64 {start}, {stop.name}", "c")
+            text.add(f"  br i1 {go}, label %{head}, label %{done}")
+        before = text.block
+        text.start_block(head)
+        counter, following = text.new("i"), text.new("i")
+        phi: list[str] = []
+        text.here.append(phi)  # type: ignore[arg-type]
+        self.indices.bind(loop.var, counter, text.depth)
+        self.statements(loop.body)
+        phi.append(
+            f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{text.block} ]"
+        )
+        text.add(f"  {following} = add nuw nsw i64 {counter}, 1")
+        again = text.assign(f"icmp slt i64 {following}, {stop.name}", "c")
+        text.add(f"  br i1 {again}, label %{head}, label %{done}")
+        text.close_level()
+        text.start_block(done)
+        del level
+
+    def _leaf(self, leaf: Store | Update) -> None:
+        mask: Val | None = None
+        scalar_guard: Val | None = None
+        for guard in leaf.guards:
+            index = self.indices.resolve(guard.index)
+            known = self.indices.cond(type(guard)(index), self.scalars.axis)
+            if known is False:
+                return
+            if isinstance(known, Val):
+                if known.lanes > 1:
+                    mask = known if mask is None else self.scalars.both(mask, known)
+                else:
+                    scalar_guard = (
+                        known if scalar_guard is None else self.scalars.both(scalar_guard, known)
+                    )
+        if scalar_guard is None:
+            self._write(leaf, mask)
+            return
+        text = self.text
+        then, done = text.label("then"), text.label("done")
+        text.open_level()
+        text.add(f"  br i1 {scalar_guard.name}, label %{then}, label %{done}")
+        text.start_block(then)
+        self._write(leaf, mask)
+        text.add(f"  br label %{done}")
+        text.close_level()
+        text.start_block(done)
+
+    def _write(self, leaf: Store | Update, mask: Val | None) -> None:
+        axis = self.scalars.axis
+        index = tuple(self.indices.resolve(i) for i in leaf.index)
+        if isinstance(leaf, Store):
+            value = self.scalars.value(leaf.value, mask)
+            if axis is not None:
+                value = self.scalars.broadcast(value, axis.lanes)
+            self.memory.store(leaf.buffer, index, value, axis, mask)
+            return
+        across = axis is not None and all(axis.var not in i.vars() for i in index)
+        if across:
+            value = self._across_lanes(leaf, mask)
+            axis, mask = None, None
+            self.scalars.axis, saved = None, self.scalars.axis
+            old = self._old(leaf, index, axis, mask)
+            value = self.scalars.binary(leaf.reducer.op, old, value)
+            self.memory.store(leaf.buffer, index, value, None, None)
+            self.scalars.axis = saved
+            return
+        old = self._old(leaf, index, axis, mask)
+        value = self._combined(leaf, old, mask)
+        if axis is not None:
+            value = self.scalars.broadcast(value, axis.lanes)
+        self.memory.store(leaf.buffer, index, value, axis, mask)
+
+    def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
+        """All lanes of the leaf's value combined; lanes outside the mask count as the identity."""
+        axis = self.scalars.axis
+        assert axis is not None
+        value = self.scalars.broadcast(self.scalars.value(leaf.value, mask), axis.lanes)
+        if mask is not None:
+            identity = literal(leaf.reducer.identity(value.dtype), value.dtype, axis.lanes)
+            value = self.scalars.select(mask, value, identity)
+        return self.scalars.horizontal(leaf.reducer.op, value)
+
+    def _old(
+        self, leaf: Update, index: tuple[Affine, ...], axis: VectorAxis | None, mask: Val | None
+    ) -> Val:
+        """What the leaf combines with: the identity if this is the element's first update."""
+        dtype = leaf.value.dtype
+        identity = literal(leaf.reducer.identity(dtype), dtype)
+        first: Val | None = None
+        for cond in leaf.first or ():
+            known = self.indices.cond(type(cond)(self.indices.resolve(cond.index)), axis)
+            if known is False:
+                first = None
+                break
+            if isinstance(known, Val):
+                first = known if first is None else self.scalars.both(first, known)
+        else:
+            if leaf.first is not None and first is None:
+                return identity
+        old = self.memory.load(leaf.buffer, index, dtype, axis, mask)
+        return old if first is None else self.scalars.select(first, identity, old)
+
+    def _combined(self, leaf: Update, old: Val, mask: Val | None) -> Val:
+        value = leaf.value
+        multiplies = isinstance(value, Binary) and value.op is BinaryOp.MUL
+        if leaf.reducer is Reducer.SUM and multiplies and value.dtype.is_float:
+            assert isinstance(value, Binary)
+            a, b = self.scalars.value(value.a, mask), self.scalars.value(value.b, mask)
+            return self.scalars.multiply_add(a, b, old)
+        return self.scalars.binary(leaf.reducer.op, old, self.scalars.value(value, mask))
+
+    def _prefetch(self, leaf: Prefetch) -> None:
+        if not isinstance(self.memory.places[leaf.buffer], Array):
+            return
+        pointer = self.memory.pointer(
+            leaf.buffer, tuple(self.indices.resolve(i) for i in leaf.index)
+        )
+        function = self.module.intrinsic("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
+        self.text.add(
+            f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 3, i32 1)"
+        )
+
+    def _parallel(self, loop: For) -> None:
+        """Call the runtime with a record of everything the region's threads need."""
+        self.regions += 1
+        name = f"{self.symbol}_region{self.regions}"
+        outer = sorted(self.indices.bound().items(), key=lambda item: item[1][1])
+        pointers = [f"%arg{n}" for n in range(len(self.nest.argument_buffers))]
+        values = [*(("ptr", p) for p in pointers), ("ptr", "%workspace")]
+        values += [("i64", register) for _, (register, _) in outer]
+        record = self.text.alloca(f"[{len(values)} x i64]", 8)
+        for n, (type_, value) in enumerate(values):
+            slot = self.text.assign(f"getelementptr i64, ptr {record}, i64 {n}", "p")
+            self.text.add(f"  store {type_} {value}, ptr {slot}, align 8")
+        threads = self.module.target.threads
+        run = self.module.intrinsic("GOMP_parallel", "void", ("ptr", "ptr", "i32", "i32"))
+        self.text.add(f"  call void {run}(ptr @{name}_thread, ptr {record}, i32 {threads}, i32 0)")
+        self.module.uses_openmp = True
+        self.memory.forget_all()
+        self._write_region(loop, name, [v for v, _ in outer])
+        self._write_thread(loop, name, len(outer))
+
+    def _write_region(self, loop: For, name: str, outer: list[str]) -> None:
+        """`name`: the iterations `%start` to `%stop` of the loop, for one thread."""
+        inner = NestWriter(
+            self.nest, self.module, name, self.workspace, self.register_lanes, self.in_memory
+        )
+        inner._place_arguments()
+        for buffer_name in self.memory.places:
+            place = self.memory.places[buffer_name]
+            if isinstance(place, Array) and buffer_name in self.workspace.shared:
+                inner._place_in_workspace(place.buffer)
+        for n, variable in enumerate(outer):
+            inner.indices.bind(variable, f"%outer{n}", 0)
+        fixed = self.indices.fixed
+        for variable, value in fixed.items():
+            inner.indices.fix(variable, value.const)
+        inner._serial(loop, "%start", Val("%stop", DType.I64))
+        inner.text.add("  ret void")
+        parameters = [*self._argument_parameters(), "ptr noalias %workspace", "ptr noalias %private"]
+        parameters += [f"i64 %outer{n}" for n in range(len(outer))]
+        parameters += ["i64 %start", "i64 %stop"]
+        self.module.functions.append(
+            f"define internal void @{name}({', '.join(parameters)}) noinline nounwind"
+            f" {{\n{inner.text.body()}\n}}"
+        )
+
+    def _write_thread(self, loop: For, name: str, outer: int) -> None:
+        """`name_thread`: unpack the record and run this thread's share of the iterations.
+
+        The share follows from the number of threads the runtime really gives, so a caller that
+        is nested or limited still gets the whole output.
+        """
+        text = FunctionText()
+        arguments = len(self.nest.argument_buffers)
+        call: list[str] = []
+        for n in range(arguments + 1 + outer):
+            type_ = "ptr" if n <= arguments else "i64"
+            slot = text.assign(f"getelementptr i64, ptr %record, i64 {n}", "p")
+            value = text.assign(f"load {type_}, ptr {slot}, align 8", "a")
+            call.append(f"{type_} {value}")
+            if n == arguments:
+                workspace = value
+        for function in ("omp_get_thread_num", "omp_get_num_threads"):
+            self.module.intrinsic(function, "i32", ())
+        me = text.assign("call i32 @omp_get_thread_num()", "t")
+        count = text.assign("call i32 @omp_get_num_threads()", "t")
+        me, count = (text.assign(f"sext i32 {x} to i64", "t") for x in (me, count))
+        shared, private = self.workspace.shared_bytes, self.workspace.private_bytes
+        own = text.assign(f"mul i64 {me}, {private}", "t")
+        own = text.assign(f"add i64 {own}, {shared}", "t")
+        mine = text.assign(f"getelementptr i8, ptr {workspace}, i64 {own}", "p")
+        call.insert(arguments + 1, f"ptr {mine}")
+        for position in (me, text.assign(f"add i64 {me}, 1", "t")):
+            scaled = text.assign(f"mul i64 {position}, {loop.extent}", "t")
+            call.append(f"i64 {text.assign(f'udiv i64 {scaled}, {count}', 't')}")
+        text.add(f"  call void @{name}({', '.join(call)})")
+        text.add("  ret void")
+        self.module.functions.append(
+            f"define internal void @{name}_thread(ptr %record) nounwind {{\n{text.body()}\n}}"
+        )
+
+

@@ -1,0 +1,330 @@
+"""Arithmetic in generated code: one LLVM value for each node of a scalar expression.
+
+A node that does not depend on the vector axis stays scalar until it meets one that does. Reads
+under a condition are made safe (masked, or redirected to zeros), never branched around.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from schedules.affine import Affine, Var, simplify
+from schedules.dtypes import DType
+from schedules.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    IndexValue,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+    loads,
+)
+
+from .indices import Indices, VectorAxis
+from .memory import Memory
+from .module import ModuleText
+from .text import FunctionText, Val, lane_numbers, literal, suffix, type_text
+
+
+class Scalars:
+    """Evaluates scalar expressions in one function, for one setting of the unrolled loops."""
+
+    def __init__(
+        self, text: FunctionText, indices: Indices, memory: Memory, module: ModuleText
+    ) -> None:
+        self.text = text
+        self.indices = indices
+        self.memory = memory
+        self.module = module
+        self.axis: VectorAxis | None = None
+
+    def value(self, node: Scalar, where: Val | None = None) -> Val:
+        """`node`'s value; reads happen only where the mask `where` is true (None: everywhere)."""
+        match node:
+            case Const(value, dtype):
+                return literal(value, dtype)
+            case Load():
+                return self.memory.load(
+                    node.tensor, self._resolved(node.index), node.dtype, self.axis, where
+                )
+            case IndexValue(index, dtype):
+                return self._index_value(self.indices.resolve(index), dtype)
+            case Unary(op, x):
+                return self._unary(op, self.value(x, where))
+            case Binary(op, a, b):
+                return self.binary(op, self.value(a, where), self.value(b, where))
+            case Compare(op, a, b):
+                return self._compare(op, self.value(a, where), self.value(b, where))
+            case Cast(x, dtype):
+                return self.cast(self.value(x, where), dtype)
+            case All():
+                mask = self.all_of(node)
+                return mask if isinstance(mask, Val) else literal(mask, DType.BOOL)
+            case Select():
+                return self._select(node, where)
+            case _:
+                assert_never(node)
+
+    def _resolved(self, index: tuple[Affine, ...]) -> tuple[Affine, ...]:
+        return tuple(self.indices.resolve(i) for i in index)
+
+    def all_of(self, node: All) -> Val | bool:
+        """Whether every condition holds: known, an i1, or a mask."""
+        result: Val | bool = True
+        for cond in node.conds:
+            index = self.indices.resolve(cond.index)
+            one = self.indices.cond(type(cond)(index), self.axis)
+            if one is False:
+                return False
+            if one is not True:
+                result = one if result is True else self.both(result, one)
+        return result
+
+    def both(self, a: Val | bool, b: Val | bool) -> Val:
+        """`a and b`, both of them values."""
+        assert isinstance(a, Val)
+        assert isinstance(b, Val)
+        a, b = self.same_lanes(a, b)
+        return Val(self.text.assign(f"and {a.type} {a.name}, {b.name}", "m"), DType.BOOL, a.lanes)
+
+    def _select(self, node: Select, where: Val | None) -> Val:
+        if isinstance(node.cond, All):
+            known = self.all_of(node.cond)
+            if isinstance(known, bool):
+                return self.value(node.on_true if known else node.on_false, where)
+            cond = known
+        else:
+            cond = self.value(node.cond, where)
+        inside = cond if where is None else self.both(where, cond)
+        is_padding = isinstance(node.on_true, Load) and _is_zero(node.on_false)
+        if is_padding:  # a read that may not happen gives zero
+            return self.value(node.on_true, inside)
+        on_true = self.value(node.on_true, inside if loads(node.on_true) else where)
+        outside = where
+        if loads(node.on_false):
+            negated = Val(
+                self.text.assign(f"xor {cond.type} {cond.name}, {_ones(cond.lanes)}", "m"),
+                DType.BOOL,
+                cond.lanes,
+            )
+            outside = negated if where is None else self.both(where, negated)
+        on_false = self.value(node.on_false, outside)
+        return self.select(cond, on_true, on_false)
+
+    def select(self, cond: Val, on_true: Val, on_false: Val) -> Val:
+        on_true, on_false = self.same_lanes(on_true, on_false)
+        if cond.lanes > 1:
+            on_true = self.broadcast(on_true, cond.lanes)
+            on_false = self.broadcast(on_false, cond.lanes)
+        name = self.text.assign(f"select {cond.typed}, {on_true.typed}, {on_false.typed}")
+        return Val(name, on_true.dtype, on_true.lanes)
+
+    def broadcast(self, value: Val, lanes: int) -> Val:
+        """`value` in every one of `lanes` lanes."""
+        if value.lanes == lanes:
+            return value
+        assert value.lanes == 1
+        if not value.name.startswith("%"):
+            return Val(f"splat ({value.typed})", value.dtype, lanes)
+        loaded = self.text.levels[-1].loaded
+        key = ("broadcast", value.name, lanes)
+        if key not in loaded:
+            vector = type_text(value.dtype, lanes)
+            one = self.text.assign(f"insertelement {vector} poison, {value.typed}, i64 0", "b")
+            name = self.text.assign(
+                f"shufflevector {vector} {one}, {vector} poison,"
+                f" <{lanes} x i32> zeroinitializer",
+                "b",
+            )
+            loaded[key] = Val(name, value.dtype, lanes)
+        return loaded[key]
+
+    def same_lanes(self, a: Val, b: Val) -> tuple[Val, Val]:
+        lanes = max(a.lanes, b.lanes)
+        return self.broadcast(a, lanes), self.broadcast(b, lanes)
+
+    def _index_value(self, index: Affine, dtype: DType) -> Val:
+        axis = self.axis
+        if axis is None or axis.var not in index.vars():
+            return self.cast(self.indices.scalar(index), dtype)
+        if index.is_linear_in(axis.var):
+            base = Affine(tuple(t for t in index.terms if t[0] != Var(axis.var)), index.const)
+            start = self.broadcast(self.indices.scalar(base), axis.lanes)
+            steps = lane_numbers(DType.I64, axis.lanes, index.coefficient(axis.var))
+            total = self.text.assign(f"add {start.type} {start.name}, {steps}")
+            return self.cast(Val(total, DType.I64, axis.lanes), dtype)
+        vector = type_text(DType.I64, axis.lanes)
+        result = "poison"
+        for lane in range(axis.lanes):
+            at = simplify(index.substitute({axis.var: Affine((), lane)}), self.indices.ranges)
+            one = self.indices.scalar(at)
+            result = self.text.assign(f"insertelement {vector} {result}, {one.typed}, i64 {lane}")
+        return self.cast(Val(result, DType.I64, axis.lanes), dtype)
+
+    def binary(self, op: BinaryOp, a: Val, b: Val) -> Val:
+        a, b = self.same_lanes(a, b)
+        name = self.text.assign
+        dtype, lanes = a.dtype, a.lanes
+        if op in (BinaryOp.MIN, BinaryOp.MAX):
+            if dtype.is_float:
+                test = "fcmp ogt" if op is BinaryOp.MAX else "fcmp olt"
+            else:
+                sign = "s" if dtype.is_signed else "u"
+                test = f"icmp {sign}{'gt' if op is BinaryOp.MAX else 'lt'}"
+            cond = Val(name(f"{test} {a.type} {a.name}, {b.name}", "c"), DType.BOOL, lanes)
+            return self.select(cond, a, b)
+        instruction = _FLOAT_OPS[op] if dtype.is_float else _INTEGER_OPS[op]
+        return Val(name(f"{instruction} {a.type} {a.name}, {b.name}"), dtype, lanes)
+
+    def multiply_add(self, a: Val, b: Val, c: Val) -> Val:
+        """`a * b + c` with one rounding where the target has the instruction."""
+        lanes = max(a.lanes, b.lanes, c.lanes)
+        a, b, c = (self.broadcast(v, lanes) for v in (a, b, c))
+        intrinsic = "fma" if self.module.has_fma else "fmuladd"
+        function = self.module.intrinsic(
+            f"llvm.{intrinsic}.{suffix(c.dtype, lanes)}", c.type, (a.type, b.type, c.type)
+        )
+        name = self.text.assign(f"call {c.type} {function}({a.typed}, {b.typed}, {c.typed})", "f")
+        return Val(name, c.dtype, lanes)
+
+    def _unary(self, op: UnaryOp, x: Val) -> Val:
+        if op is UnaryOp.NEG:
+            text = f"fneg {x.typed}" if x.dtype.is_float else f"sub {x.type} {_zero(x)}, {x.name}"
+            return Val(self.text.assign(text), x.dtype, x.lanes)
+        if op is UnaryOp.ABS and not x.dtype.is_float:
+            if not x.dtype.is_signed:
+                return x
+            function = self.module.intrinsic(
+                f"llvm.abs.{suffix(x.dtype, x.lanes)}", x.type, (x.type, "i1")
+            )
+            name = self.text.assign(f"call {x.type} {function}({x.typed}, i1 false)")
+            return Val(name, x.dtype, x.lanes)
+        if op in _FLOAT_INTRINSICS:
+            function = self.module.intrinsic(
+                f"llvm.{_FLOAT_INTRINSICS[op]}.{suffix(x.dtype, x.lanes)}", x.type, (x.type,)
+            )
+            return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
+        if op is UnaryOp.RSQRT:
+            root = self._unary(UnaryOp.SQRT, x)
+            return self.binary(BinaryOp.DIV, literal(1, x.dtype), root)
+        function = self.module.math_function(op, x.dtype, x.lanes)
+        return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
+
+    def _compare(self, op: CompareOp, a: Val, b: Val) -> Val:
+        a, b = self.same_lanes(a, b)
+        if a.dtype.is_float:
+            test = f"fcmp {_FLOAT_TESTS[op]}"
+        else:
+            order = op in (CompareOp.LT, CompareOp.LE)
+            test = f"icmp {('s' if a.dtype.is_signed else 'u') if order else ''}{op.value}"
+        return Val(self.text.assign(f"{test} {a.type} {a.name}, {b.name}", "c"), DType.BOOL, a.lanes)
+
+    def cast(self, x: Val, to: DType) -> Val:
+        """`x` as `to`; float to integer truncates and saturates, NaN gives 0."""
+        if x.dtype is to:
+            return x
+        if x.dtype is DType.BF16:
+            return self.cast(self._widen_bf16(x), to)
+        if to is DType.BF16:
+            return self._round_bf16(self.cast(x, DType.F32))
+        target = type_text(to, x.lanes)
+        if to is DType.BOOL:
+            test = f"fcmp une {x.typed}, {_zero(x)}" if x.dtype.is_float else (
+                f"icmp ne {x.typed}, {_zero(x)}"
+            )
+            return Val(self.text.assign(test, "c"), to, x.lanes)
+        if x.dtype.is_float and not to.is_float:
+            sign = "s" if to.is_signed else "u"
+            function = self.module.intrinsic(
+                f"llvm.fpto{sign}i.sat.{suffix(to, x.lanes)}.{suffix(x.dtype, x.lanes)}",
+                target,
+                (x.type,),
+            )
+            return Val(self.text.assign(f"call {target} {function}({x.typed})"), to, x.lanes)
+        if to.is_float and x.dtype.is_float:
+            op = "fpext" if to.bits > x.dtype.bits else "fptrunc"
+        elif to.is_float:
+            op = "sitofp" if x.dtype.is_signed else "uitofp"
+        elif to.bits == x.dtype.bits:
+            return Val(x.name, to, x.lanes)
+        elif to.bits < x.dtype.bits:
+            op = "trunc"
+        else:
+            op = "sext" if x.dtype.is_signed else "zext"
+        return Val(self.text.assign(f"{op} {x.typed} to {target}"), to, x.lanes)
+
+    def _widen_bf16(self, x: Val) -> Val:
+        wide, result = type_text(DType.I32, x.lanes), type_text(DType.F32, x.lanes)
+        bits = self.text.assign(f"zext {x.typed} to {wide}")
+        high = self.text.assign(f"shl {wide} {bits}, {literal(16, DType.I32, x.lanes).name}")
+        return Val(self.text.assign(f"bitcast {wide} {high} to {result}"), DType.F32, x.lanes)
+
+    def _round_bf16(self, x: Val) -> Val:
+        """To nearest, ties to even; NaN stays NaN."""
+        lanes = x.lanes
+        wide, narrow = type_text(DType.I32, lanes), type_text(DType.BF16, lanes)
+
+        def number(value: int) -> str:
+            return literal(value, DType.I32, lanes).name
+
+        assign = self.text.assign
+        bits = assign(f"bitcast {x.typed} to {wide}")
+        shifted = assign(f"lshr {wide} {bits}, {number(16)}")
+        odd = assign(f"and {wide} {shifted}, {number(1)}")
+        bias = assign(f"add {wide} {odd}, {number(0x7FFF)}")
+        rounded = assign(f"lshr {wide} {assign(f'add {wide} {bits}, {bias}')}, {number(16)}")
+        nan = assign(f"fcmp uno {x.typed}, {x.name}", "c")
+        quiet = assign(f"or {wide} {shifted}, {number(0x40)}")
+        kept = assign(f"select {type_text(DType.BOOL, lanes)} {nan}, {wide} {quiet}, {wide} {rounded}")
+        return Val(assign(f"trunc {wide} {kept} to {narrow}"), DType.BF16, lanes)
+
+    def horizontal(self, op: BinaryOp, vector: Val) -> Val:
+        """All lanes combined into one value, as a tree where the count is a power of two."""
+        lanes, current = vector.lanes, vector
+        while lanes > 1 and lanes % 2 == 0:
+            half = lanes // 2
+            parts = []
+            for start in (0, half):
+                mask = lane_numbers(DType.I32, half, 1, start)
+                text = f"shufflevector {current.typed}, {current.type} poison, <{half} x i32> {mask}"
+                if half == 1:
+                    text = f"extractelement {current.typed}, i64 {start}"
+                parts.append(Val(self.text.assign(text, "h"), vector.dtype, half))
+            current, lanes = self.binary(op, parts[0], parts[1]), half
+        if lanes == 1:
+            return current
+        total: Val | None = None
+        for lane in range(lanes):
+            one = Val(self.text.assign(f"extractelement {current.typed}, i64 {lane}", "h"), vector.dtype)
+            total = one if total is None else self.binary(op, total, one)
+        assert total is not None
+        return total
+
+
+def _is_zero(node: Scalar) -> bool:
+    return isinstance(node, Const) and node.value == 0
+
+
+def _zero(x: Val) -> str:
+    return literal(0, x.dtype, x.lanes).name
+
+
+def _ones(lanes: int) -> str:
+    return literal(True, DType.BOOL, lanes).name
+
+
+_FLOAT_OPS = {
+    BinaryOp.ADD: "fadd", BinaryOp.SUB: "fsub", BinaryOp.MUL: "fmul", BinaryOp.DIV: "fdiv",
+}  # fmt: skip
+_INTEGER_OPS = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
+_FLOAT_INTRINSICS = {UnaryOp.SQRT: "sqrt", UnaryOp.ABS: "fabs", UnaryOp.FLOOR: "floor"}
+_FLOAT_TESTS = {
+    CompareOp.LT: "olt", CompareOp.LE: "ole", CompareOp.EQ: "oeq", CompareOp.NE: "une",
+}  # fmt: skip

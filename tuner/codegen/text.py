@@ -1,0 +1,175 @@
+"""Writing LLVM IR as text: values, and functions whose invariant code goes where it belongs.
+
+A function is written front to back, but pure arithmetic is put at the outermost place where its
+operands exist: every open loop or branch is a `Level` with a list of lines just before it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from schedules.dtypes import DType
+
+Lines: TypeAlias = list["str | Lines"]
+
+_LLVM_TYPES = {
+    DType.F32: "float", DType.F64: "double", DType.BF16: "i16", DType.I64: "i64",
+    DType.I32: "i32", DType.I8: "i8", DType.U8: "i8", DType.BOOL: "i1",
+}  # fmt: skip
+
+
+def scalar_type(dtype: DType) -> str:
+    """LLVM's type for one value; bf16 is carried as its 16 bits."""
+    return _LLVM_TYPES[dtype]
+
+
+def type_text(dtype: DType, lanes: int) -> str:
+    """LLVM's type for `lanes` values; lanes 1 is a scalar."""
+    element = _LLVM_TYPES[dtype]
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def suffix(dtype: DType, lanes: int) -> str:
+    """The part of an intrinsic's name that says its type, as in `v16f32`."""
+    element = {"float": "f32", "double": "f64"}.get(_LLVM_TYPES[dtype], _LLVM_TYPES[dtype])
+    return element if lanes == 1 else f"v{lanes}{element}"
+
+
+@dataclass(frozen=True, slots=True)
+class Val:
+    """An LLVM value: a register name or a literal, with its type."""
+
+    name: str
+    dtype: DType
+    lanes: int = 1
+
+    @property
+    def type(self) -> str:
+        return type_text(self.dtype, self.lanes)
+
+    @property
+    def typed(self) -> str:
+        return f"{self.type} {self.name}"
+
+
+def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Val:
+    """A constant, the same in every lane. Floats are rounded to the type first."""
+    if dtype is DType.BOOL:
+        text = "true" if value else "false"
+    elif dtype in (DType.F32, DType.F64):
+        number = float(value)
+        if dtype is DType.F32:
+            try:
+                number = struct.unpack("f", struct.pack("f", number))[0]
+            except OverflowError:
+                number = float("inf") if number > 0 else float("-inf")
+        text = "0x" + struct.pack(">d", number).hex().upper()
+    elif dtype is DType.BF16:
+        text = str(bf16_bits(float(value)))
+    else:
+        bits = dtype.bits
+        wrapped = int(value) & ((1 << bits) - 1)
+        text = str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
+    if lanes > 1:
+        text = f"splat ({scalar_type(dtype)} {text})"
+    return Val(text, dtype, lanes)
+
+
+def bf16_bits(value: float) -> int:
+    """The bits of `value` rounded to bf16, to nearest even, as a signed 16-bit integer."""
+    (bits,) = struct.unpack("I", struct.pack("f", value))
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF
+    return int(rounded - (1 << 16) if rounded >> 15 else rounded)
+
+
+def lane_numbers(dtype: DType, lanes: int, step: int, start: int = 0) -> str:
+    """The literal vector start, start+step, start+2*step, ..."""
+    element = scalar_type(dtype)
+    inner = ", ".join(f"{element} {start + step * lane}" for lane in range(lanes))
+    return f"<{inner}>"
+
+
+@dataclass(slots=True)
+class Level:
+    """An open loop or branch. `before` is just outside it; `memo` holds pure values computed in
+    it, `loaded` values read from memory in it, which a write may end."""
+
+    before: Lines
+    memo: dict[Hashable, Val] = field(default_factory=dict)
+    loaded: dict[Hashable, Val] = field(default_factory=dict)
+
+
+class FunctionText:
+    """One function being written. `level` 0 is its entry; loops and branches open more."""
+
+    def __init__(self) -> None:
+        self.allocas: Lines = []
+        self.lines: Lines = []
+        self.here: Lines = self.lines
+        self.levels: list[Level] = [Level(self.lines)]
+        self.block = "entry"
+        self._count = 0
+
+    @property
+    def depth(self) -> int:
+        return len(self.levels) - 1
+
+    def new(self, hint: str = "v") -> str:
+        """A new register name."""
+        self._count += 1
+        return f"%{hint}{self._count}"
+
+    def label(self, hint: str) -> str:
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def at(self, level: int) -> Lines:
+        """Where code that belongs to `level` is written now."""
+        return self.here if level >= self.depth else self.levels[level + 1].before
+
+    def add(self, line: str, level: int | None = None) -> None:
+        (self.here if level is None else self.at(level)).append(line)
+
+    def assign(self, expression: str, hint: str = "v", level: int | None = None) -> str:
+        """Write `%new = expression` and give the new name."""
+        name = self.new(hint)
+        self.add(f"  {name} = {expression}", level)
+        return name
+
+    def start_block(self, label: str) -> None:
+        self.here.append(f"{label}:")
+        self.block = label
+
+    def open_level(self) -> Level:
+        """A new level; what it may use from outside is written before this point."""
+        before: Lines = []
+        self.here.append(before)
+        level = Level(before)
+        self.levels.append(level)
+        return level
+
+    def close_level(self) -> None:
+        self.levels.pop()
+
+    def alloca(self, type_: str, align: int) -> str:
+        """A stack slot in the entry block; slots of single values become registers later."""
+        name = self.new("slot")
+        self.allocas.append(f"  {name} = alloca {type_}, align {align}")
+        return name
+
+    def body(self) -> str:
+        out = ["entry:"]
+        _flatten(self.allocas, out)
+        _flatten(self.lines, out)
+        return "\n".join(out)
+
+
+def _flatten(lines: Lines, out: list[str]) -> None:
+    for line in lines:
+        if isinstance(line, str):
+            out.append(line)
+        else:
+            _flatten(line, out)
