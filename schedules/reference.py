@@ -65,7 +65,7 @@ def evaluate(workload: Workload, inputs: Sequence[Array]) -> list[Array]:
     tensors = load_inputs(workload, inputs)
     with np.errstate(all="ignore"):
         for stage in workload.stages:
-            tensors[stage.name] = _evaluate_stage(stage, tensors)
+            tensors[stage.name] = evaluate_stage(stage, tensors)
     return [tensors[name] for name in workload.outputs]
 
 
@@ -89,7 +89,7 @@ def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]
     return loaded
 
 
-def _evaluate_stage(stage: Stage, tensors: Mapping[str, Array]) -> Array:
+def evaluate_stage(stage: Stage, tensors: Mapping[str, Array]) -> Array:
     plan = recognise(stage)
     values = _by_boxes(stage, tensors) if plan is None else _contracted(stage, plan, tensors)
     return round_to_bf16(values) if stage.tensor.dtype is DType.BF16 else values
