@@ -7,12 +7,19 @@ inputs and earlier stages. Extents are >= 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 from .dtypes import DType
+from .record import canonical_bytes
 from .scalar import Reducer, Scalar, loads
+
+if TYPE_CHECKING:
+    from .expr import TensorExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +72,8 @@ class Workload:
     """Inputs in argument order, stages in an order in which each reads only what is before it.
 
     `outputs` names the stages whose tensors the caller gets, in argument order. `name` is for
-    people and is not part of the identity. `declared_flops` is the operator library's count
-    where it follows a convention; None means "count the expression".
+    people and is not part of the identity. `declared_flops` and `declared_min_bytes` are the
+    operator library's counts where they follow a convention; None means "count the expression".
 
     Build one with `schedules.expr` or `schedules.notation`; `normalised()` gives the form with
     canonical names, in which two spellings of one computation are equal.
@@ -77,6 +84,20 @@ class Workload:
     outputs: tuple[str, ...]
     name: str = ""
     declared_flops: int | None = None
+    declared_min_bytes: int | None = None
+
+    @staticmethod
+    def of(
+        *outputs: TensorExpr, inputs: Sequence[TensorExpr] | None = None, name: str = ""
+    ) -> Workload:
+        """The workload that computes `outputs`, tensors made by `schedules.expr.compute`.
+
+        `inputs` fixes the argument order and must name every placeholder read; without it they
+        are taken in order of first use. WorkloadError says what is not valid.
+        """
+        from .expr import build_workload
+
+        return build_workload(outputs, inputs, name)
 
     def stage(self, name: str) -> Stage:
         """The stage that computes tensor `name`; KeyError if there is none."""
@@ -100,9 +121,63 @@ class Workload:
         return (*self.inputs, *self.output_tensors)
 
     @property
-    def min_bytes(self) -> int:
+    def traffic_bytes(self) -> int:
         """Compulsory traffic in bytes: every input and output once."""
         return sum(t.bytes for t in self.arguments)
+
+    @property
+    def min_bytes(self) -> int:
+        """The published figure: `traffic_bytes` unless the operator's convention says otherwise."""
+        declared = self.declared_min_bytes
+        return self.traffic_bytes if declared is None else declared
+
+    @cached_property
+    def flops(self) -> int:
+        """Arithmetic operations of one call: declared, or counted (see `schedules.flops`)."""
+        from .flops import counted_flops
+
+        return counted_flops(self) if self.declared_flops is None else self.declared_flops
+
+    def normalised(self) -> Workload:
+        """The same computation with canonical names and order; equal for equal computations.
+
+        Inputs are i0, i1, ... in argument order, stages s0, s1, ..., axes d0, ... and r0, ...;
+        names and declared counts are gone. `schedules.normalise` says how the order is found.
+        """
+        return self._normalised
+
+    @cached_property
+    def _normalised(self) -> Workload:
+        from .normalise import normalised
+
+        return normalised(self)
+
+    @cached_property
+    def canonical_bytes(self) -> bytes:
+        """The one byte string of this computation: canonical JSON of the normal form."""
+        return canonical_bytes(self.normalised().to_json())
+
+    @cached_property
+    def key(self) -> str:
+        """sha256 of `canonical_bytes`, in hex: the same for every spelling of one computation."""
+        return hashlib.sha256(self.canonical_bytes).hexdigest()
+
+    def named(self, name: str) -> Workload:
+        """The same computation, called `name`."""
+        return replace(self, name=name)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document `from_json` reads; format in `docs/workload.md`."""
+        from .workload_json import to_json
+
+        return to_json(self)
+
+    @staticmethod
+    def from_json(document: object) -> Workload:
+        """The workload of a parsed JSON document; WorkloadError with a pointer if it is not one."""
+        from .workload_json import from_json
+
+        return from_json(document)
 
     def consumers(self, name: str) -> tuple[Stage, ...]:
         """Stages that read tensor `name`."""

@@ -1,0 +1,183 @@
+"""Index conditions: one form each, what follows from what, and guards cut to what is needed.
+
+A guard is `Select(All(conditions), value, elsewhere)`. Every front end (Python, notation, JSON)
+ends in `tidy`, so that one computation has one set of guards whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import gcd
+
+from .affine import ZERO, Affine, Cond, Eq0, FloorDiv, Ge0, Ranges, prove
+from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite
+
+NEVER = Eq0(ZERO + 1)
+"""A condition that holds nowhere."""
+
+# Guards in the wild combine two or three conditions; each level multiplies the work of a proof.
+_PROOF_DEPTH = 2
+_PROOF_CONDS = 12
+
+
+def normal_cond(cond: Cond) -> Cond:
+    """An equivalent condition: divisions opened, common factors out, `==` with a leading plus.
+
+    `x//d >= c` is `x >= c*d`, which later analysis can split and partition.
+    """
+    return _normal_equal(cond) if isinstance(cond, Eq0) else _normal_at_least(cond)
+
+
+def _normal_equal(cond: Eq0) -> Cond:
+    index = cond.index
+    if not index.terms:
+        return cond if index.const == 0 else NEVER
+    common = gcd(*(c for _, c in index.terms))
+    if index.const % common:
+        return NEVER
+    sign = common if index.terms[0][1] > 0 else -common
+    if sign == 1:
+        return cond
+    return Eq0(Affine(tuple((a, c // sign) for a, c in index.terms), index.const // sign))
+
+
+def _normal_at_least(cond: Ge0) -> Cond:
+    index = cond.index
+    while index.terms:
+        common = gcd(*(c for _, c in index.terms))
+        if common > 1:
+            index = Affine(tuple((a, c // common) for a, c in index.terms), index.const // common)
+        atom, coefficient = index.terms[0]
+        if len(index.terms) > 1 or not isinstance(atom, FloorDiv):
+            break
+        if coefficient > 0:
+            index = atom.numerator + index.const * atom.divisor
+        else:
+            index = (index.const + 1) * atom.divisor - 1 - atom.numerator
+    return cond if index is cond.index else Ge0(index)
+
+
+def negated(cond: Ge0) -> Ge0:
+    """`index < 0`."""
+    return Ge0(-cond.index - 1)
+
+
+def within(index: Affine, extent: int) -> tuple[Cond, Cond]:
+    """`0 <= index < extent`, as two conditions in normal form."""
+    return normal_cond(Ge0(index)), normal_cond(Ge0(extent - 1 - index))
+
+
+def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges, depth: int = _PROOF_DEPTH) -> bool:
+    """Whether `cond` is proved by `ranges` and the conditions `given`. False means "not proved"."""
+    if prove(cond, ranges):
+        return True
+    if cond in given:
+        return True
+    if isinstance(cond, Eq0) or depth == 0:
+        return False
+    for known in given[:_PROOF_CONDS]:
+        rest = tuple(c for c in given if c is not known)
+        for factor in _factors(cond.index, known):
+            if follows(Ge0(cond.index - known.index * factor), rest, ranges, depth - 1):
+                return True
+    return False
+
+
+def _factors(index: Affine, known: Cond) -> Iterator[int]:
+    """Multiples of `known` worth taking from `index`: those that cancel one of its terms."""
+    wanted = dict(index.terms)
+    seen: set[int] = set()
+    for atom, coefficient in known.index.terms:
+        factor, remainder = divmod(wanted.get(atom, 0), coefficient)
+        useful = factor > 0 or (factor < 0 and isinstance(known, Eq0))
+        if useful and not remainder and factor not in seen:
+            seen.add(factor)
+            yield factor
+
+
+def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
+    """Whether `cond` is proved to hold nowhere."""
+    if isinstance(cond, Ge0):
+        return follows(negated(cond), given, ranges)
+    if prove(cond, ranges) is False:
+        return True
+    above, below = Ge0(cond.index - 1), Ge0(-cond.index - 1)
+    return bool(given) and (follows(above, given, ranges) or follows(below, given, ranges))
+
+
+def needed(
+    conds: Iterable[Cond], ranges: Ranges, given: tuple[Cond, ...] = ()
+) -> tuple[Cond, ...] | None:
+    """The conditions that say something new, sorted by text; None if they exclude each other."""
+    ordered = sorted({normal_cond(c) for c in conds}, key=str)
+    if any(excluded(c, given, ranges) for c in ordered):
+        return None
+    kept = [c for c in ordered if not follows(c, given, ranges)]
+    for cond in tuple(kept):
+        others = tuple(c for c in kept if c is not cond)
+        if follows(cond, given + others, ranges):
+            kept.remove(cond)
+    return tuple(kept)
+
+
+def tidy(node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = ()) -> Scalar:
+    """`node` with every guard cut to the conditions needed, and nested guards made one.
+
+    A side that is never taken goes. Identity is kept where nothing changes.
+    """
+    if not _has_guard(node):
+        return node
+
+    def leaf(n: Scalar) -> Scalar | None:
+        if isinstance(n, Select) and isinstance(n.cond, All):
+            return _tidy_guard(n, n.cond, ranges, given)
+        if isinstance(n, All):
+            return _tidy_all(n, ranges, given)
+        return None
+
+    return rewrite(node, leaf)
+
+
+def _has_guard(node: Scalar) -> bool:
+    match node:
+        case All():
+            return True
+        case Unary() | Cast():
+            return _has_guard(node.x)
+        case Binary() | Compare():
+            return _has_guard(node.a) or _has_guard(node.b)
+        case Select():
+            return _has_guard(node.cond) or _has_guard(node.on_true) or _has_guard(node.on_false)
+        case _:
+            return False
+
+
+def _tidy_all(node: All, ranges: Ranges, given: tuple[Cond, ...]) -> All:
+    kept = needed(node.conds, ranges, given)
+    conds = (NEVER,) if kept is None else (kept or (Eq0(ZERO),))
+    return node if conds == node.conds else All(conds)
+
+
+def _tidy_guard(node: Select, cond: All, ranges: Ranges, given: tuple[Cond, ...]) -> Scalar:
+    conds, on_true = cond.conds, node.on_true
+    while (
+        isinstance(on_true, Select)
+        and isinstance(on_true.cond, All)
+        and on_true.on_false == node.on_false
+    ):
+        conds, on_true = conds + on_true.cond.conds, on_true.on_true
+    kept = needed(conds, ranges, given)
+    if kept is None:
+        return tidy(node.on_false, ranges, given)
+    if not kept:
+        return tidy(on_true, ranges, given)
+    on_true = tidy(on_true, ranges, given + kept)
+    only = kept[0]
+    otherwise = (negated(only),) if len(kept) == 1 and isinstance(only, Ge0) else ()
+    on_false = tidy(node.on_false, ranges, given + otherwise)
+    inner_merges = isinstance(on_true, Select) and on_true.on_false == on_false
+    if inner_merges and isinstance(on_true, Select) and isinstance(on_true.cond, All):
+        merged = Select(All(kept + on_true.cond.conds), on_true.on_true, on_false)
+        return _tidy_guard(merged, All(kept + on_true.cond.conds), ranges, given)
+    same = kept == cond.conds and on_true is node.on_true and on_false is node.on_false
+    return node if same else Select(All(kept), on_true, on_false)

@@ -1,0 +1,102 @@
+"""Counting arithmetic: the published flops of a workload, and the useful part of them.
+
+One operation for every `+ - * / min max` and every function (`exp`, `sqrt`, `abs`, ...) a point of
+the iteration space, and one for every point a reduction combines: a sum of products is 2 a point.
+Casts, comparisons, selections and index arithmetic count nothing.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from .affine import Affine, Cond, Eq0
+from .scalar import All, Binary, Scalar, Select, Unary, children, walk
+from .workload import Stage, Workload
+
+# Above this a connected group of axes is counted as if no guard excluded anything.
+_MAX_COUNTED_POINTS = 1 << 22
+
+
+def counted_flops(workload: Workload) -> int:
+    """Operations of one call by the rule above, guards taken as always true."""
+    return sum(_points(s) * _per_point(s) for s in workload.stages)
+
+
+def useful_flops(workload: Workload) -> int:
+    """`workload.flops` without the products and sums with padding and inserted zeros.
+
+    Where a declared count leaves them out already (transposed convolution), that count is kept
+    if it is the smaller one. A group of axes with more than 2**22 points counts in full.
+    """
+    useful = sum(_useful_points(s) * _per_point(s) for s in workload.stages)
+    return min(useful, workload.flops)
+
+
+def _points(stage: Stage) -> int:
+    return prod(a.extent for a in (*stage.axes, *stage.reduce_axes))
+
+
+def _per_point(stage: Stage) -> int:
+    operations = sum(isinstance(n, Binary | Unary) for n in walk(stage.body))
+    return operations + (stage.reducer is not None)
+
+
+def _useful_points(stage: Stage) -> int:
+    """Points at which no factor of the body is a guarded zero."""
+    conds = tuple(dict.fromkeys(_zero_guards(stage.body)))
+    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+    if stage.reducer is None or not conds:
+        return _points(stage)
+    points = 1
+    for names, group in _groups(conds, list(extents)):
+        sizes = {n: extents[n] for n in names}
+        points *= _count(sizes, group)
+    return points
+
+
+def _zero_guards(node: Scalar) -> list[Cond]:
+    """Conditions without which a product of the body is zero."""
+    match node:
+        case Select(All(conds), on_true, on_false):
+            zero = getattr(on_false, "value", None) == 0
+            return [*conds, *_zero_guards(on_true)] if zero else []
+        case Binary(op="mul"):
+            return _zero_guards(node.a) + _zero_guards(node.b)
+        case Unary(op="neg"):
+            return _zero_guards(node.x)
+        case _:
+            only = children(node)
+            return _zero_guards(only[0]) if len(only) == 1 and not isinstance(node, Unary) else []
+
+
+def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], list[Cond]]]:
+    """Axes that meet in a condition, together; their counts multiply."""
+    groups: list[tuple[set[str], list[Cond]]] = [({n}, []) for n in names]
+    for cond in conds:
+        meeting = [g for g in groups if g[0] & cond.index.vars()]
+        groups = [g for g in groups if not g[0] & cond.index.vars()]
+        joined = set().union(*(g[0] for g in meeting))
+        groups.append((joined, [c for g in meeting for c in g[1]] + [cond]))
+    return [(sorted(g[0]), g[1]) for g in groups]
+
+
+def _count(extents: dict[str, int], conds: list[Cond]) -> int:
+    """How many points of the box satisfy every condition, by trying them."""
+    total = prod(extents.values())
+    if not conds or total > _MAX_COUNTED_POINTS:
+        return total
+    grids = np.meshgrid(
+        *(np.arange(e, dtype=np.int64) for e in extents.values()), indexing="ij", sparse=True
+    )
+    env = dict(zip(extents, grids, strict=True))
+    holds = np.ones(tuple(extents.values()), dtype=bool)
+    for cond in conds:
+        found = _evaluate(cond.index, env)
+        holds &= found == 0 if isinstance(cond, Eq0) else found >= 0
+    return int(holds.sum())
+
+
+def _evaluate(index: Affine, env: dict[str, np.ndarray]) -> np.ndarray:
+    return np.asarray(index.evaluate(env))  # type: ignore[arg-type]  # arrays work as well

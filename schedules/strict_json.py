@@ -1,0 +1,122 @@
+"""JSON text from strangers: parsed within limits, or refused with a reason and a place.
+
+Python's parser recurses, takes numbers of any length, repeated keys and NaN. Depth is counted on
+the text first, so nothing here can overflow the stack.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NoReturn
+
+from .errors import WorkloadError
+from .limits import MAX_JSON_BYTES, MAX_JSON_DEPTH, MAX_JSON_NODES
+
+_MAX_DIGITS = 40
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},:]', re.DOTALL)
+
+
+def parse_json_text(text: bytes | str, *, max_bytes: int = MAX_JSON_BYTES) -> object:
+    """The value `text` holds; WorkloadError "bad_json" or "too_large" says what is wrong.
+
+    Refused: more than `max_bytes`, 64 levels or 10,000 values, repeated keys, NaN and infinities,
+    numbers of more than 40 digits or beyond f64, text that is not UTF-8.
+    """
+    if len(text) > max_bytes:
+        raise WorkloadError(
+            f"the document has {len(text)} bytes, at most {max_bytes} are allowed",
+            code="too_large",
+        )
+    plain = _decoded(text)
+    _check_nesting(plain)
+    try:
+        return json.loads(
+            plain,
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+            parse_int=_integer,
+            parse_float=_float,
+        )
+    except json.JSONDecodeError as error:
+        raise WorkloadError(
+            f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}", code="bad_json"
+        ) from error
+
+
+def _decoded(text: bytes | str) -> str:
+    try:
+        plain = text.decode("utf-8") if isinstance(text, bytes) else text
+        plain.encode("utf-8")
+    except UnicodeError as error:
+        raise WorkloadError(f"not JSON: not UTF-8 ({error.reason})", code="bad_json") from error
+    return plain
+
+
+def _check_nesting(text: str) -> None:
+    depth = deepest = values = 0
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in "[{":
+            depth += 1
+            values += 1
+            deepest = max(deepest, depth)
+        elif token in "]}":
+            depth -= 1
+        elif token == ",":
+            values += 1
+        if deepest > MAX_JSON_DEPTH:
+            raise WorkloadError(
+                f"JSON may be {MAX_JSON_DEPTH} levels deep, this is deeper", code="too_large"
+            )
+        # Every value but the first of a container follows a comma: a bound within a factor of 2.
+        if values > MAX_JSON_NODES:
+            raise WorkloadError(
+                f"JSON may hold {MAX_JSON_NODES} values, this holds more", code="too_large"
+            )
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise WorkloadError(f"not JSON: key {key[:60]!r} is given twice", code="bad_json")
+        _check_text(key)
+        if isinstance(value, str):
+            _check_text(value)
+        found[key] = value
+    return found
+
+
+def _check_text(text: str) -> None:
+    """Escapes such as \\ud800 make strings no UTF-8 can hold."""
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise WorkloadError("not JSON: a string holds half a surrogate pair", code="bad_json")
+
+
+def _constant(text: str) -> NoReturn:
+    raise WorkloadError(
+        f'not JSON: {text} is not a number; infinities are written "inf" and "-inf"',
+        code="bad_json",
+    )
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise WorkloadError(
+            f"not JSON: a number has {len(text)} characters, at most {_MAX_DIGITS}",
+            code="bad_json",
+        )
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if len(text) > _MAX_DIGITS:
+        raise WorkloadError(
+            f"not JSON: a number has {len(text)} characters, at most {_MAX_DIGITS}",
+            code="bad_json",
+        )
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise WorkloadError(f"not JSON: {text} is beyond the range of f64", code="bad_json")
+    return value
