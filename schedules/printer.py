@@ -81,8 +81,8 @@ def _header(nest: Nest) -> str:
     line = f"kernel({', '.join(inputs)}) -> {', '.join(outputs)}"
     if len(line) <= LINE_COLUMNS:
         return line
-    arrow = [f"{INDENT * 2}-> {outputs[0]}", *(f"{INDENT * 2}   {text}" for text in outputs[1:])]
-    return "\n".join(["kernel(", *(f"{INDENT * 2}{text}," for text in inputs), ")", *arrow])
+    rows = [f"{INDENT * 2}{text}," for text in inputs]
+    return "\n".join(["kernel(", *rows, ") -> (", *(f"{INDENT * 2}{t}," for t in outputs), ")"])
 
 
 def _argument(tensor: Tensor) -> str:

@@ -10,10 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from .affine import Affine, Cond, Eq0, Ge0, Interval, Var, at_least, interval, less, prove
+from .affine import Affine, Cond, Eq0, Ge0, Interval, Var, at_least, interval, less
+from .conditions import follows, normal_cond
 from .loop_ir import Allocate, For, Nest, Prefetch, Stmt, Store, Update
 from .printer import access_text
 from .scalar import All, Load, Scalar, Select, children
+
+PROOF_DEPTH = 3
+"""Conditions on several variables added up in one proof."""
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """The shape of every buffer that exists at one place."""
@@ -61,7 +65,7 @@ class Facts:
 
     def proves(self, cond: Ge0) -> bool:
         """Whether `cond` follows. False means "not found", not "wrong"."""
-        return not self.reachable or _follows(cond.index, self)
+        return not self.reachable or follows(cond, self.conds, self.ranges, PROOF_DEPTH)
 
 
 def unproven_accesses(nest: Nest) -> tuple[Access, ...]:
@@ -123,7 +127,8 @@ def _opposite(conds: tuple[Cond, ...]) -> tuple[Cond, ...]:
 
 
 def _inequalities(cond: Cond) -> tuple[Ge0, ...]:
-    return (Ge0(cond.index), Ge0(-cond.index)) if isinstance(cond, Eq0) else (cond,)
+    sides = (cond.index, -cond.index) if isinstance(cond, Eq0) else (cond.index,)
+    return tuple(c for c in map(normal_cond, map(Ge0, sides)) if isinstance(c, Ge0))
 
 
 def _is_plain(index: Affine) -> bool:
@@ -150,20 +155,3 @@ def _narrowed(ranges: Mapping[str, Interval], conds: tuple[Ge0, ...]) -> dict[st
                 return None
             narrow[atom.name] = Interval(lo, hi)
     return narrow
-
-
-def _follows(index: Affine, facts: Facts, start: int = 0) -> bool:
-    """Whether `index >= 0` follows from the ranges and the conditions from `start` on.
-
-    If `index - m * g >= 0` follows for some m > 0 and a condition `g >= 0`, so does `index >= 0`;
-    m is chosen so that a term of `index` goes away. Each condition is used at most once.
-    """
-    if prove(Ge0(index), facts.ranges):
-        return True
-    for number, cond in enumerate(facts.conds[start:], start + 1):
-        theirs = dict(cond.index.terms)
-        factors = {c // theirs[a] for a, c in index.terms if a in theirs and c % theirs[a] == 0}
-        for factor in sorted(f for f in factors if f > 0):
-            if _follows(index - cond.index * factor, facts, number):
-                return True
-    return False

@@ -46,7 +46,7 @@ class Golden:
         if kept is None:
             return [f"no golden text {self.path}; {hint}", *found.splitlines()]
         sides = (kept.splitlines(), ended(found).splitlines())
-        diff = unified_diff(*sides, "golden", "found", n=5, lineterm="")
+        diff = unified_diff(*sides, "golden", "found", n=2, lineterm="")
         return [f"differs from golden text {self.path}; {hint}", *diff]
 
 
