@@ -77,6 +77,11 @@ class Ranges:
     bounded: bool
     exact: bool
 
+    @property
+    def exact_tensors(self) -> frozenset[str]:
+        """Tensors whose every element is computed without rounding."""
+        return frozenset(name for name, span in self.tensors.items() if span.step is not None)
+
 
 def exact_inputs_range(workload: Workload) -> int | None:
     """The largest a <= 4 such that integer inputs in [-a, a] make every result exact, or None.

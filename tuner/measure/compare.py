@@ -1,0 +1,205 @@
+"""The judge: inputs with what a kernel may answer to them, element by element.
+
+Where results are exact, every element must be equal; elsewhere it must lie within the error
+bound of a correct schedule. Nothing is ever averaged: one wrong element is a wrong kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schedules.dtypes import DType
+from schedules.error_bound import evaluate_with_bound
+from schedules.reference import evaluate
+from schedules.reference_math import bf16_to_f32, cast
+from schedules.workload import Tensor, Workload
+
+from .inputs import InputKind, InputPlan, make_inputs, plan_inputs
+
+Array = npt.NDArray[Any]
+
+HEAVY_POINTS = 1 << 33
+"""Scalar multiplications above which a full check uses two sets of inputs only: each takes the
+reference seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one output may be: `low <= y <= high` element by element.
+
+    `low` and `high` are in the output's own type (bf16: in f32), and are the same array where
+    the result is exact. `free` marks elements nothing can be said about, None if there are none.
+    """
+
+    tensor: Tensor
+    values: Array
+    low: Array
+    high: Array
+    free: npt.NDArray[np.bool_] | None
+
+    def wrong(self, output: Array) -> str | None:
+        """None if every element of `output` is right, else the first that is not, in a line."""
+        if output.shape != self.tensor.shape or output.dtype != self.tensor.dtype.numpy:
+            raise ValueError(
+                f"output {self.tensor.name} must be {self.tensor.dtype.numpy} of shape "
+                f"{self.tensor.shape}, got {output.dtype} of shape {output.shape}"
+            )
+        got = bf16_to_f32(output) if self.tensor.dtype is DType.BF16 else output
+        right = got == self.low if self.low is self.high else (self.low <= got) & (got <= self.high)
+        if right.all():
+            return None
+        right |= np.isnan(got) & np.isnan(self.values)
+        if self.free is not None:
+            right |= self.free
+        return None if right.all() else self._describe(got, ~right)
+
+    def _describe(self, got: Array, wrong: npt.NDArray[np.bool_]) -> str:
+        where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        index = ", ".join(str(int(i)) for i in where)
+        low, high = self.low[where], self.high[where]
+        allowed = "exactly" if low == high else f"{_number(low)} to {_number(high)}"
+        return (
+            f"{self.tensor.name}[{index}] is {_number(got[where])}, expected "
+            f"{_number(self.values[where])} ({allowed}); "
+            f"{int(wrong.sum())} of {wrong.size} elements are wrong"
+        )
+
+
+def _number(value: Any) -> str:
+    return f"{float(value):.9g}" if isinstance(value, np.floating) else str(int(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One set of inputs and what a kernel may answer. `exact`: only one answer is right."""
+
+    kind: InputKind
+    seed: int
+    exact: bool
+    inputs: tuple[Array, ...]
+    expected: tuple[Expected, ...]
+
+    def check(self, outputs: Sequence[Array]) -> str | None:
+        """None if `outputs`, in argument order and buffer types, are right; else why not."""
+        if len(outputs) != len(self.expected):
+            raise ValueError(f"{len(self.expected)} outputs are expected, got {len(outputs)}")
+        for expected, output in zip(self.expected, outputs, strict=True):
+            problem = expected.wrong(output)
+            if problem is not None:
+                return f"{problem}; inputs: {self.kind}, seed {self.seed}"
+        return None
+
+    @property
+    def judged_fraction(self) -> float:
+        """Elements whose value is held to something, of all: 1 unless values may overflow."""
+        free = sum(int(e.free.sum()) for e in self.expected if e.free is not None)
+        return 1.0 - free / sum(e.values.size for e in self.expected)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Everything one workload is judged by. `seed` fixes all inputs.
+
+    `quick` is the case every candidate must pass before its time counts, built on first use and
+    kept. `full` is what a candidate must pass before it is best.
+    """
+
+    workload: Workload
+    seed: int = 0
+
+    @cached_property
+    def plan(self) -> InputPlan:
+        return plan_inputs(self.workload)
+
+    @cached_property
+    def quick(self) -> Case:
+        """Exact integers where the workload allows them, few large terms where it does not."""
+        return self.case(InputKind.INTEGERS if self.plan.exact else InputKind.SPIKES, self.seed)
+
+    def check(self, outputs: Sequence[Array]) -> str | None:
+        """`quick.check(outputs)`: None, or the first wrong element and how many there are."""
+        return self.quick.check(outputs)
+
+    def full(self) -> Iterator[Case]:
+        """The cases of a full check, `quick` first, each built when it is asked for.
+
+        They are not kept: together they can be many times the size of the workload.
+        """
+        yield self.quick
+        for kind, number in self._full_kinds():
+            yield self.case(kind, self.seed + number)
+
+    def case(self, kind: InputKind, seed: int) -> Case:
+        """Inputs of `kind` and what a kernel may answer to them."""
+        inputs = make_inputs(self.workload, kind, seed, self.plan)
+        whole_numbers = kind in (InputKind.INTEGERS, InputKind.SPIKES)
+        exact = self.plan.exact if whole_numbers else self.plan.exact_extremes
+        results: Sequence[tuple[Array, Array | None]]
+        if exact:
+            results = [(values, None) for values in evaluate(self.workload, inputs)]
+        else:
+            known = self.plan.exact_stages if whole_numbers else frozenset[str]()
+            results = evaluate_with_bound(self.workload, inputs, known)
+        tensors = self.workload.output_tensors
+        expected = tuple(
+            expect(tensor, values, bound)
+            for tensor, (values, bound) in zip(tensors, results, strict=True)
+        )
+        return Case(kind, seed, exact, tuple(inputs), expected)
+
+    def _full_kinds(self) -> list[tuple[InputKind, int]]:
+        if not any(t.dtype.is_float for t in self.workload.inputs):
+            kinds = [InputKind.EXTREMES, InputKind.INTEGERS, InputKind.EXTREMES]
+        elif self._points > HEAVY_POINTS:
+            kinds = [InputKind.NORMAL]
+        else:
+            again = [InputKind.INTEGERS, InputKind.SPIKES]
+            kinds = [*again, InputKind.NORMAL, InputKind.UNIFORM, InputKind.SPECIAL]
+        return [(kind, number) for number, kind in enumerate(kinds, start=1)]
+
+    @property
+    def _points(self) -> int:
+        return sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in self.workload.stages)
+
+
+def expect(tensor: Tensor, values: Array, bound: Array | None) -> Expected:
+    """What `tensor` may hold: `values`, exactly or within `bound` (see `evaluate_with_bound`)."""
+    with np.errstate(all="ignore"):
+        if bound is None or not bound.any():
+            exact = values.astype(_compared(tensor.dtype), copy=False)
+            return Expected(tensor, values, exact, exact, None)
+        free = ~np.isfinite(bound)
+        limits = _float_limits if tensor.dtype.is_float else _integer_limits
+        low, high = limits(tensor.dtype, values, bound)
+        return Expected(tensor, values, low, high, free if free.any() else None)
+
+
+def _compared(dtype: DType) -> np.dtype[Any]:
+    return np.dtype(np.float32) if dtype is DType.BF16 else dtype.numpy
+
+
+def _float_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Array]:
+    """The least and greatest number of `dtype` within `bound` of `values`."""
+    least, greatest = values - bound, values + bound
+    low, high = least.astype(_compared(dtype)), greatest.astype(_compared(dtype))
+    low = np.where(low < least, np.nextafter(low, low.dtype.type(np.inf)), low)
+    high = np.where(high > greatest, np.nextafter(high, high.dtype.type(-np.inf)), high)
+    free = np.isinf(bound)
+    return np.where(free, -np.inf, low).astype(low.dtype), np.where(free, np.inf, high).astype(
+        high.dtype
+    )
+
+
+def _integer_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Array]:
+    # Through float64 only where there is a bound: it does not hold every 64-bit integer.
+    room = np.floor(bound)
+    low = np.where(room > 0, cast(values - room, dtype), values)
+    high = np.where(room > 0, cast(values + room, dtype), values)
+    return low.astype(dtype.numpy), high.astype(dtype.numpy)

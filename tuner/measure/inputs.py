@@ -1,0 +1,226 @@
+"""Inputs that show mistakes: small integers, few large terms, extremes, and real values.
+
+What values suit a workload is decided by the ranges its nodes take (`schedules.exactness`),
+never by its name: if a log, root or division could meet an argument without a finite value for
+inputs of both signs, all float inputs are positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+from typing import Any, assert_never
+
+import numpy as np
+import numpy.typing as npt
+
+from schedules.dtypes import DType
+from schedules.exactness import (
+    MAX_INPUT,
+    Ranges,
+    Span,
+    full_span,
+    integer_span,
+    value_ranges,
+)
+from schedules.reference_math import bf16_bits, integer_limits, round_to_bf16
+from schedules.workload import Tensor, Workload
+
+Array = npt.NDArray[Any]
+
+
+class InputKind(StrEnum):
+    """How inputs are drawn. The first three are integers in floats as well.
+
+    - integers: all of the workload's integer range. Results are exact where they can be.
+    - spikes: the lower end of that range, and a few values at the upper end: about four a
+      reduction, and half of the last positions along each axis. A dropped term shows even where
+      thousands of others are added, as in a softmax.
+    - extremes: integer types over their full range, a fifth of them at its ends; floats normal.
+    - normal: N(0, 1). uniform: U(0, 1).
+    - special: normal, with zeros of both signs, 5 % denormals and a few large values.
+
+    Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, and powers of two
+    between 1/64 and 64 times U(1, 2) for special.
+    """
+
+    INTEGERS = "integers"
+    SPIKES = "spikes"
+    EXTREMES = "extremes"
+    NORMAL = "normal"
+    UNIFORM = "uniform"
+    SPECIAL = "special"
+
+
+@dataclass(frozen=True, slots=True)
+class InputPlan:
+    """What inputs suit a workload.
+
+    Integers are drawn from `low..high` (unsigned types: from max(low, 0)). `exact`: every
+    result is then exact; `exact_stages` are the stages computed without rounding. Where
+    `exact_extremes`, results are exact for all integers, and inputs are nothing else.
+    `positive`: float inputs must be. Large special values are below 2**`large_exponent`.
+    `terms` is the number of terms of the longest reduction.
+    """
+
+    low: int
+    high: int
+    exact: bool
+    exact_stages: frozenset[str]
+    exact_extremes: bool
+    positive: bool
+    large_exponent: int
+    terms: int
+
+
+REAL_SPAN = 8.0
+"""Normal values are kept in [-8, 8]: beyond it lies one value in 10**15."""
+LARGE_EXPONENTS = (60, 40, 20, 10, 5, 3)
+
+
+def plan_inputs(workload: Workload) -> InputPlan:
+    """The inputs that suit `workload`, from the ranges of its values."""
+    positive = not _with_floats(workload, Span(-REAL_SPAN, REAL_SPAN, None)).defined
+    low, high, ranges = _integer_range(workload, positive)
+    return InputPlan(
+        low,
+        high,
+        exact=ranges.exact,
+        exact_stages=ranges.exact_tensors & {s.name for s in workload.stages},
+        exact_extremes=_with_floats(workload, Span(-REAL_SPAN, REAL_SPAN, None)).exact,
+        positive=positive,
+        large_exponent=_large_exponent(workload),
+        terms=max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1),
+    )
+
+
+def _with_floats(workload: Workload, span: Span) -> Ranges:
+    spans = {t.name: span if t.dtype.is_float else full_span(t.dtype) for t in workload.inputs}
+    return value_ranges(workload, spans)
+
+
+def _integer_range(workload: Workload, positive: bool) -> tuple[int, int, Ranges]:
+    """The widest range of integers that leaves the most stages free of rounding."""
+
+    def ranges(high: int) -> Ranges:
+        spans = {t.name: integer_span(t, high) for t in workload.inputs}
+        if positive:
+            spans = {name: Span(1, max(s.hi, 1), 0) for name, s in spans.items()}
+        return value_ranges(workload, spans)
+
+    found = [(high, ranges(high)) for high in range(MAX_INPUT, 0, -1)]
+    high, best = max(found, key=lambda item: (item[1].exact, len(item[1].exact_tensors), item[0]))
+    return (1 if positive else -high), high, best
+
+
+def _large_exponent(workload: Workload) -> int:
+    """The largest exponent in `LARGE_EXPONENTS` that stays clear of overflow everywhere."""
+    for exponent in LARGE_EXPONENTS:
+        if _with_floats(workload, Span(-(2.0**exponent), 2.0**exponent, None)).bounded:
+            return exponent
+    return 0
+
+
+def make_inputs(
+    workload: Workload, kind: InputKind, seed: int, plan: InputPlan | None = None
+) -> list[Array]:
+    """Inputs of `workload` in its buffers' own types (bf16 as uint16 bits), all finite.
+
+    The same arguments give the same arrays in any process. `plan` saves planning again.
+    """
+    plan = plan_inputs(workload) if plan is None else plan
+    rng = np.random.Generator(np.random.PCG64(seed))
+    return [_draw(tensor, kind, plan, rng) for tensor in workload.inputs]
+
+
+def _draw(tensor: Tensor, kind: InputKind, plan: InputPlan, rng: np.random.Generator) -> Array:
+    match kind:
+        case InputKind.INTEGERS:
+            return _stored(_integers(tensor, plan.low, plan.high, rng), tensor.dtype)
+        case InputKind.SPIKES:
+            return _stored(_spikes(tensor, plan, rng), tensor.dtype)
+        case _:
+            pass
+    if not tensor.dtype.is_float:
+        return _extremes(tensor, rng)
+    match kind:
+        case InputKind.NORMAL | InputKind.EXTREMES if not plan.positive:
+            values = _normal(tensor, rng)
+        case InputKind.NORMAL | InputKind.EXTREMES | InputKind.UNIFORM:
+            values = rng.random(tensor.shape, _float_type(tensor))
+            values += values.dtype.type(0.5 if plan.positive else 0.0)
+        case InputKind.SPECIAL:
+            values = _special(tensor, plan, rng)
+        case _:
+            assert_never(kind)
+    return _stored(values, tensor.dtype)
+
+
+def _stored(values: Array, dtype: DType) -> Array:
+    if dtype is DType.BF16:
+        return bf16_bits(round_to_bf16(values.astype(np.float64)))
+    return values.astype(dtype.numpy, copy=False)
+
+
+def _float_type(tensor: Tensor) -> type[np.float32] | type[np.float64]:
+    return np.float64 if tensor.dtype is DType.F64 else np.float32
+
+
+def _integers(tensor: Tensor, low: int, high: int, rng: np.random.Generator) -> Array:
+    first = low if tensor.dtype.is_signed else max(low, 0)
+    last = min(high, 1) if tensor.dtype is DType.BOOL else high
+    return rng.integers(first, last, tensor.shape, np.int8, endpoint=True)
+
+
+def _spikes(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
+    middle = (plan.low + plan.high) // 2
+    values = _integers(tensor, plan.low, max(min(plan.low + 1, middle), 0), rng)
+    spiked = rng.random(tensor.shape, np.float32) < min(0.25, 4.0 / plan.terms)
+    for last in _last_positions(tensor.shape):
+        spiked[last] |= rng.random(spiked[last].shape, np.float32) < 0.5
+    values[spiked] = _integers(tensor, max(plan.high - 1, 1), plan.high, rng)[spiked]
+    return values
+
+
+def _last_positions(shape: tuple[int, ...]) -> Iterable[tuple[slice | int, ...]]:
+    """The last index of each axis that is long enough for it to be a part only."""
+    for axis, extent in enumerate(shape):
+        if extent >= 4:
+            yield (*(slice(None),) * axis, extent - 1)
+
+
+def _normal(tensor: Tensor, rng: np.random.Generator) -> Array:
+    values = rng.standard_normal(tensor.shape, _float_type(tensor))
+    clipped: Array = np.clip(values, -REAL_SPAN, REAL_SPAN, out=values)
+    return clipped
+
+
+def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
+    if plan.positive:
+        exponents = rng.integers(-6, 6, tensor.shape, np.int32)
+        scaled: Array = np.ldexp(rng.random(tensor.shape, _float_type(tensor)) + 1, exponents)
+        return scaled
+    values = _normal(tensor, rng)
+    choice = rng.random(tensor.shape, np.float32)
+    # Normalised numbers of f32 and bf16 start at 2**-126, of f64 at 2**-1022.
+    denormal = 2.0**-1030 if tensor.dtype is DType.F64 else 2.0**-130
+    large = 2.0**plan.large_exponent / REAL_SPAN
+    values[choice < 0.15] = 0.0
+    values[choice < 0.10] = -0.0
+    values[choice < 0.05] *= values.dtype.type(denormal)
+    values[choice > 1.0 - min(0.05, 4.0 / plan.terms)] *= values.dtype.type(large)
+    return values
+
+
+def _extremes(tensor: Tensor, rng: np.random.Generator) -> Array:
+    low, high = integer_limits(tensor.dtype)
+    if tensor.dtype is DType.BOOL:
+        return rng.integers(0, 2, tensor.shape, np.int8).astype(bool)
+    kind = tensor.dtype.numpy.type
+    values: Array = rng.integers(low, high, tensor.shape, kind, endpoint=True)
+    choice = rng.random(tensor.shape, np.float32)
+    values[choice < 0.1] = low
+    values[choice > 0.9] = high
+    return values
