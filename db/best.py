@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select, tuple_, update
+from sqlalchemy import Select, and_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from schedules.record import Toolchain, TuningRecord
@@ -18,7 +18,7 @@ from .errors import NotRegistered
 from .models import BestMoveRow, BestRow, RecordRow, TargetRow, WithdrawnRow
 from .records import RecordRepository
 from .rows import from_row, from_rows
-from .strict_json import loads_strictly
+from .works import target_document
 
 FULL = "full"
 _KEYS_PER_QUERY = 1000
@@ -75,10 +75,8 @@ class BestRepository:
 
     def get(self, workload_key: str, target_key: str) -> TuningRecord | None:
         """The record the pointer names, None if there is none or it is damaged."""
-        statement = (
-            select(RecordRow)
-            .join(BestRow, BestRow.record_key == RecordRow.key)
-            .where(BestRow.workload_key == workload_key, BestRow.target_key == target_key)
+        statement = _served(select(RecordRow)).where(
+            BestRow.workload_key == workload_key, BestRow.target_key == target_key
         )
         return from_row(self._session.scalars(statement).one_or_none())
 
@@ -87,10 +85,8 @@ class BestRepository:
         found: dict[tuple[str, str], TuningRecord] = {}
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             asked = list(keys[start : start + _KEYS_PER_QUERY])
-            statement = (
-                select(RecordRow)
-                .join(BestRow, BestRow.record_key == RecordRow.key)
-                .where(tuple_(BestRow.workload_key, BestRow.target_key).in_(asked))
+            statement = _served(select(RecordRow)).where(
+                tuple_(BestRow.workload_key, BestRow.target_key).in_(asked)
             )
             for record in from_rows(self._session.scalars(statement)):
                 found[record.workload_key, record.target_key] = record
@@ -99,14 +95,17 @@ class BestRepository:
     def elsewhere(self, workload_key: str, target_key: str) -> list[BestElsewhere]:
         """The best on every other target, fastest first, with what those targets are."""
         statement = (
-            select(RecordRow, TargetRow.document)
-            .join(BestRow, BestRow.record_key == RecordRow.key)
+            _served(select(RecordRow, TargetRow))
             .join(TargetRow, TargetRow.key == RecordRow.target_key)
             .where(BestRow.workload_key == workload_key, BestRow.target_key != target_key)
             .order_by(RecordRow.estimate_secs, RecordRow.id)
         )
-        pairs = [(from_row(row), text) for row, text in self._session.execute(statement)]
-        return [BestElsewhere(r, loads_strictly(text)) for r, text in pairs if r is not None]
+        found: list[BestElsewhere] = []
+        for row, target in self._session.execute(statement):
+            record, document = from_row(row), target_document(target)
+            if record is not None and document is not None:
+                found.append(BestElsewhere(record, document))
+        return found
 
     def promote(self, key: str, now: datetime) -> bool:
         """Make the stored record `key` the best if it has reason to be; whether it is now.
@@ -218,6 +217,21 @@ class BestRepository:
             age = generation(reading.toolchain)
             fit = [r for r in fit if generation(r.toolchain) == age] or fit
         return fit[0] if fit else None
+
+
+def _served(statement: Any) -> Select[Any]:
+    """Joins what the pointers name. That it is fit to serve is asked again, not believed."""
+    served: Select[Any] = statement.join(
+        BestRow,
+        and_(
+            BestRow.record_key == RecordRow.key,
+            BestRow.workload_key == RecordRow.workload_key,
+            BestRow.target_key == RecordRow.target_key,
+            RecordRow.status == "ok",
+            RecordRow.verified_level == FULL,
+        ),
+    )
+    return served
 
 
 def _numbers(version: str) -> tuple[int, ...]:

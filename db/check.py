@@ -27,7 +27,9 @@ from .models import (
 )
 from .rows import record_of, sound
 from .strict_json import loads_strictly
-from .works import target_key_of
+from .works import sound_target, sound_workload, target_key_of
+
+_CHANGED = "the row is not what was written (its hash differs)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,12 @@ def problems(database: Database) -> list[Problem]:
 
 def _works(session: Session) -> Iterator[Problem]:
     for workload in session.scalars(select(WorkloadRow)):
-        try:
-            loads_strictly(workload.document)
-        except ValueError as error:
-            yield Problem("workload", workload.key, f"document is not JSON: {error}")
+        if not sound_workload(workload):
+            yield Problem("workload", workload.key, _CHANGED)
     for target in session.scalars(select(TargetRow)):
+        if not sound_target(target):
+            yield Problem("target", target.key, _CHANGED)
+            continue
         try:
             made = target_key_of(loads_strictly(target.document))
         except (ValueError, TilewrightError) as error:
@@ -75,7 +78,7 @@ def _records(session: Session) -> Iterator[Problem]:
     statement = select(RecordRow).order_by(RecordRow.id).execution_options(yield_per=500)
     for row in session.scalars(statement):
         if not sound(row):
-            yield Problem("record", row.key, "the row is not what was written (hash differs)")
+            yield Problem("record", row.key, _CHANGED)
             continue
         try:
             record = record_of(loads_strictly(row.document))

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Engine, Table, create_engine, event, text
+from sqlalchemy import URL, Connection, CursorResult, Engine, Table, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -156,7 +156,7 @@ def _table(model: Any) -> Table:
 
 def _sqlite_engine(path: Path, timeout_secs: float, foreign_keys: bool) -> Engine:
     engine = create_engine(
-        f"sqlite:///{path}",
+        URL.create("sqlite", database=str(path)),
         connect_args={"timeout": timeout_secs},
         pool_size=8,
         max_overflow=56,  # a web server's threads; an idle connection costs next to nothing

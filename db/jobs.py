@@ -16,7 +16,7 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from schedules.record import TuningRecord
+from schedules.record import TuningRecord, canonical_bytes
 
 from .engine import insert_ignore
 from .errors import (
@@ -113,7 +113,7 @@ class JobRepository:
             row = JobRow(
                 id=new_ulid(now, entropy),
                 state=JobState.QUEUED,
-                request=request,
+                request=_checked(request),
                 flight_key=flight_key,
                 progress={},
                 epoch=0,
@@ -159,28 +159,24 @@ class JobRepository:
         expired = and_(
             JobRow.state.in_([JobState.RUNNING, JobState.CANCELLING]), JobRow.lease_until < now
         )
+        for row in self._session.scalars(select(JobRow).where(expired)):
+            if row.state == JobState.CANCELLING:
+                self._end(row, JobState.CANCELLED, None, None, now)
+            elif row.takeovers >= MAX_TAKEOVERS:
+                self._end(row, JobState.FAILED, None, LOST_TOO_OFTEN, now)
         waiting = or_(JobRow.state == JobState.QUEUED, expired)
-        for row in self._session.scalars(select(JobRow).where(waiting).order_by(JobRow.id)):
-            match JobState(row.state):
-                case JobState.CANCELLING:
-                    self._end(row, JobState.CANCELLED, None, None, now)
-                    continue
-                case JobState.RUNNING if row.takeovers >= MAX_TAKEOVERS:
-                    self._end(row, JobState.FAILED, None, LOST_TOO_OFTEN, now)
-                    continue
-                case JobState.RUNNING:
-                    row.takeovers += 1
-                case _:
-                    row.state = JobState.RUNNING
-            row.epoch += 1
-            row.owner = owner
-            row.lease_until = now + timedelta(seconds=lease_secs)
-            row.started_at = row.started_at or now
-            self._state_event(row, now)
-            self._session.flush()
-            return _job(row)
-        self._session.flush()
-        return None
+        oldest = select(JobRow).where(waiting).order_by(JobRow.id).limit(1)
+        chosen = self._session.scalars(oldest.with_for_update(skip_locked=True)).one_or_none()
+        if chosen is None:
+            return None
+        chosen.takeovers += chosen.state == JobState.RUNNING
+        chosen.state = JobState.RUNNING
+        chosen.epoch += 1
+        chosen.owner = owner
+        chosen.lease_until = now + timedelta(seconds=lease_secs)
+        chosen.started_at = chosen.started_at or now
+        self._state_event(chosen, now)
+        return _job(chosen)
 
     def renew(self, job_id: str, epoch: int, lease_secs: float, now: datetime) -> Job:
         """Keep the job for `lease_secs` more; its state tells whether to stop."""
@@ -201,7 +197,7 @@ class JobRepository:
         return _job(row)
 
     def set_progress(self, job_id: str, epoch: int, progress: JsonObject) -> None:
-        self._mine(job_id, epoch).progress = progress
+        self._mine(job_id, epoch).progress = _checked(progress)
         self._session.flush()
 
     def finish(
@@ -241,7 +237,7 @@ class JobRepository:
 
     def append_event(self, job_id: str, kind: str, data: JsonObject, now: datetime) -> int:
         """Store an event and give its id."""
-        row = JobEventRow(job_id=job_id, kind=kind, data=data, created_at=now)
+        row = JobEventRow(job_id=job_id, kind=kind, data=_checked(data), created_at=now)
         self._session.add(row)
         try:
             self._session.flush()
@@ -311,7 +307,9 @@ class JobRepository:
         now: datetime,
     ) -> Job:
         check_transition(row.id, JobState(row.state), state)
-        row.state, row.result, row.error, row.finished_at = state, result, error, now
+        row.state, row.finished_at = state, now
+        row.result = None if result is None else _checked(result)
+        row.error = None if error is None else _checked(error)
         row.owner = row.lease_until = row.flight_key = None
         self._state_event(row, now)
         self._session.flush()
@@ -321,6 +319,12 @@ class JobRepository:
         data: JsonObject = {"state": str(row.state), "epoch": row.epoch}
         self._session.add(JobEventRow(job_id=row.id, kind="state", data=data, created_at=now))
         self._session.flush()
+
+
+def _checked(document: JsonObject) -> JsonObject:
+    """The document; ValueError or TypeError here, not from deep within, if it is not JSON data."""
+    canonical_bytes(document)
+    return document
 
 
 def _job(row: JobRow) -> Job:

@@ -79,6 +79,7 @@ class WorkloadRow(Base):
     flops: Mapped[int] = mapped_column(BigInteger)
     document: Mapped[str] = mapped_column(Text)
     created_at: Mapped[datetime]
+    row_sha256: Mapped[str] = mapped_column(String(64))
 
 
 class TargetRow(Base):
@@ -89,6 +90,7 @@ class TargetRow(Base):
     key: Mapped[str] = mapped_column(Key, primary_key=True)
     document: Mapped[str] = mapped_column(Text)
     created_at: Mapped[datetime]
+    row_sha256: Mapped[str] = mapped_column(String(64))
 
 
 class RecordRow(Base):

@@ -22,6 +22,8 @@ from .schema import HEAD, REVISIONS
 _REVISION = "SELECT version_num FROM alembic_version"
 _BEST = (
     "SELECT record.* FROM best JOIN record ON record.key = best.record_key"
+    " AND record.workload_key = best.workload_key AND record.target_key = best.target_key"
+    " AND record.status = 'ok' AND record.verified_level = 'full'"
     " WHERE best.workload_key = ? AND best.target_key = ?"
 )
 

@@ -24,7 +24,7 @@ from schedules.errors import TilewrightError
 from schedules.record import canonical_bytes
 
 from .errors import InvalidRecord, StoreError
-from .models import BestRow, RecordRow, TargetRow, WorkloadRow
+from .models import BestRow, RecordRow
 from .records import RecordRepository
 from .rows import IMPORTED, from_row, record_of
 from .strict_json import loads_strictly
@@ -73,23 +73,22 @@ class _Tally:
 def export_records(session: Session, out: TextIO, selection: Selection) -> int:
     """Write the selected records to `out` in the order of arrival; how many. Damaged ones stay."""
     _write(out, {"format": FORMAT, "version": FORMAT_VERSION})
-    written: set[tuple[str, str]] = set()
+    works = WorkRepository(session)
+    written: set[str] = set()
     count = 0
     for row in _selected(session, selection):
         record = from_row(row)
         if record is None:
             continue
-        if ("workload", record.workload_key) not in written:
-            workload = session.get_one(WorkloadRow, record.workload_key)
+        workload, target = works.workload(record.workload_key), works.target(record.target_key)
+        if workload is None or target is None:
+            continue
+        if workload.key not in written:
             named = {"key": workload.key, "name": workload.name, "flops": workload.flops}
-            document = loads_strictly(workload.document)
-            _write(out, {"kind": "workload", **named, "document": document})
-            written.add(("workload", record.workload_key))
-        if ("target", record.target_key) not in written:
-            target = session.get_one(TargetRow, record.target_key)
-            document = loads_strictly(target.document)
-            _write(out, {"kind": "target", "key": target.key, "document": document})
-            written.add(("target", record.target_key))
+            _write(out, {"kind": "workload", **named, "document": workload.document})
+        if record.target_key not in written:
+            _write(out, {"kind": "target", "key": record.target_key, "document": target})
+        written |= {workload.key, record.target_key}
         _write(out, {"kind": "record", "key": row.key, "record": record.to_json()})
         count += 1
     return count

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, update
 from sqlalchemy.orm import Session
 
 from schedules.record import canonical_bytes
@@ -14,7 +15,10 @@ from schedules.record import canonical_bytes
 from .engine import insert_ignore
 from .errors import KeyConflict, RefusedError
 from .models import TargetRow, WorkloadRow
+from .rows import row_hash
 from .strict_json import loads_strictly
+
+log = logging.getLogger("tilewright.db")
 
 # Not part of a workload's identity: two spellings of one computation may differ in them.
 _FOR_PEOPLE = ("name", "declared_flops")
@@ -42,19 +46,16 @@ class WorkRepository:
         """Keep the document of `key`. The first name stays; KeyConflict if the meaning differs."""
         if not 0 <= flops < 2**63:
             raise RefusedError(f"flops: must be in 0..2**63-1, got {flops}")
-        row = {
-            "key": _checked_key(key),
-            "name": name,
-            "flops": flops,
-            "document": canonical_bytes(document).decode(),
-            "created_at": now,
-        }
+        text = canonical_bytes(document).decode()
+        row = {"key": _checked_key(key), "name": name, "flops": flops, "document": text}
+        row |= {"created_at": now, "row_sha256": row_hash([key, name, flops, text])}
         if insert_ignore(self._session, WorkloadRow, [row]):
             return
-        known = loads_strictly(
-            self._session.scalars(select(WorkloadRow.document).filter_by(key=key)).one()
-        )
-        if _meaning(known) != _meaning(document):
+        known = self.workload(key)
+        if known is None:  # there, but damaged: what we were just given mends it
+            mended = update(WorkloadRow).where(WorkloadRow.key == key).values(row)
+            self._session.execute(mended.execution_options(synchronize_session=False))
+        elif _meaning(known.document) != _meaning(document):
             raise KeyConflict(
                 f"workload {key}: another document is stored under this key; "
                 "one of the two was not made by this version's canonical form"
@@ -63,24 +64,46 @@ class WorkRepository:
     def register_target(self, key: str, document: dict[str, Any], now: datetime) -> None:
         """Keep the document of `key`; a later one replaces the probes, which the key leaves out."""
         text = canonical_bytes(document).decode()
-        row = {"key": _checked_key(key), "document": text, "created_at": now}
+        row: dict[str, Any] = {"key": _checked_key(key), "document": text, "created_at": now}
+        row["row_sha256"] = row_hash([key, text])
         if insert_ignore(self._session, TargetRow, [row]):
             return
-        changed = (TargetRow.key == key, TargetRow.document != text)
-        self._session.execute(update(TargetRow).where(*changed).values(document=text))
+        renewed = update(TargetRow).where(
+            TargetRow.key == key,
+            or_(TargetRow.document != text, TargetRow.row_sha256 != row["row_sha256"]),
+        )
+        row.pop("created_at")
+        self._session.execute(renewed.values(row).execution_options(synchronize_session=False))
 
     def workload(self, key: str) -> WorkloadEntry | None:
+        """The workload of this key; None if it is unknown or damaged."""
         row = self._session.get(WorkloadRow, key)
-        if row is None:
+        if row is None or not sound_workload(row):
             return None
         return WorkloadEntry(row.key, row.name, row.flops, loads_strictly(row.document))
 
     def target(self, key: str) -> dict[str, Any] | None:
+        """The document of the target of this key; None if it is unknown or damaged."""
         row = self._session.get(TargetRow, key)
-        if row is None:
-            return None
-        document: dict[str, Any] = loads_strictly(row.document)
-        return document
+        return None if row is None else target_document(row)
+
+
+def sound_workload(row: WorkloadRow) -> bool:
+    """Whether the row is what was once written; if not, the log says so."""
+    return _sound("workload", row.key, row.row_sha256, [row.key, row.name, row.flops, row.document])
+
+
+def sound_target(row: TargetRow) -> bool:
+    """Whether the row is what was once written; if not, the log says so."""
+    return _sound("target", row.key, row.row_sha256, [row.key, row.document])
+
+
+def target_document(row: TargetRow) -> dict[str, Any] | None:
+    """The document of a sound row, None of a damaged one."""
+    if not sound_target(row):
+        return None
+    document: dict[str, Any] = loads_strictly(row.document)
+    return document
 
 
 def target_key_of(document: dict[str, Any]) -> str:
@@ -98,3 +121,13 @@ def _checked_key(key: str) -> str:
     if not 1 <= len(key) <= 80:
         raise RefusedError(f"key: must be text of 1..80 characters, got {key!r}")
     return key
+
+
+def _sound(kind: str, key: str, expected: str, values: list[Any]) -> bool:
+    try:
+        found = row_hash(values)
+    except (TypeError, ValueError):  # damage can turn a number into bytes
+        found = ""
+    if found != expected:
+        log.warning("%s %s is damaged and not served; run `tilewright db check`", kind, key)
+    return found == expected

@@ -73,6 +73,7 @@ def upgrade() -> None:
         sa.Column("key", KEY, nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("row_sha256", sa.String(length=64), nullable=False),
         sa.PrimaryKeyConstraint("key", name=op.f("pk_target")),
     )
     op.create_table(
@@ -82,6 +83,7 @@ def upgrade() -> None:
         sa.Column("flops", sa.BigInteger(), nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("row_sha256", sa.String(length=64), nullable=False),
         sa.PrimaryKeyConstraint("key", name=op.f("pk_workload")),
     )
     op.create_table(

@@ -1,0 +1,148 @@
+"""What was acknowledged is there, whenever the writer dies."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from db import Store, open_store
+from db.job_states import JobState
+from tests.contracts.store_contract import TARGET, WORKLOAD
+
+ROOT = Path(__file__).parents[2]
+KILLS = 10
+
+# Writes records for ever, as a tuning run does, and names each one once `add` has returned.
+WRITER = """
+import os, sys
+from db import open_store
+from tests.contracts.store_contract import full, register
+store = open_store(sys.argv[1])
+register(store)
+for trial in range(int(sys.argv[2]), 10**9):
+    record = full(trial, 1.0 / (trial + 1))
+    store.add([record])
+    os.write(1, f"{record.key} {int(store.promote(record))}\\n".encode())
+"""
+
+# Does each kind of write once; dies of SIGKILL before its n-th SQL statement, for n = 1, 2, ...
+# until it gets through. Prints how many statements there were.
+CRASHER = """
+import os, signal, sys
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from db import open_store
+from tests.db.test_durability import every_write
+
+def dies_at(path, number):
+    child = os.fork()
+    if child == 0:
+        left = [number]
+        def count(*_):
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        event.listen(Engine, "before_cursor_execute", count)
+        event.listen(Engine, "commit", count)
+        with open_store(path) as store:
+            every_write(store)
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+n = 1
+while dies_at(os.path.join(sys.argv[1], f"{n}.sqlite"), n):
+    n += 1
+print(n)
+"""
+
+
+def every_write(store: Store) -> None:
+    """One of everything that changes a store, with what makes each possible."""
+    from tests.contracts.store_contract import a_record, full, promoted, register, submit
+
+    register(store)
+    store.add([a_record(1), a_record(2, None)])
+    assert promoted(store, full(3, 1e-3))
+    assert promoted(store, full(4, 1e-4))
+    store.withdraw(full(4, 1e-4).key, "wrong")
+    store.put_blob(b"object", "application/x-object")
+    job, _ = submit(store, idempotency_key="k")
+    store.lease_job("worker", 30)
+    store.update_progress(job.id, 1, {"trials": 2})
+    store.append_event(job.id, "trial", {"trial": 1})
+    store.link_trials(job.id, [(1, a_record(1).key)])
+    store.finish_job(job.id, 1, JobState.SUCCEEDED, result={})
+
+
+@contextmanager
+def writer(path: Path, first_trial: int) -> Iterator[subprocess.Popen[bytes]]:
+    arguments = [sys.executable, "-c", WRITER, str(path), str(first_trial)]
+    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, bufsize=0)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def test_kill_at_random_moments_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    chance = random.Random(20261121)
+    acknowledged: list[str] = []
+    best = ""
+    for attempt in range(KILLS):
+        with writer(path, attempt * 10**6) as process:
+            assert process.stdout is not None
+            said = os.read(process.stdout.fileno(), 4096)  # it has begun to write
+            assert said, "the writer died by itself"
+            time.sleep(chance.uniform(0.0, 0.06))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            while select.select([process.stdout], [], [], 0)[0]:
+                more = os.read(process.stdout.fileno(), 65536)
+                if not more:
+                    break
+                said += more
+        for line in said.decode().splitlines():
+            match line.split(" "):
+                case [key, moved] if moved:
+                    acknowledged.append(key)
+                    best = key if moved == "1" else best
+    with open_store(str(path)) as store:
+        stored = [record.key for record in store.records(WORKLOAD, TARGET.key)]
+        assert len(set(stored)) == len(stored)
+        assert set(acknowledged) <= set(stored)
+        assert len(acknowledged) >= 3 * KILLS, "the writers hardly wrote"
+        assert len(stored) - len(acknowledged) <= KILLS, "at most one on its way a kill"
+        found = store.best(WORKLOAD, TARGET.key)
+        assert found is not None
+        assert stored.index(found.key) >= stored.index(best), "the best never went back"
+        assert store.check() == []
+
+
+def test_a_kill_before_any_statement_leaves_a_sound_store(tmp_path: Path) -> None:
+    crasher = subprocess.run(
+        [sys.executable, "-c", CRASHER, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert crasher.returncode == 0, crasher.stderr
+    statements = int(crasher.stdout)
+    assert statements > 80, "creating the tables alone takes more than 20"
+    for number in range(1, statements + 1):
+        with open_store(str(tmp_path / f"{number}.sqlite")) as store:
+            assert store.check() == [], f"killed before statement {number}"
+            if number == statements:
+                assert store.counts().records == 4

@@ -1,0 +1,46 @@
+"""The SQLite store keeps the contract."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from db import Store, open_store
+from tests.contracts.store_contract import Clock, StoreContract, register
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    numbers = count()  # within one millisecond, ids sort by what chance gives
+    with open_store(
+        f"sqlite:///{tmp_path / 'store.sqlite'}",
+        clock=clock,
+        entropy=lambda size: next(numbers).to_bytes(size, "big"),
+    ) as store:
+        register(store)
+        yield store
+
+
+@pytest.fixture
+def damage(store: Store) -> Callable[[str], None]:
+    """Runs SQL on the file behind the store's back."""
+
+    def run(statement: str) -> None:
+        connection = sqlite3.connect(store.path, isolation_level=None)
+        connection.execute(statement)
+        connection.close()
+
+    return run
+
+
+class TestSqliteStore(StoreContract):
+    pass
