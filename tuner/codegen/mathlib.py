@@ -65,9 +65,9 @@ def is_math_function(op: UnaryOp) -> bool:
 
 
 def _has_rounding(target: Target) -> bool:
-    return not target.triple.startswith(("x86_64", "i686", "i386")) or bool(
-        {"sse4.1", "avx"} & set(target.features)
-    )
+    """Whether `llvm.floor` is one instruction; features a `cpu` implies need not be listed."""
+    x86 = target.triple.startswith(("x86_64", "i686", "i386"))
+    return not x86 or target.vector_bits > 128 or "sse4.1" in target.features
 
 
 @dataclass(frozen=True, slots=True)

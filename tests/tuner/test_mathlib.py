@@ -1,0 +1,290 @@
+"""Vector math functions: accuracy over sweeps, special values, and no call of libm anywhere."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from llvmlite import binding as llvm
+from numpy.typing import NDArray
+
+from schedules.dtypes import DType
+from schedules.scalar import UnaryOp
+from schedules.target import Target
+from tuner.codegen.mathlib import MathFunction, is_math_function, math_function
+from tuner.native_target import detect
+
+Array = NDArray[Any]
+OPS = [op for op in UnaryOp if is_math_function(op)]
+EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
+# The bounds of docs/math.md, in units of the last place of the exact result.
+MAX_ULPS = {
+    (UnaryOp.EXP, DType.F32): 1.0,
+    (UnaryOp.EXP, DType.F64): 1.0,
+    (UnaryOp.LOG, DType.F32): 1.0,
+    (UnaryOp.LOG, DType.F64): 1.0,
+    (UnaryOp.TANH, DType.F32): 2.0,
+    (UnaryOp.TANH, DType.F64): 3.0,
+    (UnaryOp.ERF, DType.F32): 1.5,
+    (UnaryOp.ERF, DType.F64): 1.5,
+    (UnaryOp.SIGMOID, DType.F32): 2.0,
+    (UnaryOp.SIGMOID, DType.F64): 2.0,
+    (UnaryOp.SQRT, DType.F32): 0.501,
+    (UnaryOp.SQRT, DType.F64): 0.501,
+    (UnaryOp.RSQRT, DType.F32): 1.5,
+    (UnaryOp.RSQRT, DType.F64): 1.5,
+    (UnaryOp.FLOOR, DType.F32): 0.0,
+    (UnaryOp.FLOOR, DType.F64): 0.0,
+}
+
+
+def module_text(function: MathFunction, dtype: DType, lanes: int) -> str:
+    """A module with `void kernel(in, out, vectors)` that maps `function` over an array."""
+    element = "float" if dtype is DType.F32 else "double"
+    vector = f"<{lanes} x {element}>" if lanes > 1 else element
+    return f"""
+{function.text}
+define void @kernel(ptr noalias %in, ptr noalias %out, i64 %vectors) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  %a = getelementptr {vector}, ptr %in, i64 %i
+  %b = getelementptr {vector}, ptr %out, i64 %i
+  %x = load {vector}, ptr %a, align {dtype.bytes}
+  %y = call {vector} @{function.name}({vector} %x)
+  store {vector} %y, ptr %b, align {dtype.bytes}
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, %vectors
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+"""
+
+
+def machine_of(target: Target, jit: bool = False) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    features = ",".join(f"+{f}" for f in target.features)
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=features, opt=3, jit=jit
+    )
+
+
+def inlined(text: str, machine: Any) -> Any:
+    module = llvm.parse_assembly(text)
+    module.verify()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(0))
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.run(module, builder)
+    return module
+
+
+@cache
+def compiled(op: UnaryOp, dtype: DType, lanes: int, cpu: str = "") -> Callable[[Array], Array]:
+    """`op` over arrays whose length `lanes` divides, for this machine or a plainer `cpu` of it."""
+    native = detect()
+    target = native if not cpu else Target(native.triple, cpu, (), 128, 16, native.caches, 1)
+    machine = machine_of(target, jit=True)
+    text = module_text(math_function(op, dtype, lanes, target), dtype, lanes)
+    engine = llvm.create_mcjit_compiler(inlined(text, machine), machine)
+    engine.finalize_object()
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+        engine.get_function_address("kernel")
+    )
+
+    def run(x: Array) -> Array:
+        assert engine is not None  # keeps the code alive as long as this function
+        assert x.dtype == dtype.numpy
+        assert x.size % lanes == 0
+        out = np.full_like(x, 123.0)
+        kernel(x.ctypes.data, out.ctypes.data, x.size // lanes)
+        return out
+
+    return run
+
+
+def erf_long(x: Array) -> Array:
+    """erf in long double: 2/sqrt(pi) exp(-x^2) sum of 2^n x^(2n+1) / (2n+1)!!, all positive."""
+    size = np.minimum(np.abs(x), 7)
+    term = size.copy()
+    total = size.copy()
+    for n in range(1, 200):
+        term = term * (2 * size * size) / (2 * n + 1)
+        total = total + term
+    value = total * np.exp(-size * size) * 2 / np.sqrt(np.longdouble("3.14159265358979323846"))
+    return np.copysign(np.where(size >= 7, 1, value), x)
+
+
+REFERENCES: dict[UnaryOp, Callable[[Array], Array]] = {
+    UnaryOp.EXP: np.exp,
+    UnaryOp.LOG: np.log,
+    UnaryOp.SQRT: np.sqrt,
+    UnaryOp.RSQRT: lambda x: 1 / np.sqrt(x),
+    UnaryOp.TANH: np.tanh,
+    UnaryOp.ERF: erf_long,
+    UnaryOp.SIGMOID: lambda x: 1 / (1 + np.exp(-x)),
+    UnaryOp.FLOOR: np.floor,
+}
+
+
+def ulps(got: Array, want: Array, dtype: DType) -> Array:
+    """|got - want| in units of the last place of `want`; denormals count in the least unit."""
+    mantissa, least = (23, -126) if dtype is DType.F32 else (52, -1022)
+    wide = np.longdouble if dtype is DType.F64 else np.float64
+    _, exponent = np.frexp(np.where(want != 0, np.abs(want), np.longdouble(2) ** -1080))
+    unit = np.ldexp(wide(1), np.maximum(exponent - 1, least) - mantissa)
+    return np.asarray(np.abs(got.astype(wide) - want) / unit)
+
+
+def worst_ulps(op: UnaryOp, dtype: DType, x: Array, got: Array) -> float:
+    """The greatest error of `got`; whatever is not finite must agree exactly."""
+    with np.errstate(all="ignore"):
+        wide = np.longdouble if dtype is DType.F64 else np.float64
+        want = REFERENCES[op](x.astype(wide))
+        rounded = want.astype(dtype.numpy)
+        finite = np.isfinite(got) & np.isfinite(rounded)
+        np.testing.assert_array_equal(got[~finite], rounded[~finite])
+        return float(np.max(ulps(got[finite], want[finite], dtype), initial=0.0))
+
+
+def f32_sweep() -> Array:
+    """Every 20,011th bit pattern: all signs, exponents, denormals, infinities and NaNs."""
+    bits = np.arange(0, 2**32, 20_011, dtype=np.uint32)
+    return bits[: bits.size // 16 * 16].view(np.float32)
+
+
+def f64_sweep(op: UnaryOp) -> Array:
+    """Random bit patterns, and random values where the function is interesting."""
+    rng = np.random.default_rng(20261121)
+    bits = rng.integers(0, 2**64, 20_000, dtype=np.uint64).view(np.float64)
+    spans = {UnaryOp.EXP: (-750.0, 712.0), UnaryOp.SIGMOID: (-750.0, 45.0)}
+    low, high = spans.get(op, (-21.0, 21.0))
+    wide = rng.uniform(low, high, 20_000)
+    near = rng.choice([-1.0, 1.0], 20_000) * np.exp2(rng.uniform(-40, 3, 20_000))
+    return np.concatenate([bits, wide, near])
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_f32_error_is_below_the_stated_bound(op: UnaryOp) -> None:
+    x = f32_sweep()
+    got = compiled(op, DType.F32, 8)(x)
+    assert worst_ulps(op, DType.F32, x, got) <= MAX_ULPS[op, DType.F32]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no wider float to compare with")
+@pytest.mark.parametrize("op", OPS)
+def test_f64_error_is_below_the_stated_bound(op: UnaryOp) -> None:
+    x = f64_sweep(op)
+    got = compiled(op, DType.F64, 4)(x)
+    assert worst_ulps(op, DType.F64, x, got) <= MAX_ULPS[op, DType.F64]
+
+
+@pytest.mark.skipif(not detect().triple.startswith("x86_64"), reason="x86-64 baseline code")
+@pytest.mark.parametrize("op", OPS)
+def test_error_bound_holds_without_fused_multiply_add(op: UnaryOp) -> None:
+    x = f32_sweep()
+    got = compiled(op, DType.F32, 4, "x86-64")(x)
+    assert worst_ulps(op, DType.F32, x, got) <= MAX_ULPS[op, DType.F32]
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+@pytest.mark.parametrize("op", OPS)
+def test_every_lane_count_gives_the_same_bits(op: UnaryOp, dtype: DType) -> None:
+    rng = np.random.default_rng(1)
+    x = (rng.standard_normal(4096) * 8).astype(dtype.numpy)
+    want = compiled(op, dtype, 1)(x).tobytes()
+    for lanes in (4, 8, 16):  # 16 of f64 is two or four registers: LLVM splits it
+        assert compiled(op, dtype, lanes)(x).tobytes() == want, f"{lanes} lanes"
+
+
+INF, NAN = float("inf"), float("nan")
+# NaN gives NaN everywhere and is added below.
+SPECIAL: dict[UnaryOp, list[tuple[float, float]]] = {
+    UnaryOp.EXP: [(-INF, 0.0), (INF, INF), (0.0, 1.0), (-0.0, 1.0), (1e4, INF), (-1e4, 0.0)],
+    UnaryOp.LOG: [(0.0, -INF), (-0.0, -INF), (-1.0, NAN), (-INF, NAN), (INF, INF), (1.0, 0.0)],
+    UnaryOp.TANH: [(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (1e-30, 1e-30)],
+    UnaryOp.ERF: [(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (1e30, 1.0)],
+    UnaryOp.SIGMOID: [(0.0, 0.5), (-0.0, 0.5), (INF, 1.0), (-INF, 0.0), (1e4, 1.0), (-1e4, 0.0)],
+    UnaryOp.SQRT: [(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-1.0, NAN), (4.0, 2.0)],
+    UnaryOp.RSQRT: [(0.0, INF), (-0.0, -INF), (INF, 0.0), (-1.0, NAN), (4.0, 0.5)],
+    UnaryOp.FLOOR: [(0.0, 0.0), (-0.0, -0.0), (-0.5, -1.0), (2.5, 2.0), (INF, INF), (-INF, -INF)],
+}
+
+
+@pytest.mark.parametrize("cpu", ["", "x86-64"])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+@pytest.mark.parametrize("op", OPS)
+def test_special_values(op: UnaryOp, dtype: DType, cpu: str) -> None:
+    if cpu and not detect().triple.startswith(cpu.replace("-", "_")):
+        pytest.skip("needs an x86-64 machine")
+    x = np.array([NAN, *(x for x, _ in SPECIAL[op])], dtype.numpy)
+    want = np.array([NAN, *(y for _, y in SPECIAL[op])], dtype.numpy)
+    got = compiled(op, dtype, 1, cpu)(x)
+    np.testing.assert_array_equal(got, want)
+    number = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(want[number]))
+
+
+def test_results_become_denormal_gradually() -> None:
+    x = np.array([-87.5, -95.0, -100.0, -103.0], np.float32)
+    for op in (UnaryOp.EXP, UnaryOp.SIGMOID):
+        got = compiled(op, DType.F32, 4)(x)
+        assert np.all((got > 0) & (got < np.finfo(np.float32).tiny))
+        assert worst_ulps(op, DType.F32, x, got) <= 1.0
+
+
+TARGET_FILES = sorted(EXAMPLES.glob("*.json"))
+CALL = re.compile(r"^\s+(?:callq?|blr?|jmpq?)\s+(?!\.L)(\S+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", TARGET_FILES, ids=lambda path: path.stem)
+def test_no_target_calls_a_library(path: Path) -> None:
+    target = Target.from_json(json.loads(path.read_text()))
+    machine = machine_of(target)
+    for op in OPS:
+        for dtype in (DType.F32, DType.F64):
+            function = math_function(op, dtype, target.lanes(dtype), target)
+            text = module_text(function, dtype, target.lanes(dtype))
+            assembly = machine.emit_assembly(inlined(text, machine))
+            assert CALL.findall(assembly) == [], f"{op.value} {dtype.value}"
+
+
+def test_the_search_for_calls_finds_one() -> None:
+    declared = MathFunction("sinf", "declare float @sinf(float)\n")
+    for path in TARGET_FILES:
+        machine = machine_of(Target.from_json(json.loads(path.read_text())))
+        assembly = machine.emit_assembly(inlined(module_text(declared, DType.F32, 1), machine))
+        assert CALL.findall(assembly), path.stem
+
+
+def test_a_plain_x86_floor_needs_no_instruction_it_lacks() -> None:
+    native = detect()
+    old = Target("x86_64-unknown-linux-gnu", "x86-64", (), 128, 16, native.caches, 1)
+    assert "llvm.floor" not in math_function(UnaryOp.FLOOR, DType.F32, 4, old).text
+    assert "llvm.floor" in math_function(UnaryOp.FLOOR, DType.F32, 4).text
+
+
+def test_all_functions_live_in_one_module() -> None:
+    functions = [math_function(op, d, n) for op in OPS for d in DType if d in (DType.F32, DType.F64)
+                 for n in (1, 4, 8, 16)]  # fmt: skip
+    assert len({f.name for f in functions}) == len(functions)
+    llvm.parse_assembly("\n".join(f.text for f in functions)).verify()
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "lanes"),
+    [(UnaryOp.NEG, DType.F32, 8), (UnaryOp.EXP, DType.BF16, 8), (UnaryOp.EXP, DType.F32, 0)],
+)
+def test_what_is_not_offered_says_what_is(op: UnaryOp, dtype: DType, lanes: int) -> None:
+    with pytest.raises(ValueError, match=r"takes one of exp, log, .*f32 or f64"):
+        math_function(op, dtype, lanes)
