@@ -10,18 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
-
-import numpy as np
 
 from costmodel.machine import Machine, compute_dtype, machine_for
-from schedules.affine import Cond, Ge0
+from schedules.flops import counted_flops, useful_flops
 from schedules.scalar import (
-    All,
     Binary,
     BinaryOp,
     Cast,
-    Const,
     Reducer,
     Scalar,
     Select,
@@ -56,11 +51,14 @@ class Bound:
 def bound(workload: Workload, target: Target) -> Bound:
     """The bound of one call of `workload` with inputs and outputs where they fit."""
     machine = machine_for(target, compute_dtype(workload))
-    slots = sum(pipe_slots(stage) for stage in workload.stages)
+    useful = useful_flops(workload)
+    # The share of the work that is not padding is known over all stages; so is the mix.
+    share = useful / max(counted_flops(workload), 1)
+    slots = share * sum(pipe_slots(stage) for stage in workload.stages)
     choices = []
     for p in range(1, target.threads + 1):
         # A pipe slot is one lane of one FMA: the peak counts two operations for it.
-        compute = 2.0 * slots / machine.peak_flops[p - 1]
+        compute = max(float(useful), 2.0 * slots) / machine.peak_flops[p - 1]
         level = home_level(workload.min_bytes, target, p)
         memory = workload.min_bytes / machine.bandwidth[level][p - 1]
         region = machine.region_secs if p > 1 else 0.0
@@ -89,20 +87,17 @@ def home_level(data_bytes: int, target: Target, threads: int) -> str:
     return "memory"
 
 
-def pipe_slots(stage: Stage) -> float:
-    """Fewest lane-slots of the arithmetic pipes that one call of `stage` needs.
+def pipe_slots(stage: Stage) -> int:
+    """Fewest lane-slots of the arithmetic pipes one call of `stage` needs, padding included.
 
-    A multiplication whose result is only added is one slot with that addition. Products with
-    padding (an operand that is 0 where a condition on indices fails) are left out.
+    A multiplication whose result is only added is one slot with that addition.
     """
-    ranges = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
-    points = prod(ranges.values())
-    inside = _useful_share(stage.body, ranges) if stage.reducer is Reducer.SUM else 1.0
+    points = prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes))
     each = _slots(stage.body)
     if stage.reducer is not None:
         fused = stage.reducer is Reducer.SUM and _is_product(stage.body)
         each += 0 if fused else 1
-    return points * inside * each
+    return points * each
 
 
 def _is_product(node: Scalar) -> bool:
@@ -125,52 +120,4 @@ def _slots(node: Scalar) -> int:
             return sum(_slots(child) for child in children(node))
 
 
-def _useful_share(node: Scalar, ranges: dict[str, int]) -> float:
-    """Share of a sum's terms that are not zero by a condition on indices, 0..1."""
-    match node:
-        case Cast():
-            return _useful_share(node.x, ranges)
-        case Binary(op=BinaryOp.MUL, a=a, b=b):
-            # Two guards may overlap: the smaller share alone is certainly useful at most.
-            return min(_useful_share(a, ranges), _useful_share(b, ranges))
-        case Select(cond=All(conds=conds), on_false=Const(value=0)):
-            return _share_where(conds, ranges)
-        case _:
-            return 1.0
-
-
-def _share_where(conds: tuple[Cond, ...], ranges: dict[str, int]) -> float:
-    """Share of the index points at which all `conds` hold, counted axis group by axis group."""
-    share = 1.0
-    for names, group in _independent(conds):
-        extents = [ranges[name] for name in names]
-        if prod(extents) > _MOST_COUNTED:
-            continue
-        grid = np.meshgrid(*(np.arange(e) for e in extents), indexing="ij", sparse=True)
-        env: dict[str, Any] = dict(zip(names, grid, strict=True))
-        true: Any = np.ones(extents, bool)
-        for cond in group:
-            value = cond.index.evaluate(env)
-            true = true & (value >= 0 if isinstance(cond, Ge0) else value == 0)
-        share *= float(np.mean(true))
-    return share
-
-
-def _independent(conds: tuple[Cond, ...]) -> list[tuple[tuple[str, ...], list[Cond]]]:
-    """The conditions in groups that share no variable, each with its variables, sorted."""
-    groups: list[tuple[set[str], list[Cond]]] = []
-    for cond in conds:
-        names, members = set(cond.index.vars()), [cond]
-        apart = []
-        for other in groups:
-            if names & other[0]:
-                names |= other[0]
-                members = other[1] + members
-            else:
-                apart.append(other)
-        groups = [*apart, (names, members)]
-    return [(tuple(sorted(names)), members) for names, members in groups if names]
-
-
-_MOST_COUNTED = 1 << 22
 _TRANSCENDENTAL = frozenset({UnaryOp.EXP, UnaryOp.LOG, UnaryOp.TANH, UnaryOp.ERF, UnaryOp.SIGMOID})

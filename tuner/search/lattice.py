@@ -31,14 +31,16 @@ class Lattice:
         """(P, J) settings of (P,) codes; the last knob varies fastest."""
         if not self.sizes:
             return np.zeros((len(codes), 0), np.int64)
-        settings: IntArray = np.stack(np.unravel_index(codes, self.sizes), axis=1, dtype=np.int64)
+        settings = np.empty((len(codes), len(self.sizes)), np.int64)
+        for j, column in enumerate(np.unravel_index(codes, self.sizes)):
+            settings[:, j] = column
         return settings
 
     def encode(self, settings: IntArray) -> IntArray:
         """(P,) codes of (P, J) settings."""
         if not self.sizes:
             return np.zeros(len(settings), np.int64)
-        return np.ravel_multi_index(tuple(settings.T), self.sizes).astype(np.int64)
+        return np.asarray(np.ravel_multi_index(tuple(settings.T), self.sizes), np.int64)
 
     def code(self, candidate: Candidate) -> int:
         return int(self.encode(np.array([candidate.setting], np.int64))[0])
@@ -72,7 +74,7 @@ class Lattice:
     def near(self, settings: IntArray, rng: np.random.Generator, count: int) -> IntArray:
         """(<= count + P, J) feasible settings a few knob changes away from `settings` (P, J)."""
         if not self.sizes:
-            return settings
+            return settings  # int64: what unravel_index gives
         start = settings[rng.integers(len(settings), size=count)]
         fresh = self._random(rng, count)
         changed = np.where(rng.random(start.shape) < min(2.0 / len(self.sizes), 1.0), fresh, start)

@@ -1,0 +1,34 @@
+"""Measurers by name: what `--measurer` and a job's field choose from."""
+
+from __future__ import annotations
+
+from schedules.errors import TilewrightError
+
+from .protocol import MeasurerFactory
+
+CHOICES = "local, replay:FILE or simulated:FILE"
+
+
+class MeasurerError(TilewrightError):
+    """A measurer that does not exist, or a file of timings that cannot be used."""
+
+
+def parse_measurer(spec: str) -> MeasurerFactory:
+    """The factory for `local`, `replay:FILE` or `simulated:FILE`.
+
+    A file is read here, once, so a bad one is an error before any work starts: MeasurerError.
+    """
+    kind, _, path = spec.partition(":")
+    if kind == "local" and not path:
+        from .local import LocalMeasurer
+
+        return LocalMeasurer
+    if kind == "replay" and path:
+        from .replay import read_replay
+
+        return read_replay(path)
+    if kind == "simulated" and path:
+        from .simulated import read_simulated
+
+        return read_simulated(path)
+    raise MeasurerError(f"measurer must be {CHOICES}; got {spec!r}")

@@ -1,0 +1,123 @@
+"""Fixtures for test suites of projects that use Tilewright: tuning with mocked timings.
+
+    def test_my_build(tilewright_simulated):
+        report = tilewright_simulated.tune("matmul:M=64,N=64,K=64", trials=16)
+        assert report.best.verified
+
+`tilewright_simulated` tunes on a machine that does not exist, `tilewright_replay` from recorded
+timings (`tilewright_replay.use("timings.jsonl")`). Search, traces and records are the real ones;
+only the times are mocked, so no special hardware is needed and a run takes the same on every
+machine. See `docs/mocked_timings.md`. Importing this module loads nothing but pytest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from schedules.target import Target
+    from schedules.workload import Workload
+
+    from .measure.protocol import MeasurerFactory
+    from .memory_sink import MemorySink
+    from .report import TuneReport
+
+
+@dataclass
+class MockedTuner:
+    """Tunes with mocked timings. Results of one test are kept in `sink` and reused within it."""
+
+    factory: MeasurerFactory | None
+    sink: MemorySink = field(default_factory=lambda: _memory_sink())
+
+    def use(self, source: str | Path | dict[str, Any]) -> MockedTuner:
+        """Take timings from a file instead, or from a simulated machine with these settings.
+
+        MeasurerError for a file or setting that cannot be used.
+        """
+        from .measure.replay import read_replay
+        from .measure.simulated import machine_from_json, read_simulated
+
+        if isinstance(source, dict):
+            self.factory = machine_from_json(source, "settings")
+        elif str(source).endswith(".json"):
+            self.factory = read_simulated(source)
+        else:
+            self.factory = read_replay(source)
+        return self
+
+    def tune(
+        self,
+        workload: str | Workload,
+        *,
+        trials: int = 16,
+        strategy: str = "annealing",
+        seed: int = 0,
+        target: Target | None = None,
+    ) -> TuneReport:
+        """The report of a tuning run; `target` defaults to `mocked_target()`.
+
+        `workload` is spelled as on the command line ("matmul:M=64,N=64,K=64"), or is a Workload.
+        """
+        from .report import Budget
+        from .tune import tune
+
+        if self.factory is None:
+            pytest.fail("call tilewright_replay.use(FILE) with a file of recorded timings first")
+        return tune(
+            _workload(workload),
+            target or mocked_target(),
+            budget=Budget(trials=trials),
+            strategy=strategy,
+            seed=seed,
+            measurer=self.factory,
+            sink=self.sink,
+        )
+
+
+def mocked_target(threads: int = 1) -> Target:
+    """A fixed 4-core machine with AVX2, the same wherever the tests run."""
+    from schedules.target import Cache, Target
+
+    return Target(
+        triple="x86_64-unknown-linux-gnu",
+        cpu="x86-64-v3",
+        features=("avx", "avx2", "fma"),
+        vector_bits=256,
+        vector_registers=16,
+        caches=(Cache(32768, 8), Cache(524288, 8), Cache(16 << 20, 16, shared=True)),
+        cores=4,
+        threads=threads,
+    )
+
+
+@pytest.fixture
+def tilewright_simulated() -> MockedTuner:
+    """Tuning on a simulated machine with default settings; `.use({...})` changes them."""
+    from .measure.simulated import SimulatedMachine
+
+    return MockedTuner(SimulatedMachine())
+
+
+@pytest.fixture
+def tilewright_replay() -> MockedTuner:
+    """Tuning from recorded timings: `.use("timings.jsonl")` first."""
+    return MockedTuner(None)
+
+
+def _memory_sink() -> MemorySink:
+    from .memory_sink import MemorySink
+
+    return MemorySink()
+
+
+def _workload(spelled: str | Workload) -> Workload:
+    if not isinstance(spelled, str):
+        return spelled
+    from schedules.operators import parse_operator
+
+    return parse_operator(spelled)

@@ -1,0 +1,449 @@
+"""The tuning session: ask -> measure -> store -> tell, until budget, bound or sense end it.
+
+This is the one place that sees every part; each part is handed in. An interrupted run is resumed
+by running it again: the strategy is deterministic, so it asks for the same candidates, and those
+whose results are stored are not measured a second time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from costmodel.metrics import recall_at_k, spearman
+from schedules.errors import ScheduleError
+from schedules.record import MeasureResult, MeasureStatus, TuningRecord, canonical_bytes
+from schedules.space import Candidate, ScheduleSpace
+from schedules.trace import Trace
+from schedules.workload import Workload
+
+from .bound import Bound, bound
+from .measure.protocol import Measurer, MeasureRequest
+from .report import BestFound, Budget, RecordSink, TrialEvent, TuneReport
+from .search.base import SearchGoal, SearchStrategy
+from .search.strategies import make_strategy
+
+MAX_BATCH = 16
+PHASES = ("propose", "compile", "measure", "verify", "store")
+RECALL_K = 16
+MOST_CONFIRMED = 8
+"""Candidates that may fail the full check before a run gives up on having a best."""
+
+EventHandler = Callable[[TrialEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What may differ between two runs of the same search.
+
+    `fresh` ignores what is stored. `clock` gives seconds, monotonic; `timestamp` the time of day
+    for `created_at`. `should_stop` is asked between batches and ends the run early when true.
+    """
+
+    fresh: bool = False
+    clock: Callable[[], float] = time.monotonic
+    timestamp: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
+    should_stop: Callable[[], bool] = lambda: False
+
+
+DEFAULT_BUDGET = Budget()
+DEFAULT_OPTIONS = SessionOptions()
+
+
+def run_session(
+    workload: Workload,
+    space: ScheduleSpace,
+    *,
+    measurer: Measurer,
+    sink: RecordSink,
+    strategy: str = "annealing",
+    budget: Budget = DEFAULT_BUDGET,
+    seed: int = 0,
+    on_event: EventHandler = lambda event: None,
+    options: SessionOptions = DEFAULT_OPTIONS,
+) -> TuneReport:
+    """Tune `workload` over `space` and return the whole report.
+
+    Every measured trial is in `sink` before `on_event` hears of it. The best is rebuilt and
+    verified in full, stored and promoted; `report.best` is None where nothing passed. StrategyError
+    for an unknown strategy. KeyboardInterrupt passes through; what was measured stays stored.
+    """
+    limit = bound(workload, space.target)
+    # Candidates cannot beat a measured bound; an assumed one may be wrong and must end nothing.
+    goal = SearchGoal(seed, limit.secs if limit.probed else None)
+    session = _Session(
+        workload=workload,
+        space=space,
+        strategy=make_strategy(strategy, space, goal),
+        measurer=measurer,
+        sink=sink,
+        budget=budget,
+        seed=seed,
+        on_event=on_event,
+        options=options,
+        limit=limit,
+    )
+    return session.run()
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One candidate of this run: number from 1, its record, and whether it came from the sink."""
+
+    number: int
+    candidate: Candidate
+    trace: Trace
+    record: TuningRecord
+    stored: bool
+
+
+@dataclass
+class _Session:
+    workload: Workload
+    space: ScheduleSpace
+    strategy: SearchStrategy
+    measurer: Measurer
+    sink: RecordSink
+    budget: Budget
+    seed: int
+    on_event: EventHandler
+    options: SessionOptions
+    limit: Bound
+    trials: list[_Trial] = field(default_factory=list)
+    by_trace: dict[bytes, _Trial] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    curve: list[dict[str, float]] = field(default_factory=list)
+    refused: int = 0
+    best_secs: float | None = None
+    started: float = 0.0
+
+    def run(self) -> TuneReport:
+        self.started = self.options.clock()
+        known = self._known()
+        reason = None
+        while reason is None:
+            reason = self._step(known)
+        best = self._confirm_best()
+        return self._report(best, self._explain(reason, best))
+
+    # -- the loop
+
+    def _step(self, known: dict[bytes, TuningRecord]) -> str | None:
+        """One batch; the reason to stop after it, or None."""
+        count = min(MAX_BATCH, self.budget.trials - len(self.trials))
+        if count <= 0:
+            return f"all {self.budget.trials} trials of the budget are done"
+        mark = self.options.clock()
+        batch = self.strategy.ask(count)
+        made = [(candidate, self._trace(candidate)) for candidate in batch]
+        self._spend("propose", mark)
+        if not batch:
+            return "every candidate of the space has been tried"
+        told: list[tuple[Candidate, MeasureResult]] = []
+        missing: list[tuple[Candidate, Trace]] = []
+        waiting: dict[bytes, list[Candidate]] = {}
+        for candidate, trace in made:
+            if trace is None:
+                told.append((candidate, MeasureResult(MeasureStatus.NOT_LEGAL)))
+                continue
+            key = canonical_bytes(trace.to_json())
+            if key in self.by_trace:
+                # Two settings, one trace: the same candidate, already measured.
+                told.append((candidate, self.by_trace[key].record.result))
+            elif key in waiting:
+                waiting[key].append(candidate)
+            elif key in known:
+                self._enter(candidate, trace, known[key], stored=True)
+                told.append((candidate, known[key].result))
+            else:
+                waiting[key] = [candidate]
+                missing.append((candidate, trace))
+        if missing:
+            self._measure(missing)
+        for key, candidates in waiting.items():
+            told += [(candidate, self.by_trace[key].record.result) for candidate in candidates]
+        mark = self.options.clock()
+        self.strategy.tell(told)
+        self._spend("propose", mark)
+        return self._reason_to_stop()
+
+    def _measure(self, missing: list[tuple[Candidate, Trace]]) -> None:
+        """Measure, store durably, and only then tell the world."""
+        first = len(self.trials) + 1
+        requests = [MeasureRequest(first + i, trace) for i, (_, trace) in enumerate(missing)]
+        mark = self.options.clock()
+        results = self.measurer.measure(requests)
+        self._spend_measuring(mark, results)
+        mark = self.options.clock()
+        records = [
+            self._record(request, result) for request, result in zip(requests, results, strict=True)
+        ]
+        self.sink.add(records)
+        self._spend("store", mark)
+        for (candidate, trace), record in zip(missing, records, strict=True):
+            self._enter(candidate, trace, record, stored=False)
+
+    def _enter(
+        self, candidate: Candidate, trace: Trace, record: TuningRecord, *, stored: bool
+    ) -> None:
+        """Count a trial whose record is durable; report it unless an earlier run did."""
+        trial = _Trial(len(self.trials) + 1, candidate, trace, record, stored)
+        self.trials.append(trial)
+        self.by_trace[canonical_bytes(record.trace)] = trial
+        secs = record.result.run_secs_estimate if record.result.ok else None
+        elapsed = self.options.clock() - self.started
+        is_best = secs is not None and (self.best_secs is None or secs < self.best_secs)
+        if is_best and secs is not None:
+            self.best_secs = secs
+            self.curve.append({"trial": trial.number, "wall_secs": elapsed, "best_run_secs": secs})
+        if not stored:
+            self.on_event(self._event(trial, is_best, elapsed))
+
+    def _event(self, trial: _Trial, is_best: bool, elapsed: float) -> TrialEvent:
+        measured = sum(not t.stored for t in self.trials)
+        left = self.budget.trials - trial.number
+        eta = elapsed / measured * left
+        if self.budget.seconds is not None:
+            eta = min(eta, max(self.budget.seconds - elapsed, 0.0))
+        best = self.best_secs
+        return TrialEvent(
+            trial=trial.number,
+            of_trials=self.budget.trials,
+            result=trial.record.result,
+            is_best=is_best,
+            best_run_secs=best,
+            fraction_of_bound=self.limit.secs / best if best else None,
+            wall_secs=elapsed,
+            eta_secs=eta,
+            record_key=trial.record.key,
+        )
+
+    def _reason_to_stop(self) -> str | None:
+        statuses = self._statuses()
+        wrong = statuses[MeasureStatus.WRONG_RESULT]
+        if len(self.trials) >= 8 and wrong * 2 > len(self.trials):
+            return f"stopped: {wrong} of {len(self.trials)} candidates computed wrong results"
+        if len(self.trials) >= MAX_BATCH and not statuses[MeasureStatus.OK]:
+            return f"stopped: none of {len(self.trials)} candidates could be measured"
+        if self.options.should_stop():
+            return "stopped on request"
+        elapsed = self.options.clock() - self.started
+        if self.budget.seconds is not None and elapsed >= self.budget.seconds:
+            return f"the time budget of {self.budget.seconds:g} s is used up"
+        return self.strategy.stop_reason
+
+    # -- what is stored
+
+    def _known(self) -> dict[bytes, TuningRecord]:
+        """The earliest usable result of each trace: what a first run saw, a second must see too.
+
+        Records of other toolchains do not count, nor lost measurements, which say nothing.
+        """
+        found: dict[bytes, TuningRecord] = {}
+        if self.options.fresh:
+            return found
+        for record in self._stored():
+            lost = record.result.status is MeasureStatus.LOST
+            if not lost and record.verified_level == "quick":
+                found.setdefault(canonical_bytes(record.trace), record)
+        return found
+
+    def _stored(self) -> list[TuningRecord]:
+        """Records made by exactly this toolchain, and not merely claimed by an import."""
+        records = self.sink.records(self.workload.key, self.space.target.key)
+        return [
+            r
+            for r in records
+            if r.toolchain == self.measurer.toolchain and r.verified_level in ("quick", "full")
+        ]
+
+    def _record(self, request: MeasureRequest, result: MeasureResult) -> TuningRecord:
+        return TuningRecord(
+            workload_key=self.workload.key,
+            target_key=self.space.target.key,
+            threads=self.space.target.threads,
+            trace=request.trace.to_json(),
+            result=result,
+            toolchain=self.measurer.toolchain,
+            seed=self.seed,
+            trial=request.trial,
+            created_at=self.options.timestamp(),
+        )
+
+    def _trace(self, candidate: Candidate) -> Trace | None:
+        """The candidate's trace; None where the sketch cannot hold it after all."""
+        try:
+            return self.space.trace(candidate)
+        except ScheduleError:
+            self.refused += 1
+            return None
+
+    # -- the best
+
+    def _confirm_best(self) -> TuningRecord | None:
+        """The fastest candidate that passes the full check, stored and promoted.
+
+        Fastest by the time taken during the search, so that running again finds the same one.
+        """
+        checked: dict[bytes, TuningRecord] = {}
+        if not self.options.fresh:
+            checked = {
+                canonical_bytes(r.trace): r for r in self._stored() if r.verified_level == "full"
+            }
+        confirmed = 0
+        for record in self._contenders():
+            known = checked.get(canonical_bytes(record.trace))
+            if known is None:
+                if confirmed == MOST_CONFIRMED:
+                    return None
+                confirmed += 1
+                known = self._confirm(record)
+            if known.result.ok:
+                self.sink.promote(known)
+                return known
+        return None
+
+    def _contenders(self) -> list[TuningRecord]:
+        """Successful records, fastest first: this run's and, unless fresh, all that is stored."""
+        found = {canonical_bytes(t.record.trace): t.record for t in self.trials}
+        if not self.options.fresh:
+            for record in self._stored():
+                found.setdefault(canonical_bytes(record.trace), record)
+        timed = [
+            (record.result.run_secs_estimate, record.trial, record.key, record)
+            for record in found.values()
+            if record.result.ok and record.result.run_secs_estimate is not None
+        ]
+        return [entry[-1] for entry in sorted(timed, key=lambda entry: entry[:3])]
+
+    def _confirm(self, record: TuningRecord) -> TuningRecord:
+        mark = self.options.clock()
+        request = MeasureRequest(record.trial, Trace.from_json(record.trace))
+        result = self.measurer.confirm(request)
+        if result.ok and result.run_secs_estimate is None:
+            result = replace(
+                result,
+                run_secs=record.result.run_secs,
+                run_secs_estimate=record.result.run_secs_estimate,
+            )
+        full = replace(
+            record,
+            result=result,
+            toolchain=self.measurer.toolchain,
+            verified_level="full",
+            created_at=self.options.timestamp(),
+        )
+        if result.status is not MeasureStatus.LOST:
+            self.sink.add([full])
+        self._spend("verify", mark)
+        return full
+
+    # -- accounts
+
+    def _spend(self, phase: str, since: float) -> None:
+        self.phases[phase] += self.options.clock() - since
+
+    def _spend_measuring(self, since: float, results: list[MeasureResult]) -> None:
+        """Wall time of a batch, shared out as its candidates say they spent it."""
+        wall = self.options.clock() - since
+        parts = {
+            "compile": sum(r.compile_secs for r in results),
+            "measure": sum(r.measure_secs for r in results),
+            "verify": sum(r.verify_secs for r in results),
+        }
+        total = sum(parts.values())
+        for phase, secs in parts.items():
+            share = secs / total if total > 0 else float(phase == "measure")
+            self.phases[phase] += wall * share
+
+    def _statuses(self) -> Counter[MeasureStatus]:
+        return Counter(t.record.result.status for t in self.trials)
+
+    def _explain(self, reason: str, best: TuningRecord | None) -> str:
+        """The reason; where nothing was found, also what went wrong most often."""
+        if best is not None and not reason.startswith("stopped:"):
+            return reason
+        failures = Counter(
+            f"{t.record.result.status.value}: {t.record.result.detail or 'no detail'}"
+            for t in self.trials
+            if not t.record.result.ok
+        )
+        top = "; ".join(f"{count}x {text}" for text, count in failures.most_common(3))
+        return f"{reason} ({top})" if top else reason
+
+    def _report(self, best: TuningRecord | None, reason: str) -> TuneReport:
+        statuses = self._statuses()
+        secs = self.options.clock() - self.started
+        by_status = {status.value: statuses[status] for status in MeasureStatus}
+        target = self.space.target
+        return TuneReport(
+            workload={
+                "key": self.workload.key,
+                "name": self.workload.name,
+                "flops": self.workload.flops,
+                "min_bytes": self.workload.min_bytes,
+            },
+            target={
+                "key": target.key,
+                "cpu": target.cpu,
+                "threads": target.threads,
+                "peak_gflops": self.limit.peak_gflops,
+                "bandwidth_gbs": self.limit.bandwidth_gbs,
+            },
+            strategy=self.strategy.name,
+            seed=self.seed,
+            space_size=self.space.size,
+            trials={
+                "total": len(self.trials),
+                "ok": statuses[MeasureStatus.OK],
+                "measured_now": sum(not t.stored for t in self.trials),
+                "refused": self.refused,
+                "by_status": by_status,
+            },
+            wall_secs=secs,
+            wall_secs_by_phase=self.phases,
+            stopped_because=reason,
+            best=None if best is None else self._best_found(best),
+            default=self._default(),
+            curve=self.curve,
+            cost_model=self._quality(),
+        )
+
+    def _best_found(self, record: TuningRecord) -> BestFound:
+        secs = record.result.run_secs_estimate
+        assert secs is not None
+        here = self.by_trace.get(canonical_bytes(record.trace))
+        return BestFound(
+            record_key=record.key,
+            run_secs=secs,
+            gflops=self.workload.flops / secs / 1e9,
+            fraction_of_bound=self.limit.secs / secs,
+            bound=self.limit.binds,
+            trial=record.trial if here is None else here.number,
+            verified=record.verified_level == "full",
+            trace=record.trace,
+        )
+
+    def _default(self) -> dict[str, float] | None:
+        """The first trial of every strategy is the schedule chosen with no measurement."""
+        secs = self.trials[0].record.result.run_secs_estimate if self.trials else None
+        if secs is None:
+            return None
+        return {"run_secs": secs, "gflops": self.workload.flops / secs / 1e9}
+
+    def _quality(self) -> dict[str, float | None]:
+        """How well times were ranked before they were taken."""
+        predictions = self.strategy.predictions
+        pairs = [
+            (predictions[t.candidate], t.record.result.run_secs_estimate)
+            for t in self.trials
+            if t.record.result.ok and t.candidate in predictions
+        ]
+        predicted, measured = [p for p, _ in pairs], [s for _, s in pairs if s is not None]
+        return {
+            "rank_correlation": spearman(predicted, measured),
+            f"recall_at_{RECALL_K}": recall_at_k(predicted, measured, RECALL_K),
+        }

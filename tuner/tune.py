@@ -1,0 +1,62 @@
+"""`tune(workload, target)`: the whole job in one call, for programs and for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from schedules.target import Target
+from schedules.workload import Workload
+
+from .measure.protocol import MeasurerFactory
+from .report import Budget, RecordSink, TrialEvent, TuneReport
+
+
+def tune(
+    workload: Workload,
+    target: Target | None = None,
+    *,
+    budget: Budget | None = None,
+    strategy: str = "annealing",
+    seed: int = 0,
+    measurer: str | MeasurerFactory = "local",
+    sink: RecordSink | None = None,
+    on_event: Callable[[TrialEvent], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    fresh: bool = False,
+) -> TuneReport:
+    """Find the fastest correct schedule of `workload` on `target` (default: this machine).
+
+    Results go to `sink` (default: memory, kept only for this call) as they are measured, and what
+    is in it already is used unless `fresh`. `measurer` is a name ("local", "replay:FILE",
+    "simulated:FILE") or a factory. MeasurerError, StrategyError, TargetError for what cannot be;
+    what fails on the machine is counted in the report.
+    """
+    from schedules.rules import space_for
+
+    from .measure.choose import parse_measurer
+    from .memory_sink import MemorySink
+    from .native_target import native_target
+    from .session import SessionOptions, run_session
+
+    target = native_target() if target is None else target
+    factory = parse_measurer(measurer) if isinstance(measurer, str) else measurer
+    with factory(workload, target, seed) as opened:
+        return run_session(
+            workload,
+            space_for(workload, target),
+            measurer=opened,
+            sink=MemorySink() if sink is None else sink,
+            strategy=strategy,
+            budget=budget or Budget(),
+            seed=seed,
+            on_event=on_event or _ignore,
+            options=SessionOptions(fresh=fresh, should_stop=should_stop or _never),
+        )
+
+
+def _ignore(event: TrialEvent) -> None:
+    """Nobody is listening."""
+
+
+def _never() -> bool:
+    return False
