@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from textwrap import TextWrapper
 from typing import TypeAlias, assert_never
 
 from .affine import Affine, Cond
@@ -52,28 +53,46 @@ Line: TypeAlias = tuple[int, str, str]
 
 
 def to_text(nest: Nest) -> str:
-    """`nest` as text, one line for each loop, allocation, group of guards and leaf.
+    """`nest` as text, one line for each loop, allocation, group of guards and leaf; a line too
+    long goes on, further in.
 
     Equal nests give equal text. No newline at the end.
     """
     lines = [_header(nest)]
     lines += [_joined(*line) for line in _body_lines(nest.body, 0)]
-    return "\n".join(lines)
+    return _with_spaces("\n".join(lines))
 
 
 def to_scalar_text(scalar: Scalar) -> str:
     """`scalar` as one line, with no more parentheses than its meaning needs."""
-    return _scalar(scalar)[0]
+    return _with_spaces(_scalar(scalar)[0])
 
 
 def conds_text(conds: tuple[Cond, ...]) -> str:
     """A conjunction of index conditions; `true` for the empty one."""
-    return " and ".join(map(str, conds)) if conds else "true"
+    return _with_spaces(_conds(conds))
 
 
 def access_text(name: str, index: tuple[Affine, ...]) -> str:
     """`name[index]`; a tensor without axes is `name[]`."""
     return f"{name}[{', '.join(map(str, index))}]"
+
+
+_KEPT = "\0"
+"""A space where a line is not broken."""
+
+
+def _with_spaces(text: str) -> str:
+    return text.replace(_KEPT, " ")
+
+
+def _conds(conds: tuple[Cond, ...]) -> str:
+    each = (str(c).replace(" ", _KEPT) for c in conds)
+    return f" and{_KEPT}".join(each) if conds else "true"
+
+
+def _access(name: str, index: tuple[Affine, ...]) -> str:
+    return access_text(name, index).replace(" ", _KEPT)
 
 
 def _header(nest: Nest) -> str:
@@ -96,13 +115,29 @@ def _declared(array: Tensor | Buffer) -> str:
 
 def _joined(depth: int, text: str, mark: str) -> str:
     line = INDENT * depth + text
-    return f"{line.ljust(MARK_COLUMN - 2)}  # {mark}" if mark else line
+    if len(line) > LINE_COLUMNS:
+        line = _wrapped(text, INDENT * depth)
+    if not mark:
+        return line
+    missing = MARK_COLUMN - 2 - (len(line) - line.rfind("\n") - 1)
+    return f"{line}{' ' * missing}  # {mark}"
+
+
+def _wrapped(text: str, indent: str) -> str:
+    """`text` in lines, broken before operators, never inside an index or a condition."""
+    return TextWrapper(
+        width=LINE_COLUMNS,
+        initial_indent=indent,
+        subsequent_indent=indent + INDENT * 3,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).fill(text)
 
 
 def _body_lines(body: tuple[Stmt, ...], depth: int) -> Iterator[Line]:
     for guards, stmts in groupby(body, key=_guards):
         if guards:
-            yield depth, f"if {conds_text(guards)}:", ""
+            yield depth, f"if{_KEPT}{_conds(guards)}:", ""
         for stmt in stmts:
             if isinstance(stmt, Allocate):
                 yield from _allocate_lines(stmt, depth, ends_block=stmt is body[-1])
@@ -127,21 +162,21 @@ def _stmt_lines(stmt: For | Store | Update | Prefetch, depth: int) -> Iterator[L
             yield depth, _loop_text(stmt), _loop_mark(stmt)
             yield from _body_lines(stmt.body, depth + 1)
         case Store():
-            target = access_text(stmt.buffer, stmt.index)
-            yield depth, f"{target} = {to_scalar_text(stmt.value)}", ""
+            target = _access(stmt.buffer, stmt.index)
+            yield depth, f"{target} ={_KEPT}{_scalar(stmt.value)[0]}", ""
         case Update():
-            target = access_text(stmt.buffer, stmt.index)
+            target = _access(stmt.buffer, stmt.index)
             sign = _REDUCER_SIGN[stmt.reducer]
-            yield depth, f"{target} {sign} {to_scalar_text(stmt.value)}", _first_mark(stmt.first)
+            yield depth, f"{target} {sign}{_KEPT}{_scalar(stmt.value)[0]}", _first_mark(stmt.first)
         case Prefetch():
             mark = "for writing" if stmt.for_write else ""
-            yield depth, f"prefetch {access_text(stmt.buffer, stmt.index)}", mark
+            yield depth, f"prefetch {_access(stmt.buffer, stmt.index)}", mark
         case _:
             assert_never(stmt)
 
 
 def _loop_text(loop: For) -> str:
-    until = f" while {conds_text(loop.bounds)}" if loop.bounds else ""
+    until = f" while{_KEPT}{_conds(loop.bounds)}" if loop.bounds else ""
     return f"for {loop.var} in range({loop.extent}){until}:"
 
 
@@ -153,7 +188,7 @@ def _loop_mark(loop: For) -> str:
 def _first_mark(first: tuple[Cond, ...] | None) -> str:
     if first is None:
         return ""
-    return f"first at {conds_text(first)}" if first else "first always"
+    return f"first at {_conds(first)}" if first else "first always"
 
 
 _SCOPE_MARK = {
@@ -186,7 +221,7 @@ def _scalar(node: Scalar) -> tuple[str, int]:
         case Const(value, dtype):
             return _const(value, dtype)
         case Load(tensor, index):
-            return access_text(tensor, index), _ATOM
+            return _access(tensor, index), _ATOM
         case IndexValue(index, dtype):
             return f"{dtype}({index})", _ATOM
         case Cast(x, dtype):
@@ -200,14 +235,15 @@ def _scalar(node: Scalar) -> tuple[str, int]:
                 return f"{op}({_scalar(a)[0]}, {_scalar(b)[0]})", _ATOM
             # Equal strength is written left to right; floats do not associate.
             sign, strength = _INFIX[op]
-            return f"{_operand(a, strength)} {sign} {_operand(b, strength + 1)}", strength
+            return f"{_operand(a, strength)} {sign}{_KEPT}{_operand(b, strength + 1)}", strength
         case Compare(op, a, b):
-            return f"{_operand(a, _SUM)} {_RELATION_SIGN[op]} {_operand(b, _SUM)}", _RELATION
+            sign = _RELATION_SIGN[op]
+            return f"{_operand(a, _SUM)} {sign}{_KEPT}{_operand(b, _SUM)}", _RELATION
         case All(conds):
-            return conds_text(conds), _AND if len(conds) > 1 else _RELATION if conds else _ATOM
+            return _conds(conds), _AND if len(conds) > 1 else _RELATION if conds else _ATOM
         case Select(cond, on_true, on_false):
             taken, other = _operand(on_true, _AND), _operand(on_false, _CHOICE)
-            return f"{taken} if {_operand(cond, _AND)} else {other}", _CHOICE
+            return f"{taken} if{_KEPT}{_operand(cond, _AND)} else{_KEPT}{other}", _CHOICE
         case _:
             assert_never(node)
 

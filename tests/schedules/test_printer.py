@@ -227,3 +227,14 @@ def test_marks_stand_in_one_column() -> None:
 
 def test_indices_are_written_as_affine_writes_them() -> None:
     assert to_scalar_text(load("A", affine(3) - I)) == "A[-i + 3]"
+
+
+def test_long_lines_go_on_further_in_and_lose_nothing(golden: Golden) -> None:
+    inside = All((at_least(I + J, 1), less(I + J, 7), at_least(3 * I, J), less(J, 3)))
+    read = load("padded_operand", 4 * I + J - 1, 2 * I + 3 * J + 1)
+    value = times(load("filter_of_a_convolution", I, J), Select(inside, read, number(0)))
+    leaf = update("C", (I, J), value, (less(I, 1),), guards=inside.conds)
+    text = to_text(with_body(matmul(4, 4, 4), loop("i", 4, loop("j", 4, leaf))))
+    assert text == golden
+    assert max(map(len, text.splitlines())) <= 100
+    assert to_scalar_text(value) in " ".join(text.split())
