@@ -16,8 +16,7 @@ import llvmlite.binding as llvm
 from schedules.record import Toolchain
 from schedules.target import Target
 
-CODEGEN_VERSION = 1
-"""Raised with every change of generated code; records of another version are verified again."""
+from .version import CODEGEN_VERSION
 
 
 def toolchain() -> Toolchain:
@@ -81,5 +80,3 @@ def emit_object(ir_text: str, target: Target) -> bytes:
 def emit_assembly(ir_text: str, target: Target) -> str:
     """Assembly text for any target LLVM has a back end for."""
     return str(target_machine(target).emit_assembly(optimised(ir_text, target)))
-
-

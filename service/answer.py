@@ -1,0 +1,139 @@
+"""Answers and their grades: how close a stored record is to what was asked.
+
+- `exact`: made for this target (same key) by this code generator and LLVM.
+- `same-cpu`: made for this cpu and features, with other threads or caches.
+- `compatible`: its code runs here: its features are among the host's; or a record made by
+  another code generator or LLVM, which `verify` or `tune` must check before it is exact.
+- `default`: chosen without measurement.
+
+A better grade wins over a faster time; among equals the faster wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from schedules.record import Toolchain, TuningRecord
+from schedules.target import Target
+from schedules.trace import Trace
+
+
+class Grade(StrEnum):
+    """How good an answer is, best first."""
+
+    EXACT = "exact"
+    SAME_CPU = "same-cpu"
+    COMPATIBLE = "compatible"
+    DEFAULT = "default"
+
+    @property
+    def rank(self) -> int:
+        """0 for the best grade."""
+        return list(Grade).index(self)
+
+    def satisfies(self, minimum: Grade) -> bool:
+        return self.rank <= minimum.rank
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record that is best somewhere, and the machine it was made for."""
+
+    record: TuningRecord
+    made_for: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is told to who asks. `workload` and `target` are short descriptions (JSON data).
+
+    `run_secs` is measured, or None for a default. `verified` says that the record passed the
+    full check under the toolchain that is installed here.
+    """
+
+    grade: Grade
+    workload: dict[str, Any]
+    target: dict[str, Any]
+    trace: Trace
+    record_key: str | None = None
+    run_secs: float | None = None
+    verified: bool = False
+    note: str = ""
+    made_for: dict[str, Any] | None = None
+    created_at: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "grade": self.grade.value,
+            "workload": self.workload,
+            "target": self.target,
+            "record_key": self.record_key,
+            "run_secs": self.run_secs,
+            "gflops": (
+                float(self.workload["flops"]) / self.run_secs / 1e9 if self.run_secs else None
+            ),
+            "verified": self.verified,
+            "note": self.note,
+            "made_for": self.made_for,
+            "created_at": self.created_at,
+            "trace": self.trace.to_json(),
+        }
+
+    def summary(self) -> str:
+        """One line: where this schedule comes from."""
+        if self.grade is Grade.DEFAULT:
+            return "the schedule chosen without measurement (grade default): nothing stored"
+        note = f"; {self.note}" if self.note else ""
+        return f"stored best, grade {self.grade.value}, record {self.record_key}{note}"
+
+
+def same_toolchain(made: Toolchain, here: Toolchain) -> bool:
+    """Whether code made by `made` is the code made here. The llvmlite release fixes its LLVM."""
+    return made.codegen_version == here.codegen_version and made.llvmlite == here.llvmlite
+
+
+def grade_of(made_for: Target, host: Target) -> Grade | None:
+    """The grade of a record made for one machine, asked for on another; None: will not run.
+
+    Only the target counts here; `choose` lowers the grade of another toolchain's record.
+    """
+    if made_for.key == host.key:
+        return Grade.EXACT
+    if made_for.triple != host.triple or made_for.vector_bits > host.vector_bits:
+        return None
+    ours, theirs = set(host.features), set(made_for.features)
+    if made_for.cpu == host.cpu and ours == theirs:
+        return Grade.SAME_CPU
+    return Grade.COMPATIBLE if theirs <= ours else None
+
+
+def choose(
+    candidates: Iterable[Stored], host: Target, toolchain: Toolchain | None, minimum: Grade
+) -> tuple[Grade, Stored, str] | None:
+    """The best of `candidates` on `host` with its grade and a note, or None if none will do.
+
+    `toolchain` None trusts records whoever compiled them.
+    """
+    graded: list[tuple[Grade, float, str, Stored]] = []
+    for stored in candidates:
+        grade = grade_of(stored.made_for, host)
+        secs = stored.record.result.run_secs_estimate
+        if grade is None or secs is None:
+            continue
+        note = ""
+        if toolchain is not None and not same_toolchain(stored.record.toolchain, toolchain):
+            grade = max(grade, Grade.COMPATIBLE, key=lambda g: g.rank)
+            note = f"made by {toolchain_text(stored.record.toolchain)}; not verified with this one"
+        if grade.satisfies(minimum):
+            graded.append((grade, secs, note, stored))
+    if not graded:
+        return None
+    grade, _, note, stored = min(graded, key=lambda g: (g[0].rank, g[1], g[3].record.key))
+    return grade, stored, note
+
+
+def toolchain_text(toolchain: Toolchain) -> str:
+    return f"code generator {toolchain.codegen_version} with llvmlite {toolchain.llvmlite}"

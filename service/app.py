@@ -1,0 +1,51 @@
+"""The API as an ASGI application."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
+
+from . import middleware, problems
+from .docs_page import docs_page
+from .metrics import Metrics
+from .routes import best, health, jobs, stored
+from .settings import Settings
+from .state import Gate, ServiceState
+
+if TYPE_CHECKING:
+    from db import Store
+
+API_VERSION = "1"
+
+
+def create_app(settings: Settings, store: Store) -> FastAPI:
+    """The API over `store`, which stays the caller's to close. No job runs in this process."""
+    app = FastAPI(
+        title="Tilewright",
+        version=API_VERSION,
+        summary="Tuned schedules for tensor expressions: ask for the best, or have one found.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    metrics = Metrics()
+    app.state.service = ServiceState(
+        settings=settings,
+        store=store,
+        metrics=metrics,
+        streams=Gate(settings.limits.event_streams),
+        stopping=threading.Event(),
+    )
+    problems.install(app)
+    middleware.install(app, metrics, local_only=settings.loopback)
+    for module in (jobs, best, stored, health):
+        app.include_router(module.router)
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(docs_page(app.openapi()), headers={"X-Content-Type-Options": "nosniff"})
+
+    return app

@@ -1,0 +1,152 @@
+"""`submit`, `status`, `watch`, `cancel`: jobs on a running service."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.exit_codes import ExitCode
+
+from .options import Common, Machine, Service, WorkloadSpelling, command
+from .output import Output
+from .tuning import Strategy
+
+if TYPE_CHECKING:
+    from service.client import Client, Job
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Register this group's commands."""
+
+    @command(app, "submit")
+    def submit(
+        spelling: WorkloadSpelling,
+        *,
+        trials: Annotated[
+            int | None, typer.Option("--trials", metavar="N", min=1, help="Candidates to measure.")
+        ] = None,
+        seconds: Annotated[
+            float | None,
+            typer.Option("--seconds", metavar="S", min=0.0, help="Stop after this wall time."),
+        ] = None,
+        strategy: Annotated[
+            Strategy, typer.Option("--strategy", help="How candidates are chosen.")
+        ] = Strategy.ANNEALING,
+        wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end.")] = False,
+        service: Service = Service(),  # noqa: B008  # a frozen value
+        machine: Machine = Machine(),  # noqa: B008
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Ask a service to tune a workload. With --wait, follow it and print the result."""
+        from service.submission import target_payload, workload_payload
+
+        output = common.output()
+        with _client(service) as client:
+            job = client.submit(
+                workload_payload(spelling),
+                target=target_payload(machine.target),
+                threads=machine.threads,
+                trials=trials,
+                seconds=seconds,
+                strategy=strategy.value,
+                seed=machine.seed,
+                measurer=machine.measurer,
+            )
+            if wait:
+                job = _follow(client, job, output)
+        _print_job(job, output)
+        if not job.done:
+            output.remark(f"follow it with: tilewright watch {job.id}")
+        _leave(job)
+
+    @command(app, "status")
+    def status(
+        job_id: Annotated[
+            str | None, typer.Argument(metavar="[JOB]", help="A job's id; without it, all jobs.")
+        ] = None,
+        service: Service = Service(),  # noqa: B008
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Show one job, or the newest jobs."""
+        from itertools import islice
+
+        from service.render import jobs_table
+
+        output = common.output()
+        with _client(service) as client:
+            if job_id is not None:
+                _print_job(client.status(job_id), output)
+                return
+            documents = [job.document for job in islice(client.jobs(page_size=50), 50)]
+        if not documents:
+            output.remark("no jobs yet")
+        output.result({"jobs": documents}, jobs_table(documents) if documents else None)
+
+    @command(app, "watch")
+    def watch(
+        job_id: JobArgument,
+        service: Service = Service(),  # noqa: B008
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Follow a job to its end. Ctrl-C stops watching, not the job."""
+        output = common.output()
+        with _client(service) as client:
+            job = _follow(client, client.status(job_id), output)
+        _print_job(job, output)
+        _leave(job)
+
+    @command(app, "cancel")
+    def cancel(
+        job_id: JobArgument,
+        service: Service = Service(),  # noqa: B008
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Stop a job; what it found is kept."""
+        with _client(service) as client:
+            job = client.cancel(job_id)
+        _print_job(job, common.output())
+
+
+def _client(service: Service) -> Client:
+    from service.client import Client
+
+    return Client(service.url, service.api_key)
+
+
+def _follow(client: Client, job: Job, output: Output) -> Job:
+    """Show the job's trials as they come; the finished job. Ctrl-C leaves the job running."""
+    from .progress import trial_reporter
+
+    trials = int(job.progress.get("trials", 0))
+    try:
+        with trial_reporter(output, float(job.workload.get("flops") or 0), trials) as on_event:
+            for event in client.events(job.id):
+                if event.kind == "trial":
+                    on_event(event.data)
+        return client.wait(job.id)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"\ntilewright: no longer watching; the job goes on. tilewright watch {job.id}\n"
+        )
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _print_job(job: Job, output: Output) -> None:
+    from service.render import job_facts, tune_summary
+
+    result: dict[str, Any] | None = job.document.get("result")
+    if result and job.done and not output.as_json:
+        output.result(job.document, job_facts(job.document))
+        output.result(result, tune_summary(result, again=job.workload.get("name") or ""))
+    else:
+        output.result(job.document, job_facts(job.document))
+
+
+def _leave(job: Job) -> None:
+    """Exit code 1 for a job that ended without success."""
+    if job.done and job.state != "SUCCEEDED":
+        raise typer.Exit(ExitCode.FAILED)

@@ -1,0 +1,92 @@
+"""`export`, `import`, `db upgrade`, `db check`: records in and out, migrations, consistency."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Common, command
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Register this group's commands."""
+
+    @command(app, "export")
+    def export(
+        file: Annotated[
+            Path | None,
+            typer.Argument(metavar="[FILE]", help="Where to; standard output if left out or -."),
+        ] = None,
+        common: Common = Common(),  # noqa: B008  # a frozen value
+    ) -> None:
+        """Write every record, workload and target as JSON lines.
+
+        With --json the document on standard output tells what was written, so FILE is needed.
+        """
+        from service import wiring
+        from service.errors import UsageProblem
+        from service.render import facts
+
+        to_stdout = file is None or str(file) == "-"
+        if to_stdout and common.json:
+            raise UsageProblem("export --json needs a FILE: standard output holds the summary")
+        with wiring.session(common.db) as store:
+            counts = wiring.export_to(store, None if to_stdout else file)
+        if to_stdout:
+            sys.stderr.write(f"{_counts(counts)}\n")
+            return
+        document = {"file": str(file), **counts}
+        common.output().result(document, facts([("exported", _counts(counts)), ("to", str(file))]))
+
+    @command(app, "import")
+    def import_(
+        file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote, or -.")],
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Read records in. What is there already is left alone; nothing becomes best unverified."""
+        from service import wiring
+        from service.render import facts
+
+        with wiring.session(common.db) as store:
+            counts = wiring.import_from(store, file)
+        document = {"file": str(file), **counts}
+        common.output().result(document, facts([("imported", _counts(counts))]))
+
+    database = typer.Typer(help="Migrations and consistency of the database.")
+    app.add_typer(database, name="db")
+
+    @command(database, "upgrade")
+    def upgrade(common: Common = Common()) -> None:  # noqa: B008
+        """Bring the database to this version's schema."""
+        from service import wiring
+        from service.render import facts
+
+        document = wiring.upgrade(common.db)
+        rows = [(name, str(value)) for name, value in document.items()]
+        common.output().result(document, facts(rows))
+
+    @command(database, "check")
+    def check(common: Common = Common()) -> None:  # noqa: B008
+        """Check every row against its hash and every pointer against its record.
+
+        Exit code 4 if something is wrong.
+        """
+        from service import wiring
+        from service.exit_codes import ExitCode
+        from service.render import facts
+
+        document = wiring.check(common.db)
+        rows = [
+            (name, str(value)) for name, value in document.items() if not isinstance(value, list)
+        ]
+        rows += [("finding", str(finding)) for finding in document["findings"]]
+        common.output().result(document, facts(rows))
+        if document["findings"]:
+            raise typer.Exit(ExitCode.DATABASE)
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items())

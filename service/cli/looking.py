@@ -1,0 +1,85 @@
+"""`show` and `emit`: what was chosen, readable, and as files that C links."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Common, Machine, WorkloadSpelling, command
+from .tuning import MinGrade, MinGradeOption
+
+
+class What(StrEnum):
+    """What `show` prints."""
+
+    TRACE = "trace"
+    NEST = "nest"
+    BEFORE_AFTER = "before-after"
+    LLVM = "llvm"
+    ASM = "asm"
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Register this group's commands."""
+
+    @command(app, "show")
+    def show(
+        spelling: WorkloadSpelling,
+        *,
+        what: Annotated[What, typer.Option("--what", help="What to print.")] = What.TRACE,
+        machine: Machine = Machine(),  # noqa: B008  # a frozen value
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Print the schedule that was chosen: as a trace, as loops, as LLVM IR, as assembly.
+
+        The stored best; where there is none, the schedule chosen without measurement.
+        """
+        from service import artefacts, wiring
+
+        output = common.output()
+        with wiring.session(common.db) as store:
+            workload = wiring.read_workload(spelling)
+            target = wiring.read_target(machine.target, machine.threads, probe=False)
+            answer = wiring.answer(store, workload, target, "default")
+        text = artefacts.shown(workload, answer.trace, target, what.value)
+        output.remark(f"# {answer.summary()}")
+        output.text({**answer.to_json(), "what": what.value, "text": text}, text)
+
+    @command(app, "emit")
+    def emit(
+        spelling: WorkloadSpelling,
+        *,
+        folder: Annotated[
+            Path,
+            typer.Option("--output", "-o", metavar="DIR", help="Where the files go."),
+        ],
+        name: Annotated[
+            str | None,
+            typer.Option(
+                "--name", metavar="NAME", help="The C function; left out, named after the operator."
+            ),
+        ] = None,
+        ll: Annotated[bool, typer.Option("--ll", help="Write NAME.ll too: LLVM IR.")] = False,
+        asm: Annotated[bool, typer.Option("--asm", help="Write NAME.s too: assembly.")] = False,
+        min_grade: MinGradeOption = MinGrade.EXACT,
+        machine: Machine = Machine(),  # noqa: B008
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Write NAME.o and NAME.h: the best kernel, ready to link with -fopenmp.
+
+        The same record gives the same bytes, every time and everywhere.
+        """
+        from service import artefacts, wiring
+        from service.render import emitted_facts
+
+        with wiring.session(common.db) as store:
+            workload = wiring.read_workload(spelling)
+            target = wiring.read_target(machine.target, machine.threads, probe=False)
+            answer = wiring.answer(store, workload, target, min_grade.value)
+        symbol = artefacts.symbol_name(name, workload)
+        files = artefacts.build(workload, answer, target, symbol, ll=ll, asm=asm)
+        document = {**answer.to_json(), "files": artefacts.write(files, folder)}
+        common.output().result(document, emitted_facts(document))

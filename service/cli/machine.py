@@ -1,0 +1,61 @@
+"""`doctor`, `ops`, `target`: the environment, the operators, the hardware."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import Common, Machine, command
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Register this group's commands."""
+
+    @command(app, "doctor")
+    def doctor(common: Common = Common()) -> None:  # noqa: B008  # a frozen value
+        """Check this machine and installation: noise, OpenMP, versions, database.
+
+        Exit code 1 if something keeps Tilewright from working.
+        """
+        from service.doctor import examine
+        from service.exit_codes import ExitCode
+        from service.render import findings_table
+
+        findings = examine(common.db)
+        failed = any(finding.status == "fail" for finding in findings)
+        documents = [finding.to_json() for finding in findings]
+        document = {"ok": not failed, "findings": documents}
+        common.output().result(document, findings_table(documents))
+        if failed:
+            raise typer.Exit(ExitCode.FAILED)
+
+    @command(app, "ops")
+    def ops(
+        name: Annotated[
+            str | None, typer.Argument(metavar="[NAME]", help="Only this operator.")
+        ] = None,
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """List the operators with their parameters and layouts."""
+        from service import wiring
+        from service.render import operators_table
+
+        operators = wiring.operator_documents(name)
+        common.output().result({"operators": operators}, operators_table(operators))
+
+    @command(app, "target")
+    def target(
+        fresh: Annotated[
+            bool, typer.Option("--fresh", help="Detect and probe again, not from the cache.")
+        ] = False,
+        machine: Machine = Machine(),  # noqa: B008
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Print the hardware description with its probes. With --json: a file for --target."""
+        from service import wiring
+        from service.render import target_facts
+
+        found = wiring.read_target(machine.target, machine.threads, fresh=fresh)
+        document = {**found.to_json(), "key": found.key}
+        common.output().result(document, target_facts(document))

@@ -1,0 +1,70 @@
+"""Where a command's words go: one JSON document on stdout, or text for people."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from service.errors import Problem
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Prints a result once. With `as_json`, stdout carries exactly one JSON document."""
+
+    as_json: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether moving progress may be drawn: a terminal, not CI, not JSON."""
+        return not self.as_json and sys.stderr.isatty() and not os.environ.get("CI")
+
+    def console(self) -> Console:
+        """For results: stdout. Colours only on a terminal."""
+        from rich.console import Console
+
+        return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+    def notes(self) -> Console:
+        """For progress and remarks: stderr, so that a pipe gets results alone."""
+        from rich.console import Console
+
+        return Console(highlight=False, stderr=True, soft_wrap=not sys.stderr.isatty())
+
+    def result(self, document: Any, human: RenderableType | None = None) -> None:
+        """Print `document` as JSON, or `human` (nothing if None)."""
+        if self.as_json:
+            self.print_json(document)
+        elif human is not None:
+            self.console().print(human)
+
+    def text(self, document: Any, text: str) -> None:
+        """Print `document` as JSON, or `text` exactly as it is."""
+        if self.as_json:
+            self.print_json(document)
+        else:
+            sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+    def print_json(self, document: Any) -> None:
+        sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+    def remark(self, text: str) -> None:
+        """One line for people on stderr; nothing with `as_json`."""
+        if not self.as_json:
+            sys.stderr.write(text + "\n")
+
+
+def print_problem(problem: Problem, *, as_json: bool) -> None:
+    """One clear line on stderr, and with `as_json` the error document on stdout."""
+    if as_json:
+        Output(as_json=True).print_json(problem.to_cli_json())
+    where = f" (at {problem.pointer})" if problem.pointer and as_json else ""
+    sys.stderr.write(f"tilewright: {problem.detail}{where}\n")
+    if problem.advice and problem.advice not in problem.detail:
+        sys.stderr.write(f"  {problem.advice}\n")

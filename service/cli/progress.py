@@ -1,0 +1,75 @@
+"""Progress of a run: a bar on a terminal, plain lines elsewhere, nothing with `--json`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from service.render import best_text, clock, trial_line
+
+from .output import Output
+
+OnEvent = Callable[[dict[str, Any]], None]
+PLAIN_EVERY_SECS = 2.0
+
+
+@contextmanager
+def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[OnEvent]:
+    """A function to call with every trial event (as JSON data)."""
+    if output.as_json:
+        yield lambda _event: None
+    elif output.live:
+        with _bar(output, flops, trials) as on_event:
+            yield on_event
+    else:
+        yield _plain(flops)
+
+
+def _plain(flops: float) -> OnEvent:
+    """Lines for logs: the first trial, every new best, else one each `PLAIN_EVERY_SECS`."""
+    last_secs = -PLAIN_EVERY_SECS
+
+    def on_event(event: dict[str, Any]) -> None:
+        nonlocal last_secs
+        finished = event["trial"] >= event["of_trials"]
+        if event["is_best"] or finished or event["wall_secs"] - last_secs >= PLAIN_EVERY_SECS:
+            last_secs = event["wall_secs"]
+            sys.stderr.write(trial_line(event, flops) + "\n")
+            sys.stderr.flush()
+
+    return on_event
+
+
+@contextmanager
+def _bar(output: Output, flops: float, trials: int) -> Iterator[OnEvent]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[best]}"),
+        TextColumn("{task.fields[failed]}"),
+        TextColumn("[dim]ETA {task.fields[eta]}"),
+    )
+    failures = 0
+    with Progress(*columns, console=output.notes(), transient=True) as progress:
+        task = progress.add_task(
+            "tuning", total=trials, best="first candidates ...", failed="", eta="-:--"
+        )
+
+        def on_event(event: dict[str, Any]) -> None:
+            nonlocal failures
+            failures += event["result"]["status"] != "ok"
+            progress.update(
+                task,
+                completed=event["trial"],
+                total=event["of_trials"],
+                best=f"[green]best {best_text(event, flops)}",
+                failed=f"[red]{failures} failed" if failures else "",
+                eta=clock(event["eta_secs"]),
+            )
+
+        yield on_event

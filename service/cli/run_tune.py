@@ -1,0 +1,88 @@
+"""The command `tune`: a run with its progress, its end, and what Ctrl-C leaves behind."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from service.exit_codes import ExitCode
+from service.render import tune_summary
+
+from .options import Common, Machine, WorkloadSpelling
+from .output import Output
+from .progress import trial_reporter
+
+
+def tune(
+    spelling: WorkloadSpelling,
+    machine: Machine,
+    common: Common,
+    *,
+    trials: int,
+    seconds: float | None,
+    strategy: str,
+    fresh: bool,
+) -> None:
+    """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted."""
+    from service import runs, wiring
+
+    output = common.output()
+    with wiring.session(common.db) as store:
+        workload = wiring.read_workload(spelling)
+        target = wiring.read_target(machine.target, machine.threads)
+        options = runs.TuneOptions(
+            trials=trials,
+            seconds=seconds,
+            strategy=strategy,
+            seed=machine.seed,
+            measurer=machine.measurer,
+            fresh=fresh,
+        )
+        again = spelled(spelling)
+        flops = wiring.flops_of(workload)
+        with (
+            interruptible(output, again),
+            trial_reporter(output, flops, options.trials) as on_event,
+        ):
+            report = runs.run_tuning(store, workload, target, options, on_event)
+    document = report.to_json()
+    output.result(document, tune_summary(document, again=again))
+    if report.best is None:
+        output.remark("tilewright: no candidate passed; nothing is stored as the best")
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def spelled(spelling: WorkloadSpelling) -> str:
+    """The workload as it would be typed again."""
+    import shlex
+
+    if spelling.expr is None:
+        return shlex.quote(spelling.workload or "")
+    parts = ["--expr", spelling.expr]
+    for tensor in spelling.tensor or []:
+        parts += ["--tensor", tensor]
+    for axis in spelling.range or []:
+        parts += ["--range", axis]
+    return shlex.join(parts)
+
+
+@contextmanager
+def interruptible(output: Output, again: str) -> Iterator[None]:
+    """Turn Ctrl-C into exit code 130 with a word on how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            "\ntilewright: interrupted; every trial that was reported is stored.\n"
+            f"  The same command goes on from there: tilewright tune {again} ...\n"
+        )
+        if output.as_json:
+            output.print_json(
+                {"error": {"code": "interrupted", "message": "interrupted; trials are stored",
+                           "pointer": "", "advice": "run the same command again",
+                           "exit_code": int(ExitCode.INTERRUPTED)}}
+            )  # fmt: skip
+        raise typer.Exit(ExitCode.INTERRUPTED) from None

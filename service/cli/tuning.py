@@ -1,0 +1,158 @@
+"""`tune`, `best`, `bench`, `verify`: search, ask, compare, check."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from service.exit_codes import ExitCode
+
+from .options import Common, Machine, WorkloadSpelling, command
+
+
+class Strategy(StrEnum):
+    """Search strategies by name."""
+
+    ANNEALING = "annealing"
+    EVOLUTION = "evolution"
+    RANDOM = "random"
+    GRID = "grid"
+
+
+class MinGrade(StrEnum):
+    """How good an answer must be; `service.answer` explains the grades."""
+
+    EXACT = "exact"
+    SAME_CPU = "same-cpu"
+    COMPATIBLE = "compatible"
+    DEFAULT = "default"
+
+
+MinGradeOption = Annotated[
+    MinGrade,
+    typer.Option("--min-grade", help="The least exact answer that will do."),
+]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Register this group's commands."""
+
+    @command(app, "tune")
+    def tune(
+        spelling: WorkloadSpelling,
+        *,
+        trials: Annotated[
+            int,
+            typer.Option(
+                "--trials", metavar="N", min=1, help="Candidates to measure, earlier runs included."
+            ),
+        ] = 64,
+        seconds: Annotated[
+            float | None,
+            typer.Option("--seconds", metavar="S", min=0.0, help="Stop after this wall time."),
+        ] = None,
+        strategy: Annotated[
+            Strategy, typer.Option("--strategy", help="How candidates are chosen.")
+        ] = Strategy.ANNEALING,
+        fresh: Annotated[
+            bool, typer.Option("--fresh", help="Ignore what earlier runs measured.")
+        ] = False,
+        machine: Machine = Machine(),  # noqa: B008  # a frozen value
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Search for the fastest schedule; every trial is stored, the best is printed.
+
+        The same command again resumes and reuses. Ctrl-C keeps everything.
+        """
+        from . import run_tune
+
+        run_tune.tune(
+            spelling,
+            machine,
+            common,
+            trials=trials,
+            seconds=seconds,
+            strategy=strategy.value,
+            fresh=fresh,
+        )
+
+    @command(app, "best")
+    def best(
+        spelling: WorkloadSpelling,
+        *,
+        min_grade: MinGradeOption = MinGrade.EXACT,
+        machine: Machine = Machine(),  # noqa: B008
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """The stored answer, without measuring. Exit code 3 where there is none."""
+        from service import wiring
+        from service.render import answer_facts
+
+        with wiring.session(common.db) as store:
+            workload = wiring.read_workload(spelling)
+            target = wiring.read_target(machine.target, machine.threads, probe=False)
+            answer = wiring.answer(store, workload, target, min_grade.value)
+        document = answer.to_json()
+        common.output().result(document, answer_facts(document))
+
+    @command(app, "bench")
+    def bench(
+        spelling: WorkloadSpelling,
+        *,
+        against: Annotated[
+            str,
+            typer.Option("--against", metavar="LIST", help="Peers: numpy, torch, default."),
+        ] = "numpy",
+        seconds: Annotated[
+            float, typer.Option("--seconds", metavar="S", min=0.0, help="Time to spend.")
+        ] = 5.0,
+        machine: Machine = Machine(),  # noqa: B008
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Time the best kernel and the peers, in alternation on this machine."""
+        from service import wiring
+        from service.render import bench_table
+
+        peers = wiring.peer_names(against)
+        with wiring.session(common.db) as store:
+            workload = wiring.read_workload(spelling)
+            target = wiring.read_target(machine.target, machine.threads)
+            answer = wiring.answer(store, workload, target, "exact")
+            document = wiring.bench(
+                workload, answer, target, peers=peers, seconds=seconds, seed=machine.seed
+            )
+        common.output().result(document, bench_table(document, wiring.flops_of(workload)))
+
+    @command(app, "verify")
+    def verify(
+        spelling: WorkloadSpelling,
+        *,
+        machine: Machine = Machine(),  # noqa: B008
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Rebuild the stored best in a fresh process and check it. Exit code 6 if it fails."""
+        from service import wiring
+        from service.errors import VerificationFailed
+        from service.render import verified_facts
+
+        with wiring.session(common.db) as store:
+            workload = wiring.read_workload(spelling)
+            target = wiring.read_target(machine.target, machine.threads, probe=False)
+            answer = wiring.answer(store, workload, target, "exact", any_toolchain=True)
+            result = wiring.verify(workload, answer, target, machine.seed)
+        if not result.ok:
+            raise VerificationFailed(
+                f"{answer.record_key}: {result.status.value}"
+                + (f": {result.detail}" if result.detail else "")
+            )
+        document = {
+            "verified": True,
+            "record_key": answer.record_key,
+            "status": result.status.value,
+            "verify_secs": result.verify_secs,
+            "detail": result.detail,
+            "exit_code": int(ExitCode.DONE),
+        }
+        common.output().result(document, verified_facts(document))

@@ -1,0 +1,189 @@
+"""`doctor`: what on this machine may spoil a measurement, or keep Tilewright from working."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from schedules.errors import TilewrightError
+
+NOISE_SECS = 0.4
+NOISY_SPREAD = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check. `status` is "ok", "warn" (measurements may suffer) or "fail" (does not work)."""
+
+    name: str
+    status: str
+    detail: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(db_url: str | None, *, clock: Callable[[], float] = time.perf_counter) -> list[Finding]:
+    """Every check, in the order people look for causes."""
+    return [
+        python(),
+        *libraries(),
+        double_xgboost(),
+        openmp(),
+        cores(),
+        governor(),
+        steal(),
+        thread_limits(dict(os.environ)),
+        noise(clock),
+        database(db_url),
+    ]
+
+
+def python() -> Finding:
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if sys.platform != "linux":
+        return Finding("python", "warn", found, "Linux on x86-64 is what is tested.")
+    return Finding("python", "ok", found)
+
+
+def libraries() -> list[Finding]:
+    """Versions of what tuning needs."""
+    findings = []
+    for name in ("numpy", "llvmlite", "sqlalchemy"):
+        found = _version(name)
+        findings.append(
+            Finding(name, "ok", found)
+            if found
+            else Finding(name, "fail", "not installed", 'pip install "tilewright[tune]"')
+        )
+    model = _version("xgboost-cpu") or _version("xgboost")
+    findings.append(
+        Finding("xgboost", "ok", model)
+        if model
+        else Finding(
+            "xgboost",
+            "warn",
+            "not installed: the cost model cannot learn",
+            'pip install "tilewright[tune]"',
+        )
+    )
+    return findings
+
+
+def double_xgboost() -> Finding:
+    """`xgboost` and `xgboost-cpu` overwrite each other's files."""
+    if _version("xgboost") and _version("xgboost-cpu"):
+        return Finding(
+            "xgboost twice",
+            "warn",
+            "both xgboost and xgboost-cpu are installed; they overwrite each other's files",
+            "pip uninstall xgboost xgboost-cpu, then install one of them",
+        )
+    return Finding("xgboost twice", "ok", "no")
+
+
+def openmp() -> Finding:
+    """Parallel kernels need GNU's OpenMP runtime."""
+    name = ctypes.util.find_library("gomp") or "libgomp.so.1"
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return Finding(
+            "libgomp",
+            "warn",
+            "not found: kernels of more than one thread cannot run",
+            "Debian, Ubuntu: apt install libgomp1; Fedora: dnf install libgomp",
+        )
+    return Finding("libgomp", "ok", name)
+
+
+def cores() -> Finding:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    load = os.getloadavg()[0]
+    found = f"{usable} usable of {os.cpu_count()}, load {load:.1f}"
+    if usable is not None and load > usable:
+        return Finding("cores", "warn", found, "Something else is running; timings will suffer.")
+    return Finding("cores", "ok", found)
+
+
+def governor(
+    path: Path = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+) -> Finding:
+    """The clock's policy, where the machine tells it."""
+    try:
+        found = path.read_text().strip()
+    except OSError:
+        return Finding("governor", "ok", "not readable here (usual in a virtual machine)")
+    if found != "performance":
+        return Finding("governor", "warn", found, "cpupower frequency-set -g performance")
+    return Finding("governor", "ok", found)
+
+
+def steal(path: Path = Path("/proc/stat")) -> Finding:
+    """Time the hypervisor gave to others since boot."""
+    try:
+        ticks = [int(field) for field in path.read_text().split("\n", 1)[0].split()[1:]]
+    except (OSError, ValueError):
+        return Finding("steal", "ok", "not readable here")
+    if len(ticks) < 8:
+        return Finding("steal", "ok", "not told by this kernel")
+    share = ticks[7] / max(sum(ticks[:8]), 1)
+    if share > 0.02:
+        return Finding("steal", "warn", f"{share:.1%} of the time since boot", "A busy host.")
+    return Finding("steal", "ok", f"{share:.1%} of the time since boot")
+
+
+def thread_limits(environment: dict[str, str]) -> Finding:
+    """Variables that change how many threads a kernel gets."""
+    names = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "GOMP_CPU_AFFINITY", "OMP_PROC_BIND")
+    found = ", ".join(f"{name}={environment[name]}" for name in names if name in environment)
+    if found:
+        return Finding("OpenMP settings", "warn", found, "They also bind your own calls.")
+    return Finding("OpenMP settings", "ok", "none")
+
+
+def noise(clock: Callable[[], float]) -> Finding:
+    """The spread of one small fixed piece of work, repeated for `NOISE_SECS`."""
+    samples: list[float] = []
+    end = clock() + NOISE_SECS
+    while clock() < end or len(samples) < 20:
+        start = clock()
+        sum(range(20_000))
+        samples.append(clock() - start)
+        if len(samples) >= 20_000:
+            break
+    samples.sort()
+    median, low = samples[len(samples) // 2], samples[0]
+    spread = (median - low) / low if low > 0 else 0.0
+    found = f"a fixed piece of work varies by {spread:.1%} (median over fastest)"
+    if spread > NOISY_SPREAD:
+        return Finding("noise", "warn", found, "Stop other work, or expect wider intervals.")
+    return Finding("noise", "ok", found)
+
+
+def database(url: str | None) -> Finding:
+    """Whether the database can be opened, without creating it."""
+    from . import wiring
+
+    try:
+        detail = wiring.database_state(url)
+    except TilewrightError as error:
+        return Finding("database", "fail", str(error), "tilewright db check")
+    return Finding("database", "ok", detail)
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""

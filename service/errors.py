@@ -1,0 +1,342 @@
+"""Errors at the edge: one table from error class to HTTP status, exit code and advice.
+
+Both the command line and the API end here. A class that is not in the table is a bug of ours
+and is not caught anywhere.
+"""
+# ruff: noqa: N818  # the names say the condition; an "Error" at the end would say it twice
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from schedules.errors import TilewrightError
+
+from .exit_codes import ExitCode
+
+PROBLEM_BASE = "/docs#"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one class of errors is told: HTTP `status`, stable `code`, exit code, what to do."""
+
+    status: int
+    code: str
+    exit_code: ExitCode
+    title: str
+    advice: str
+
+
+class ServiceError(TilewrightError):
+    """An error of this package. `code`, `pointer` and `advice` refine what the table says."""
+
+    def __init__(
+        self, message: str, *, code: str = "", pointer: str = "", advice: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.pointer = pointer
+        self.advice = advice
+
+
+class BadRequest(ServiceError):
+    """The request cannot be read: malformed JSON, a bad page token, a bad header."""
+
+
+class InvalidField(ServiceError):
+    """A field is there but will not do; `pointer` names it."""
+
+
+class UsageProblem(ServiceError):
+    """The command line asks for something that makes no sense."""
+
+
+class NotFound(ServiceError):
+    """No such job, record, blob or path."""
+
+
+class NoAnswer(ServiceError):
+    """Nothing good enough is stored for this workload and target."""
+
+
+class MethodNotAllowed(ServiceError):
+    """The path exists, the method does not."""
+
+
+class TooLarge(ServiceError):
+    """A body or a number is above a limit of `/limits`."""
+
+
+class UnsupportedMedia(ServiceError):
+    """The body is not JSON."""
+
+
+class TooBusy(ServiceError):
+    """A limit on what may be open at once is reached; `retry_after_secs` says when to come back."""
+
+    def __init__(self, message: str, *, retry_after_secs: int = 5, code: str = "") -> None:
+        super().__init__(message, code=code)
+        self.retry_after_secs = retry_after_secs
+
+
+class MissingExtra(ServiceError):
+    """A library that this command needs is not installed."""
+
+
+class VerificationFailed(ServiceError):
+    """The stored best was rebuilt and did not pass."""
+
+
+class Unreachable(ServiceError):
+    """No service answers at the URL."""
+
+
+class Located(ServiceError):
+    """An error of a storey below, and where in the request its cause sits."""
+
+    def __init__(self, error: TilewrightError, pointer: str) -> None:
+        super().__init__(str(error), pointer=pointer)
+        self.error = error
+
+
+class Refused(ServiceError):
+    """A service answered with a problem; `status`, `code`, `pointer` and `advice` are its own."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        errors = problem.get("errors") or [{}]
+        super().__init__(
+            str(problem.get("detail") or problem.get("title") or f"HTTP status {status}"),
+            code=str(problem.get("code") or f"http_{status}"),
+            pointer=str(errors[0].get("pointer") or ""),
+            advice=str(problem.get("advice") or ""),
+        )
+        self.status = status
+        self.problem = dict(problem)
+
+
+class CannotServe(ServiceError):
+    """The service cannot start: the port is taken, the address is open to others, ..."""
+
+
+TABLE: dict[str, Kind] = {
+    "service.errors.BadRequest": Kind(
+        400, "bad_request", ExitCode.USAGE, "The request cannot be read", "Correct the request."
+    ),
+    "service.errors.InvalidField": Kind(
+        422, "invalid_field", ExitCode.USAGE, "A field will not do", "Correct the field named."
+    ),
+    "service.errors.UsageProblem": Kind(
+        400, "usage", ExitCode.USAGE, "Wrong usage", "See `tilewright COMMAND --help`."
+    ),
+    "service.errors.NotFound": Kind(
+        404, "not_found", ExitCode.FAILED, "No such thing", "Check the id or key."
+    ),
+    "service.errors.NoAnswer": Kind(
+        404,
+        "no_answer",
+        ExitCode.NO_ANSWER,
+        "No answer stored",
+        "Tune the workload, or accept a lower grade (min_grade=default never misses).",
+    ),
+    "service.errors.MethodNotAllowed": Kind(
+        405, "method_not_allowed", ExitCode.FAILED, "Method not allowed", "See `/openapi.json`."
+    ),
+    "service.errors.TooLarge": Kind(
+        413, "too_large", ExitCode.USAGE, "Too large", "`GET /limits` lists what is accepted."
+    ),
+    "service.errors.UnsupportedMedia": Kind(
+        415,
+        "unsupported_media_type",
+        ExitCode.USAGE,
+        "Not JSON",
+        "Send `Content-Type: application/json`, not compressed.",
+    ),
+    "service.errors.TooBusy": Kind(
+        429, "too_busy", ExitCode.UNREACHABLE, "Too many at once", "Come back after `Retry-After`."
+    ),
+    "service.errors.MissingExtra": Kind(
+        503, "missing_extra", ExitCode.FAILED, "Not installed", "Install the extra named."
+    ),
+    "service.errors.VerificationFailed": Kind(
+        409,
+        "verification_failed",
+        ExitCode.VERIFICATION,
+        "Verification failed",
+        "Tune again with `--fresh`.",
+    ),
+    "service.errors.Unreachable": Kind(
+        502,
+        "unreachable",
+        ExitCode.UNREACHABLE,
+        "Service unreachable",
+        "Start one with `tilewright serve`, or set TILEWRIGHT_URL.",
+    ),
+    "service.errors.CannotServe": Kind(
+        503, "cannot_serve", ExitCode.FAILED, "Cannot serve", "Choose another --host or --port."
+    ),
+    "db.errors.StoreError": Kind(
+        503,
+        "database_unusable",
+        ExitCode.DATABASE,
+        "Database unusable",
+        "`tilewright db check` says what is wrong with it.",
+    ),
+    "db.errors.StoreNewer": Kind(
+        503,
+        "database_newer",
+        ExitCode.DATABASE,
+        "Database of a newer version",
+        "Upgrade Tilewright, or use another --db; nothing was read or changed.",
+    ),
+    "db.errors.StoreOlder": Kind(
+        503,
+        "database_older",
+        ExitCode.DATABASE,
+        "Database of an older version",
+        "Run `tilewright db upgrade`.",
+    ),
+    "db.errors.StoreHeld": Kind(
+        503,
+        "database_held",
+        ExitCode.DATABASE,
+        "Database held by another process",
+        "Wait for the other process, or use another --db.",
+    ),
+    "db.errors.StoreBroken": Kind(
+        503,
+        "database_broken",
+        ExitCode.DATABASE,
+        "Database damaged",
+        "Restore a backup, or start anew with another --db and `tilewright import`.",
+    ),
+    "db.errors.RefusedError": Kind(
+        422, "refused", ExitCode.FAILED, "Not accepted", "See the message."
+    ),
+    "db.errors.BadPageToken": Kind(
+        400, "bad_page_token", ExitCode.USAGE, "Not a page token", "Start at the first page."
+    ),
+    "db.errors.UnknownJob": Kind(
+        404, "not_found", ExitCode.FAILED, "No such job", "`GET /v1/jobs` lists the jobs."
+    ),
+    "db.errors.IdempotencyConflict": Kind(
+        422,
+        "idempotency_key_reused",
+        ExitCode.USAGE,
+        "Idempotency-Key reused with another body",
+        "Use a new key for a new request.",
+    ),
+    "db.errors.BadTransition": Kind(
+        409, "conflict", ExitCode.FAILED, "Conflict", "Read the job again, then decide."
+    ),
+    "schedules.errors.WorkloadError": Kind(
+        422,
+        "bad_workload",
+        ExitCode.USAGE,
+        "Not a workload",
+        "`tilewright ops` lists the operators; docs/ holds the grammar and the JSON schema.",
+    ),
+    "schedules.errors.TargetError": Kind(
+        422,
+        "bad_target",
+        ExitCode.USAGE,
+        "Not a usable target",
+        "`tilewright target --json` prints a description of this machine.",
+    ),
+    "schedules.errors.ScheduleError": Kind(
+        422,
+        "illegal_trace",
+        ExitCode.FAILED,
+        "The schedule is not legal",
+        "Change the step named.",
+    ),
+    "schedules.errors.TilewrightError": Kind(
+        422, "invalid", ExitCode.FAILED, "Not possible", "See the message."
+    ),
+}
+
+STATUS_BY_CODE: dict[str, int] = {"malformed_json": 400, "bad_json": 400}
+"""Where a code says more than the class: text that is not JSON is a 400."""
+
+
+def kind_of(error: TilewrightError) -> Kind:
+    """The table's row for the nearest class of `error`."""
+    for cls in type(error).__mro__:
+        found = TABLE.get(f"{cls.__module__}.{cls.__qualname__}")
+        if found is not None:
+            return found
+    raise error
+
+
+def kind_of_refusal(error: Refused) -> Kind:
+    """A service's refusal: the exit code follows from its status and code."""
+    if error.code == "no_answer":
+        exit_code = ExitCode.NO_ANSWER
+    elif error.status in (400, 413, 415, 422):
+        exit_code = ExitCode.USAGE
+    elif error.status in (429, 502, 503, 504):
+        exit_code = ExitCode.UNREACHABLE
+    else:
+        exit_code = ExitCode.FAILED
+    return Kind(error.status, error.code, exit_code, "The service refused", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error as told: RFC 9457's members and ours (`code`, `pointer`, `advice`)."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    advice: str
+    exit_code: ExitCode
+    pointer: str = ""
+
+    def to_json(self, instance: str = "", request_id: str = "") -> dict[str, Any]:
+        """The body of `application/problem+json`."""
+        document: dict[str, Any] = {
+            "type": PROBLEM_BASE + self.code,
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+            "advice": self.advice,
+            "errors": [{"pointer": self.pointer, "detail": self.detail}] if self.pointer else [],
+        }
+        if instance:
+            document["instance"] = instance
+        if request_id:
+            document["request_id"] = request_id
+        return document
+
+    def to_cli_json(self) -> dict[str, Any]:
+        """What `--json` prints instead of a result."""
+        return {
+            "error": {
+                "code": self.code,
+                "message": self.detail,
+                "pointer": self.pointer,
+                "advice": self.advice,
+                "exit_code": int(self.exit_code),
+            }
+        }
+
+
+def problem_of(error: TilewrightError) -> Problem:
+    """How `error` is told."""
+    if isinstance(error, Located):
+        inner = problem_of(error.error)
+        return replace(inner, pointer=error.pointer + inner.pointer)
+    kind = kind_of_refusal(error) if isinstance(error, Refused) else kind_of(error)
+    code = str(getattr(error, "code", "") or kind.code)
+    return Problem(
+        status=STATUS_BY_CODE.get(code, kind.status),
+        code=code,
+        title=kind.title,
+        detail=str(error),
+        advice=str(getattr(error, "advice", "") or kind.advice),
+        exit_code=kind.exit_code,
+        pointer=str(getattr(error, "pointer", "") or ""),
+    )

@@ -1,0 +1,36 @@
+"""A stored job as the document that HTTP and the command line show."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from db.jobs import Job
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """The job's JSON. `best` is the verified winner once the job is done."""
+    form, result = job.request, job.result
+    return {
+        "id": job.id,
+        "state": str(job.state),
+        "done": job.done,
+        "workload": form["workload_summary"],
+        "target": form["target_summary"],
+        "request": {
+            name: form[name] for name in ("threads", "budget", "strategy", "seed", "measurer")
+        },
+        "progress": {"trials": form["budget"]["trials"], "trials_done": 0, **job.progress},
+        "best": result.get("best") if result else None,
+        "result": result,
+        "error": job.error,
+        "created_at": moment(job.created_at),
+        "started_at": moment(job.started_at),
+        "finished_at": moment(job.finished_at),
+    }
+
+
+def moment(at: datetime | None) -> str | None:
+    """RFC 3339 in UTC."""
+    return None if at is None else at.isoformat().replace("+00:00", "Z")

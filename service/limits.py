@@ -1,0 +1,31 @@
+"""What the service accepts, in one value; `GET /limits` prints it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on requests. Bytes, seconds and counts."""
+
+    body_bytes: int = 1 << 20
+    lookup_body_bytes: int = 8 << 20
+    import_body_bytes: int = 64 << 20
+    json_depth: int = 64
+    json_nodes: int = 10_000
+    lookup_items: int = 1_000
+    page_size: int = 50
+    page_size_max: int = 1_000
+    wait_secs: float = 60.0
+    trials_default: int = 64
+    trials_max: int = 100_000
+    seconds_max: float = 86_400.0
+    open_jobs: int = 1_000
+    event_streams: int = 64
+    seed_max: int = 2**63 - 1
+    text_chars: int = 65_536
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)

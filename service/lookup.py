@@ -1,0 +1,167 @@
+"""Answers over HTTP: by keys alone, and many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from schedules.errors import TilewrightError
+from schedules.record import TuningRecord
+from schedules.target import Target
+from schedules.workload import Workload
+
+from . import wiring
+from .answer import Answer, Grade
+from .answers import find_answer
+from .errors import InvalidField, Located, NoAnswer, problem_of
+from .job_requests import admit, located
+from .schemas import LookupIn
+from .state import ServiceState
+
+if TYPE_CHECKING:
+    from db import Store
+
+
+def answer_by_keys(store: Store, workload_key: str, target_key: str, minimum: Grade) -> Answer:
+    """The best answer for two keys. NoAnswer if nothing will do, or if a grade below exact is
+    asked for a target or workload this service has never seen."""
+    workload_key, target_key = bare(workload_key), bare(target_key)
+    entry, document = store.workload(workload_key), store.target(target_key)
+    if entry is None:
+        raise NoAnswer(
+            f"workload {workload_key}: never tuned here",
+            advice="Tune it, or ask POST /v1/best:lookup with its document.",
+        )
+    if document is None:
+        raise NoAnswer(
+            f"target {target_key}: never tuned for here",
+            advice="Tune for it, or ask POST /v1/best:lookup with its document.",
+        )
+    target = Target.from_json(document)
+    summary = {"key": entry.key, "name": entry.name, "flops": entry.flops}
+    found = find_answer(store, workload_key, target, minimum, wiring.toolchain())
+    if found is not None:
+        return found.answer(summary, wiring.target_summary(target))
+    if minimum is not Grade.DEFAULT:
+        raise NoAnswer(f"no {minimum.value} answer stored for these keys")
+    return default_answer(wiring.workload_of(entry.document), target)
+
+
+def default_answer(workload: Workload, target: Target) -> Answer:
+    """The schedule chosen without measurement."""
+    return Answer(
+        grade=Grade.DEFAULT,
+        workload=wiring.workload_summary(workload),
+        target=wiring.target_summary(target),
+        trace=wiring.default_trace(workload, target),
+        note="chosen without measurement",
+    )
+
+
+def look_up(state: ServiceState, asked: LookupIn) -> list[dict[str, Any]]:
+    """One item a workload, in order. A bad document spoils its own item, not the others."""
+    target = located("/target", lambda: _target(state.store, asked))
+    minimum = Grade(asked.min_grade)
+    wanted = [_read(state, number, spelled) for number, spelled in enumerate(asked.workloads)]
+    question = _Question(state.store, target, minimum)
+    keys = [key for key, _, _ in wanted if key]
+    exact = state.store.best_many([(key, target.key) for key in dict.fromkeys(keys)])
+    return [
+        problem
+        if problem is not None
+        else _item(
+            number,
+            partial(_one, question, key, workload, exact.get((key, target.key))),
+        )
+        for number, (key, workload, problem) in enumerate(wanted)
+    ]
+
+
+def bare(key: str) -> str:
+    """A workload or target key without `sha256:`."""
+    return key.removeprefix("sha256:")
+
+
+def is_key(text: str) -> bool:
+    digits = bare(text)
+    return len(digits) == 64 and all(c in "0123456789abcdef" for c in digits)
+
+
+def _read(
+    state: ServiceState, number: int, spelled: str | dict[str, Any]
+) -> tuple[str, Workload | None, dict[str, Any] | None]:
+    """Key, workload if it was spelled out, and the item of a bad one."""
+    if isinstance(spelled, str) and is_key(spelled):
+        return bare(spelled), None, None
+    try:
+        workload = wiring.workload_of(spelled)
+        admit(workload, state.settings)
+    except TilewrightError as error:
+        return "", None, _miss(number, error)
+    return workload.key, workload, None
+
+
+def _item(number: int, make: Callable[[], Answer]) -> dict[str, Any]:
+    try:
+        answer = make()
+    except NoAnswer as error:
+        return _miss(number, error)
+    return {"found": True, "answer": answer.to_json(), "problem": None}
+
+
+def _miss(number: int, error: TilewrightError) -> dict[str, Any]:
+    problem = problem_of(Located(error, f"/workloads/{number}"))
+    return {"found": False, "answer": None, "problem": problem.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked of every workload of a lookup."""
+
+    store: Store
+    target: Target
+    minimum: Grade
+
+
+def _one(
+    question: _Question, key: str, workload: Workload | None, exact: TuningRecord | None
+) -> Answer:
+    store, target, minimum = question.store, question.target, question.minimum
+    found = find_answer(store, key, target, minimum, wiring.toolchain(), exact=exact)
+    if found is not None:
+        return found.answer(_summary(store, key, workload), wiring.target_summary(target))
+    if minimum is not Grade.DEFAULT:
+        raise NoAnswer(f"no {minimum.value} answer stored")
+    if workload is None:
+        entry = store.workload(key)
+        if entry is None:
+            raise NoAnswer(
+                "this service has never seen the workload of this key",
+                advice="Send the workload's document: then there is always an answer.",
+            )
+        workload = wiring.workload_of(entry.document)
+    return default_answer(workload, target)
+
+
+def _summary(store: Store, key: str, workload: Workload | None) -> dict[str, Any]:
+    if workload is not None:
+        return wiring.workload_summary(workload)
+    entry = store.workload(key)
+    if entry is None:
+        return {"key": key, "name": "", "flops": 0}
+    return {"key": key, "name": entry.name, "flops": entry.flops}
+
+
+def _target(store: Store, asked: LookupIn) -> Target:
+    if isinstance(asked.target, str) and asked.target != "native":
+        document = store.target(bare(asked.target)) if is_key(asked.target) else None
+        if document is None:
+            raise InvalidField(
+                f"target {asked.target[:80]!r}: must be 'native', a target document, or the key of"
+                " a target this service has tuned for",
+                pointer="/target",
+            )
+        return Target.from_json(document)
+    return wiring.target_of(asked.target, asked.threads)

@@ -1,0 +1,348 @@
+"""Results as people read them: tables, progress lines, and the units they are shown in.
+
+Everything inside is seconds, bytes and counts; this file is the only place that scales them.
+Functions take JSON documents (the same that `--json` prints), so that a local run and a run on
+a service look alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+Document = Mapping[str, Any]
+
+
+def duration(secs: float | None) -> str:
+    """`secs` with three digits and a unit: `1.03 ms`."""
+    if secs is None:
+        return "-"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if secs >= scale:
+            return f"{secs / scale:.3g} {unit}"
+    return f"{secs * 1e9:.3g} ns"
+
+
+def clock(secs: float | None) -> str:
+    """Minutes and seconds left: `2:10`."""
+    if secs is None:
+        return "-:--"
+    whole = max(round(secs), 0)
+    hours, rest = divmod(whole, 3600)
+    minutes, seconds = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def byte_size(count: float) -> str:
+    """`count` bytes in binary units: `1.5 MiB`."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
+
+
+def quantity(count: float) -> str:
+    """A large count in words engineers use: `310k`, `2.1G`."""
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g}{unit}"
+    return f"{count:.3g}"
+
+
+def gflops(flops: float, run_secs: float | None) -> float | None:
+    """Speed in GFLOP/s; None without a time or without operations to count."""
+    return flops / run_secs / 1e9 if run_secs and flops else None
+
+
+def speed(flops: float, run_secs: float | None) -> str:
+    rate = gflops(flops, run_secs)
+    return f"{rate:.4g} GFLOP/s" if rate is not None else duration(run_secs)
+
+
+def percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{100 * fraction:.0f}%"
+
+
+def facts(rows: Sequence[tuple[str, str]], title: str = "") -> Table:
+    """A two-column table of names and values."""
+    table = Table(
+        show_header=False,
+        box=None,
+        pad_edge=False,
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+    )
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    return table
+
+
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> Table:
+    """A table; columns after the first are numbers, set right."""
+    from rich import box
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title or None, title_justify="left")
+    for index, name in enumerate(header):
+        table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def failures_text(by_status: Document) -> str:
+    """`2 wrong_result, 1 run_timeout`, most frequent first; empty if nothing failed."""
+    failed = sorted(((n, s) for s, n in by_status.items() if s != "ok" and n), reverse=True)
+    return ", ".join(f"{n} {status}" for n, status in failed)
+
+
+def workload_title(workload: Document) -> str:
+    return str(workload.get("name") or workload.get("key", ""))
+
+
+def tune_summary(report: Document, *, again: str) -> RenderableType:
+    """What a tuning run found. `again` is the workload as the user spelled it."""
+    workload, target, best = report["workload"], report["target"], report["best"]
+    flops = float(workload["flops"])
+    trials = report["trials"]
+    ran = f"{trials['total']} ({trials['ok']} ok"
+    failed = failures_text(trials["by_status"])
+    ran += f"; {failed})" if failed else ")"
+    rows = [
+        ("workload", f"{workload_title(workload)}  ({quantity(flops)} flop)"),
+        ("target", f"{target['cpu']}, {_threads(target['threads'])}"),
+    ]
+    if best is not None:
+        rows.append(("best", f"{duration(best['run_secs'])}, {speed(flops, best['run_secs'])}"))
+        rows.append(
+            (
+                "of the bound",
+                f"{percent(best['fraction_of_bound'])} of what {best['bound']} allows",
+            )
+        )
+        default = report["default"]
+        if default and default.get("run_secs"):
+            gain = float(default["run_secs"]) / float(best["run_secs"])
+            rows.append(("over default", f"{gain:.2f}x"))
+        rows.append(("verified", "yes, rebuilt in a fresh process" if best["verified"] else "no"))
+    else:
+        rows.append(("best", "none: no candidate passed"))
+    rows += [
+        ("trials", ran),
+        ("space", f"{quantity(report['space_size'])} schedules"),
+        ("wall time", f"{duration(report['wall_secs'])} ({_phases(report)})"),
+        ("stopped", str(report["stopped_because"])),
+    ]
+    parts: list[RenderableType] = [facts(rows)]
+    if best is not None:
+        parts.append(
+            Text(f"\nstored; see it with: tilewright show {again}", style="dim", no_wrap=True)
+        )
+    return Group(*parts)
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" if count == 1 else f"{count} threads"
+
+
+def _phases(report: Document) -> str:
+    phases = sorted(report["wall_secs_by_phase"].items(), key=lambda item: -float(item[1]))
+    return ", ".join(f"{name} {duration(secs)}" for name, secs in phases if secs)
+
+
+def trial_line(event: Document, flops: float) -> str:
+    """One trial, for logs and pipes."""
+    result = event["result"]
+    what = speed(flops, result["run_secs_estimate"]) if result["status"] == "ok" else (
+        result["status"] + (f": {result['detail']}" if result.get("detail") else "")
+    )  # fmt: skip
+    mark = "  <- best" if event["is_best"] else ""
+    return (
+        f"trial {event['trial']}/{event['of_trials']}  {what}{mark}"
+        f"  (best {best_text(event, flops)}, ETA {clock(event['eta_secs'])})"
+    )
+
+
+def best_text(event: Document, flops: float) -> str:
+    """`258 GFLOP/s, 98% of the bound`, or `none yet`."""
+    if event["best_run_secs"] is None:
+        return "none yet"
+    fraction = event["fraction_of_bound"]
+    of_bound = f", {percent(fraction)} of the bound" if fraction is not None else ""
+    return speed(flops, event["best_run_secs"]) + of_bound
+
+
+def answer_facts(answer: Document) -> RenderableType:
+    """A stored or default answer."""
+    workload = answer["workload"]
+    flops = float(workload.get("flops") or 0)
+    rows = [("workload", workload_title(workload)), ("grade", grade_text(answer))]
+    if answer.get("run_secs") is not None:
+        rows.append(
+            ("run time", f"{duration(answer['run_secs'])}, {speed(flops, answer['run_secs'])}")
+        )
+    made_for = answer.get("made_for")
+    if made_for:
+        rows.append(("made for", f"{made_for['cpu']}, {_threads(made_for['threads'])}"))
+    if answer.get("record_key"):
+        rows.append(("record", str(answer["record_key"])))
+        rows.append(("verified", "yes" if answer["verified"] else "no: " + str(answer["note"])))
+    return facts(rows)
+
+
+def grade_text(answer: Document) -> str:
+    note = f" ({answer['note']})" if answer.get("note") else ""
+    return f"{answer['grade']}{note}"
+
+
+def bench_table(document: Document, flops: float) -> RenderableType:
+    """The kernel beside its peers; speed-up with its interval."""
+    rows = [["tilewright", duration(document["kernel"]["run_secs"]),
+             speed(flops, document["kernel"]["run_secs"]), ""]]  # fmt: skip
+    for name, peer in document["against"].items():
+        if peer.get("run_secs") is None:
+            rows.append([name, "-", str(peer.get("detail", "")), ""])
+            continue
+        interval = (
+            f"{peer['speedup']:.2f}x ({peer['speedup_low']:.2f} to {peer['speedup_high']:.2f})"
+        )
+        rows.append([name, duration(peer["run_secs"]), speed(flops, peer["run_secs"]), interval])
+    return grid(["", "time a call", "speed", "tilewright is faster by"], rows)
+
+
+def job_facts(job: Document) -> RenderableType:
+    """One job of a service."""
+    progress = job.get("progress") or {}
+    workload = job["workload"]
+    flops = float(workload.get("flops") or 0)
+    rows = [
+        ("job", str(job["id"])),
+        ("state", str(job["state"])),
+        ("workload", workload_title(workload)),
+        ("trials", f"{progress.get('trials_done', 0)} of {progress.get('trials', '?')}"),
+    ]
+    best = job.get("best")
+    if best:
+        rows.append(("best", f"{duration(best['run_secs'])}, {speed(flops, best['run_secs'])}"))
+    elif progress.get("best_run_secs"):
+        rows.append(("best so far", speed(flops, float(progress["best_run_secs"]))))
+    if not job["done"] and progress.get("eta_secs") is not None:
+        rows.append(("ETA", clock(float(progress["eta_secs"]))))
+    if job.get("error"):
+        rows.append(("error", str(job["error"].get("detail") or job["error"])))
+    return facts(rows)
+
+
+def jobs_table(jobs: Sequence[Document]) -> RenderableType:
+    rows = []
+    for job in jobs:
+        progress = job.get("progress") or {}
+        best = job.get("best") or {}
+        run_secs = best.get("run_secs") or progress.get("best_run_secs")
+        flops = float(job["workload"].get("flops") or 0)
+        rows.append(
+            [
+                str(job["id"]),
+                str(job["state"]),
+                workload_title(job["workload"]),
+                f"{progress.get('trials_done', 0)}/{progress.get('trials', '?')}",
+                speed(flops, run_secs) if run_secs else "-",
+            ]
+        )
+    return grid(["job", "state", "workload", "trials", "best"], rows)
+
+
+def verified_facts(document: Document) -> RenderableType:
+    """What `verify` found."""
+    return facts(
+        [
+            ("verified", "yes, rebuilt in a fresh process"),
+            ("record", str(document["record_key"])),
+            ("took", duration(document["verify_secs"])),
+        ]
+    )
+
+
+def emitted_facts(document: Document) -> RenderableType:
+    """The files `emit` wrote."""
+    files = [
+        (f["path"], f"{byte_size(f['bytes'])}  sha256 {f['sha256'][:16]}...")
+        for f in document["files"]
+    ]
+    return facts([("grade", grade_text(document)), *files])
+
+
+def findings_table(findings: Sequence[Document]) -> RenderableType:
+    """What `doctor` found, worst to be seen first by colour."""
+    from rich import box
+
+    colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("check", no_wrap=True)
+    table.add_column("")
+    table.add_column("found", overflow="fold")
+    for finding in findings:
+        text = Text(str(finding["detail"]))
+        if finding["advice"]:
+            text.append(f"\n{finding['advice']}", style="dim")
+        status = str(finding["status"])
+        table.add_row(str(finding["name"]), Text(status, style=colours[status]), text)
+    return table
+
+
+def operators_table(operators: Sequence[Document]) -> RenderableType:
+    """The operator library."""
+    from rich import box
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("operator", no_wrap=True)
+    table.add_column("parameters", overflow="fold")
+    table.add_column("layout", overflow="fold")
+    for operator in operators:
+        parameters = ", ".join(
+            name if default is None else f"{name}={default}"
+            for name, default in operator["parameters"].items()
+        )
+        table.add_row(
+            Text(str(operator["name"])), Text(parameters), Text(str(operator.get("layout", "")))
+        )
+    return table
+
+
+def target_facts(target: Document) -> RenderableType:
+    """A hardware description with its probes, a column a thread count."""
+    caches = ", ".join(
+        f"{byte_size(c['bytes'])}{' shared' if c['shared'] else ''}" for c in target["caches"]
+    )
+    rows = [
+        ("cpu", f"{target['cpu']}  ({target['triple']})"),
+        ("vectors", f"{target['vector_registers']} registers of {target['vector_bits']} bits"),
+        ("caches", caches),
+        ("cores", f"{target['cores']}; kernels for {_threads(target['threads'])}"),
+        ("features", f"{len(target['features'])} enabled"),
+        ("key", str(target["key"])),
+    ]
+    probes = target["probes"]
+    measured = [
+        (f"peak {dtype}", values, "GFLOP/s") for dtype, values in probes["peak_gflops"].items()
+    ] + [(f"read {level}", values, "GB/s") for level, values in probes["bandwidth_gbs"].items()]
+    if not measured:
+        rows.append(("probes", "none taken"))
+        return facts(rows)
+    columns = max(len(values) for _, values, _ in measured)
+    header = ["probe", *(f"{n} thread{'s' if n > 1 else ''}" for n in range(1, columns + 1)), ""]
+    lines = [
+        [name, *(f"{v:.4g}" for v in values), *[""] * (columns - len(values)), unit]
+        for name, values, unit in measured
+    ]
+    region = duration(probes["parallel_region_secs"])
+    rows.append(("parallel region", region))
+    return Group(facts(rows), grid(header, lines))

@@ -1,0 +1,59 @@
+"""Immutable things by their hash: records and blobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
+
+from service.deps import State, checked_key
+from service.errors import NotFound
+from service.problems import problem_responses
+
+router = APIRouter(prefix="/v1", tags=["stored"])
+
+IMMUTABLE = "public, max-age=31536000, immutable"
+
+
+@router.get("/records/{key}", operation_id="readRecord", responses=problem_responses(404))
+def record(state: State, key: str) -> JSONResponse:
+    """One measurement: trace, samples, toolchain."""
+    name = "sha256:" + checked_key(key, "record").removeprefix("sha256:")
+    found = state.store.record(name)
+    if found is None:
+        raise NotFound(f"record {name}: not stored here")
+    document: dict[str, Any] = {"key": name, **found.to_json()}
+    return JSONResponse(document, headers={"ETag": f'"{name}"', "Cache-Control": IMMUTABLE})
+
+
+@router.get(
+    "/blobs/{key}",
+    operation_id="readBlob",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The bytes: an object file, a header, LLVM IR.",
+            "content": {"application/octet-stream": {"schema": {"type": "string",
+                                                                "format": "binary"}}},
+        },
+        **problem_responses(404),
+    },
+)  # fmt: skip
+def blob(state: State, key: str) -> Response:
+    """Bytes by their sha256. Check them against the name."""
+    digits = checked_key(key, "blob").removeprefix("sha256:")
+    found = state.store.blob(digits)
+    if found is None:
+        raise NotFound(f"blob {digits}: not stored here")
+    return Response(
+        found.data,
+        media_type=found.media_type,
+        headers={
+            "ETag": f'"sha256:{digits}"',
+            "Cache-Control": IMMUTABLE,
+            # What is stored may be anything; a browser must not run it.
+            "Content-Disposition": "attachment",
+            "X-Content-Type-Options": "nosniff",
+        },
+    )

@@ -1,0 +1,78 @@
+"""One tuning run with everything around it: what `tune` and a service's worker both call.
+
+Same workload, target and options in, same stored result out, whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from schedules.target import Target
+from schedules.workload import Workload
+
+from .wiring import workload_document
+
+if TYPE_CHECKING:
+    from db import Store
+    from tuner.report import TrialEvent, TuneReport
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """What a run is asked for, beside the work itself. `seconds` None for no limit."""
+
+    trials: int = 64
+    seconds: float | None = None
+    strategy: str = "annealing"
+    seed: int = 0
+    measurer: str = "local"
+    fresh: bool = False
+
+
+def run_tuning(
+    store: Store,
+    workload: Workload,
+    target: Target,
+    options: TuneOptions,
+    on_event: Callable[[dict[str, Any]], None],
+) -> TuneReport:
+    """Tune and store. `on_event` gets every trial as JSON data once it is durable; what it
+    raises ends the run."""
+    from tuner.tune import tune
+
+    from tuner.report import Budget
+
+    register(store, workload, target)
+    return tune(
+        workload,
+        target,
+        budget=Budget(trials=options.trials, seconds=options.seconds),
+        strategy=options.strategy,
+        seed=options.seed,
+        measurer=options.measurer,
+        sink=store,
+        on_event=lambda event: on_event(event_document(event)),
+        fresh=options.fresh,
+    )
+
+
+def register(store: Store, workload: Workload, target: Target) -> None:
+    """Make the work known that records will refer to."""
+    store.register(
+        workload.key,
+        workload_document(workload),
+        workload.name,
+        int(workload.flops),
+        target.key,
+        target.to_json(),
+    )
+
+
+def event_document(event: TrialEvent) -> dict[str, Any]:
+    """A trial event as JSON data."""
+    document = asdict(event)
+    document["result"]["status"] = str(event.result.status)
+    document["result"]["run_secs"] = list(event.result.run_secs)
+    return document

@@ -1,0 +1,47 @@
+"""Settings of the service, read once: flags, then `TILEWRIGHT_*`, then the defaults here."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from .limits import Limits
+
+
+class Settings(BaseSettings):
+    """What `serve` was told. `db` "" means `TILEWRIGHT_DB`, else the user's data folder."""
+
+    model_config = SettingsConfigDict(env_prefix="TILEWRIGHT_", frozen=True, extra="ignore")
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8470, ge=0, le=65535)
+    db: str = ""
+    workers: bool = True
+    measurer_folder: Path | None = None
+    allow_unauthenticated: bool = False
+    json_log: bool = False
+    lease_secs: float = Field(default=5.0, gt=0)
+    poll_secs: float = Field(default=0.5, gt=0)
+    heartbeat_secs: float = Field(default=15.0, gt=0)
+    drain_secs: float = Field(default=10.0, ge=0)
+    workload_bytes: int = Field(default=8 << 30, gt=0)
+    workload_iterations: int = Field(default=1 << 42, gt=0)
+    limits: Limits = Limits()
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` names this machine alone. A name other than localhost is not trusted to."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,115 @@
+"""What the command line sends to a service: workloads and targets as JSON, nothing parsed here.
+
+No NumPy is needed to ask: the service reads and checks what was spelled. Only a Python file is
+run here, because code is never sent.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from .errors import InvalidField, UsageProblem
+
+
+class Spelling(Protocol):
+    """A workload as typed; see `service.cli.options.WorkloadSpelling`."""
+
+    @property
+    def workload(self) -> str | None: ...
+    @property
+    def expr(self) -> str | None: ...
+    @property
+    def tensor(self) -> list[str] | None: ...
+    @property
+    def range(self) -> list[str] | None: ...
+
+
+def check_one_spelling(spelling: Spelling) -> None:
+    """UsageProblem unless there is exactly one of WORKLOAD and --expr."""
+    if (spelling.workload is None) == (spelling.expr is None):
+        raise UsageProblem(
+            "give one workload: WORKLOAD (such as matmul:M=512,N=512,K=512) or --expr TEXT",
+            advice="`tilewright ops` lists the operators.",
+        )
+    if spelling.expr is None and (spelling.tensor or spelling.range):
+        raise UsageProblem("--tensor and --range describe --expr; there is no --expr")
+
+
+def assignments(values: list[str] | None, option: str) -> dict[str, str]:
+    """`["A=f32[2,2]"]` as a dict. UsageProblem for what is no NAME=VALUE or comes twice."""
+    found: dict[str, str] = {}
+    for text in values or []:
+        name, equals, value = text.partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals or not name or not value:
+            raise UsageProblem(f"{option} {text!r}: NAME=VALUE will do")
+        if name in found:
+            raise UsageProblem(f"{option} {name} is given twice")
+        found[name] = value
+    return found
+
+
+def ranges(values: list[str] | None) -> dict[str, int]:
+    """`["r=3"]` as a dict of extents."""
+    found: dict[str, int] = {}
+    for name, value in assignments(values, "--range").items():
+        if not value.isascii() or not value.isdigit() or len(value) > 18:
+            raise UsageProblem(f"--range {name}={value}: a whole number >= 1 will do")
+        found[name] = int(value)
+    return found
+
+
+def read_text(path: Path) -> str:
+    """A file's text; UsageProblem if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageProblem(f"cannot read {path}: {reason}") from error
+
+
+def read_json(path: Path) -> Any:
+    """A file's JSON; InvalidField if it is not JSON."""
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InvalidField(f"{path} is not JSON: {error}", code="malformed_json") from error
+
+
+def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
+    """The `workload` field of a job."""
+    check_one_spelling(spelling)
+    if spelling.expr is not None:
+        return {
+            "expr": spelling.expr,
+            "tensors": assignments(spelling.tensor, "--tensor"),
+            "ranges": ranges(spelling.range),
+        }
+    text = str(spelling.workload)
+    if is_python(text):
+        from .wiring import read_workload, workload_document
+
+        return workload_document(read_workload(spelling))
+    if text.endswith(".json"):
+        document = read_json(Path(text))
+        if not isinstance(document, dict):
+            raise InvalidField(f"{text} holds no workload document (a JSON object)")
+        return document
+    return text
+
+
+def target_payload(spec: str) -> str | dict[str, Any]:
+    """The `target` field of a job."""
+    if spec == "native":
+        return spec
+    document = read_json(Path(spec))
+    if not isinstance(document, dict):
+        raise InvalidField(f"{spec} holds no target description (a JSON object)")
+    return document
+
+
+def is_python(text: str) -> bool:
+    """Whether a workload is spelled `FILE.py:FUNCTION`."""
+    return ".py:" in text

@@ -1,0 +1,363 @@
+"""Where the service meets the storeys below: the only file that knows their names.
+
+Everything is imported when it is used, so that a query does not load what tuning needs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from schedules.errors import TilewrightError
+
+from .errors import NoAnswer, UsageProblem
+from .submission import Spelling, assignments, check_one_spelling, is_python, ranges, read_text
+
+if TYPE_CHECKING:
+    from db import Store
+    from schedules.record import MeasureResult, Toolchain
+    from schedules.target import Target
+    from schedules.trace import Trace
+    from schedules.workload import Workload
+
+    from .answer import Answer
+
+# The database
+
+
+def database_url(flag: str | None) -> str | None:
+    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own."""
+    return flag or os.environ.get("TILEWRIGHT_DB") or None
+
+
+@contextmanager
+def session(flag: str | None) -> Iterator[Store]:
+    """An open store, closed at the end."""
+    from db import open_store
+
+    with open_store(database_url(flag)) as store:
+        yield store
+
+
+def database_state(flag: str | None) -> str:
+    """One line on the database, which is neither made nor upgraded. StoreError if unusable."""
+    from db import default_url, open_store
+    from db.errors import StoreMissing
+
+    url = database_url(flag)
+    try:
+        with open_store(url, create=False, upgrade=False) as store:
+            return f"{store.path}: {store.counts().records} records"
+    except StoreMissing:
+        return f"{url or default_url()}: not there yet; the first `tune` makes it"
+
+
+def upgrade(flag: str | None) -> dict[str, Any]:
+    """Bring the database to this version; what was done."""
+    with session(flag) as store:
+        from db.schema import HEAD
+
+        return {"database": str(store.path), "revision": HEAD, "records": store.counts().records}
+
+
+def check(flag: str | None) -> dict[str, Any]:
+    """Every inconsistency in the database. StoreError if it cannot even be opened."""
+    from db import open_store
+
+    with open_store(database_url(flag), create=False, upgrade=False) as store:
+        findings = [f"{p.kind} {p.subject}: {p.detail}" for p in store.check()]
+        counts = store.counts()
+        return {
+            "database": str(store.path),
+            "ok": not findings,
+            "records": counts.records,
+            "blobs": counts.blobs,
+            "findings": findings,
+        }
+
+
+def export_to(store: Store, file: Path | None) -> dict[str, int]:
+    """Write every record as JSON lines to `file` (None: stdout)."""
+    if file is None:
+        return {"records": store.export(sys.stdout)}
+    temporary = file.with_name(f".{file.name}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as out:
+            count = store.export(out)
+        temporary.replace(file)
+    except OSError as error:
+        raise UsageProblem(f"cannot write {file}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return {"records": count}
+
+
+def import_from(store: Store, file: Path) -> dict[str, Any]:
+    """Take in an export; counts, and the lines that were not taken."""
+    if str(file) == "-":
+        report = store.import_(sys.stdin)
+    else:
+        try:
+            with file.open(encoding="utf-8", errors="surrogateescape") as lines:
+                report = store.import_(lines)
+        except OSError as error:
+            raise UsageProblem(f"cannot read {file}: {error.strerror or error}") from error
+    return {
+        "added": report.added,
+        "known": report.known,
+        "bad": [{"line": bad.line, "reason": bad.reason} for bad in report.bad],
+    }
+
+
+# Workloads
+
+
+def read_workload(spelling: Spelling) -> Workload:
+    """The workload as typed, in normal form. WorkloadError, UsageProblem."""
+    check_one_spelling(spelling)
+    if spelling.expr is not None:
+        return workload_of(
+            {
+                "expr": spelling.expr,
+                "tensors": assignments(spelling.tensor, "--tensor"),
+                "ranges": ranges(spelling.range),
+            }
+        )
+    text = str(spelling.workload)
+    if is_python(text):
+        return _from_python(text)
+    if text.endswith(".json"):
+        from schedules.workload_json import parse_json_text
+
+        return workload_of(parse_json_text(read_text(Path(text))))
+    return workload_of(text)
+
+
+def workload_of(spelled: str | dict[str, Any]) -> Workload:
+    """The workload of a request's `workload` field. WorkloadError."""
+    from schedules.spelling import parse_workload
+
+    return parse_workload(spelled)
+
+
+def workload_document(workload: Workload) -> dict[str, Any]:
+    """Its canonical JSON document."""
+    from schedules.workload_json import to_json
+
+    return to_json(workload)
+
+
+def workload_summary(workload: Workload) -> dict[str, Any]:
+    """What answers say of a workload."""
+    return {
+        "key": workload.key,
+        "name": workload.name,
+        "flops": workload.flops,
+        "min_bytes": workload.min_bytes,
+    }
+
+
+def flops_of(workload: Workload) -> float:
+    return float(workload.flops)
+
+
+def parse_json(text: bytes) -> Any:
+    """Strict JSON: no duplicate keys, NaN or deep nesting. WorkloadError says where."""
+    from schedules.workload_json import parse_json_text
+
+    return parse_json_text(text)
+
+
+def _from_python(spelled: str) -> Workload:
+    """Call FUNCTION of FILE.py. Its own exceptions are the user's to see, with their lines."""
+    from schedules.workload import Workload
+
+    file, _, name = spelled.rpartition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise UsageProblem(f"{file}: there is no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageProblem(f"{file}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UsageProblem(f"{file}: line {error.lineno}: {error.msg}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = sorted(n for n, v in vars(module).items() if callable(v) and n[:1] != "_")
+        raise UsageProblem(f"{file} has no function {name!r}; it has {', '.join(names) or 'none'}")
+    workload = function()
+    if not isinstance(workload, Workload):
+        raise UsageProblem(
+            f"{spelled} returned {type(workload).__name__}; a Workload will do"
+            " (see schedules.compute)"
+        )
+    return workload.normalised()
+
+
+def operator_documents(name: str | None) -> list[dict[str, Any]]:
+    """The operator library; UsageProblem if `name` is given and not in it."""
+    from schedules.operators import OPERATORS
+
+    documents = [
+        {
+            "name": operator.name,
+            "parameters": dict(operator.parameters),
+            "layout": operator.layout,
+            "flops": operator.flops,
+        }
+        for operator in OPERATORS.values()
+        if name is None or operator.name == name
+    ]
+    if not documents:
+        raise UsageProblem(f"no operator {name!r}; there are {', '.join(sorted(OPERATORS))}")
+    return documents
+
+
+# Targets
+
+
+def read_target(
+    spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
+) -> Target:
+    """The target a user names. Without `probe` nothing is measured. TargetError."""
+    from tuner.native_target import load_target, native_target
+
+    if spec == "native" and fresh:
+        return native_target(threads or 1, probe=probe, fresh=True)
+    return load_target(spec, threads, probe=probe)
+
+
+def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
+    """The target of a request's `target` field, not probed. TargetError."""
+    from schedules.target import Target
+    from tuner.native_target import native_target
+
+    if isinstance(spec, str):
+        return native_target(threads or 1, probe=False)
+    target = Target.from_json(spec)
+    return target if threads is None else target.with_threads(threads)
+
+
+def target_summary(target: Target) -> dict[str, Any]:
+    """What answers say of a target."""
+    return {
+        "key": target.key,
+        "cpu": target.cpu,
+        "threads": target.threads,
+        "triple": target.triple,
+        "vector_bits": target.vector_bits,
+    }
+
+
+# Answers
+
+
+def toolchain() -> Toolchain:
+    """The toolchain installed here, without loading LLVM; `llvm` is "" (llvmlite fixes it)."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from schedules.record import Toolchain
+    from tuner.codegen.version import CODEGEN_VERSION
+
+    try:
+        llvmlite = version("llvmlite")
+    except PackageNotFoundError:
+        llvmlite = ""
+    return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite, llvm="")
+
+
+def default_trace(workload: Workload, target: Target) -> Trace:
+    """The schedule chosen without measurement."""
+    from tuner.default import default_trace as choose_default
+
+    return choose_default(workload, target)
+
+
+def answer(
+    store: Store,
+    workload: Workload,
+    target: Target,
+    min_grade: str,
+    *,
+    any_toolchain: bool = False,
+) -> Answer:
+    """The best answer of at least `min_grade`. NoAnswer if nothing will do.
+
+    With `any_toolchain` a record made by another code generator counts as if made by this one:
+    for `verify`, which rebuilds it.
+    """
+    from .answer import Grade
+    from .answers import find_answer
+
+    minimum = Grade(min_grade)
+    found = find_answer(
+        store, workload.key, target, minimum, None if any_toolchain else toolchain()
+    )
+    if found is not None:
+        return found.answer(workload_summary(workload), target_summary(target))
+    if minimum is not Grade.DEFAULT:
+        raise NoAnswer(
+            f"no {minimum.value} answer stored for {workload.name or workload.key}"
+            f" on {target.cpu} with {target.threads} thread(s)",
+            advice="Tune it first: tilewright tune WORKLOAD; or accept less: --min-grade default.",
+        )
+    from .answer import Answer
+
+    return Answer(
+        grade=Grade.DEFAULT,
+        workload=workload_summary(workload),
+        target=target_summary(target),
+        trace=default_trace(workload, target),
+        note="chosen without measurement",
+    )
+
+
+# The machine
+
+
+def peer_names(text: str) -> list[str]:
+    """`numpy,torch` as a list; UsageProblem for another name."""
+    known = ("numpy", "torch", "default")
+    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for name in names:
+        if name not in known:
+            raise UsageProblem(f"--against {name}: {', '.join(known)} will do")
+    return names
+
+
+def bench(
+    workload: Workload,
+    found: Answer,
+    target: Target,
+    *,
+    peers: list[str],
+    seconds: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Time the kernel beside its peers; the document `bench --json` prints."""
+    from tuner.measure.bench import bench as run_bench
+
+    result: dict[str, Any] = run_bench(
+        workload, found.trace, target, against=peers, seconds=seconds, seed=seed
+    ).to_json()
+    return result
+
+
+def verify(workload: Workload, found: Answer, target: Target, seed: int) -> MeasureResult:
+    """Rebuild in a fresh process and check in full."""
+    from tuner.measure.local import verify_full
+
+    return verify_full(workload, found.trace, target, seed=seed)
+
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+__all__ = ["OnEvent", "TilewrightError"]

@@ -1,0 +1,6 @@
+"""The code generator's version, where programs that generate no code can read it too."""
+
+from __future__ import annotations
+
+CODEGEN_VERSION = 1
+"""Raised with every change of generated code; records of another version are verified again."""
