@@ -25,7 +25,7 @@ from .models import (
     WithdrawnRow,
     WorkloadRow,
 )
-from .rows import record_of, sound
+from .rows import key_of, record_of, sound
 from .strict_json import loads_strictly
 from .works import sound_target, sound_workload, target_key_of
 
@@ -81,12 +81,13 @@ def _records(session: Session) -> Iterator[Problem]:
             yield Problem("record", row.key, _CHANGED)
             continue
         try:
-            record = record_of(loads_strictly(row.document))
+            document = loads_strictly(row.document)
+            record_of(document)
         except (ValueError, TilewrightError) as error:
             yield Problem("record", row.key, f"document is not a record: {error}")
         else:
-            if record.key != row.key:
-                yield Problem("record", row.key, f"document has the key {record.key}")
+            if key_of(document) != row.key:
+                yield Problem("record", row.key, f"document has the key {key_of(document)}")
 
 
 def _bests(session: Session) -> Iterator[Problem]:

@@ -89,9 +89,7 @@ def to_row(record: TuningRecord, now: datetime) -> dict[str, Any]:
     created_at = _created_at(record.created_at) if record.created_at else rfc3339(now)
     document = record.to_json()
     try:
-        # As `TuningRecord.key` does, but the document is made once: it is the slow part.
-        identity = {name: part for name, part in document.items() if name != "created_at"}
-        key = "sha256:" + hashlib.sha256(canonical_bytes(identity)).hexdigest()
+        key = key_of(document)  # what `record.key` gives; making the document is the slow part
         text = canonical_bytes(document | {"created_at": created_at}).decode()
     except (ValueError, TypeError) as error:
         raise InvalidRecord(f"trace: not JSON data ({error})") from error
@@ -116,6 +114,12 @@ def to_row(record: TuningRecord, now: datetime) -> dict[str, Any]:
     }
     row["row_sha256"] = row_hash([row[name] for name in HASHED])
     return row
+
+
+def key_of(document: dict[str, Any]) -> str:
+    """The key of a record's JSON document, whichever version wrote it."""
+    identity = {name: part for name, part in document.items() if name != "created_at"}
+    return "sha256:" + hashlib.sha256(canonical_bytes(identity)).hexdigest()
 
 
 def row_hash(values: Sequence[Any]) -> str:

@@ -26,7 +26,7 @@ from schedules.record import canonical_bytes
 from .errors import InvalidRecord, StoreError
 from .models import BestRow, RecordRow
 from .records import RecordRepository
-from .rows import IMPORTED, from_row, record_of
+from .rows import IMPORTED, from_row, key_of, record_of
 from .strict_json import loads_strictly
 from .works import WorkRepository, target_key_of
 
@@ -89,7 +89,8 @@ def export_records(session: Session, out: TextIO, selection: Selection) -> int:
         if record.target_key not in written:
             _write(out, {"kind": "target", "key": record.target_key, "document": target})
         written |= {workload.key, record.target_key}
-        _write(out, {"kind": "record", "key": row.key, "record": record.to_json()})
+        document = loads_strictly(row.document)
+        _write(out, {"kind": "record", "key": row.key, "record": document})
         count += 1
     return count
 
@@ -150,18 +151,16 @@ class Importer:
                 raise InvalidRecord(f"kind: must be workload, target or record, got {kind!r}")
 
     def _take_record(self, session: Session, entry: dict[str, Any], now: datetime) -> None:
-        record = record_of(entry["record"])
-        if record.key != entry["key"]:
-            raise InvalidRecord(
-                f"key: this record has the key {record.key}, the line says {entry['key']}"
-            )
+        record, key = record_of(entry["record"]), key_of(entry["record"])
+        if key != entry["key"]:
+            raise InvalidRecord(f"key: this record has the key {key}, the line says {entry['key']}")
         works = WorkRepository(session)
         if works.workload(record.workload_key) is None:
             raise InvalidRecord(f"workload_key: no line before holds {record.workload_key}")
         if works.target(record.target_key) is None:
             raise InvalidRecord(f"target_key: no line before holds {record.target_key}")
         records = RecordRepository(session)
-        if records.row(record.key) is not None:
+        if records.row(key) is not None:
             self._tally.known += 1
             return
         claim = replace(record, verified_level=IMPORTED, object_sha256=None)

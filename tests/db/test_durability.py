@@ -6,6 +6,7 @@ import os
 import random
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -13,12 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from db import Store, open_store
 from db.job_states import JobState
+from db.models import Base
 from tests.contracts.store_contract import TARGET, WORKLOAD
 
 ROOT = Path(__file__).parents[2]
 KILLS = 10
+TABLES = len(Base.metadata.tables) + 2  # alembic_version, and SQLite's own for AUTOINCREMENT
 
 # Writes records for ever, as a tuning run does, and names each one once `add` has returned.
 WRITER = """
@@ -34,15 +39,19 @@ for trial in range(int(sys.argv[2]), 10**9):
 """
 
 # Does each kind of write once; dies of SIGKILL before its n-th SQL statement, for n = 1, 2, ...
-# until it gets through. Prints how many statements there were.
+# until it gets through: on a database to be made, or on copies of an empty one if one is named.
+# Prints how many statements there were.
 CRASHER = """
-import os, signal, sys
+import os, shutil, signal, sys
+import alembic.command  # once, not in every child
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from db import open_store
 from tests.db.test_durability import every_write
 
 def dies_at(path, number):
+    if len(sys.argv) > 2:
+        shutil.copy(sys.argv[2], path)
     child = os.fork()
     if child == 0:
         left = [number]
@@ -53,7 +62,8 @@ def dies_at(path, number):
         event.listen(Engine, "before_cursor_execute", count)
         event.listen(Engine, "commit", count)
         with open_store(path) as store:
-            every_write(store)
+            if len(sys.argv) > 2:
+                every_write(store)
         os._exit(0)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
@@ -130,19 +140,33 @@ def test_kill_at_random_moments_loses_nothing_acknowledged(tmp_path: Path) -> No
         assert store.check() == []
 
 
-def test_a_kill_before_any_statement_leaves_a_sound_store(tmp_path: Path) -> None:
-    crasher = subprocess.run(
-        [sys.executable, "-c", CRASHER, str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.mark.parametrize("made_before", [False, True])
+def test_a_kill_before_any_statement_leaves_a_sound_store(
+    tmp_path: Path, made_before: bool
+) -> None:
+    arguments = [sys.executable, "-c", CRASHER, str(tmp_path)]
+    if made_before:
+        open_store(str(tmp_path / "empty.sqlite")).close()
+        arguments.append(str(tmp_path / "empty.sqlite"))
+    crasher = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
     assert crasher.returncode == 0, crasher.stderr
     statements = int(crasher.stdout)
-    assert statements > 80, "creating the tables alone takes more than 20"
+    assert statements > (60 if made_before else 20), "fewer than there can be"
     for number in range(1, statements + 1):
-        with open_store(str(tmp_path / f"{number}.sqlite")) as store:
+        path = tmp_path / f"{number}.sqlite"
+        if not made_before and number < statements:
+            # Either nothing is there yet, or all of it: never a half of the schema.
+            assert tables(path) in (0, TABLES), f"killed before statement {number}"
+            continue
+        with open_store(str(path)) as store:
             assert store.check() == [], f"killed before statement {number}"
-            if number == statements:
+            if made_before and number == statements:
                 assert store.counts().records == 4
+
+
+def tables(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    found = connection.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'table'")
+    count = int(found.fetchone()[0])
+    connection.close()
+    return count
