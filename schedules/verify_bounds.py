@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from .affine import Affine, Cond, Eq0, Ge0, Interval, Var, at_least, interval, less
+from .affine import Affine, Cond, Eq0, FloorDiv, Ge0, Interval, Var, at_least, interval, less
 from .conditions import follows, normal_cond
 from .loop_ir import Allocate, For, Nest, Prefetch, Stmt, Store, Update
 from .printer import access_text
@@ -65,7 +65,10 @@ class Facts:
 
     def proves(self, cond: Ge0) -> bool:
         """Whether `cond` follows. False means "not found", not "wrong"."""
-        return not self.reachable or follows(cond, self.conds, self.ranges, PROOF_DEPTH)
+        goals = (cond, normal_cond(_opened(cond)))
+        return not self.reachable or any(
+            follows(goal, self.conds, self.ranges, PROOF_DEPTH) for goal in goals
+        )
 
 
 def unproven_accesses(nest: Nest) -> tuple[Access, ...]:
@@ -129,6 +132,20 @@ def _opposite(conds: tuple[Cond, ...]) -> tuple[Cond, ...]:
 def _inequalities(cond: Cond) -> tuple[Ge0, ...]:
     sides = (cond.index, -cond.index) if isinstance(cond, Eq0) else (cond.index,)
     return tuple(c for c in map(normal_cond, map(Ge0, sides)) if isinstance(c, Ge0))
+
+
+def _opened(cond: Ge0) -> Ge0:
+    """An equivalent condition on what was divided: `3*i + x//4 <= 3` is `12*i + x <= 15`.
+
+    Guards of split and fused loops are written that way.
+    """
+    for atom, c in cond.index.terms:
+        if isinstance(atom, FloorDiv) and abs(c) == 1:
+            rest = cond.index - Affine(((atom, c),), 0)
+            if c == 1:
+                return _opened(Ge0(atom.numerator + rest * atom.divisor))
+            return _opened(Ge0((rest + 1) * atom.divisor - 1 - atom.numerator))
+    return cond
 
 
 def _is_plain(index: Affine) -> bool:

@@ -86,6 +86,16 @@ def test_guards_are_known_to_hold(conds: tuple[Cond, ...], proved: bool) -> None
     assert (guarded(*conds) == []) is proved
 
 
+def test_a_guard_on_a_fused_index_bounds_its_parts() -> None:
+    flat = 4 * I + J
+    leaf = store("C", (floor_div(flat, 3), modulo(flat, 3)), number(0), less(flat, 9))
+    nest = Nest((), (tensor("C", 3, 3),), (loop("i", 3, loop("j", 4, leaf)),))
+    assert unproven(nest) == []
+    split = 3 * I + floor_div(J, 4)
+    leaf = store("C", (split,), number(0), less(12 * I + J, 16))
+    assert unproven(Nest((), (tensor("C", 4),), (loop("i", 2, loop("j", 12, leaf)),))) == []
+
+
 def test_bounds_of_loops_are_known_to_hold() -> None:
     inner = For("j", 4, (store("C", (4 * I + J,), number(0)),), bounds=(less(4 * I + J, 6),))
     assert unproven(Nest((), (tensor("C", 6),), (loop("i", 2, inner),))) == []
