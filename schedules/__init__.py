@@ -1,0 +1,93 @@
+"""WHAT is computed and HOW: expressions, workloads, operators, loop nests, schedules, targets.
+
+    from schedules import placeholder, compute, reduce_axis, sum, Workload, operators, Target
+
+Names are looked up when first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import operators
+    from .dtypes import DType
+    from .errors import ScheduleError, TargetError, TilewrightError, WorkloadError
+    from .expr import (
+        abs,
+        all_of,
+        any_of,
+        cast,
+        compute,
+        const,
+        eq,
+        erf,
+        exp,
+        floor,
+        log,
+        max,
+        maximum,
+        min,
+        minimum,
+        ne,
+        not_,
+        padded,
+        placeholder,
+        prod,
+        reduce_axis,
+        rsqrt,
+        select,
+        sigmoid,
+        sqrt,
+        sum,
+        tanh,
+    )  # fmt: skip
+    from .limits import check_limits
+    from .notation import from_notation, parse_tensor_spec
+    from .spelling import parse_workload
+    from .target import Target
+    from .workload import Workload
+
+_EXPR = (
+    "abs", "all_of", "any_of", "cast", "compute", "const", "eq", "erf", "exp", "floor", "log",
+    "max", "maximum", "min", "minimum", "ne", "not_", "padded", "placeholder", "prod",
+    "reduce_axis", "rsqrt", "select", "sigmoid", "sqrt", "sum", "tanh",
+)  # fmt: skip
+_HOME = {
+    **dict.fromkeys(_EXPR, "expr"),
+    "DType": "dtypes",
+    "ScheduleError": "errors",
+    "Target": "target",
+    "TargetError": "errors",
+    "TilewrightError": "errors",
+    "Workload": "workload",
+    "WorkloadError": "errors",
+    "check_limits": "limits",
+    "from_notation": "notation",
+    "parse_tensor_spec": "notation",
+    "parse_workload": "spelling",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "operators":
+        return import_module(".operators", __name__)
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+__all__ = [
+    "DType", "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
+    "WorkloadError", "abs", "all_of", "any_of", "cast", "check_limits", "compute", "const", "eq",
+    "erf", "exp", "floor", "from_notation", "log", "max", "maximum", "min", "minimum", "ne",
+    "not_", "operators", "padded", "parse_tensor_spec", "parse_workload", "placeholder", "prod",
+    "reduce_axis", "rsqrt", "select", "sigmoid", "sqrt", "sum", "tanh",
+]  # fmt: skip

@@ -5,6 +5,7 @@ The text `str` gives for an `Affine` or a condition reads back as the same value
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from .affine import Affine, Cond, affine, at_least, equal, less, var
@@ -29,7 +30,7 @@ def parse_condition(text: str) -> Cond:
     )
 
 
-_COMPARE = {
+_COMPARE: dict[str, Callable[[Affine, Affine], Cond]] = {
     "<": less,
     ">": lambda a, b: less(b, a),
     "<=": lambda a, b: at_least(b, a),

@@ -6,16 +6,16 @@ meaning. Grammar, functions and the rules of inference are in `docs/workload.md`
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from . import expr, values
 from .affine import Affine
 from .errors import WorkloadError
-from .expr import Condition, Expr, Index, Operand, ReduceAxis, TensorExpr
+from .expr_core import Expr, Index, Operand, ReduceAxis, TensorExpr
 from .index_text import affine_of
+from .notation_eval import CONSTANTS, Evaluator
 from .notation_parser import (
     Call,
     Infix,
@@ -29,14 +29,13 @@ from .notation_parser import (
     syntax_error,
 )  # fmt: skip
 from .notation_ranges import Read, infer_extents
-from .scalar import BinaryOp, Reducer
+from .scalar import Reducer
 from .validate import check_extent, check_name, check_shape
 from .workload import Tensor, Workload
 
 TensorSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]] | Sequence[Tensor]
 """Declared tensors in argument order: name to (dtype, shape), or `Tensor` values."""
 
-CONSTANTS = {"inf": math.inf, "pi": math.pi}
 _SPEC = re.compile(
     r"\s*(?P<name>\w+)\s*[=:]\s*(?P<const>const\s+)?(?P<dtype>\w+)\s*\[(?P<shape>[^\]]*)\]\s*",
     re.ASCII,
@@ -48,7 +47,8 @@ def parse_tensor_spec(text: str) -> Tensor:
     match = _SPEC.fullmatch(text) if len(text) <= 400 else None
     if match is None:
         raise WorkloadError(
-            f"a tensor is written NAME=dtype[extent,...], such as A=f32[512,512], got {text[:60]!r}",
+            "a tensor is written NAME=dtype[extent,...], such as A=f32[512,512],"
+            f" got {text[:60]!r}",
             code="bad_syntax",
         )
     name = match["name"]
@@ -165,7 +165,7 @@ class _Program:
 
         def element(*indices: Index) -> Operand:
             scope: dict[str, Index] = dict(zip((n for n, _ in axes), indices, strict=True))
-            value = _Evaluator(self._text, self._tensors, {**scope, **reduced}).value(
+            value = Evaluator(self._text, self._tensors, {**scope, **reduced}).value(
                 statement.value
             )
             if statement.reducer is None:
@@ -173,7 +173,7 @@ class _Program:
             return self._reduction(statement, value, list(reduced.values()))
 
         stated = self._stated.get(target.name)
-        return expr.compute_labelled(target.name, axes, element, stated and stated.dtype)
+        return expr.compute_labelled(target.name, axes, element, stated.dtype if stated else None)
 
     def _reduction(self, statement: Statement, value: Operand, axes: list[ReduceAxis]) -> Expr:
         return expr.reduction(Reducer(statement.reducer or ""), value, tuple(axes))
@@ -272,162 +272,3 @@ class _Program:
                     f" {list(found)}", "bad_shape",
                 )  # fmt: skip
         return extents
-
-
-_Value: TypeAlias = Operand | Condition
-
-
-class _Evaluator:
-    """The meaning of one right side: numbers and indices stay plain until a value meets them."""
-
-    def __init__(
-        self, text: str, tensors: Mapping[str, TensorExpr], scope: Mapping[str, Index]
-    ) -> None:
-        self._text = text
-        self._tensors = tensors
-        self._scope = scope
-
-    def value(self, tree: Tree) -> Operand:
-        found = self._evaluate(tree)
-        if isinstance(found, Condition):
-            raise self._error(tree, "a condition stands only in where(condition, a, b)", "bad_node")
-        return found
-
-    def _condition(self, tree: Tree) -> Condition:
-        found = self._evaluate(tree)
-        if not isinstance(found, Condition):
-            raise self._error(tree, "needs a condition, such as i >= j", "bad_node")
-        return found
-
-    def _error(self, tree: Tree, message: str, code: str) -> WorkloadError:
-        return syntax_error(self._text, tree.pos, message, code)
-
-    def _evaluate(self, tree: Tree) -> _Value:
-        match tree:
-            case Number(value):
-                return value
-            case Name(name):
-                return CONSTANTS[name] if name in CONSTANTS else self._scope[name]
-            case Ref(name, args):
-                return expr.padded(self._tensors[name], *(self._index(a) for a in args))
-            case Call():
-                return self._located(tree, lambda: self._call(tree))
-            case Prefix("!", x):
-                return expr.not_(self._condition(x))
-            case Prefix(_, x):
-                inner = self.value(x)
-                return self._located(tree, lambda: -inner)
-            case Infix():
-                return self._located(tree, lambda: self._infix(tree))
-
-    def _located(self, tree: Tree, build: Callable[[], _Value]) -> _Value:
-        """`build()`, its error shown at `tree` unless it already has a place."""
-        try:
-            return build()
-        except WorkloadError as error:
-            if "\n" in str(error):
-                raise
-            raise self._error(tree, str(error), error.code) from error
-
-    def _index(self, tree: Tree) -> Index | int:
-        found = self.value(tree)
-        if isinstance(found, Index) or (isinstance(found, int)):
-            return found
-        raise self._error(tree, "an index is made of index names and integers", "bad_index")
-
-    def _infix(self, tree: Infix) -> _Value:
-        op = tree.op
-        if op == "&&":
-            return expr.all_of(self._condition(tree.a), self._condition(tree.b))
-        if op == "||":
-            return expr.any_of(self._condition(tree.a), self._condition(tree.b))
-        a, b = self.value(tree.a), self.value(tree.b)
-        plain = not isinstance(a, Expr | Index) and not isinstance(b, Expr | Index)
-        if op in _COMPARE:
-            if plain:
-                raise self._error(tree, "compares two numbers", "bad_node")
-            return _COMPARE[op](a, b)
-        if plain:
-            return self._number(tree, a, b)
-        if op in ("//", "%"):
-            if isinstance(a, Index):
-                return a // b if op == "//" else a % b
-            raise self._error(tree, f"{op} is for indices; divide values with /", "bad_node")
-        if op == "/" and isinstance(a, Index | int) and isinstance(b, Index | int):
-            raise self._error(tree, "/ divides values; // divides indices", "bad_node")
-        affine_op = isinstance(a, Index | int) and isinstance(b, Index | int)
-        return _INDEX[op](a, b) if affine_op else expr.arithmetic(_VALUE[op], a, b)
-
-    def _number(self, tree: Infix, a: Operand, b: Operand) -> Operand:
-        """Arithmetic of literals, done once and for all."""
-        assert isinstance(a, int | float) and isinstance(b, int | float)
-        if tree.op in ("/", "//", "%") and b == 0:
-            raise self._error(tree, "division by zero", "bad_constant")
-        if tree.op in ("//", "%") and not (isinstance(a, int) and isinstance(b, int)):
-            raise self._error(tree, f"{tree.op} needs integers", "bad_constant")
-        try:
-            found = _NUMBER[tree.op](a, b)
-        except OverflowError:
-            found = math.nan
-        if not math.isfinite(found) and math.isfinite(a) and math.isfinite(b):
-            raise self._error(tree, "beyond the range of f64", "bad_constant")
-        return found
-
-    def _call(self, tree: Call) -> Operand:
-        name, args = tree.name, tree.args
-        if name == "where":
-            self._arity(tree, 3)
-            condition = self._condition(args[0])
-            return expr.select(condition, self.value(args[1]), self.value(args[2]))
-        if name in ("min", "max"):
-            if len(args) < 2:
-                raise self._error(tree, f"{name} takes two values or more", "bad_node")
-            combine = expr.minimum if name == "min" else expr.maximum
-            found = self.value(args[0])
-            for other in args[1:]:
-                found = combine(found, self.value(other))
-            return found
-        if name in _FUNCTIONS:
-            self._arity(tree, 1)
-            return _FUNCTIONS[name](self.value(args[0]))
-        if name in _CASTS:
-            self._arity(tree, 1)
-            return expr.cast(self.value(args[0]), name)
-        choices = ", ".join(sorted([*_FUNCTIONS, *_CASTS, "min", "max", "where"]))
-        hint = " (a sum is a statement of its own: T[i] += ...)" if name in ("sum", "prod") else ""
-        raise self._error(tree, f"unknown function {name!r}{hint}; choices: {choices}",
-                          "unknown_function")  # fmt: skip
-
-    def _arity(self, tree: Call, count: int) -> None:
-        if len(tree.args) != count:
-            raise self._error(
-                tree, f"{tree.name} takes {count} values, got {len(tree.args)}", "bad_node"
-            )
-
-
-def relu(x: Operand) -> Expr:
-    """`max(x, 0)`."""
-    return expr.maximum(x, 0)
-
-
-_FUNCTIONS: dict[str, Callable[[Operand], Expr]] = {
-    "exp": expr.exp, "log": expr.log, "sqrt": expr.sqrt, "rsqrt": expr.rsqrt, "tanh": expr.tanh,
-    "erf": expr.erf, "sigmoid": expr.sigmoid, "abs": expr.abs, "floor": expr.floor, "relu": relu,
-}  # fmt: skip
-_CASTS = frozenset({"f32", "f64", "bf16", "i64", "i32", "i8", "u8"})
-_VALUE = {"+": BinaryOp.ADD, "-": BinaryOp.SUB, "*": BinaryOp.MUL, "/": BinaryOp.DIV}
-_INDEX = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
-_NUMBER = {
-    **_INDEX,
-    "/": lambda a, b: a / b,
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
-}
-_COMPARE = {
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "==": expr.eq,
-    "!=": expr.ne,
-}

@@ -128,7 +128,8 @@ def tokens(text: str) -> list[_Token]:
     position = 0
     while not found or found[-1].kind != "end":
         match = _TOKEN.match(text, position)
-        assert match is not None and match.lastgroup is not None
+        assert match is not None
+        assert match.lastgroup is not None
         kind, start = match.lastgroup, match.start(match.lastgroup)
         token = match[kind]
         if kind == "bad":

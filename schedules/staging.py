@@ -8,7 +8,7 @@ from dataclasses import replace
 from .affine import Interval, affine, fresh, var
 from .conditions import tidy
 from .errors import WorkloadError
-from .expr import Expr, LoopVar, Reduction, TensorExpr
+from .expr_core import Expr, LoopVar, Reduction, TensorExpr
 from .scalar import Load, Reducer, Scalar, loads, rename_tensors, rewrite, substitute
 from .validate import validate, validate_stage
 from .workload import Axis, Stage, Tensor, Workload

@@ -49,7 +49,9 @@ def _decoded(text: bytes | str) -> str:
         plain = text.decode("utf-8") if isinstance(text, bytes) else text
         plain.encode("utf-8")
     except UnicodeError as error:
-        raise WorkloadError(f"not JSON: not UTF-8 ({error.reason})", code="bad_json") from error
+        raise WorkloadError(
+            f"not JSON: not UTF-8 ({type(error).__name__})", code="bad_json"
+        ) from error
     return plain
 
 

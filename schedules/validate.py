@@ -230,7 +230,8 @@ def _check_axes(stage: Stage, pointer: str) -> None:
         )
     if len(stage.reduce_axes) > MAX_DIMS:
         raise WorkloadError(
-            f"stage {stage.name!r}: at most {MAX_DIMS} reduction axes, got {len(stage.reduce_axes)}",
+            f"stage {stage.name!r}: at most {MAX_DIMS} reduction axes,"
+            f" got {len(stage.reduce_axes)}",
             code="too_large",
             pointer=f"{pointer}/reduce_axes",
         )
@@ -257,8 +258,8 @@ class _Checker:
     def check(self, node: Scalar, given: tuple[Cond, ...], pointer: str) -> None:
         match node:
             case Const():
-                if node.dtype in (DType.BF16, DType.BOOL):
-                    raise self._error(f"a constant may not be {node.dtype}", "bad_dtype", pointer)
+                if node.dtype is DType.BOOL:
+                    raise self._error("a constant may not be bool", "bad_dtype", pointer)
             case Load():
                 self._check_load(node, given, pointer)
             case IndexValue():
@@ -304,7 +305,8 @@ class _Checker:
             )
         if len(node.index) != len(tensor.shape):
             raise self._error(
-                f"{node.tensor!r} has {len(tensor.shape)} dimensions, got {len(node.index)} indices",
+                f"{node.tensor!r} has {len(tensor.shape)} dimensions,"
+                f" got {len(node.index)} indices",
                 "bad_rank",
                 pointer,
             )

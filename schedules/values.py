@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from .arithmetic import bf16_bits_to_f32, f32_to_bf16_bits
 from .dtypes import DType
 from .errors import WorkloadError
 from .scalar import (
@@ -51,8 +52,8 @@ def wide(dtype: DType) -> DType:
 
 
 def const(value: float, dtype: DType) -> Const:
-    """`value` as `dtype`, rounded to what f32 can hold; WorkloadError if it does not fit."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+    """`value` as `dtype`, rounded to what that can hold; WorkloadError if it does not fit."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         raise WorkloadError(f"a constant is a number, got {value!r}", code="bad_constant")
     if dtype.is_float:
         return Const(_rounded(value, dtype), dtype)
@@ -80,6 +81,8 @@ def _rounded(value: float, dtype: DType) -> float:
         return exact
     with np.errstate(over="ignore"):
         rounded = float(np.float32(exact))
+    if dtype is DType.BF16 and math.isfinite(rounded):
+        rounded = float(bf16_bits_to_f32(f32_to_bf16_bits(np.array([rounded], np.float32)))[0])
     if math.isinf(rounded):
         raise WorkloadError(f"{value} does not fit {dtype}", code="bad_constant")
     return rounded

@@ -19,7 +19,7 @@ from .record import canonical_bytes
 from .scalar import Reducer, Scalar, loads
 
 if TYPE_CHECKING:
-    from .expr import TensorExpr
+    from .expr_core import TensorExpr
 
 
 @dataclass(frozen=True, slots=True)

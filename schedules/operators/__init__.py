@@ -1,0 +1,195 @@
+"""The operator library: named computations with fixed parameters, layouts and counts.
+
+    operators.matmul(M=512, N=512, K=512, epilogue="bias+relu")
+    operators.build("conv2d_nhwc", {"h": "56", "w": "56", "ci": 64, "co": 64, "k": 3, "pad": 1})
+
+Nothing after this package knows an operator's name: a workload is its expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from ..errors import WorkloadError
+from ..expr_core import TensorExpr
+from ..workload import Stage, Workload
+from . import contractions, convolutions, rowwise
+from .epilogue import EPILOGUES, Epilogue, parse_epilogue, published_bytes, with_epilogue
+from .registry import Draft, Operator, Param, Types, closest
+
+OPERATORS: dict[str, Operator] = {
+    op.name: op for op in (*contractions.OPERATORS, *convolutions.OPERATORS, *rowwise.OPERATORS)
+}
+"""Every operator by name, in the order `tilewright ops` lists them."""
+
+_OPTIONS = ("dtype", "epilogue", "constant")
+
+
+def operator(name: str) -> Operator:
+    """The operator `name`, in any case; WorkloadError "unknown_operator" suggests near names."""
+    found = OPERATORS.get(name.casefold())
+    if found is None:
+        near = closest(name, list(OPERATORS))
+        raise WorkloadError(
+            f"unknown operator {name[:60]!r}{near or '; operators: ' + ', '.join(OPERATORS)}",
+            code="unknown_operator",
+        )
+    return found
+
+
+def build(name: str, params: Mapping[str, object] | None = None, **more: object) -> Workload:
+    """The workload of operator `name` with `params` (any case; numbers may be text).
+
+    `dtype` is f32 by default, `epilogue` names what follows ("bias+relu"), `constant` the inputs
+    whose values never change ("B", "W+bias"). WorkloadError says which parameter is unknown,
+    missing or out of range, and what would do.
+    """
+    op = operator(name)
+    numbers, options = _sorted_params(op, {**(params or {}), **more})
+    dtype = options.get("dtype", op.dtypes[0]).casefold()
+    if dtype not in op.dtypes:
+        raise WorkloadError(
+            f"{op.name}: dtype must be one of {', '.join(op.dtypes)}, got {dtype[:40]!r}",
+            code="bad_dtype",
+        )
+    epilogues = _epilogues(op, options.get("epilogue", ""))
+    sizes = op.sizes(numbers)
+    core = op.build(sizes, Types.named(dtype))
+    draft = _renamed_core(core, epilogues)
+    if epilogues:
+        draft = with_epilogue(draft, epilogues, core.output.name)
+    workload = Workload.of(draft.output, inputs=draft.inputs)
+    workload = _with_constants(op, workload, options.get("constant", ""))
+    return replace(
+        workload,
+        name=spelling(op, sizes, dtype, epilogues, options.get("constant", "")),
+        declared_flops=draft.flops,
+        declared_min_bytes=published_bytes(core, epilogues) if epilogues else None,
+    )
+
+
+def _sorted_params(
+    op: Operator, given: Mapping[str, object]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Numbers by canonical name, and options; refuses names the operator does not have."""
+    known = {n.casefold(): n for n in (*op.names(), *_OPTIONS)}
+    numbers: dict[str, int] = {}
+    options: dict[str, str] = {}
+    seen: set[str] = set()
+    for key, value in given.items():
+        name = known.get(str(key).casefold())
+        if name is None:
+            raise WorkloadError(
+                f"{op.name} has no parameter {str(key)[:40]!r}"
+                f"{closest(str(key), list(known.values()))}; parameters: {op.usage()}",
+                code="unknown_parameter",
+            )
+        if name in seen:
+            raise WorkloadError(f"{op.name}: {name} is given twice", code="duplicate")
+        seen.add(name)
+        if name in _OPTIONS:
+            options[name] = str(value)
+        else:
+            numbers[name] = _integer(op, name, value)
+    return numbers, options
+
+
+def _integer(op: Operator, name: str, value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,40}\s*", value, re.ASCII):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise WorkloadError(
+        f"{op.name}: {name} must be an integer, got {str(value)[:40]!r}", code="bad_extent"
+    )
+
+
+def _epilogues(op: Operator, text: str) -> tuple[Epilogue, ...]:
+    if not text or text.casefold() == "none":
+        return ()
+    if not op.epilogues:
+        raise WorkloadError(
+            f"{op.name} takes no epilogue; those that do:"
+            f" {', '.join(o.name for o in OPERATORS.values() if o.epilogues)}",
+            code="unknown_epilogue",
+        )
+    return parse_epilogue(text)
+
+
+def _renamed_core(core: Draft, epilogues: tuple[Epilogue, ...]) -> Draft:
+    """`core` with its output called `..._acc` where an epilogue takes the name over."""
+    if not epilogues:
+        return core
+    out = core.output
+    *before, last = out.stages
+    tensor = replace(out.tensor, name=f"{out.name}_acc")
+    stages: tuple[Stage, ...] = (*before, replace(last, tensor=tensor))
+    return replace(core, output=TensorExpr(tensor, stages, out.reads))
+
+
+def _with_constants(op: Operator, workload: Workload, text: str) -> Workload:
+    wanted = {n.casefold() for n in text.split("+") if n}
+    names = {t.name.casefold() for t in workload.inputs}
+    for name in sorted(wanted - names):
+        raise WorkloadError(
+            f"{op.name}: constant={name[:40]}: the inputs are"
+            f" {', '.join(t.name for t in workload.inputs)}",
+            code="unknown_tensor",
+        )
+    inputs = tuple(
+        replace(t, constant=t.constant or t.name.casefold() in wanted) for t in workload.inputs
+    )
+    return replace(workload, inputs=inputs)
+
+
+def spelling(
+    op: Operator,
+    sizes: Mapping[str, int],
+    dtype: str = "f32",
+    epilogues: tuple[Epilogue, ...] = (),
+    constant: str = "",
+) -> str:
+    """The canonical spelling: what was not left at its default, in declared order."""
+    parts: list[str] = []
+    for param in op.params:
+        parts += _spelled(param, sizes)
+    if dtype != op.dtypes[0]:
+        parts.append(f"dtype={dtype}")
+    if epilogues:
+        parts.append(f"epilogue={'+'.join(e.name for e in epilogues)}")
+    if constant:
+        parts.append(f"constant={constant}")
+    return f"{op.name}:{','.join(parts)}"
+
+
+def _spelled(param: Param, sizes: Mapping[str, int]) -> Iterator[str]:
+    names = param.per_axis or (param.name,)
+    found = [sizes[n] for n in names]
+    if param.default is not None and all(v == param.default for v in found) and param.name != "N":
+        return
+    if len(set(found)) == 1:
+        yield f"{param.name}={found[0]}"
+    else:
+        yield from (f"{n}={v}" for n, v in zip(names, found, strict=True))
+
+
+def __getattr__(name: str) -> Callable[..., Workload]:
+    """`operators.matmul(M=512, ...)` for every operator of the library."""
+    if name not in OPERATORS:
+        raise AttributeError(f"module {__name__!r} has no operator {name!r}")
+
+    def call(**params: object) -> Workload:
+        return build(name, params)
+
+    call.__name__ = name
+    call.__doc__ = f"{OPERATORS[name].summary}: {OPERATORS[name].layout}"
+    return call
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *OPERATORS])
+
+
+__all__ = ["EPILOGUES", "OPERATORS", "Operator", "Param", "build", "operator", "spelling"]

@@ -1,0 +1,156 @@
+"""What may follow a contraction in the same kernel: bias, activations, residual, requantisation.
+
+The count of operations an output element: bias 1, relu 1, relu6 2, gelu 9, add 1, requant 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..dtypes import DType
+from ..errors import WorkloadError
+from ..expr import (
+    cast,
+    compute_labelled,
+    maximum,
+    minimum,
+    placeholder,
+    tanh,
+)
+from ..expr_core import Expr, Index, TensorExpr
+from .registry import Draft, closest
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """Where an epilogue stands: the tensor it is applied to and the element it computes."""
+
+    accumulator: TensorExpr
+    index: tuple[Index, ...]
+    inputs: dict[str, TensorExpr]
+
+
+def _bias(x: Expr, at: _Context) -> Expr:
+    return x + at.inputs["bias"][at.index[-1]]
+
+
+def _relu(x: Expr, at: _Context) -> Expr:
+    return maximum(x, 0)
+
+
+def _relu6(x: Expr, at: _Context) -> Expr:
+    return minimum(maximum(x, 0), 6)
+
+
+def _gelu(x: Expr, at: _Context) -> Expr:
+    """The tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
+    return 0.5 * x * (1 + tanh(inner))
+
+
+def _add(x: Expr, at: _Context) -> Expr:
+    return x + at.inputs["residual"][at.index]
+
+
+def _requant(x: Expr, at: _Context) -> Expr:
+    """u8 of scale[co] * x + zero_point, rounded to nearest (halves up) and clipped to 0..255."""
+    scaled = cast(x, "f32") * at.inputs["scale"][at.index[-1]] + at.inputs["zero_point"][0]
+    return cast(minimum(maximum(scaled, 0), 255) + 0.5, "u8")
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """`apply` computes one element; `extra` are (name, shape kind) of the inputs it adds."""
+
+    name: str
+    summary: str
+    flops: int
+    apply: Callable[[Expr, _Context], Expr]
+    extra: tuple[tuple[str, str], ...] = ()
+    floats: bool = True
+    integers: bool = True
+
+
+EPILOGUES = {
+    e.name: e
+    for e in (
+        Epilogue("bias", "adds bias[last axis]", 1, _bias, (("bias", "last"),)),
+        Epilogue("relu", "max(x, 0)", 1, _relu),
+        Epilogue("relu6", "min(max(x, 0), 6)", 2, _relu6),
+        Epilogue("gelu", "GELU, tanh form", 9, _gelu, integers=False),
+        Epilogue("add", "adds a residual of the output's shape", 1, _add, (("residual", "same"),)),
+        Epilogue(
+            "requant", "u8 of x * scale[last axis] + zero_point, clipped", 4, _requant,
+            (("scale", "last"), ("zero_point", "one")), floats=False,
+        ),
+    )
+}  # fmt: skip
+
+
+def parse_epilogue(text: str) -> tuple[Epilogue, ...]:
+    """The epilogues of `bias+relu` or `bias_relu`, in order; WorkloadError names the choices."""
+    found: list[Epilogue] = []
+    for name in text.casefold().replace("_", "+").split("+"):
+        epilogue = EPILOGUES.get(name)
+        if epilogue is None:
+            raise WorkloadError(
+                f"unknown epilogue {name[:40]!r}{closest(name, list(EPILOGUES))};"
+                f" choices: {', '.join(EPILOGUES)}, joined by +",
+                code="unknown_epilogue",
+            )
+        if epilogue in found:
+            raise WorkloadError(f"epilogue {name} is given twice", code="duplicate")
+        found.append(epilogue)
+    return tuple(found)
+
+
+def with_epilogue(draft: Draft, epilogues: tuple[Epilogue, ...], name: str) -> Draft:
+    """`draft` followed by one more stage `name` that applies `epilogues` in order."""
+    acc = draft.output
+    inputs: dict[str, TensorExpr] = {}
+    dtype = acc.dtype
+    for epilogue in epilogues:
+        if not (epilogue.floats if dtype.is_float else epilogue.integers):
+            raise WorkloadError(
+                f"epilogue {epilogue.name} is for {'integers' if dtype.is_float else 'floats'},"
+                f" the value it would get is {dtype}",
+                code="bad_dtype",
+            )
+        for extra, kind in epilogue.extra:
+            inputs[extra] = placeholder(extra, _shape(acc, kind), _extra_type(extra, dtype))
+        if epilogue.name == "requant":
+            dtype = DType.U8
+
+    def element(*index: Index) -> Expr:
+        at = _Context(acc, index, inputs)
+        value = acc[index]
+        for epilogue in epilogues:
+            value = epilogue.apply(value, at)
+        return value
+
+    axes = [(a.name, a.extent) for a in acc.stages[-1].axes]
+    output = compute_labelled(name, axes, element)
+    elements = acc.tensor.elements
+    flops = draft.flops + elements * sum(e.flops for e in epilogues)
+    return Draft(output, (*draft.inputs, *inputs.values()), flops)
+
+
+def published_bytes(draft: Draft, epilogues: tuple[Epilogue, ...]) -> int:
+    """Bytes by the library's convention: operands, the contraction's result, and a residual.
+
+    Vectors (bias, scale) are left out, and requantisation counts the i32 result it starts from.
+    """
+    operands = sum(t.tensor.bytes for t in draft.inputs) + draft.output.tensor.bytes
+    residual = any(e.name == "add" for e in epilogues)
+    return operands + (draft.output.tensor.bytes if residual else 0)
+
+
+def _shape(acc: TensorExpr, kind: str) -> tuple[int, ...]:
+    return {"last": acc.shape[-1:], "same": acc.shape, "one": (1,)}[kind]
+
+
+def _extra_type(name: str, dtype: DType) -> str:
+    """Scale and zero point are floats; everything else has the type it is added to."""
+    return "f32" if name in ("scale", "zero_point") else dtype

@@ -1,0 +1,124 @@
+"""What an operator of the library is: declared parameters, a layout, and how to build it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from ..errors import WorkloadError
+from ..expr_core import TensorExpr
+from ..limits import MAX_EXTENT
+
+FLOATS = ("f32", "f64", "bf16")
+ANY = ("f32", "f64", "bf16", "i64", "i32", "i8", "u8")
+PRODUCTS = ("f32", "f64", "bf16", "u8s8s32", "i32", "i64", "i8", "u8")
+"""Types of contractions: `u8s8s32` is u8 data, i8 weights, i32 result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A size of an operator. `default` None means that it must be given.
+
+    `per_axis` are the names that give it for one axis each; they win over the general one.
+    """
+
+    name: str
+    default: int | None = None
+    minimum: int = 1
+    per_axis: tuple[str, ...] = ()
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """Element types of the operands: `data` is what streams through, `weight` the other one."""
+
+    data: str
+    weight: str
+
+    @staticmethod
+    def named(dtype: str) -> Types:
+        return Types("u8", "i8") if dtype == "u8s8s32" else Types(dtype, dtype)
+
+
+Sizes = Mapping[str, int]
+"""Every parameter by name; a parameter with `per_axis` names is there under those as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a builder returns: tensors, and the operator's own count of operations."""
+
+    output: TensorExpr
+    inputs: tuple[TensorExpr, ...]
+    flops: int
+
+
+Builder = Callable[[Sizes, Types], Draft]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One entry of the library. `layout` shows shapes; `flops` the formula, for people."""
+
+    name: str
+    summary: str
+    layout: str
+    flops: str
+    params: tuple[Param, ...]
+    dtypes: tuple[str, ...]
+    build: Builder
+    epilogues: bool = False
+
+    def sizes(self, given: Mapping[str, int]) -> dict[str, int]:
+        """All parameters with defaults filled in; `given` has canonical names.
+
+        WorkloadError names a parameter that is missing or out of range.
+        """
+        found: dict[str, int] = {}
+        for param in self.params:
+            general = given.get(param.name, param.default)
+            for name in param.per_axis or (param.name,):
+                value = given.get(name, general)
+                if value is None:
+                    raise self._missing(param)
+                found[name] = self._checked(name, value, param.minimum)
+            if param.per_axis and general is not None:
+                found[param.name] = self._checked(param.name, general, param.minimum)
+        return found
+
+    def _missing(self, param: Param) -> WorkloadError:
+        either = f" (or {', '.join(param.per_axis)})" if param.per_axis else ""
+        return WorkloadError(
+            f"{self.name}: parameter {param.name}{either} is missing; parameters: {self.usage()}",
+            code="missing_parameter",
+        )
+
+    def _checked(self, name: str, value: int, minimum: int) -> int:
+        if not minimum <= value <= MAX_EXTENT:
+            shown = str(value) if abs(value) < 10**20 else "a huge number"
+            raise WorkloadError(
+                f"{self.name}: {name} must be {minimum}..{MAX_EXTENT}, got {shown}",
+                code="bad_extent",
+            )
+        return value
+
+    def names(self) -> tuple[str, ...]:
+        """Every parameter name, per-axis names included."""
+        return tuple(n for p in self.params for n in (p.name, *p.per_axis))
+
+    def usage(self) -> str:
+        """Parameters as they are written, with defaults: "M, N, K, stride=1"."""
+        parts = [p.name if p.default is None else f"{p.name}={p.default}" for p in self.params]
+        parts.append(f"dtype={self.dtypes[0]}")
+        if self.epilogues:
+            parts.append("epilogue=")
+        return ", ".join(parts)
+
+
+def closest(name: str, choices: Sequence[str]) -> str:
+    """`; did you mean ...?` for a near miss, else nothing."""
+    by_folded = {c.casefold(): c for c in choices}
+    near = get_close_matches(name.casefold()[:80], list(by_folded), n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(by_folded[n] for n in near)}?" if near else ""

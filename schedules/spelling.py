@@ -1,0 +1,113 @@
+"""One argument to a workload: an operator, a JSON document, a Python function, or notation.
+
+This package opens no file and runs nobody's code: whoever may (the command line) passes a reader
+and a loader in, everybody else gets an error that says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from . import operators
+from .errors import WorkloadError
+from .notation import from_notation, parse_tensor_spec
+from .workload import Workload
+from .workload_json import from_text
+
+ReadFile = Callable[[str], bytes]
+"""The bytes of the file at a path; its errors are the caller's own."""
+
+LoadFunction = Callable[[str, str], Workload]
+"""(path, function name) to the workload that function returns."""
+
+_PYTHON = re.compile(r"(?P<path>.+\.py)(?::(?P<function>\w*))?", re.DOTALL)
+
+
+def parse_workload(
+    text: str = "",
+    *,
+    expr: str | None = None,
+    tensors: Sequence[str] = (),
+    ranges: Sequence[str] = (),
+    read_file: ReadFile | None = None,
+    load_function: LoadFunction | None = None,
+) -> Workload:
+    """The workload a user spelled.
+
+    `text` is `matmul:M=512,N=512,K=512`, a path ending in .json, or `my_ops.py:function`.
+    With `expr` it is index notation over `tensors` ("A=f32[512,512]") and `ranges` ("r=3"), and
+    `text` is its name or empty. WorkloadError says what is wrong and what would do.
+    """
+    if expr is not None:
+        return from_notation(
+            expr, [parse_tensor_spec(t) for t in tensors], parse_ranges(ranges), name=text
+        )
+    if tensors or ranges:
+        raise WorkloadError(
+            "tensors and ranges go with index notation, and no expression was given",
+            code="bad_spelling",
+        )
+    python = _PYTHON.fullmatch(text)
+    if python is not None:
+        return _from_python(python["path"], python["function"] or "", load_function)
+    if text.casefold().endswith(".json"):
+        if read_file is None:
+            raise WorkloadError(
+                f"files are not read here: {text[:80]!r}; send the document itself",
+                code="bad_spelling",
+            )
+        return from_text(read_file(text))
+    return parse_operator(text)
+
+
+def _from_python(path: str, function: str, load: LoadFunction | None) -> Workload:
+    if load is None:
+        raise WorkloadError(
+            f"Python files are run by the command line only, got {path[:80]!r}; send JSON",
+            code="bad_spelling",
+        )
+    if not function:
+        raise WorkloadError(
+            f"which function of {path[:80]}? Write {path[:80]}:FUNCTION", code="bad_spelling"
+        )
+    return load(path, function)
+
+
+def parse_operator(text: str) -> Workload:
+    """The workload of `name:key=value,key=value`."""
+    name, _, rest = text.strip().partition(":")
+    if not name:
+        raise WorkloadError(
+            "no workload given; write OPERATOR:NAME=VALUE,..., such as matmul:M=512,N=512,K=512",
+            code="bad_spelling",
+        )
+    operators.operator(name)
+    params: dict[str, str] = {}
+    for part in rest.split(",") if rest.strip() else []:
+        key, equals, value = (p.strip() for p in part.partition("="))
+        if not equals or not key or not value:
+            raise WorkloadError(
+                f"{name}: a parameter is NAME=VALUE, got {part[:40]!r}", code="bad_spelling"
+            )
+        if key.casefold() in params:
+            raise WorkloadError(f"{name}: {key[:40]} is given twice", code="duplicate")
+        params[key.casefold()] = value
+    return operators.build(name, params)
+
+
+def parse_ranges(texts: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
+    """The extents of `r=3`, by index name."""
+    if isinstance(texts, Mapping):
+        return dict(texts)
+    found: dict[str, int] = {}
+    for text in texts:
+        match = re.fullmatch(r"\s*([A-Za-z_]\w{0,63})\s*=\s*(\d{1,20})\s*", text, re.ASCII)
+        if match is None:
+            raise WorkloadError(
+                f"a range is NAME=EXTENT, such as r=3, got {text[:40]!r}", code="bad_spelling"
+            )
+        if match[1] in found:
+            raise WorkloadError(f"two ranges are given for {match[1]!r}", code="duplicate")
+        found[match[1]] = int(match[2])
+    return found
