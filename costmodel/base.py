@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from schedules.space import Candidate, FloatArray, IntArray
 
 
@@ -28,6 +31,18 @@ class Prediction:
     sigma: FloatArray
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a model computes of P settings before it has learned anything: worth keeping for
+    settings that will be asked about again. `features` (P, F) float32 where the model has any,
+    `log2_prior` (P,) the prior's log2 seconds."""
+
+    sketch: int
+    settings: IntArray
+    features: npt.NDArray[np.float32] | None
+    log2_prior: FloatArray
+
+
 class CostModel(Protocol):
     """Predicts run times for the candidates of one space.
 
@@ -38,6 +53,14 @@ class CostModel(Protocol):
         """Learn from all samples so far (not only new ones); may be called with none."""
         ...
 
+    def describe(self, sketch: int, settings: IntArray) -> Description:
+        """What `predict_from` needs; does not depend on what was fitted."""
+        ...
+
+    def predict_from(self, description: Description) -> Prediction:
+        """The prediction for described settings; finite everywhere."""
+        ...
+
     def predict(self, sketch: int, settings: IntArray) -> Prediction:
-        """For `settings` (P, J) of sketch number `sketch`; finite everywhere."""
+        """For `settings` (P, J) of sketch number `sketch`, described and predicted in one step."""
         ...

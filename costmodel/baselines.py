@@ -8,7 +8,7 @@ import numpy as np
 
 from schedules.space import IntArray, ScheduleSpace
 
-from .base import Prediction, Sample
+from .base import Description, Prediction, Sample
 from .model import PRIOR_SIGMA
 from .prior import Prior
 
@@ -23,8 +23,14 @@ class PriorModel:
         """Learns nothing, on purpose."""
 
     def predict(self, sketch: int, settings: IntArray) -> Prediction:
-        log2_secs = self.prior.log2_secs(sketch, settings)
-        return Prediction(log2_secs, np.full(len(log2_secs), PRIOR_SIGMA))
+        return self.predict_from(self.describe(sketch, settings))
+
+    def describe(self, sketch: int, settings: IntArray) -> Description:
+        return Description(sketch, settings, None, self.prior.log2_secs(sketch, settings))
+
+    def predict_from(self, description: Description) -> Prediction:
+        prior = description.log2_prior
+        return Prediction(prior, np.full(len(prior), PRIOR_SIGMA))
 
 
 class RandomModel:
@@ -38,5 +44,12 @@ class RandomModel:
         """Learns nothing, on purpose."""
 
     def predict(self, sketch: int, settings: IntArray) -> Prediction:
+        return self.predict_from(self.describe(sketch, settings))
+
+    def describe(self, sketch: int, settings: IntArray) -> Description:
         mixed = (settings + 1) @ self._weights[sketch, : settings.shape[1]]
-        return Prediction(np.sin(mixed * 12.9898) - 10.0, np.ones(len(settings)))
+        return Description(sketch, settings, None, np.sin(mixed * 12.9898) - 10.0)
+
+    def predict_from(self, description: Description) -> Prediction:
+        opinion = description.log2_prior
+        return Prediction(opinion, np.ones(len(opinion)))

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from schedules.space import FloatArray, IntArray, ScheduleSpace
 
-from .base import Prediction, Sample
-from .features import FeatureArray, Featuriser
+from .base import Description, Prediction, Sample
+from .features import FEATURES, FeatureArray, Featuriser
 
 PRIOR_SIGMA = 0.5
 """Doubt about the uncorrected prior, log2 units: it is within 1.4x for two thirds of candidates."""
@@ -82,21 +82,19 @@ class ResidualModel:
         ]
 
     def predict(self, sketch: int, settings: IntArray) -> Prediction:
-        return self.predict_from(*self.describe(sketch, settings))
+        return self.predict_from(self.describe(sketch, settings))
 
-    def describe(self, sketch: int, settings: IntArray) -> tuple[FeatureArray, FloatArray]:
-        """Features (P, F) and the prior's log2 seconds (P,): worth keeping for a fixed pool."""
+    def describe(self, sketch: int, settings: IntArray) -> Description:
         features, analysis = self.featurise(sketch, settings)
-        return features, np.log2(analysis.secs)
+        return Description(sketch, settings, features, np.log2(analysis.secs))
 
-    def predict_from(self, features: FeatureArray, prior: FloatArray) -> Prediction:
-        """The prediction for what `describe` gave."""
-        base = prior + self._offset
+    def predict_from(self, description: Description) -> Prediction:
+        base = description.log2_prior + self._offset
         if not self._boosters:
             return Prediction(base, np.full(len(base), PRIOR_SIGMA))
-        votes = np.stack([booster.inplace_predict(features) for booster in self._boosters]).astype(
-            np.float64
-        )
+        votes = np.stack(
+            [booster.inplace_predict(description.features) for booster in self._boosters]
+        ).astype(np.float64)
         return Prediction(base + votes.mean(axis=0), votes.std(axis=0, ddof=1))
 
     def _table(self, samples: Sequence[Sample]) -> tuple[FeatureArray, FloatArray]:
@@ -104,15 +102,12 @@ class ResidualModel:
         by_sketch: dict[int, list[int]] = {}
         for row, sample in enumerate(samples):
             by_sketch.setdefault(sample.candidate.sketch, []).append(row)
-        features: FeatureArray | None = None
+        features = np.empty((len(samples), len(FEATURES)), np.float32)
         prior = np.empty(len(samples))
         for sketch, rows in by_sketch.items():
             settings = np.array([samples[r].candidate.setting for r in rows], np.int64)
-            block, prior[rows] = self.describe(sketch, settings)
-            if features is None:
-                features = np.empty((len(samples), block.shape[1]), np.float32)
-            features[rows] = block
-        assert features is not None
+            described = self.describe(sketch, settings)
+            features[rows], prior[rows] = described.features, described.log2_prior
         return features, prior
 
     def _grow(

@@ -166,3 +166,11 @@ def synthetic_space(
     target = synthetic_target(threads)
     sketches = tuple(SyntheticSketch(m, n, k, packed=p, small=small) for p in (True, False))
     return ScheduleSpace(synthetic_workload(m, n, k), target, sketches)
+
+
+def tiny_space() -> ScheduleSpace:
+    """A few dozen points: every strategy reaches its end."""
+    target = synthetic_target()
+    return ScheduleSpace(
+        synthetic_workload(2, 8, 1), target, (SyntheticSketch(2, 8, 1, small=True),)
+    )

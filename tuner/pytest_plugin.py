@@ -27,12 +27,18 @@ if TYPE_CHECKING:
     from .report import TuneReport
 
 
+def _memory_sink() -> MemorySink:
+    from .memory_sink import MemorySink
+
+    return MemorySink()
+
+
 @dataclass
 class MockedTuner:
     """Tunes with mocked timings. Results of one test are kept in `sink` and reused within it."""
 
     factory: MeasurerFactory | None
-    sink: MemorySink = field(default_factory=lambda: _memory_sink())
+    sink: MemorySink = field(default_factory=_memory_sink)
 
     def use(self, source: str | Path | dict[str, Any]) -> MockedTuner:
         """Take timings from a file instead, or from a simulated machine with these settings.
@@ -109,15 +115,9 @@ def tilewright_replay() -> MockedTuner:
     return MockedTuner(None)
 
 
-def _memory_sink() -> MemorySink:
-    from .memory_sink import MemorySink
-
-    return MemorySink()
-
-
 def _workload(spelled: str | Workload) -> Workload:
     if not isinstance(spelled, str):
         return spelled
-    from schedules.operators import parse_operator
+    from schedules.spelling import parse_workload
 
-    return parse_operator(spelled)
+    return parse_workload(spelled)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.base import CostModel
+from costmodel.base import CostModel, Description
 from costmodel.model import ResidualModel
 from costmodel.prior import Prior
 from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
@@ -73,6 +73,7 @@ class AnnealingStrategy:
         self._opening: list[Scored] = []
         self._chains: dict[int, IntArray] = {}
         self._elites: dict[int, IntArray] = {}
+        self._pools: dict[int, Description] = {}
         self._walks = 0
         self._fitted = -1
         self._quiet_rounds = 0
@@ -202,23 +203,34 @@ class AnnealingStrategy:
         look = self._first_look()
         if look.feasible is not None:
             found = [
-                self._elite(grid, self._widened(grid, codes, rng), kappa)
+                self._elite(grid, codes, self._pool(grid, codes), kappa)
+                + self._elite(grid, *self._nearby(grid, codes, rng), kappa)
                 for grid, codes in zip(self._grids, look.codes, strict=True)
             ]
         else:
             found = self._walked(look, kappa, rng)
         return sorted((i for items in found for i in items), key=lambda item: -item.score)
 
-    def _widened(self, grid: Lattice, codes: IntArray, rng: np.random.Generator) -> IntArray:
-        """What the prior liked, and what lies near the fastest measured."""
-        return np.unique(np.concatenate([codes, grid.encode(self._around_best(grid, rng, 512))]))
+    def _pool(self, grid: Lattice, codes: IntArray) -> Description:
+        """What the prior liked of a sketch, described once for all rounds."""
+        if grid.index not in self._pools:
+            self._pools[grid.index] = self.model.describe(grid.index, grid.decode(codes))
+        return self._pools[grid.index]
+
+    def _nearby(
+        self, grid: Lattice, known: IntArray, rng: np.random.Generator
+    ) -> tuple[IntArray, Description]:
+        """What lies near the fastest measured and is not among the `known` codes."""
+        near = grid.encode(self._around_best(grid, rng, 512))
+        codes = np.setdiff1d(near, known)
+        return codes, self.model.describe(grid.index, grid.decode(codes))
 
     def _walked(
         self, look: FirstLook, kappa: float, rng: np.random.Generator
     ) -> list[list[Scored]]:
         """Elites after annealing the most promising sketches; the others keep theirs."""
         elites = [
-            self._elite(grid, self._elites.get(grid.index, codes[:ELITE]), kappa)
+            self._elite_of(grid, self._elites.get(grid.index, codes[:ELITE]), kappa)
             for grid, codes in zip(self._grids, look.codes, strict=True)
         ]
         alive = [i for i, items in enumerate(elites) if items]
@@ -236,14 +248,20 @@ class AnnealingStrategy:
             self._elites[index] = np.sort(codes)
         return elites
 
-    def _elite(self, grid: Lattice, codes: IntArray, kappa: float) -> list[Scored]:
+    def _elite(
+        self, grid: Lattice, codes: IntArray, described: Description, kappa: float
+    ) -> list[Scored]:
+        """The best described codes by the model, optimistic by `kappa` sigmas."""
         if not len(codes):
             return []
-        prediction = self.model.predict(grid.index, grid.decode(codes))
+        prediction = self.model.predict_from(described)
         optimistic = prediction.log2_secs - kappa * prediction.sigma
         best = np.lexsort((codes, optimistic))[:ELITE]
         mu: FloatArray = prediction.log2_secs[best]
         return scored(grid, codes[best].tolist(), mu, prediction.sigma[best], kappa)
+
+    def _elite_of(self, grid: Lattice, codes: IntArray, kappa: float) -> list[Scored]:
+        return self._elite(grid, codes, self.model.describe(grid.index, grid.decode(codes)), kappa)
 
     def _annealed(
         self, grid: Lattice, known: IntArray, kappa: float, rng: np.random.Generator
@@ -265,7 +283,7 @@ class AnnealingStrategy:
         start = np.concatenate(parts)[:chains]
         result = anneal(grid, score, start, rng, Cooling(steps=self.settings.steps, keep=ELITE))
         self._chains[grid.index] = result.chains
-        return self._elite(grid, result.codes, kappa)
+        return self._elite_of(grid, result.codes, kappa)
 
     def _around_best(self, grid: Lattice, rng: np.random.Generator, count: int) -> IntArray:
         best = [c.setting for c in self.ledger.fastest(8) if c.sketch == grid.index]
