@@ -175,12 +175,12 @@ def _integers(tensor: Tensor, low: int, high: int, rng: np.random.Generator) -> 
 
 
 def _spikes(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
-    middle = (plan.low + plan.high) // 2
-    values = _integers(tensor, plan.low, max(min(plan.low + 1, middle), 0), rng)
+    low = plan.low if tensor.dtype.is_signed else max(plan.low, 0)
+    values = _integers(tensor, low, min(low + 1, (low + plan.high) // 2), rng)
     spiked = rng.random(tensor.shape, np.float32) < min(0.25, 4.0 / plan.terms)
     for last in _last_positions(tensor.shape):
         spiked[last] |= rng.random(spiked[last].shape, np.float32) < 0.5
-    values[spiked] = _integers(tensor, max(plan.high - 1, 1), plan.high, rng)[spiked]
+    values[spiked] = _integers(tensor, max(plan.high - 1, low), plan.high, rng)[spiked]
     return values
 
 
@@ -207,9 +207,9 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array
     # Normalised numbers of f32 and bf16 start at 2**-126, of f64 at 2**-1022.
     denormal = 2.0**-1030 if tensor.dtype is DType.F64 else 2.0**-130
     large = 2.0**plan.large_exponent / REAL_SPAN
-    values[choice < 0.15] = 0.0
-    values[choice < 0.10] = -0.0
     values[choice < 0.05] *= values.dtype.type(denormal)
+    values[(choice >= 0.05) & (choice < 0.10)] = -0.0
+    values[(choice >= 0.10) & (choice < 0.15)] = 0.0
     values[choice > 1.0 - min(0.05, 4.0 / plan.terms)] *= values.dtype.type(large)
     return values
 

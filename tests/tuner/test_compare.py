@@ -1,0 +1,225 @@
+"""The judge accepts correct kernels in any order of summation and rejects planted mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from schedules.dtypes import DType
+from schedules.reference_math import bf16_bits, round_to_bf16
+from schedules.scalar import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
+from schedules.workload import Tensor
+from tests.schedules.reference_cases import (
+    F32,
+    conv2d,
+    layernorm,
+    load,
+    map_workload,
+    matmul,
+    mul,
+    norm,
+    softmax,
+    vector,
+)
+from tuner.measure.compare import Case, Oracle, expect
+from tuner.measure.inputs import InputKind
+
+Array = np.ndarray[Any, Any]
+
+
+def f32_matmul(a: Array, b: Array, order: Array) -> Array:
+    c = np.zeros((a.shape[0], b.shape[1]), a.dtype)
+    for k in order:
+        c += a[:, k, None] * b[k]
+    return c
+
+
+def f32_softmax(x: Array, keep: slice = slice(None)) -> Array:
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return np.asarray(e / e[:, keep].sum(axis=1, keepdims=True))
+
+
+def test_every_order_of_summation_passes_every_case() -> None:
+    workload = matmul(16, 18, 65)
+    rng = np.random.default_rng(0)
+    cases = list(Oracle(workload, seed=3).full())
+    assert [c.kind for c in cases] == [
+        InputKind.INTEGERS,
+        InputKind.INTEGERS,
+        InputKind.SPIKES,
+        InputKind.NORMAL,
+        InputKind.UNIFORM,
+        InputKind.SPECIAL,
+    ]
+    assert [c.exact for c in cases] == [True] * 3 + [False] * 3
+    for case in cases:
+        for _ in range(3):
+            a, b = case.inputs
+            assert case.check([f32_matmul(a, b, rng.permutation(65))]) is None
+        assert case.judged_fraction == 1.0
+
+
+@pytest.mark.parametrize("k", [0, 31, 63])
+def test_a_dropped_term_is_caught_by_the_quick_check(k: int) -> None:
+    oracle = Oracle(matmul(16, 16, 64))
+    a, b = oracle.quick.inputs
+    dropped = f32_matmul(a, b, np.delete(np.arange(64), k))
+    assert oracle.check([f32_matmul(a, b, np.arange(64))]) is None
+    assert "elements are wrong" in str(oracle.check([dropped]))
+
+
+@pytest.mark.parametrize("keep", [slice(0, -1), slice(0, 31984), slice(64, None)])
+def test_a_dropped_part_of_a_long_softmax_is_caught(keep: slice) -> None:
+    oracle = Oracle(softmax(32, 32000))
+    assert oracle.quick.kind is InputKind.SPIKES
+    (x,) = oracle.quick.inputs
+    assert oracle.check([f32_softmax(x)]) is None
+    assert oracle.check([f32_softmax(x, keep)]) is not None
+
+
+def test_a_dropped_term_of_a_norm_is_caught_because_its_sum_is_exact() -> None:
+    oracle = Oracle(norm(4, 10000))
+    (x,) = oracle.quick.inputs
+    assert not oracle.quick.exact
+    assert oracle.check([np.sqrt((x * x).sum(axis=1))]) is None
+    assert oracle.check([np.sqrt((x[:, 1:] * x[:, 1:]).sum(axis=1))]) is not None
+
+
+def test_the_message_names_the_first_wrong_element() -> None:
+    oracle = Oracle(matmul(3, 4, 5), seed=9)
+    a, b = oracle.quick.inputs
+    out = a @ b
+    out[1, 2] += 1
+    out[2, 3] = np.nan
+    wanted = int((a @ b)[1, 2])
+    assert oracle.check([out]) == (
+        f"C[1, 2] is {wanted + 1}, expected {wanted} (exactly); 2 of 12 elements are wrong; "
+        "inputs: integers, seed 9"
+    )
+
+
+def test_the_message_says_what_would_be_allowed() -> None:
+    oracle = Oracle(softmax(2, 3))
+    (x,) = oracle.quick.inputs
+    out = f32_softmax(x)
+    out[0, 0] = 2.0
+    assert " to " in str(oracle.check([out]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_never_pass_unless_expected(bad: float) -> None:
+    oracle = Oracle(matmul(3, 4, 5))
+    for kind in (InputKind.INTEGERS, InputKind.NORMAL):
+        case = oracle.case(kind, 0)
+        a, b = case.inputs
+        out = a @ b
+        assert case.check([out]) is None
+        out[2, 3] = bad
+        assert "1 of 12 elements" in str(case.check([out]))
+
+
+def test_expected_nan_and_infinity_pass() -> None:
+    tensor = Tensor("Y", (3,), F32)
+    expected = expect(tensor, np.array([np.nan, np.inf, 1.0]), None)
+    assert expected.wrong(np.array([np.nan, np.inf, 1.0], np.float32)) is None
+    assert expected.wrong(np.array([1.0, np.inf, 1.0], np.float32)) is not None
+    assert expected.wrong(np.array([np.nan, np.nan, 1.0], np.float32)) is not None
+
+
+def test_zeros_of_both_signs_are_equal() -> None:
+    expected = expect(Tensor("Y", (1,), F32), np.zeros(1), None)
+    assert expected.wrong(np.array([-0.0], np.float32)) is None
+
+
+def test_limits_are_the_last_numbers_within_the_bound() -> None:
+    tensor = Tensor("Y", (1,), F32)
+    one, step = np.float32(1), np.float32(2.0**-23)
+    expected = expect(tensor, np.ones(1), np.array([2.5 * 2.0**-23]))
+    assert expected.wrong(np.array([one + 2 * step])) is None
+    assert expected.wrong(np.array([one + 3 * step])) is not None
+    assert expected.wrong(np.array([one - 2 * step])) is None
+    assert expected.wrong(np.array([one - 3 * step])) is not None
+
+
+def test_an_infinite_bound_leaves_its_element_free_and_no_other() -> None:
+    expected = expect(Tensor("Y", (2,), F32), np.array([1e39, 1.0]), np.array([np.inf, 0.0]))
+    assert expected.wrong(np.array([np.nan, 1.0], np.float32)) is None
+    assert expected.wrong(np.array([np.inf, 1.0], np.float32)) is None
+    assert expected.wrong(np.array([np.inf, 1.5], np.float32)) is not None
+    case = Case(InputKind.NORMAL, 0, False, (), (expected,))
+    assert case.judged_fraction == 0.5
+
+
+def test_integers_are_exact_over_their_full_range() -> None:
+    oracle = Oracle(matmul(6, 7, 8, DType.I32))
+    cases = list(oracle.full())
+    assert {c.kind for c in cases} == {InputKind.INTEGERS, InputKind.EXTREMES}
+    for case in cases:
+        assert case.exact
+        a, b = case.inputs
+        out = a @ b
+        assert case.check([out]) is None
+        out[0, 0] ^= 1
+        assert case.check([out]) is not None
+
+
+def test_64_bit_integers_keep_their_last_bit() -> None:
+    tensor = Tensor("Y", (2,), DType.I64)
+    values = np.array([2**62 + 1, 5])
+    expected = expect(tensor, values, np.array([0.0, 1.0]))
+    assert expected.wrong(values + np.array([0, 1])) is None
+    assert expected.wrong(values + np.array([1, 0])) is not None
+    assert expected.wrong(values + np.array([0, 2])) is not None
+
+
+def test_requantised_outputs_may_be_off_by_one_only_next_to_an_integer() -> None:
+    x, scale = vector(DType.I32, 1000), vector(F32, 1000, "scale")
+    scaled = mul(Cast(load(x, "i"), F32), load(scale, "i"))
+    body = Cast(Unary(UnaryOp.FLOOR, scaled), DType.I8)
+    case = Oracle(map_workload(body, (x, scale), i=1000)).case(InputKind.SPIKES, 0)
+    exact = case.expected[0].values
+    assert case.check([exact]) is None
+    assert case.check([np.where(np.arange(1000) == 3, exact + 1, exact).astype(np.int8)])
+
+
+def test_bf16_outputs_are_compared_as_numbers() -> None:
+    x = vector(DType.BF16, 64)
+    body = Cast(mul(Cast(load(x, "i"), F32), Const(3.0, F32)), DType.BF16)
+    oracle = Oracle(map_workload(body, (x,), i=64))
+    case = oracle.quick
+    assert case.exact
+    right = bf16_bits(round_to_bf16(case.expected[0].values))
+    assert case.check([right]) is None
+    assert case.check([right ^ np.uint16(1)]) is not None
+
+
+@pytest.mark.parametrize("workload", [layernorm(5, 33), conv2d(6, 3, 8, 3, pad=1)],
+                         ids=lambda w: w.name)  # fmt: skip
+def test_the_rounded_reference_passes_every_case(workload: Any) -> None:
+    for case in Oracle(workload).full():
+        outputs = [e.values.astype(e.tensor.dtype.numpy) for e in case.expected]
+        assert case.check(outputs) is None
+        assert case.judged_fraction > 0.95
+
+
+def test_workloads_of_positive_inputs_are_judged_everywhere() -> None:
+    body = Binary(BinaryOp.DIV, Const(1.0, F32), load(vector(F32), "i"))
+    for case in Oracle(map_workload(body, (vector(F32),), i=8)).full():
+        assert case.judged_fraction == 1.0
+        assert case.check([np.float32(1) / case.inputs[0]]) is None
+
+
+def test_outputs_must_fit() -> None:
+    case = Oracle(matmul(3, 4, 5)).quick
+    with pytest.raises(ValueError, match="1 outputs are expected, got 0"):
+        case.check([])
+    with pytest.raises(ValueError, match=r"output C must be float32 of shape \(3, 4\), got"):
+        case.check([np.zeros((4, 3), np.float32)])
+
+
+def test_the_quick_case_is_built_once() -> None:
+    oracle = Oracle(matmul(3, 4, 5))
+    assert oracle.quick is oracle.quick
+    assert next(oracle.full()) is oracle.quick
