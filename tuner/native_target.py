@@ -13,6 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -183,4 +184,5 @@ def _write_cache(path: Path, entry: _Entry) -> None:
         temporary.write_text(json.dumps(document, indent=1) + "\n")
         temporary.replace(path)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()

@@ -26,8 +26,8 @@ OPS = [op for op in UnaryOp if is_math_function(op)]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 # The bounds of docs/math.md, in units of the last place of the exact result.
 MAX_ULPS = {
-    (UnaryOp.EXP, DType.F32): 1.0,
-    (UnaryOp.EXP, DType.F64): 1.0,
+    (UnaryOp.EXP, DType.F32): 1.1,
+    (UnaryOp.EXP, DType.F64): 1.1,
     (UnaryOp.LOG, DType.F32): 1.0,
     (UnaryOp.LOG, DType.F64): 1.0,
     (UnaryOp.TANH, DType.F32): 2.0,

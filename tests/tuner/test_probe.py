@@ -1,0 +1,169 @@
+"""Probes: kernels that do what they count, estimators, and the process that runs them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llvmlite import binding as llvm
+
+from schedules.dtypes import DType
+from schedules.errors import TargetError
+from schedules.target import Cache, Probes, Target
+from tuner import probe
+from tuner import probe_kernels as kernels
+from tuner.native_target import detect
+
+ROOT = Path(__file__).parents[2]
+TARGETS = [
+    Target.from_json(json.loads(path.read_text()))
+    for path in sorted((ROOT / "examples" / "targets").glob("*.json"))
+]
+
+
+def assembly_of(text: str, target: Target) -> str:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    features = ",".join(f"+{f}" for f in target.features)
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=features, opt=3
+    )
+    module = llvm.parse_assembly(text)
+    module.verify()
+    return str(machine.emit_assembly(module))
+
+
+def loop_of(assembly: str) -> list[str]:
+    """The instructions of the innermost loop: from a label to the first jump back to it."""
+    label, body = "", list[str]()
+    for line in assembly.splitlines():
+        if found := re.match(r"(\.?L\w+):", line):
+            label, body = found[1], []
+        elif line.startswith("\t") and not line.startswith("\t."):
+            body.append(line.strip())
+            if label and re.search(rf"\s{re.escape(label)}$", line):
+                return body
+    raise AssertionError(f"no loop in\n{assembly}")
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_a_burst_keeps_to_the_registers(target: Target) -> None:
+    text, symbol = probe.fma_burst_ir(target)
+    assert symbol in text
+    loop = loop_of(assembly_of(text, target))
+    fused = [line for line in loop if re.match(r"vfmadd|fml[as]", line)]
+    assert len(fused) == kernels.accumulators(target)
+    assert not [line for line in loop if "(%r" in line or "[sp" in line or "[x" in line]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
+def test_a_reading_kernel_loads_every_vector_it_counts(target: Target) -> None:
+    text = kernels.read_kernel(target, "read").text
+    loop = loop_of(assembly_of(text, target))
+    loads = [line for line in loop if "(%r" in line or re.match(r"ld[rpu]", line)]
+    vectors = sum(2 if line.startswith("ldp") else 1 for line in loads)
+    assert vectors == kernels.read_step_bytes(target) * 8 // target.vector_bits
+
+
+def test_counts_of_work() -> None:
+    wide = next(t for t in TARGETS if t.cpu == "znver5")
+    assert kernels.arithmetic_kernel(wide, DType.F32, "f").ops_per_iteration == 24 * 16 * 2
+    assert kernels.arithmetic_kernel(wide, DType.F64, "f").ops_per_iteration == 24 * 8 * 2
+    assert kernels.read_step_bytes(wide) == 16 * 64
+
+
+@pytest.mark.parametrize(
+    ("cores", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (64, [1, 2, 4, 8, 16, 32, 64])]
+)
+def test_thread_counts_double_up_to_all(cores: int, counts: list[int]) -> None:
+    assert probe.thread_counts(cores) == counts
+
+
+def test_thread_counts_in_between_are_interpolated() -> None:
+    assert probe.spread({1: 10.0, 2: 20.0, 4: 30.0, 6: 31.0}, 6) == [10, 20, 25, 30, 30.5, 31]
+
+
+def from_list(values: list[float]) -> Callable[[int], float]:
+    left = iter(values)
+    return lambda threads: next(left)
+
+
+def test_cores_that_do_not_add_up_are_measured_again() -> None:
+    assert probe.scaling(from_list([10.0, 12.0, 19.9]), [1, 2], attempts=3) == {1: 10.0, 2: 19.9}
+    assert probe.scaling(from_list([10.0, 12.0, 11.0, 10.5]), [1, 2], attempts=3)[2] == 12.0
+    assert probe.scaling(from_list([10.0, 12.0]), [1, 2], attempts=1)[2] == 12.0
+
+
+def test_working_sets_lie_inside_their_level() -> None:
+    target = replace(
+        detect(), caches=(Cache(48 << 10, 12), Cache(1 << 20, 16), Cache(32 << 20, 16, shared=True))
+    )
+    sets = probe.working_sets(target, 16 << 30)
+    assert sets["L1"] == (24 << 10, False)
+    assert sets["L2"] == (512 << 10, False)
+    assert sets["L3"] == (8 << 20, True)
+    assert sets["memory"] == (128 << 20, True)
+    assert all(size % kernels.read_step_bytes(target) == 0 for size, _ in sets.values())
+
+
+def test_the_memory_probe_leaves_memory_to_others() -> None:
+    assert probe.working_sets(detect(), 80 << 20)["memory"][0] <= 10 << 20
+
+
+def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None:
+    code = (
+        "import json, sys; from dataclasses import asdict;"
+        "from tuner.native_target import detect; from tuner.probe import probe_target;"
+        "json.dump(asdict(probe_target(detect())), sys.stdout);"
+        "sys.exit('libgomp' in open('/proc/self/maps').read())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    found, target = Probes(**json.loads(done.stdout)), detect()
+    assert set(found.peak_gflops) == {"f32", "f64", "i32", "bf16"}
+    levels = [f"L{i + 1}" for i in range(len(target.caches))]
+    assert list(found.bandwidth_gbs) == [*levels, "memory"]
+    for values in (*found.peak_gflops.values(), *found.bandwidth_gbs.values()):
+        assert len(values) == target.cores
+        assert min(values) > 0
+    # Ratios only: other processes may take any share of the machine while this runs.
+    assert found.peak(DType.F32, 1) > 1.2 * found.peak(DType.F64, 1)
+    assert found.bandwidth("L1", 1) > found.bandwidth("memory", 1)
+    assert 0 < found.parallel_region_secs <= probe.MAX_REGION_SECS
+    assert found.peak(DType.F32, 1) < 2 * target.lanes(DType.F32) * 8 * 10  # 8 a cycle at 10 GHz
+
+
+class Result:
+    returncode = 132
+    stdout = ""
+    stderr = "first\nIllegal instruction\n"
+
+
+def test_a_probe_that_dies_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.run", lambda *args, **options: Result())
+    with pytest.raises(TargetError, match=r"failed with status 132: Illegal instruction"):
+        probe.probe_target(detect())
+
+
+def test_a_probe_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*args: Any, **options: Any) -> Any:
+        raise subprocess.TimeoutExpired("probe", options["timeout"])
+
+    monkeypatch.setattr("subprocess.run", hang)
+    with pytest.raises(TargetError, match=r"took longer than 60 s and was stopped"):
+        probe.probe_target(detect())
+
+
+def test_without_libgomp_a_region_has_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_GOMP", "libgomp-that-is-not-there.so")
+    single = replace(detect(), cores=1, caches=(Cache(32 << 10, 8),))
+    found = probe.measure_probes(single, budget_secs=0.02)
+    assert found.parallel_region_secs == probe.DEFAULT_REGION_SECS == Probes().parallel_region_secs
+    assert found.peak(DType.F32, 1) > 0
