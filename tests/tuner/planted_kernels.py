@@ -1,0 +1,106 @@
+"""Small C kernels, right and wrong, and the cases to hold them against: `out = in + 1`."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from schedules.dtypes import DType
+from schedules.workload import Tensor
+from tuner.measure.arena import Array
+
+N = 1001  # 4004 bytes: neither a whole page nor a whole vector
+TENSORS = (Tensor("A", (N,), DType.F32), Tensor("B", (N,), DType.F32))
+
+_HEAD = """
+#include <stdint.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+extern int omp_get_thread_num(void);
+extern int omp_get_num_threads(void);
+#define N 1001
+"""
+
+RIGHT = "for (int i = 0; i < N; i++) b[i] = a[i] + 1; "
+PARALLEL = """
+#pragma omp parallel num_threads(2)
+{ int t = omp_get_thread_num(), n = omp_get_num_threads();
+  for (int i = t * N / n; i < (t + 1) * N / n; i++) b[i] = a[i] + 1; }
+"""
+# Both threads add into b[0]; each alone and one after the other gives the right sum.
+RACY_SUM = """
+for (int i = 0; i < N; i++) b[i] = a[i];
+#pragma omp parallel num_threads(2)
+{ int t = omp_get_thread_num(), n = omp_get_num_threads();
+  for (int i = t * N / n; i < (t + 1) * N / n; i++) b[i] += 1;
+  b[0] += t ? 1 : -1; }
+"""
+# Thread 1 reads what thread 0 writes in the same region.
+RACY_READ = """
+float *w = ws;
+#pragma omp parallel num_threads(2)
+{ int t = omp_get_thread_num();
+  if (t == 0) for (int i = 0; i < N; i++) w[i] = a[i] + 1;
+  else for (int i = 0; i < N; i++) b[i] = w[i]; }
+"""
+
+
+@dataclass(frozen=True)
+class SomeCase:
+    """One set of inputs; `expected` is their result."""
+
+    inputs: tuple[Array, ...]
+    exact: bool = True
+
+    def check(self, outputs: Sequence[Array]) -> str | None:
+        expected = self.inputs[0] + 1
+        wrong = np.flatnonzero(outputs[0] != expected)
+        if not wrong.size:
+            return None
+        return f"B[{wrong[0]}] is {outputs[0][wrong[0]]}, right is {expected[wrong[0]]}"
+
+
+@dataclass(frozen=True)
+class PlusOne:
+    """The cases of `out = in + 1`, as the runner asks for them."""
+
+    tensors: tuple[Tensor, ...] = TENSORS
+
+    @property
+    def quick(self) -> SomeCase:
+        return next(self.full())
+
+    def full(self) -> Iterator[SomeCase]:
+        rng = np.random.default_rng(0)
+        yield SomeCase((rng.integers(-4, 5, N).astype(np.float32),))
+        yield SomeCase((rng.standard_normal(N).astype(np.float32),), exact=False)
+
+
+def open_cases(document: dict[str, Any]) -> PlusOne:
+    return PlusOne()
+
+
+@functools.cache
+def c_object(body: str) -> bytes:
+    """The object file of `int kernel(const float *a, float *b, void *ws) { body }`."""
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler (cc)")
+    text = f"{_HEAD}int kernel(const float *a, float *b, void *ws) {{ {body} return 0; }}"
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder, "k.c"), Path(folder, "k.o")
+        source.write_text(text)
+        command = ["cc", "-c", "-O1", "-fPIC", "-fopenmp", "-w", "-fno-builtin"]
+        subprocess.run([*command, str(source), "-o", str(out)], check=True)
+        return out.read_bytes()

@@ -1,0 +1,243 @@
+"""The runner: right kernels are timed, every kind of failure is a typed result, life goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from schedules.record import MeasureStatus
+from tests.tuner import planted_kernels as planted
+from tuner.measure.runner_client import RunnerClient
+
+OPEN = {"cases": "tests.tuner.planted_kernels:open_cases", "lanes": 8, "cpus": []}
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[RunnerClient]:
+    with RunnerClient(OPEN) as client:
+        yield client
+
+
+def run(
+    runner: RunnerClient, body: str, deadline_secs: float = 20.0, op: str = "measure", **job: Any
+) -> dict[str, Any]:
+    job = {"symbol": "kernel", "workspace_bytes": 0, "threads": 1, **job}
+    runner.submit(job, planted.c_object(body), deadline_secs, op)
+    return runner.result()
+
+
+def test_a_right_kernel_is_verified_and_timed(runner: RunnerClient) -> None:
+    result = run(runner, planted.RIGHT)
+    assert result["status"] == MeasureStatus.OK
+    assert 0 < result["run_secs_estimate"] < 1e-3
+    assert len(result["run_secs"]) >= 6
+    assert min(result["run_secs"]) > 0
+
+
+def test_a_kernel_that_cannot_win_is_timed_less(runner: RunnerClient) -> None:
+    slow = planted.RIGHT + "for (volatile int i = 0; i < 300000; i++);"
+    loser = run(runner, slow, incumbent_secs=1e-6)
+    assert loser["status"] == MeasureStatus.OK
+    assert len(loser["run_secs"]) == 1
+
+
+def test_a_parallel_kernel_is_verified_and_timed(runner: RunnerClient) -> None:
+    result = run(runner, planted.PARALLEL, threads=2)
+    assert (result["status"], result.get("detail")) == (MeasureStatus.OK, None)
+
+
+def test_a_full_check_meets_what_small_integers_hide(runner: RunnerClient) -> None:
+    rounds = "for (int i = 0; i < N; i++) b[i] = (float)(int)a[i] + 1;"
+    assert run(runner, rounds)["status"] == MeasureStatus.OK
+    assert run(runner, rounds, op="check")["status"] == MeasureStatus.WRONG_RESULT
+    assert run(runner, planted.RIGHT, op="check")["status"] == MeasureStatus.OK
+    parallel = run(runner, planted.PARALLEL, op="check", threads=2, team_sizes=[1, 2], repeats=3)
+    assert parallel["status"] == MeasureStatus.OK, parallel
+
+
+FAILURES = {
+    "null pointer": ("*(volatile int *)8 = 1;", MeasureStatus.RUN_CRASH, "SIGSEGV at address 0x8"),
+    "abort": ("abort();", MeasureStatus.RUN_CRASH, "SIGABRT"),
+    "illegal instruction": ("__builtin_trap();", MeasureStatus.RUN_CRASH, "SIGILL"),
+    "stack overflow": (
+        "volatile char x[16 << 20]; for (int i = 16 << 20; i > 0; i -= 4096) x[i - 1] = 1;",
+        MeasureStatus.RUN_CRASH,
+        "SIGSEGV",
+    ),
+    "exit": ("exit(0);", MeasureStatus.RUN_CRASH, "ended its process"),
+    "one past the end": (
+        planted.RIGHT + "b[N] = 0;",
+        MeasureStatus.OUT_OF_BOUNDS,
+        "0 bytes past the end of B",
+    ),
+    "one before the start": (
+        planted.RIGHT + "b[-1] = 0;",
+        MeasureStatus.OUT_OF_BOUNDS,
+        "4 bytes before the start of B",
+    ),
+    "reads past the end": (
+        planted.RIGHT + "b[0] += 0 * a[N];",
+        MeasureStatus.OUT_OF_BOUNDS,
+        "0 bytes past the end of A",
+    ),
+    "far past the end": (
+        planted.RIGHT + "b[N + (1 << 27)] = 0;",
+        MeasureStatus.OUT_OF_BOUNDS,
+        "past the end of B",
+    ),
+    "writes its input": (
+        planted.RIGHT + "((float *)a)[0] = 7;",
+        MeasureStatus.OUT_OF_BOUNDS,
+        "write to A, which is an input",
+    ),
+    "past the workspace": (
+        planted.RIGHT + "((char *)ws)[100] = 1;",
+        MeasureStatus.OUT_OF_BOUNDS,
+        "0 bytes past the end of the workspace",
+    ),
+    "dropped tail": (
+        "for (int i = 0; i < N - 1; i++) b[i] = a[i] + 1;",
+        MeasureStatus.WRONG_RESULT,
+        "B\\[1000\\] is nan",
+    ),
+    "wrong value": (
+        planted.RIGHT + "b[17] += 1;",
+        MeasureStatus.WRONG_RESULT,
+        "B\\[17\\]",
+    ),
+    "hides an unwritten element behind a maximum": (
+        planted.RIGHT + "{ float z; memcpy(&z, ws, 4); b[3] = a[3] + 1 + (z > 1 ? 1 : 0); }",
+        MeasureStatus.WRONG_RESULT,
+        "reads memory it has not written",
+    ),
+    "error code": (planted.RIGHT + "return 3;", MeasureStatus.WRONG_RESULT, "error code 3"),
+    "unknown function": (
+        "extern void no_such_function(void); no_such_function();",
+        MeasureStatus.COMPILE_ERROR,
+        "needs no_such_function",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_a_failing_kernel_is_a_typed_result(runner: RunnerClient, what: str) -> None:
+    body, status, detail = FAILURES[what]
+    result = run(runner, body, workspace_bytes=100)
+    assert result["status"] == status, result
+    assert "run_secs" not in result
+    assert re.search(detail, result["detail"])
+
+
+@pytest.mark.parametrize("handler", ["", "signal(SIGTERM, SIG_IGN); signal(SIGXCPU, SIG_IGN);"])
+def test_an_endless_kernel_is_ended_at_its_deadline(runner: RunnerClient, handler: str) -> None:
+    result = run(runner, handler + "for (;;) pause();", deadline_secs=0.4)
+    assert result["status"] == MeasureStatus.RUN_TIMEOUT
+    assert result["detail"] == "did not end within 0.4 s"
+
+
+def test_a_kernel_that_eats_memory_is_ended(runner: RunnerClient) -> None:
+    body = "for (;;) { char *p = malloc(1 << 20); memset(p, 1, 1 << 20); }"
+    assert run(runner, body)["status"] == MeasureStatus.OUT_OF_MEMORY
+
+
+def test_a_kernel_refused_memory_ran_out_of_it(runner: RunnerClient) -> None:
+    body = "for (;;) { char *p = malloc(1 << 30); p[0] = 1; }"
+    assert run(runner, body)["status"] == MeasureStatus.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (planted.RACY_SUM, "threads 0 and 1 both write byte"),
+        (planted.RACY_READ, "depends on the order|is nan"),
+    ],
+)
+def test_races_are_found_every_time(runner: RunnerClient, body: str, detail: str) -> None:
+    for _ in range(2):
+        result = run(runner, body, threads=2, workspace_bytes=4 * planted.N)
+        assert result["status"] == MeasureStatus.WRONG_RESULT, result
+        assert re.search(detail, result["detail"])
+
+
+def test_failures_leave_the_runner_working_and_no_process_behind(runner: RunnerClient) -> None:
+    run(runner, "abort();")
+    run(runner, "for (;;);", deadline_secs=0.2)
+    assert run(runner, planted.RIGHT)["status"] == MeasureStatus.OK
+    assert psutil.Process(runner.pid).children(recursive=True) == []
+
+
+def test_the_runner_maps_neither_openmp_nor_xgboost(runner: RunnerClient) -> None:
+    run(runner, planted.PARALLEL, threads=2)
+    maps = Path(f"/proc/{runner.pid}/maps").read_text()
+    assert "libgomp" not in maps
+    assert "xgboost" not in maps
+    assert len(os.listdir(f"/proc/{runner.pid}/task")) == 1
+
+
+def test_a_killed_runner_loses_one_candidate_and_is_started_again() -> None:
+    with RunnerClient(OPEN) as runner:
+        assert run(runner, planted.RIGHT)["status"] == MeasureStatus.OK
+        job = {"symbol": "kernel", "workspace_bytes": 0, "threads": 1}
+        runner.submit(job, planted.c_object("for (;;);"), 60.0)
+        child = _wait_for_child(runner.pid)
+        os.kill(runner.pid, signal.SIGKILL)
+        result = runner.result()
+        assert result["status"] == MeasureStatus.LOST
+        psutil.wait_procs([child], timeout=10)
+        assert not child.is_running()
+        assert run(runner, planted.RIGHT)["status"] == MeasureStatus.OK
+
+
+def test_nothing_outlives_a_killed_parent() -> None:
+    program = """
+        from tests.tuner import planted_kernels as planted
+        from tuner.measure.runner_client import RunnerClient
+        from tests.tuner.test_measure_runner import OPEN
+        with RunnerClient(OPEN) as r:
+            job = {"symbol": "kernel", "workspace_bytes": 0, "threads": 1}
+            r.submit(job, planted.c_object("for (;;);"), 60.0)
+            print(r.pid, flush=True)
+            r.result()
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    )
+    with parent:
+        assert parent.stdout is not None
+        runner = psutil.Process(int(parent.stdout.readline()))
+        child = _wait_for_child(runner.pid)
+        parent.kill()
+    psutil.wait_procs([runner, child], timeout=10)
+    assert not child.is_running()
+    assert not runner.is_running()
+
+
+def test_a_bug_of_ours_is_raised_not_recorded() -> None:
+    with RunnerClient({**OPEN, "cases": "tests.tuner.planted_kernels:no_such_function"}) as runner:
+        runner.submit({"symbol": "kernel", "workspace_bytes": 0}, b"", 1.0)
+        with pytest.raises(RuntimeError, match="no_such_function"):
+            runner.result()
+
+
+def _wait_for_child(pid: int) -> psutil.Process:
+    for _ in range(2000):
+        children = psutil.Process(pid).children()
+        if children:
+            return children[0]
+        time.sleep(0.01)
+    raise AssertionError("the runner has no child")

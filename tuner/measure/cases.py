@@ -1,0 +1,53 @@
+"""The cases the runner holds candidates of a workload against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from schedules import workload_json
+from schedules.workload import Tensor
+
+from .arena import Case
+from .compare import Oracle
+
+
+class Cases(Protocol):
+    """`tensors` are the arguments of a call, inputs first. Building a case may take seconds."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]: ...
+
+    @property
+    def quick(self) -> Case:
+        """What every candidate must pass before it is timed; also what it is timed on."""
+        ...
+
+    def full(self) -> Iterator[Case]:
+        """What a candidate must pass before it is best, `quick` first."""
+        ...
+
+
+@dataclass(frozen=True)
+class WorkloadCases:
+    """The cases of a workload, from its oracle."""
+
+    oracle: Oracle
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.oracle.workload.arguments
+
+    @property
+    def quick(self) -> Case:
+        return self.oracle.quick
+
+    def full(self) -> Iterator[Case]:
+        return iter(self.oracle.full())
+
+
+def open_cases(document: dict[str, Any]) -> Cases:
+    """The cases of `document["workload"]` with the inputs `document["seed"]` fixes."""
+    workload = workload_json.from_json(document["workload"])
+    return WorkloadCases(Oracle(workload, document["seed"]))

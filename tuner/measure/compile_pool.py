@@ -1,0 +1,255 @@
+"""Compile workers: candidates in, object files or typed failures out, in the order they finish."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from schedules.record import MeasureStatus
+
+from .compile_worker import DEFAULT_COMPILER
+from .frames import Frame, FrameReader, write_frame
+
+_RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """How the compilation of candidate `key` ended.
+
+    `object_bytes`, `symbol`, `workspace_bytes` and `threads` have a meaning only if `status` is
+    OK; otherwise `detail` is one line for people.
+    """
+
+    key: Hashable
+    status: MeasureStatus
+    secs: float
+    detail: str = ""
+    object_bytes: bytes = b""
+    symbol: str = ""
+    workspace_bytes: int = 0
+    threads: int = 1
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One process, at most one candidate in it at a time."""
+
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+    reader: FrameReader
+    key: Hashable = None
+    busy: bool = False
+    started: float = 0.0
+    served: int = 0
+
+    def describe_end(self) -> str:
+        """How the process ended and the last line it wrote to standard error."""
+        code = self.process.wait()
+        lines = _tail(self.errors).strip().splitlines()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"the compiler ended with {how}" + (f": {lines[-1][:300]}" if lines else "")
+
+
+@dataclass(slots=True)
+class CompilePool:
+    """Up to `workers` processes that compile at the same time, started at once and warm soon.
+
+    `cpus` is where they may run, empty for anywhere. A compile that takes longer than
+    `deadline_secs` is ended. Use as a context manager: leaving it ends every process.
+    `compiler` names a function of a request document, "module:function".
+    """
+
+    workers: int = 2
+    cpus: tuple[int, ...] = ()
+    deadline_secs: float = 30.0
+    compiler: str = DEFAULT_COMPILER
+    recycle_after: int = _RECYCLE_AFTER
+    _pool: list[_Worker] = field(default_factory=list)
+    _queue: deque[tuple[Hashable, dict[str, Any]]] = field(default_factory=deque)
+
+    def __enter__(self) -> CompilePool:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the workers without waiting for them."""
+        while len(self._pool) < self.workers:
+            self._pool.append(self._spawn())
+
+    def close(self) -> None:
+        """End every worker, whatever it is doing."""
+        for worker in self._pool:
+            _end(worker)
+        self._pool.clear()
+        self._queue.clear()
+
+    @property
+    def pending(self) -> int:
+        """Candidates submitted whose outcome was not handed out yet."""
+        return len(self._queue) + sum(w.busy for w in self._pool)
+
+    def submit(self, key: Hashable, document: dict[str, Any]) -> None:
+        """Compile `document`; its outcome will carry `key`. Never waits."""
+        self._queue.append((key, document))
+        self._feed()
+
+    def filenos(self) -> list[int]:
+        """Descriptors that become readable when an outcome may be there."""
+        return [w.reader.fd for w in self._pool if w.busy]
+
+    def poll(self, timeout_secs: float | None = 0.0) -> list[Compiled]:
+        """Outcomes there by `timeout_secs`; None waits for the first.
+
+        RuntimeError: a worker met a bug of ours.
+        """
+        end = None if timeout_secs is None else time.monotonic() + timeout_secs
+        while True:
+            outcomes = self._collect(self._next_wait(end))
+            self._feed()
+            if outcomes or not self.pending or (end is not None and time.monotonic() >= end):
+                return outcomes
+
+    def fresh(self, document: dict[str, Any]) -> Compiled:
+        """Compile in a process of its own that has compiled nothing before."""
+        worker = self._spawn()
+        try:
+            self._give(worker, "fresh", document)
+            while True:
+                with selectors.DefaultSelector() as selector:
+                    selector.register(worker.reader.fd, selectors.EVENT_READ)
+                    left = worker.started + self.deadline_secs - time.monotonic()
+                    selector.select(max(left, 0))
+                outcome = self._step(worker)
+                if outcome is not None:
+                    return outcome
+        finally:
+            _end(worker)
+
+    def _next_wait(self, end: float | None) -> float | None:
+        """Seconds until the caller's patience or a worker's deadline is over."""
+        ends = [w.started + self.deadline_secs for w in self._pool if w.busy]
+        ends += [end] if end is not None else []
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
+
+    def _collect(self, wait_secs: float | None) -> list[Compiled]:
+        busy = [w for w in self._pool if w.busy]
+        if not busy:
+            return []
+        with selectors.DefaultSelector() as selector:
+            for worker in busy:
+                selector.register(worker.reader.fd, selectors.EVENT_READ)
+            selector.select(wait_secs)
+        outcomes = []
+        for worker in busy:
+            outcome = self._step(worker)
+            if outcome is None:
+                continue
+            outcomes.append(outcome)
+            if worker.process.poll() is not None or worker.served >= self.recycle_after:
+                _end(worker)
+                self._pool[self._pool.index(worker)] = self._spawn()
+        return outcomes
+
+    def _step(self, worker: _Worker) -> Compiled | None:
+        """What a worker with work has to say now: its outcome, or None if it goes on."""
+        secs = time.monotonic() - worker.started
+        frames = worker.reader.read_some()
+        if frames:
+            return self._outcome(worker, frames[0], secs)
+        if worker.reader.ended:
+            status, detail = MeasureStatus.COMPILE_CRASH, worker.describe_end()
+        elif secs >= self.deadline_secs:
+            _end(worker)
+            status = MeasureStatus.COMPILE_TIMEOUT
+            detail = f"the compiler did not end within {self.deadline_secs:g} s"
+        else:
+            return None
+        worker.busy = False
+        return Compiled(worker.key, status, secs, detail)
+
+    def _outcome(self, worker: _Worker, frame: Frame, secs: float) -> Compiled:
+        document = dict(frame.document)
+        if "bug" in document:
+            raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")
+        worker.busy = False
+        worker.served += 1
+        status = MeasureStatus(document.pop("status"))
+        secs = document.pop("secs")  # without start-up, which the first candidate waits for
+        return Compiled(worker.key, status, secs, object_bytes=frame.blob, **document)
+
+    def _feed(self) -> None:
+        for worker in self._pool:
+            if not self._queue:
+                return
+            if not worker.busy:
+                key, document = self._queue.popleft()
+                self._give(worker, key, document)
+
+    def _give(self, worker: _Worker, key: Hashable, document: dict[str, Any]) -> None:
+        worker.key, worker.busy, worker.started = key, True, time.monotonic()
+        stdin = worker.process.stdin
+        assert stdin is not None
+        try:
+            write_frame(stdin.fileno(), Frame(document))
+        except BrokenPipeError:
+            return  # it ended while idle: the end of its output tells how
+
+    def _spawn(self) -> _Worker:
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "tuner.measure.compile_worker",
+                self.compiler, ",".join(map(str, self.cpus)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=child_environment(),
+            start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        return _Worker(process, errors, FrameReader(process.stdout.fileno()))
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """The environment of our helper processes: ours, our import path, one thread a library."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    single = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": path, **single, **more}
+
+
+def _end(worker: _Worker) -> None:
+    worker.process.kill()
+    worker.process.wait()
+    for stream in (worker.process.stdin, worker.process.stdout, worker.errors):
+        if stream is not None:
+            stream.close()
+
+
+def _tail(file: IO[bytes], size_bytes: int = 4096) -> str:
+    end = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), size_bytes, max(0, end - size_bytes)).decode(errors="replace")
+
+
+def compile_all(pool: CompilePool, documents: Sequence[dict[str, Any]]) -> list[Compiled]:
+    """Compile a batch and wait for it; outcomes in the order of `documents`, keys 0, 1, ..."""
+    for i, document in enumerate(documents):
+        pool.submit(i, document)
+    done: dict[Hashable, Compiled] = {}
+    while pool.pending:
+        for outcome in pool.poll(None):
+            done[outcome.key] = outcome
+    return [done[i] for i in range(len(documents))]

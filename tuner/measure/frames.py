@@ -1,0 +1,76 @@
+"""Messages over pipes: a JSON document and raw bytes, each with its length in front.
+
+The processes of one tuning run talk in these and in nothing else: no pickle, no sockets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+_HEADER = struct.Struct("<IQ")
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message: `document` is JSON data, `blob` what travels beside it unencoded."""
+
+    document: dict[str, Any]
+    blob: bytes = b""
+
+
+def write_frame(fd: int, frame: Frame) -> None:
+    """Write all of `frame`, waiting where the pipe is full. BrokenPipeError if nobody reads."""
+    text = json.dumps(frame.document, separators=(",", ":")).encode()
+    rest = memoryview(_HEADER.pack(len(text), len(frame.blob)) + text + frame.blob)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+@dataclass(slots=True)
+class FrameReader:
+    """Puts frames together from whatever pieces `fd` hands out."""
+
+    fd: int
+    ended: bool = False
+    _buffer: bytearray = field(default_factory=bytearray)
+    _complete: deque[Frame] = field(default_factory=deque)
+
+    def read_some(self) -> list[Frame]:
+        """One read, and the frames complete after it; sets `ended` at the end of the stream.
+
+        Waits if the descriptor has nothing and is a blocking one.
+        """
+        self._read()
+        frames = list(self._complete)
+        self._complete.clear()
+        return frames
+
+    def read_frame(self) -> Frame | None:
+        """The next frame, waiting for it on a blocking descriptor; None at the end."""
+        while not self._complete and not self.ended:
+            self._read()
+        return self._complete.popleft() if self._complete else None
+
+    def _read(self) -> None:
+        try:
+            piece = os.read(self.fd, _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        if not piece:
+            self.ended = True
+        self._buffer += piece
+        while len(self._buffer) >= _HEADER.size:
+            text_bytes, blob_bytes = _HEADER.unpack_from(self._buffer)
+            end = _HEADER.size + text_bytes + blob_bytes
+            if len(self._buffer) < end:
+                break
+            text = bytes(self._buffer[_HEADER.size : _HEADER.size + text_bytes])
+            blob = bytes(self._buffer[_HEADER.size + text_bytes : end])
+            self._complete.append(Frame(json.loads(text), blob))
+            del self._buffer[:end]

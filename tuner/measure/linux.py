@@ -1,0 +1,112 @@
+"""The few Linux calls Python does not offer: memory protection, parent-death signals, faults."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from functools import cache
+
+PROT_NONE, PROT_READ, PROT_WRITE = 0, 1, 2
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+_MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x02, 0x20, 0x4000
+_MADV_HUGEPAGE = 14
+_PR_SET_PDEATHSIG = 1
+_SA_SIGINFO, _SA_ONSTACK = 4, 0x08000000
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+@cache
+def libc() -> ctypes.CDLL:
+    """The C library with the signatures used here declared."""
+    lib = ctypes.CDLL(None, use_errno=True)
+    size, void, c_int = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
+    lib.mmap.argtypes = [void, size, c_int, c_int, c_int, ctypes.c_long]
+    lib.mmap.restype = void
+    lib.munmap.argtypes = [void, size]
+    lib.mprotect.argtypes = [void, size, c_int]
+    lib.madvise.argtypes = [void, size, c_int]
+    lib.sigaction.argtypes = [c_int, void, void]
+    lib.sigaltstack.argtypes = [void, void]
+    lib.prctl.argtypes = [c_int] + [ctypes.c_ulong] * 4
+    return lib
+
+
+def _fail(what: str) -> OSError:
+    error = ctypes.get_errno()
+    return OSError(error, f"{what}: {os.strerror(error)}")
+
+
+def address_space_bytes() -> int:
+    """Address space this process uses now, as RLIMIT_AS counts it."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * PAGE_BYTES
+
+
+def reserve(size_bytes: int) -> int:
+    """Address of `size_bytes` of private address space that no access is allowed to."""
+    flags = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE
+    address = libc().mmap(None, size_bytes, PROT_NONE, flags, -1, 0)
+    if address is None or address == _MAP_FAILED:
+        raise _fail(f"cannot reserve {size_bytes} bytes of address space")
+    return int(address)
+
+
+def release(address: int, size_bytes: int) -> None:
+    """Give back what `reserve` gave."""
+    if libc().munmap(address, size_bytes):
+        raise _fail("cannot unmap")
+
+
+def protect(address: int, size_bytes: int, protection: int) -> None:
+    """Set what the pages of `[address, address + size_bytes)` allow; both page-aligned."""
+    if size_bytes and libc().mprotect(address, size_bytes, protection):
+        raise _fail("cannot change memory protection")
+
+
+def prefer_huge_pages(address: int, size_bytes: int) -> None:
+    """Ask for 2 MiB pages. A kernel built without them refuses, which costs only speed."""
+    libc().madvise(address, size_bytes, _MADV_HUGEPAGE)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel SIGKILL this process when the thread that started it ends.
+
+    Ends at once if `parent_pid` is gone already, which the signal alone would miss.
+    """
+    libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+class _SigAction(ctypes.Structure):
+    # The layout glibc and musl share on 64-bit Linux.
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * 16),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+class _StackT(ctypes.Structure):
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("size_bytes", ctypes.c_size_t),
+    )
+
+
+def handle_faults(handler_address: int, signals: tuple[int, ...], stack: tuple[int, int]) -> None:
+    """Call the native `handler(int, siginfo_t *, void *)` on each of `signals`.
+
+    It runs on `stack` (address, bytes), so that a stack overflow is handled as well.
+    """
+    alternative = _StackT(stack[0], 0, stack[1])
+    if libc().sigaltstack(ctypes.byref(alternative), None):
+        raise _fail("sigaltstack")
+    action = _SigAction(handler=handler_address, flags=_SA_SIGINFO | _SA_ONSTACK)
+    for number in signals:
+        if libc().sigaction(number, ctypes.byref(action), None):
+            raise _fail(f"sigaction({number})")

@@ -1,0 +1,189 @@
+"""The runner: a long-lived process that forks a child for every candidate and never runs one.
+
+It imports NumPy and LLVM once, builds the buffers of a workload once, and stays single-threaded:
+no OpenMP (children start their own) and no xgboost (which brings another OpenMP runtime).
+It ends when the process that started it does, and its children end with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+from schedules.record import MeasureStatus
+
+from . import child, linux
+from .arena import Arena, build_arena, free_guarded
+from .cases import Cases
+from .child import Equipment, Job
+from .explain import explain
+from .frames import Frame, FrameReader, write_frame
+from .guarded import GUARD_BYTES
+from .native import Helpers, build_helpers
+from .sandbox import FaultPage, Limits, ParentGoneError, Sandbox
+
+DEFAULT_CASES = "tuner.measure.cases:open_cases"
+_BURST_SECS = 50e-6
+_WARM_SECS = 0.02
+_SPARE_BYTES = 1 << 30
+_FULL_CASES = 6
+_KEPT_BYTES = 256 << 20
+
+
+@dataclass(slots=True)
+class _Session:
+    """One workload opened: its cases, and what children work with."""
+
+    cases: Cases
+    equipment: Equipment
+    sandbox: Sandbox
+    cpus: tuple[int, ...]
+    quick: Arena
+    further: list[Arena] | None = None
+
+    def full(self) -> Iterator[Arena]:
+        """The arenas of a full check, `quick` first; kept for the next if they are small."""
+        yield self.quick
+        if self.further is not None:
+            yield from self.further
+            return
+        keep = self.quick.size_bytes * _FULL_CASES <= _KEPT_BYTES
+        kept: list[Arena] = []
+        for case in islice(self.cases.full(), 1, None):
+            arena = build_arena(self.cases.tensors, case, self.quick.flat)
+            yield arena
+            if keep:
+                kept.append(arena)
+            else:
+                free_guarded(arena)
+        if keep:
+            self.further = kept
+
+
+def _open(document: dict[str, Any], lifeline: int) -> _Session:
+    module, _, function = document["cases"].partition(":")
+    cases: Cases = getattr(import_module(module), function)(document)
+    page = FaultPage()
+    helpers = build_helpers(len(cases.tensors) + 1, document["lanes"], page.address)
+    cpus = tuple(document["cpus"])
+    steps, secs = _calibrate(helpers, cpus)
+    session = _Session(
+        cases=cases,
+        equipment=Equipment(helpers, steps, secs),
+        sandbox=Sandbox(page, helpers.fault_handler, lifeline),
+        cpus=cpus,
+        quick=build_arena(cases.tensors, cases.quick),
+    )
+    gc.collect()
+    gc.freeze()  # children then share these pages instead of copying them
+    return session
+
+
+def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
+    """Steps and seconds of the reference burst, on a core that has left its idle clock."""
+    everywhere = os.sched_getaffinity(0)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    end = time.perf_counter() + _WARM_SECS
+    probe, fastest = 1000, 1.0
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        helpers.clock_burst(probe)
+        fastest = min(fastest, time.perf_counter() - start)
+    steps = max(1, int(probe * _BURST_SECS / fastest))
+    bursts = []
+    for _ in range(20):
+        start = time.perf_counter()
+        helpers.clock_burst(steps)
+        bursts.append(time.perf_counter() - start)
+    os.sched_setaffinity(0, everywhere)
+    return steps, min(bursts)
+
+
+def _job(document: dict[str, Any], blob: bytes) -> Job:
+    fields = dict(document["job"])
+    fields["team_sizes"] = tuple(fields.get("team_sizes", ()))
+    return Job(object_bytes=blob, **fields)
+
+
+def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dict[str, Any]:
+    """Run a kernel on one case in a child."""
+    limits = Limits(
+        deadline_secs=deadline_secs,
+        memory_bytes=10 * (arena.size_bytes + job.workspace_bytes) + _SPARE_BYTES,
+        reserved_bytes=2 * GUARD_BYTES * (len(arena.outputs) + 1),
+        threads=job.threads,
+        cpus=session.cpus if job.threads == 1 else (),
+    )
+    outcome = session.sandbox.run(
+        lambda send: child.run_job(job, arena, session.equipment, send), limits
+    )
+    return explain(outcome, limits)
+
+
+def _check(session: _Session, job: Job, deadline_secs: float) -> dict[str, Any]:
+    """Run a kernel on every case; times are those of the first, which is the quick one."""
+    result: dict[str, Any] = {}
+    for arena in session.full():
+        answer = _run(session, job, arena, deadline_secs)
+        if answer["status"] != MeasureStatus.OK:
+            return answer
+        if not result:
+            result = answer
+            job = replace(job, timed=False)
+        else:
+            result["verify_secs"] += answer["verify_secs"]
+    return result
+
+
+def _serve(requests: int, answers: int) -> None:
+    session: _Session | None = None
+    reader = FrameReader(requests)
+    while (frame := reader.read_frame()) is not None:
+        document = frame.document
+        answer: dict[str, Any]
+        match document["op"], session:
+            case "open", _:
+                session = _open(document, requests)
+                answer = {"opened": True, "burst_secs": session.equipment.burst_secs}
+            case "measure", _Session():
+                job = _job(document, frame.blob)
+                answer = _run(session, job, session.quick, document["deadline_secs"])
+            case "check", _Session():
+                answer = _check(session, _job(document, frame.blob), document["deadline_secs"])
+            case unknown, _:
+                raise ValueError(f"the runner takes open, then measure or check; got {unknown!r}")
+        write_frame(answers, Frame(answer))
+
+
+def main() -> None:
+    """`python -m tuner.measure.runner PARENT_PID`; 0 as PARENT_PID outlives its starter."""
+    requests, answers = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    parent = int(sys.argv[1])
+    if parent:
+        linux.die_with_parent(parent)
+    gc.disable()
+    done = False
+    try:
+        _serve(requests, answers)
+        done = True
+    except (ParentGoneError, BrokenPipeError):
+        os._exit(1)
+    finally:
+        if not done:
+            write_frame(answers, Frame({"bug": traceback.format_exc()}))
+
+
+if __name__ == "__main__":
+    main()
