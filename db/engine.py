@@ -9,6 +9,7 @@ How a SQLite database is used (docs/database.md gives the reasons):
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,6 @@ from sqlalchemy.orm import Session
 from schedules.record import canonical_bytes
 
 from .errors import StoreBroken, StoreError, StoreHeld, StoreMissing
-from .strict_json import loads_strictly
 
 _BROKEN = ("not a database", "malformed", "disk image", "unsupported file format", "encrypted")
 _HELD = ("database is locked", "database table is locked", "database schema is locked")
@@ -171,7 +171,7 @@ def _sqlite_engine(path: Path, timeout_secs: float, foreign_keys: bool) -> Engin
 
 def _stored_json(document: str) -> Any:
     try:
-        return loads_strictly(document)
+        return json.loads(document)
     except ValueError as error:
         raise StoreBroken(f"a stored document is damaged: {error}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +14,6 @@ from schedules.record import MeasureStatus, TuningRecord, canonical_bytes
 
 from .errors import InvalidRecord
 from .moments import moment_of, rfc3339
-from .strict_json import loads_strictly
 
 if TYPE_CHECKING:
     from .models import RecordRow
@@ -143,7 +143,7 @@ def from_row(row: RecordRow | None) -> TuningRecord | None:
     if not sound(row):
         log.warning("record %s is damaged and not served; run `tilewright db check`", row.key)
         return None
-    return TuningRecord.from_json(loads_strictly(row.document))
+    return TuningRecord.from_json(json.loads(row.document))
 
 
 def from_rows(rows: Iterable[RecordRow]) -> list[TuningRecord]:

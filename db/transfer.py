@@ -12,6 +12,7 @@ verified and timed here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -27,12 +28,11 @@ from .errors import InvalidRecord, StoreError
 from .models import BestRow, RecordRow
 from .records import RecordRepository
 from .rows import IMPORTED, from_row, key_of, record_of
-from .strict_json import loads_strictly
-from .works import WorkRepository, target_key_of
+from .works import WorkRepository, target_key_of, workload_key_of
 
 FORMAT = "tilewright-records"
 FORMAT_VERSION = 1
-MAX_LINE_CHARS = 4 * 1024 * 1024
+MAX_LINE_BYTES = 4 * 1024 * 1024
 LINES_PER_COMMIT = 500
 
 
@@ -89,7 +89,7 @@ def export_records(session: Session, out: TextIO, selection: Selection) -> int:
         if record.target_key not in written:
             _write(out, {"kind": "target", "key": record.target_key, "document": target})
         written |= {workload.key, record.target_key}
-        document = loads_strictly(row.document)
+        document = json.loads(row.document)
         _write(out, {"kind": "record", "key": row.key, "record": document})
         count += 1
     return count
@@ -102,6 +102,7 @@ class Importer:
         self._tally = _Tally()
         self._line = 0
         self._header_seen = False
+        self._works: set[str] = set()  # keys of workloads and targets found stored
 
     @property
     def report(self) -> ImportReport:
@@ -132,10 +133,14 @@ class Importer:
         match entry.get("kind"):
             case "workload":
                 document, flops = _object(entry, "document"), entry["flops"]
+                made = workload_key_of(document)
+                if made != entry["key"]:
+                    raise InvalidRecord(
+                        f"key: this document has the key {made}, the line says {entry['key']}"
+                    )
                 if not isinstance(flops, int) or isinstance(flops, bool):
                     raise InvalidRecord(f"flops: must be a whole number, got {flops!r}")
-                key, name = _text(entry, "key"), _text(entry, "name")
-                works.register_workload(key, document, name, flops, now)
+                works.register_workload(made, document, _text(entry, "name"), flops, now)
             case "target":
                 document = _object(entry, "document")
                 made = target_key_of(document)
@@ -155,10 +160,13 @@ class Importer:
         if key != entry["key"]:
             raise InvalidRecord(f"key: this record has the key {key}, the line says {entry['key']}")
         works = WorkRepository(session)
-        if works.workload(record.workload_key) is None:
-            raise InvalidRecord(f"workload_key: no line before holds {record.workload_key}")
-        if works.target(record.target_key) is None:
-            raise InvalidRecord(f"target_key: no line before holds {record.target_key}")
+        for name, asked, find in (
+            ("workload_key", record.workload_key, works.workload),
+            ("target_key", record.target_key, works.target),
+        ):
+            if asked not in self._works and find(asked) is None:
+                raise InvalidRecord(f"{name}: no line before holds {asked}")
+            self._works.add(asked)
         records = RecordRepository(session)
         if records.row(key) is not None:
             self._tally.known += 1
@@ -189,7 +197,7 @@ def _write(out: TextIO, entry: dict[str, Any]) -> None:
 def _check_header(line: str) -> None:
     try:
         header = _parsed(line)
-    except (InvalidRecord, ValueError) as error:
+    except TilewrightError as error:
         raise InvalidRecord(
             f"line 1: must be the header of an export "
             f'({{"format": "{FORMAT}", "version": {FORMAT_VERSION}}}): {error}'
@@ -202,9 +210,9 @@ def _check_header(line: str) -> None:
 
 
 def _parsed(line: str) -> dict[str, Any]:
-    if len(line) > MAX_LINE_CHARS:
-        raise InvalidRecord(f"line of {len(line)} characters; at most {MAX_LINE_CHARS}")
-    entry = loads_strictly(line)
+    from schedules.strict_json import parse_json_text  # brings NumPy, which queries do not need
+
+    entry = parse_json_text(line, max_bytes=MAX_LINE_BYTES)
     if not isinstance(entry, dict):
         raise InvalidRecord(f"a line is a JSON object, got {type(entry).__name__}")
     return entry

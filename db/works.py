@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,12 +17,8 @@ from .engine import insert_ignore
 from .errors import KeyConflict, RefusedError
 from .models import TargetRow, WorkloadRow
 from .rows import row_hash
-from .strict_json import loads_strictly
 
 log = logging.getLogger("tilewright.db")
-
-# Not part of a workload's identity: two spellings of one computation may differ in them.
-_FOR_PEOPLE = ("name", "declared_flops")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,10 @@ class WorkRepository:
     def register_workload(
         self, key: str, document: dict[str, Any], name: str, flops: int, now: datetime
     ) -> None:
-        """Keep the document of `key`. The first name stays; KeyConflict if the meaning differs."""
+        """Keep the document of `key`. The first spelling of a computation and its name stay.
+
+        KeyConflict if another is stored and `document` does not describe the computation of `key`.
+        """
         if not 0 <= flops < 2**63:
             raise RefusedError(f"flops: must be in 0..2**63-1, got {flops}")
         text = canonical_bytes(document).decode()
@@ -55,10 +55,10 @@ class WorkRepository:
         if known is None:  # there, but damaged: what we were just given mends it
             mended = update(WorkloadRow).where(WorkloadRow.key == key).values(row)
             self._session.execute(mended.execution_options(synchronize_session=False))
-        elif _meaning(known.document) != _meaning(document):
+        elif known.document != document and workload_key_of(document) != key:
             raise KeyConflict(
-                f"workload {key}: another document is stored under this key; "
-                "one of the two was not made by this version's canonical form"
+                f"workload {key}: another computation is stored under this key; the one given "
+                f"has the key {workload_key_of(document)}"
             )
 
     def register_target(self, key: str, document: dict[str, Any], now: datetime) -> None:
@@ -80,7 +80,7 @@ class WorkRepository:
         row = self._session.get(WorkloadRow, key)
         if row is None or not sound_workload(row):
             return None
-        return WorkloadEntry(row.key, row.name, row.flops, loads_strictly(row.document))
+        return WorkloadEntry(row.key, row.name, row.flops, json.loads(row.document))
 
     def target(self, key: str) -> dict[str, Any] | None:
         """The document of the target of this key; None if it is unknown or damaged."""
@@ -102,8 +102,15 @@ def target_document(row: TargetRow) -> dict[str, Any] | None:
     """The document of a sound row, None of a damaged one."""
     if not sound_target(row):
         return None
-    document: dict[str, Any] = loads_strictly(row.document)
+    document: dict[str, Any] = json.loads(row.document)
     return document
+
+
+def workload_key_of(document: dict[str, Any]) -> str:
+    """The key of the computation a document describes; WorkloadError if it describes none."""
+    from schedules.workload import Workload  # brings NumPy, which queries do not need
+
+    return Workload.from_json(document).key
 
 
 def target_key_of(document: dict[str, Any]) -> str:
@@ -111,10 +118,6 @@ def target_key_of(document: dict[str, Any]) -> str:
     from schedules.target import Target  # brings NumPy, which queries do not need
 
     return Target.from_json(document).key
-
-
-def _meaning(document: dict[str, Any]) -> bytes:
-    return canonical_bytes({k: v for k, v in document.items() if k not in _FOR_PEOPLE})
 
 
 def _checked_key(key: str) -> str:

@@ -113,9 +113,12 @@ def test_kill_at_random_moments_loses_nothing_acknowledged(tmp_path: Path) -> No
     for attempt in range(KILLS):
         with writer(path, attempt * 10**6) as process:
             assert process.stdout is not None
-            said = os.read(process.stdout.fileno(), 4096)  # it has begun to write
-            assert said, "the writer died by itself"
-            time.sleep(chance.uniform(0.0, 0.06))
+            said, enough = b"", chance.randrange(3, 20)
+            while said.count(b"\n") < enough:
+                more = os.read(process.stdout.fileno(), 4096)
+                assert more, "the writer died by itself"
+                said += more
+            time.sleep(chance.uniform(0.0, 0.003))  # anywhere between two acknowledgements
             process.send_signal(signal.SIGKILL)
             process.wait()
             while select.select([process.stdout], [], [], 0)[0]:
@@ -132,7 +135,6 @@ def test_kill_at_random_moments_loses_nothing_acknowledged(tmp_path: Path) -> No
         stored = [record.key for record in store.records(WORKLOAD, TARGET.key)]
         assert len(set(stored)) == len(stored)
         assert set(acknowledged) <= set(stored)
-        assert len(acknowledged) >= 3 * KILLS, "the writers hardly wrote"
         assert len(stored) - len(acknowledged) <= KILLS, "at most one on its way a kill"
         found = store.best(WORKLOAD, TARGET.key)
         assert found is not None

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from db import Store, open_store
 from db.errors import InvalidRecord
-from db.strict_json import loads_strictly
 from tests.contracts.store_contract import (
+    OTHER_WORKLOAD,
     TARGET,
     WORKLOAD,
+    WORKLOADS,
     a_record,
     full,
+    probes_of,
     promoted,
     register,
 )
@@ -55,7 +55,7 @@ def test_an_import_stores_claims_that_are_never_best(ours: Store, exported: list
     assert not any(ours.promote(r) for r in claims)
     workload = ours.workload(WORKLOAD)
     assert workload is not None
-    assert workload.name == "matmul:M=8"
+    assert workload.name == "neg:1"
     assert ours.check() == []
 
 
@@ -86,9 +86,9 @@ def test_exporting_twice_gives_the_same_bytes(ours: Store, exported: list[str]) 
 
 def test_probes_of_a_stranger_do_not_replace_ours(ours: Store, exported: list[str]) -> None:
     probed = TARGET.to_json() | {"probes": {"peak_gflops": {"f32": [100.0]}}}
-    ours.register(WORKLOAD, {"salt": WORKLOAD}, "mine", 1, TARGET.key, probed)
+    ours.register(WORKLOAD, WORKLOADS[WORKLOAD].to_json(), "mine", 1, TARGET.key, probed)
     ours.import_(exported[:1] + exported[2:3])
-    assert ours.target(TARGET.key) == probed
+    assert probes_of(ours) == {"f32": [100.0]}
 
 
 @pytest.mark.parametrize(
@@ -118,19 +118,20 @@ def edited(kind: str, change: Callable[[dict[str, Any]], None]) -> Callable[[lis
 
 
 BAD_LINES: dict[str, tuple[Callable[[list[str]], str], str]] = {
-    "not json": (lambda _: "{", "Expecting property name"),
-    "nan": (lambda _: '{"kind": NaN}', "NaN is not JSON"),
-    "infinite": (lambda _: '{"kind": 1e400}', "1e400 is out of range"),
-    "doubled": (lambda _: '{"kind": "record", "kind": "record"}', "names one key twice"),
-    "deep": (lambda _: "[" * 100_000, "nested too deeply"),
-    "digits": (lambda _: '{"kind": ' + "9" * 5000 + "}", "4300 digits"),
+    "not json": (lambda _: "{", "not JSON: Expecting property name"),
+    "nan": (lambda _: '{"kind": NaN}', "NaN is not a number"),
+    "infinite": (lambda _: '{"kind": 1e400}', "1e400 is beyond the range"),
+    "doubled": (lambda _: '{"kind": "record", "kind": "record"}', "is given twice"),
+    "deep": (lambda _: "[" * 100_000, "64 levels deep"),
+    "digits": (lambda _: '{"kind": ' + "9" * 5000 + "}", "5000 characters, at most 40"),
     "array": (lambda _: "[]", "a line is a JSON object, got list"),
-    "long": (lambda _: '{"x": "' + "x" * 2**22 + '"}', "at most 4194304"),
+    "long": (lambda _: '{"x": "' + "x" * 2**22 + '"}', "at most 4194304 are allowed"),
     "kind": (lambda _: '{"kind": "job"}', "kind: must be workload, target or record, got 'job'"),
-    "no key": (lambda _: '{"kind": "workload", "document": {}}', "the field 'flops' is missing"),
+    "no key": (lambda _: '{"kind": "record", "record": {}}', "not a record: KeyError 'result'"),
+    "no record": (lambda _: '{"kind": "record"}', "the field 'record' is missing"),
     "surrogate": (
         edited("workload", lambda e: e.update(key="w", document={"x": "\ud800"})),
-        "surrogates not allowed",
+        "half a surrogate pair",
     ),
     "flops": (edited("workload", lambda e: e.update(flops=1.5)), "flops: must be a whole number"),
     "name": (edited("workload", lambda e: e.update(name=3)), "name: must be text, got int"),
@@ -139,9 +140,10 @@ BAD_LINES: dict[str, tuple[Callable[[list[str]], str], str]] = {
         "must be an object, got list",
     ),
     "other meaning": (
-        edited("workload", lambda e: e.update(document={"x": 1})),
-        "another document is stored under this key",
+        edited("workload", lambda e: e.update(document=WORKLOADS[OTHER_WORKLOAD].to_json())),
+        f"key: this document has the key {OTHER_WORKLOAD}",
     ),
+    "workload": (edited("workload", lambda e: e.update(document={"x": 1})), "unknown field 'x'"),
     "target": (edited("target", lambda e: e.update(document={})), "not a target description"),
     "target key": (edited("target", lambda e: e.update(key="x")), "this description has the key"),
     "record": (edited("record", lambda e: e.update(record=[])), "a record is an object, got list"),
@@ -188,15 +190,18 @@ def test_a_damaged_record_stays_behind(tmp_path: Path, exported: list[str]) -> N
         connection.execute("UPDATE target SET document = '{}'")
         connection.close()
         assert store.export(io.StringIO()) == 0
-        store.register(WORKLOAD, {"salt": WORKLOAD}, "x", 1, TARGET.key, TARGET.to_json())
+        register(store)
         assert store.export(io.StringIO()) == 2
 
 
-def test_a_large_import_is_committed_in_parts(ours: Store, exported: list[str]) -> None:
+def test_a_large_import_is_committed_in_parts(
+    ours: Store, exported: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("db.store.LINES_PER_COMMIT", 50)
     register(ours)
     source = [
         {"kind": "record", "key": r.key, "record": r.to_json()}
-        for r in (replace(a_record(), trial=trial) for trial in range(1200))
+        for r in (replace(a_record(), trial=trial) for trial in range(120))
     ]
 
     def lines() -> Iterator[str]:
@@ -206,21 +211,6 @@ def test_a_large_import_is_committed_in_parts(ours: Store, exported: list[str]) 
 
     with pytest.raises(KeyboardInterrupt):
         ours.import_(lines())
-    assert ours.counts().records == 1000, "whole parts stay"
+    assert ours.counts().records == 99, "whole parts of 50 lines stay"
     report = ours.import_([exported[0], *map(json.dumps, source)])
-    assert (report.added, report.known) == (200, 1000)
-
-
-@given(
-    st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers(-(2**62), 2**62)
-        | st.floats(allow_nan=False, allow_infinity=False)
-        | st.text(),
-        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-        max_leaves=20,
-    )
-)
-def test_strict_json_reads_what_json_writes(value: Any) -> None:
-    assert loads_strictly(json.dumps(value, allow_nan=False)) == value
+    assert (report.added, report.known) == (21, 99)

@@ -16,7 +16,15 @@ from sqlalchemy import text
 from db import best_record, default_url, open_store
 from db.errors import StoreBroken, StoreError, StoreHeld, StoreMissing, StoreNewer, StoreOlder
 from db.location import sqlite_path
-from tests.contracts.store_contract import TARGET, WORKLOAD, a_record, full, promoted, register
+from tests.contracts.store_contract import (
+    OTHER_WORKLOAD,
+    TARGET,
+    WORKLOAD,
+    a_record,
+    full,
+    promoted,
+    register,
+)
 
 Opener = Callable[[Path], object]
 OPENERS: list[Opener] = [
@@ -250,16 +258,16 @@ def test_best_is_answered_without_sqlalchemy(tmp_path: Path) -> None:
     [
         "UPDATE record SET estimate_secs = 1e-9",
         "UPDATE best SET record_key = (SELECT key FROM record WHERE verified_level = 'quick')",
-        "UPDATE best SET record_key = (SELECT key FROM record WHERE workload_key LIKE '%bb')",
+        "UPDATE best SET record_key = (SELECT key FROM record WHERE trial = 3)",
     ],
 )
 def test_a_misled_pointer_serves_nothing_either_way(tmp_path: Path, change: str) -> None:
     path = tmp_path / "x.sqlite"
     with open_store(str(path)) as store:
         register(store)
-        register(store, "sha256:" + "b" * 64)
+        register(store, OTHER_WORKLOAD)
         store.add([a_record(2, 1e-4)])
-        store.add([full(3, 1e-4, workload_key="sha256:" + "b" * 64)])
+        store.add([full(3, 1e-4, workload_key=OTHER_WORKLOAD)])
         assert promoted(store, full(1, 1e-3))
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute(change)
