@@ -166,27 +166,26 @@ def _combined_errors(stage: Stage, values: Array, parts: list[Array]) -> Array:
 def _contracted(stage: Stage, plan: Contraction, env: BoundedTensors) -> tuple[Array, Array] | None:
     """Values and bound by matrix multiplications; None where the plan does not hold."""
     dtype = stage.tensor.dtype
-    values = np.zeros(stage.tensor.shape, value_dtype(dtype))
-    magnitude, errors = np.zeros(stage.tensor.shape), np.zeros(stage.tensor.shape)
-    for piece in pieces(plan, stage):
+    shape = plan.stage.tensor.shape
+    values, magnitude, errors = (np.zeros(shape, t) for t in (value_dtype(dtype), float, float))
+    for piece in pieces(plan):
         left, left_errors = _factor(plan.left, side_box(plan.left_axes, piece), env)
         right, right_errors = _factor(plan.right, side_box(plan.right_axes, piece), env)
-        where = output_slices(stage, piece)
-        values[where] += contract(plan, stage, piece, left, right)
+        where = output_slices(plan, piece)
+        values[where] += contract(plan, piece, left, right)
         left_size, right_size = (np.abs(x.astype(np.float64)) for x in (left, right))
-        magnitude[where] += contract(plan, stage, piece, left_size, right_size)
+        magnitude[where] += contract(plan, piece, left_size, right_size)
         if left_errors is not None:
             reach = right_size if right_errors is None else right_size + right_errors
-            errors[where] += contract(plan, stage, piece, left_errors, reach)
+            errors[where] += contract(plan, piece, left_errors, reach)
         if right_errors is not None:
-            errors[where] += contract(plan, stage, piece, left_size, right_errors)
+            errors[where] += contract(plan, piece, left_size, right_errors)
     if plan.masked and not (np.isfinite(values).all() and np.isfinite(errors).all()):
         return None
     count = prod(a.extent for a in stage.reduce_axes)
     # One rounding a product and one an addition; two more for factors multiplied beforehand.
-    return values, sum_errors(
-        dtype, count + 2, magnitude, errors, tiny=count * smallest_step(dtype)
-    )
+    bound = sum_errors(dtype, count + 2, magnitude, errors, tiny=count * smallest_step(dtype))
+    return values.reshape(stage.tensor.shape), bound.reshape(stage.tensor.shape)
 
 
 def _factor(node: Scalar, box: Box, env: BoundedTensors) -> Bounded:

@@ -115,16 +115,16 @@ def _by_boxes(stage: Stage, tensors: Mapping[str, Array]) -> Array:
 
 def _contracted(stage: Stage, plan: Contraction, tensors: Mapping[str, Array]) -> Array:
     """The fast path: two factors over parts of the axes, and a matrix multiplication."""
-    result = np.zeros(stage.tensor.shape, value_dtype(stage.tensor.dtype))
+    result = np.zeros(plan.stage.tensor.shape, value_dtype(stage.tensor.dtype))
     left = _LastFactor(plan.left, tensors)
     right = _LastFactor(plan.right, tensors)
-    for piece in pieces(plan, stage):
+    for piece in pieces(plan):
         a = left.over(side_box(plan.left_axes, piece))
         b = right.over(side_box(plan.right_axes, piece))
-        result[output_slices(stage, piece)] += contract(plan, stage, piece, a, b)
+        result[output_slices(plan, piece)] += contract(plan, piece, a, b)
     if plan.masked and not np.isfinite(result).all():
         return _by_boxes(stage, tensors)  # 0 * inf from where the condition is false
-    return result
+    return result.reshape(stage.tensor.shape)
 
 
 class _LastFactor:

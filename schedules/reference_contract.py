@@ -6,16 +6,30 @@ factors, each depending on a part of the axes only, and contracted with `np.matm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
 
+from .affine import Affine, Interval, Var, fresh, simplify, var
 from .dtypes import DType
 from .reference_math import Array
 from .reference_reads import Box, full_box, tiles
-from .scalar import All, Binary, BinaryOp, Cast, Const, Reducer, Scalar, Select, vars_of
+from .scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Reducer,
+    Scalar,
+    Select,
+    map_index,
+    substitute,
+    vars_of,
+)
 from .workload import Axis, Stage
 
 MAX_FACTOR_POINTS = 1 << 23
@@ -24,7 +38,10 @@ MAX_FACTOR_POINTS = 1 << 23
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """`sum(left * right)` of a stage, every axis in one role.
+    """`sum(left * right)` of `stage`, every axis in one role.
+
+    `stage` is the stage asked for, up to axes that were cut in two: its tensor has the same
+    elements in the same order.
 
     `batch` and `inner` index both factors; `inner` is summed. `rows` and `columns` index one
     factor each. `left_sums` and `right_sums` are summed but index one factor only. `repeats` is
@@ -32,6 +49,7 @@ class Contraction:
     condition was moved from the product to one factor, so an infinite other factor would leak.
     """
 
+    stage: Stage
     left: Scalar
     right: Scalar
     batch: tuple[Axis, ...]
@@ -56,12 +74,55 @@ def recognise(stage: Stage) -> Contraction | None:
     """`stage` as a contraction, or None where it is none or nothing is gained."""
     if stage.reducer is not Reducer.SUM or stage.tensor.dtype is DType.BOOL:
         return None
-    axes = (*stage.axes, *stage.reduce_axes)
-    extents = {a.name: a.extent for a in axes}
+    stage = _without_divisions(stage)
+    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     factors, masked = _factors(stage.body)
-    limit = prod(extents.values()) // 4
-    pair = _merged(factors, extents, limit)
+    pair = _merged(factors, extents, limit=prod(extents.values()) // 4)
     return None if pair is None else _with_roles(stage, *pair, masked)
+
+
+def _without_divisions(stage: Stage) -> Stage:
+    """`stage` with each axis `i` that occurs in `i // q` or `i % q` cut into `i_o * q + i_i`.
+
+    A grouped convolution reads channel `f // q * n + c`: only `f_o` then indexes that factor.
+    """
+    body, cut = stage.body, dict[str, tuple[Axis, Axis]]()
+    taken = {a.name for a in (*stage.axes, *stage.reduce_axes)}
+    for axis in (*stage.axes, *stage.reduce_axes):
+        divisors = _divisors(body, axis.name)
+        if len(divisors) != 1 or axis.extent % min(divisors) or axis.extent == min(divisors):
+            continue
+        inner = Axis(fresh(f"{axis.name}_i", taken), min(divisors))
+        outer = Axis(fresh(f"{axis.name}_o", taken), axis.extent // inner.extent)
+        taken |= {inner.name, outer.name}
+        cut[axis.name] = outer, inner
+        whole = {axis.name: var(outer.name) * inner.extent + var(inner.name)}
+        ranges = {a.name: Interval(0, a.extent - 1) for a in (*stage.axes, *stage.reduce_axes)}
+        ranges |= {a.name: Interval(0, a.extent - 1) for pair in cut.values() for a in pair}
+        body = map_index(substitute(body, whole), partial(simplify, ranges=ranges))
+    if not cut:
+        return stage
+
+    def both(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(part for a in axes for part in cut.get(a.name, (a,)))
+
+    axes = both(stage.axes)
+    tensor = replace(stage.tensor, shape=tuple(a.extent for a in axes))
+    return replace(stage, tensor=tensor, axes=axes, body=body, reduce_axes=both(stage.reduce_axes))
+
+
+def _divisors(body: Scalar, axis: str) -> set[int]:
+    """The q of all `axis // q` and `axis % q` in `body`."""
+    found = set[int]()
+
+    def look(index: Affine) -> Affine:
+        for atom, _ in index.terms:
+            if not isinstance(atom, Var) and atom.numerator == var(axis):
+                found.add(atom.divisor)
+        return index
+
+    map_index(body, look)
+    return found
 
 
 def _factors(node: Scalar) -> tuple[list[Scalar], bool]:
@@ -118,6 +179,7 @@ def _with_roles(stage: Stage, left: Scalar, right: Scalar, masked: bool) -> Cont
         return tuple(a for a in axes if (a.name in in_left, a.name in in_right) == wanted)
 
     return Contraction(
+        stage,
         left,
         right,
         batch=pick(stage.axes, True, True),
@@ -131,20 +193,26 @@ def _with_roles(stage: Stage, left: Scalar, right: Scalar, masked: bool) -> Cont
     )
 
 
-def pieces(plan: Contraction, stage: Stage) -> Iterator[Box]:
+def pieces(plan: Contraction) -> Iterator[Box]:
     """The iteration space in pieces whose factors stay below `MAX_FACTOR_POINTS` together.
 
     Axes that index neither factor are not cut and not in the pieces.
     """
     used = {a.name for a in (*plan.left_axes, *plan.right_axes)}
-    axes = [a for a in (*stage.axes, *stage.reduce_axes) if a.name in used]
-    reduced = {a.name for a in stage.reduce_axes}
+    every = (*plan.stage.axes, *plan.stage.reduce_axes)
+    axes = [a for a in every if a.name in used]
+    reduced = {a.name for a in plan.stage.reduce_axes}
     extents = {a.name: a.extent for a in axes}
     sides = [tuple(a.name for a in s) for s in (plan.left_axes, plan.right_axes)]
+    batch = {a.name for a in plan.batch}
+
+    def preference(name: str) -> tuple[bool, bool, int]:
+        # Cutting a batch axis repeats no work; cutting a summed one adds up partial results.
+        return name in batch, name not in reduced, extents[name]
+
     while sum(prod(extents[n] for n in side) for side in sides) > MAX_FACTOR_POINTS:
         side = max(sides, key=lambda names: prod(extents[n] for n in names))
-        # Output axes first: cutting a summed axis means adding up partial results.
-        name = max(side, key=lambda n: (n not in reduced and extents[n] > 1, extents[n]))
+        name = max((n for n in side if extents[n] > 1), key=preference)
         extents[name] = -(-extents[name] // 2)
     return tiles(full_box(axes), [extents[a.name] for a in axes])
 
@@ -154,10 +222,7 @@ def side_box(axes: Sequence[Axis], piece: Box) -> Box:
     return piece.restricted([a.name for a in axes])
 
 
-Multiply = Callable[[Array, Array], Array]
-
-
-def contract(plan: Contraction, stage: Stage, piece: Box, left: Array, right: Array) -> Array:
+def contract(plan: Contraction, piece: Box, left: Array, right: Array) -> Array:
     """`sum(left * right)` over `piece`: an array with one dimension an output axis.
 
     `left` is indexed by `plan.left_axes`, `right` by `plan.right_axes`, both restricted to
@@ -178,17 +243,17 @@ def contract(plan: Contraction, stage: Stage, piece: Box, left: Array, right: Ar
         result = result * np.asarray(plan.repeats).astype(dtype)
     order = [*plan.batch, *plan.rows, *plan.columns]
     result = result.reshape(piece.restricted([a.name for a in order]).extents)
-    present = [a for a in stage.axes if a in order]
+    present = [a for a in plan.stage.axes if a in order]
     result = result.transpose([order.index(a) for a in present])
     return result.reshape(
-        [result.shape[present.index(a)] if a in present else 1 for a in stage.axes]
+        [result.shape[present.index(a)] if a in present else 1 for a in plan.stage.axes]
     )
 
 
-def output_slices(stage: Stage, piece: Box) -> tuple[slice, ...]:
+def output_slices(plan: Contraction, piece: Box) -> tuple[slice, ...]:
     """Where the result of `contract` goes: all of an axis that is not in `piece`."""
     by_name = dict(zip(piece.names, piece.slices, strict=True))
-    return tuple(by_name.get(a.name, slice(None)) for a in stage.axes)
+    return tuple(by_name.get(a.name, slice(None)) for a in plan.stage.axes)
 
 
 def _integer_matmul(a: Array, b: Array) -> Array:

@@ -33,7 +33,7 @@ def bf16_to_f32(bits: Array) -> Array:
 
 def bf16_bits(values: Array) -> Array:
     """The uint16 patterns of bf16 values kept in float64 or float32; the values fit exactly."""
-    narrow = np.ascontiguousarray(values, np.float32)
+    narrow = np.asarray(values, np.float32, order="C")
     return (narrow.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
 
 
@@ -43,7 +43,7 @@ def round_to_bf16(values: Array) -> Array:
     Rounding to float32 first could round twice, so it works on the float64 bits: bf16 keeps 7 of
     the 52 fraction bits, fewer below its smallest normal 2**-126, where the step is 2**-133.
     """
-    values = np.ascontiguousarray(values, np.float64)
+    values = np.asarray(values, np.float64, order="C")  # keeps 0-d arrays, for `view`
     bits = values.view(np.uint64)
     odd = (bits >> np.uint64(45)) & np.uint64(1)
     rounded = ((bits + np.uint64((1 << 44) - 1) + odd) >> np.uint64(45)) << np.uint64(45)

@@ -105,6 +105,17 @@ def conv2d_transposed(h: int, ci: int, co: int, k: int, *, pad: int, stride: int
     return Workload((x, w), (y,), ("Y",), "conv2d_transposed")
 
 
+def grouped_conv1d(length: int, groups: int, ci: int, co: int, k: int) -> Workload:
+    """`ci` and `co` channels a group; the input's channel is found by a floor division."""
+    x = Tensor("X", (length, groups * ci), F32)
+    w = Tensor("W", (k, ci, groups * co), F32)
+    at = var("o") + var("r")
+    body = mul(load(x, at, var("f") // co * ci + var("c")), load(w, "r", "c", "f"))
+    out = axes(o=length - k + 1, f=groups * co)
+    y = stage("Y", out, body, Reducer.SUM, axes(r=k, c=ci))
+    return Workload((x, w), (y,), ("Y",), "grouped_conv1d")
+
+
 def softmax(m: int, n: int, dtype: DType = F32) -> Workload:
     x = Tensor("X", (m, n), dtype)
     rows, columns = axes(i=m), axes(j=n)

@@ -34,6 +34,7 @@ from tests.schedules.reference_cases import (
     axes,
     conv2d,
     conv2d_transposed,
+    grouped_conv1d,
     layernorm,
     load,
     map_workload,
@@ -91,6 +92,7 @@ CONTRACTIONS = [
     conv2d(7, 3, 8, 3, pad=2, stride=2),
     conv2d(5, 2, 9, 1, pad=0),
     conv2d_transposed(4, 3, 8, 3, pad=1, stride=2),
+    grouped_conv1d(9, 3, 4, 5, 3),
 ]
 
 
@@ -104,6 +106,7 @@ def test_contractions_equal_the_general_path(
         monkeypatch.setattr(reference_contract, "MAX_FACTOR_POINTS", 50)
     inputs = small_integers(workload, random.Random(0))
     fast = evaluate(workload, inputs)
+    assert_same(workload, inputs)
     monkeypatch.setattr(reference, "recognise", lambda _: None)
     for got, wanted in zip(fast, evaluate(workload, inputs), strict=True):
         np.testing.assert_array_equal(got, wanted)
@@ -173,6 +176,13 @@ def test_bf16_inputs_are_bits_and_outputs_are_rounded() -> None:
     workload = map_workload(Cast(doubled, DType.BF16), (x,), i=3)
     bits = bf16_bits(np.array([1.0, -2.0, 0.5]))
     assert evaluate(workload, [bits])[0].tolist() == [1.0078125, -2.015625, 0.50390625]
+
+
+def test_constants_of_bf16_are_scalars() -> None:
+    x = vector(DType.BF16, 4)
+    workload = map_workload(Cast(padded(x, (var("i") - 1,), 0.3), F32), (x,), i=4)
+    out = evaluate(workload, [bf16_bits(np.ones(4))])[0]
+    assert out.tolist() == [0.30078125, 1, 1, 1]
 
 
 def test_a_read_on_the_side_not_taken_does_not_matter() -> None:
