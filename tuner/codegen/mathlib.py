@@ -182,9 +182,6 @@ class _Body:
         t = self.floats
         return self._new(f"call {t} @llvm.fmuladd.{self._suffix}({t} {a}, {t} {b}, {t} {c})")
 
-    def negate(self, x: str) -> str:
-        return self._new(f"fneg {self.floats} {x}")
-
     def intrinsic(self, name: str, x: str) -> str:
         return self._new(f"call {self.floats} @llvm.{name}.{self._suffix}({self.floats} {x})")
 
@@ -219,18 +216,20 @@ class _Body:
         return value
 
 
-def _reduce(b: _Body, x: str, offset: int, coefficients: tuple[float, ...]) -> tuple[str, str]:
-    """`(p, z)`: exp(x) = 2**n * (1 + p), n = round(x / ln 2); the low bits of z hold n + offset.
+def _reduce(b: _Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
+    """`(sign * p, z)`: exp(sign * x) = 2**n * (1 + p); the low bits of z hold n + offset.
 
-    |r| <= ln(2)/2 after subtracting n ln 2 in two parts (Cody and Waite, 1980).
+    n = round(sign * x / ln 2) leaves |r| <= ln(2)/2 when n ln 2 is taken off in two parts (Cody
+    and Waite, 1980), p = r + r^2 q(r). With sign = -1 all of it is done on -r, by other constants:
+    a negated argument would move into the clamp before it and undo its `minps`.
     """
     f = b.fmt
     magic = b.const(f.magic + offset)
-    z = b.muladd(x, b.const(_round(f, 1 / math.log(2))), magic)
+    z = b.muladd(x, b.const(sign * _round(f, 1 / math.log(2))), magic)
     n = b.sub(z, magic)
-    r = b.muladd(n, b.const(-f.ln2_high), x)
-    r = b.muladd(n, b.const(-f.ln2_low), r)
-    q = b.polynomial(coefficients, r)
+    r = b.muladd(n, b.const(-sign * f.ln2_high), x)
+    r = b.muladd(n, b.const(-sign * f.ln2_low), r)
+    q = b.polynomial(tuple(sign ** (i + 1) * c for i, c in enumerate(f.exp)), r)
     return b.muladd(b.mul(r, r), q, r), b.to_bits(z)
 
 
@@ -241,7 +240,10 @@ def _round(fmt: _Format, value: float) -> float:
 
 
 def _power_of_two(b: _Body, biased: str) -> str:
-    """2**(k - bias) for the k in the low bits of `biased`; all other bits are shifted out."""
+    """2**(k - bias) for the k in the low bits of `biased`, whose other bits are shifted out.
+
+    A k of 2 * (bias + 1) more gives the same factor with its sign bit set.
+    """
     return b.from_bits(b.int_op("shl", biased, b.int_const(b.fmt.mantissa)))
 
 
@@ -251,7 +253,7 @@ def _exp_in_range(b: _Body, x: str) -> str:
     2**n is applied as a product of two halves, each a normal number: results come out gradually
     denormal, and infinite, with a single rounding. One factor 2**n would be neither at the ends.
     """
-    p, z = _reduce(b, x, 2 * b.fmt.bias, b.fmt.exp)
+    p, z = _reduce(b, x, 2 * b.fmt.bias)
     half = b.int_op("lshr", z, b.int_const(1))
     rest = b.int_op("sub", z, half)
     first = _power_of_two(b, half)
@@ -272,9 +274,10 @@ def _sigmoid(b: _Body, x: str) -> str:
     """
     f = b.fmt
     clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(-f.exp_low / 2))
-    p, z = _reduce(b, b.negate(clamped), f.bias - f.sigmoid_shift, f.exp)
+    sign_bit = 2 * (f.bias + 1)  # of the factor: both it and p come out negated
+    p, z = _reduce(b, clamped, f.bias - f.sigmoid_shift + sign_bit, sign=-1)
     scale, c = _power_of_two(b, z), b.const(2.0**-f.sigmoid_shift)
-    return b.div(c, b.add(b.muladd(p, scale, c), scale))
+    return b.div(c, b.sub(b.muladd(p, scale, c), scale))
 
 
 def _tanh(b: _Body, x: str) -> str:
@@ -286,7 +289,7 @@ def _tanh(b: _Body, x: str) -> str:
     f = b.fmt
     size = b.intrinsic("fabs", x)
     clamped = b.at_most(size, b.const(f.tanh_high))
-    p, z = _reduce(b, b.add(clamped, clamped), f.bias, f.exp)
+    p, z = _reduce(b, b.add(clamped, clamped), f.bias)
     scale = _power_of_two(b, z)
     t = b.muladd(p, scale, b.sub(scale, b.const(1.0)))
     far = b.div(t, b.add(t, b.const(2.0)))
@@ -304,7 +307,7 @@ def _erf(b: _Body, x: str) -> str:
     square = b.mul(magnitude, magnitude)
     near = b.muladd(b.polynomial(f.erf_head, square), magnitude, magnitude)
     t = b.sub(b.at_most(magnitude, b.const(f.erf_high)), b.const(f.erf_center))
-    p, z = _reduce(b, b.polynomial(f.erf_tail, t), f.bias, f.exp)
+    p, z = _reduce(b, b.polynomial(f.erf_tail, t), f.bias)
     scale = _power_of_two(b, z)
     complement = b.muladd(p, scale, scale)
     far = b.sub(b.const(1.0), complement)
