@@ -6,6 +6,8 @@
   another code generator or LLVM, which `verify` or `tune` must check before it is exact.
 - `default`: chosen without measurement.
 
+Mocked timings (replayed, simulated) grade by their target alone, say so, and are never verified.
+
 A better grade wins over a faster time; among equals the faster wins.
 """
 
@@ -19,6 +21,9 @@ from typing import Any
 from schedules.record import Toolchain, TuningRecord
 from schedules.target import Target
 from schedules.trace import Trace
+
+MOCKED = 0
+"""The code generator version of replayed and simulated timings: no code was run for them."""
 
 
 class Grade(StrEnum):
@@ -124,9 +129,12 @@ def choose(
         if grade is None or secs is None:
             continue
         note = ""
-        if toolchain is not None and not same_toolchain(stored.record.toolchain, toolchain):
+        made_by = stored.record.toolchain
+        if made_by.codegen_version == MOCKED:
+            note = f"timings are mocked ({made_by.llvmlite}), not measured"
+        elif toolchain is not None and not same_toolchain(made_by, toolchain):
             grade = max(grade, Grade.COMPATIBLE, key=lambda g: g.rank)
-            note = f"made by {toolchain_text(stored.record.toolchain)}; not verified with this one"
+            note = f"made by {toolchain_text(made_by)}; not verified with this one"
         if grade.satisfies(minimum):
             graded.append((grade, secs, note, stored))
     if not graded:

@@ -52,11 +52,11 @@ JobBody = Annotated[bytes, Depends(body_reader(lambda limits: limits.body_bytes)
 LookupBody = Annotated[bytes, Depends(body_reader(lambda limits: limits.lookup_body_bytes))]
 
 
-def parse_body(body: bytes) -> Any:
-    """Strict JSON of a request. BadRequest if there is none."""
+def parse_body(body: bytes, max_values: int) -> Any:
+    """Strict JSON of a request, already cut to its size. BadRequest if there is none."""
     if not body.strip():
         raise BadRequest("the body is empty; a JSON object is needed", code="malformed_json")
-    return wiring.parse_json(body)
+    return wiring.parse_json(body, max_bytes=len(body), max_values=max_values)
 
 
 def _check_media(request: Request) -> None:

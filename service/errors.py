@@ -244,6 +244,16 @@ TABLE: dict[str, Kind] = {
         "Not a usable target",
         "`tilewright target --json` prints a description of this machine.",
     ),
+    "tuner.search.strategies.StrategyError": Kind(
+        422, "bad_strategy", ExitCode.USAGE, "No such strategy", "See `tilewright tune --help`."
+    ),
+    "tuner.measure.choose.MeasurerError": Kind(
+        422,
+        "bad_measurer",
+        ExitCode.USAGE,
+        "No such measurer, or a bad file of timings",
+        "local, replay:FILE or simulated:FILE will do; docs/ holds the formats.",
+    ),
     "schedules.errors.ScheduleError": Kind(
         422,
         "illegal_trace",

@@ -82,6 +82,8 @@ def read_job(document: Any, settings: Settings) -> JobRequest:
         seed=body.seed,
         measurer=checked_measurer(body.measurer, settings.measurer_folder),
     )
+    if body.target != "native":
+        located("/target", lambda: wiring.check_measurable(target, options.measurer))
     return JobRequest(workload, target, body.target == "native", options)
 
 

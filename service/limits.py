@@ -12,9 +12,9 @@ class Limits:
 
     body_bytes: int = 1 << 20
     lookup_body_bytes: int = 8 << 20
-    import_body_bytes: int = 64 << 20
     json_depth: int = 64
     json_nodes: int = 10_000
+    lookup_json_nodes: int = 1_000_000
     lookup_items: int = 1_000
     page_size: int = 50
     page_size_max: int = 1_000
@@ -25,7 +25,6 @@ class Limits:
     open_jobs: int = 1_000
     event_streams: int = 64
     seed_max: int = 2**63 - 1
-    text_chars: int = 65_536
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -308,8 +308,8 @@ def operators_table(operators: Sequence[Document]) -> RenderableType:
     table.add_column("layout", overflow="fold")
     for operator in operators:
         parameters = ", ".join(
-            name if default is None else f"{name}={default}"
-            for name, default in operator["parameters"].items()
+            str(p["name"]) if p["default"] is None else f"{p['name']}={p['default']}"
+            for p in operator["parameters"]
         )
         table.add_row(
             Text(str(operator["name"])), Text(parameters), Text(str(operator.get("layout", "")))

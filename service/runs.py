@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from schedules.target import Target
 from schedules.workload import Workload
 
-from .wiring import workload_document
+from . import wiring
 
 if TYPE_CHECKING:
     from db import Store
@@ -40,10 +40,10 @@ def run_tuning(
 ) -> TuneReport:
     """Tune and store. `on_event` gets every trial as JSON data once it is durable; what it
     raises ends the run."""
+    from tuner.report import Budget
     from tuner.tune import tune
 
-    from tuner.report import Budget
-
+    wiring.check_measurable(target, options.measurer)
     register(store, workload, target)
     return tune(
         workload,
@@ -62,7 +62,7 @@ def register(store: Store, workload: Workload, target: Target) -> None:
     """Make the work known that records will refer to."""
     store.register(
         workload.key,
-        workload_document(workload),
+        wiring.workload_document(workload),
         workload.name,
         int(workload.flops),
         target.key,

@@ -12,6 +12,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .errors import InvalidField
+from .limits import Limits
+
+_LIMITS = Limits()
 
 StrategyName = Literal["annealing", "evolution", "random", "grid"]
 GradeName = Literal["exact", "same-cpu", "compatible", "default"]
@@ -36,8 +39,8 @@ class Strict(BaseModel):
 class BudgetIn(Strict):
     """What a job may use. `trials` counts earlier runs of the same search too."""
 
-    trials: Annotated[int, Field(ge=1, le=100_000)] = 64
-    seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    trials: Annotated[int, Field(ge=1, le=_LIMITS.trials_max)] = _LIMITS.trials_default
+    seconds: Annotated[float, Field(gt=0, le=_LIMITS.seconds_max)] | None = None
 
 
 class JobIn(Strict):
@@ -57,14 +60,16 @@ class JobIn(Strict):
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     budget: BudgetIn = BudgetIn()
     strategy: StrategyName = "annealing"
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    seed: Annotated[int, Field(ge=0, le=_LIMITS.seed_max)] = 0
     measurer: Annotated[str, Field(min_length=1, max_length=512)] = "local"
 
 
 class LookupIn(Strict):
     """`POST /v1/best:lookup`. Each of `workloads` is a spelling, a document or a key."""
 
-    workloads: Annotated[list[str | dict[str, Any]], Field(min_length=1, max_length=1000)]
+    workloads: Annotated[
+        list[str | dict[str, Any]], Field(min_length=1, max_length=_LIMITS.lookup_items)
+    ]
     target: str | dict[str, Any] = Field(
         default="native", description="`native`, a target document, or a target key."
     )

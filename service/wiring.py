@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from schedules.errors import TilewrightError
 
 from .errors import NoAnswer, UsageProblem
-from .submission import Spelling, assignments, check_one_spelling, is_python, ranges, read_text
+from .notation_request import read_notation
+from .submission import Spelling, check_one_spelling, read_text
 
 if TYPE_CHECKING:
     from db import Store
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from schedules.trace import Trace
     from schedules.workload import Workload
 
-    from .answer import Answer
+    from .answer import Answer, Grade
+    from .answers import Found
 
 # The database
 
@@ -119,30 +121,32 @@ def import_from(store: Store, file: Path) -> dict[str, Any]:
 
 def read_workload(spelling: Spelling) -> Workload:
     """The workload as typed, in normal form. WorkloadError, UsageProblem."""
-    check_one_spelling(spelling)
-    if spelling.expr is not None:
-        return workload_of(
-            {
-                "expr": spelling.expr,
-                "tensors": assignments(spelling.tensor, "--tensor"),
-                "ranges": ranges(spelling.range),
-            }
-        )
-    text = str(spelling.workload)
-    if is_python(text):
-        return _from_python(text)
-    if text.endswith(".json"):
-        from schedules.workload_json import parse_json_text
+    from schedules.spelling import parse_workload
 
-        return workload_of(parse_json_text(read_text(Path(text))))
-    return workload_of(text)
+    check_one_spelling(spelling)
+    return parse_workload(
+        spelling.workload or "",
+        expr=spelling.expr,
+        tensors=spelling.tensor or [],
+        ranges=spelling.range or [],
+        read_file=_read_file,
+        load_function=_call_function,
+    )
 
 
 def workload_of(spelled: str | dict[str, Any]) -> Workload:
-    """The workload of a request's `workload` field. WorkloadError."""
+    """The workload of a request's `workload` field; no file is read. WorkloadError."""
     from schedules.spelling import parse_workload
+    from schedules.workload_json import from_json
 
-    return parse_workload(spelled)
+    if isinstance(spelled, str):
+        return parse_workload(spelled)
+    if "expr" not in spelled:
+        return from_json(spelled)
+    notation = read_notation(spelled)
+    return parse_workload(
+        expr=notation.expr, tensors=list(notation.tensors), ranges=list(notation.ranges)
+    )
 
 
 def workload_document(workload: Workload) -> dict[str, Any]:
@@ -166,18 +170,21 @@ def flops_of(workload: Workload) -> float:
     return float(workload.flops)
 
 
-def parse_json(text: bytes) -> Any:
+def parse_json(text: bytes, *, max_bytes: int, max_values: int) -> Any:
     """Strict JSON: no duplicate keys, NaN or deep nesting. WorkloadError says where."""
-    from schedules.workload_json import parse_json_text
+    from schedules.strict_json import parse_json_text
 
-    return parse_json_text(text)
+    return parse_json_text(text, max_bytes=max_bytes, max_values=max_values)
 
 
-def _from_python(spelled: str) -> Workload:
-    """Call FUNCTION of FILE.py. Its own exceptions are the user's to see, with their lines."""
+def _read_file(name: str) -> bytes:
+    return read_text(Path(name)).encode()
+
+
+def _call_function(file: str, name: str) -> Workload:
+    """What FUNCTION of FILE.py returns. Its own exceptions are its author's to see in full."""
     from schedules.workload import Workload
 
-    file, _, name = spelled.rpartition(":")
     path = Path(file)
     if not path.is_file():
         raise UsageProblem(f"{file}: there is no such file")
@@ -195,30 +202,36 @@ def _from_python(spelled: str) -> Workload:
         raise UsageProblem(f"{file} has no function {name!r}; it has {', '.join(names) or 'none'}")
     workload = function()
     if not isinstance(workload, Workload):
-        raise UsageProblem(
-            f"{spelled} returned {type(workload).__name__}; a Workload will do"
-            " (see schedules.compute)"
-        )
+        raise UsageProblem(f"{file}:{name} returned {type(workload).__name__}; a Workload will do")
     return workload.normalised()
 
 
 def operator_documents(name: str | None) -> list[dict[str, Any]]:
-    """The operator library; UsageProblem if `name` is given and not in it."""
-    from schedules.operators import OPERATORS
+    """The operator library, or the one operator asked for. WorkloadError if it is not in it."""
+    from schedules.operators import OPERATORS, operator
 
-    documents = [
+    chosen = OPERATORS.values() if name is None else [operator(name)]
+    return [
         {
-            "name": operator.name,
-            "parameters": dict(operator.parameters),
-            "layout": operator.layout,
-            "flops": operator.flops,
+            "name": op.name,
+            "summary": op.summary,
+            "layout": op.layout,
+            "flops": op.flops,
+            "dtypes": list(op.dtypes),
+            "epilogues": op.epilogues,
+            "parameters": [
+                {
+                    "name": param.name,
+                    "default": param.default,
+                    "minimum": param.minimum,
+                    "per_axis": list(param.per_axis),
+                    "doc": param.doc,
+                }
+                for param in op.params
+            ],
         }
-        for operator in OPERATORS.values()
-        if name is None or operator.name == name
+        for op in chosen
     ]
-    if not documents:
-        raise UsageProblem(f"no operator {name!r}; there are {', '.join(sorted(OPERATORS))}")
-    return documents
 
 
 # Targets
@@ -244,6 +257,25 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
         return native_target(threads or 1, probe=False)
     target = Target.from_json(spec)
     return target if threads is None else target.with_threads(threads)
+
+
+def check_measurable(target: Target, measurer: str) -> None:
+    """TargetError if `measurer` would have to run code here that this machine cannot run."""
+    from schedules.errors import TargetError
+    from tuner.native_target import native_target
+
+    from .answer import grade_of
+
+    if measurer != "local":
+        return
+    host = native_target(probe=False)
+    if grade_of(target, host) is None:
+        missing = sorted(set(target.features) - set(host.features))
+        reason = f"it lacks {', '.join(missing[:5])}" if missing else f"it is {host.triple}"
+        raise TargetError(
+            f"kernels for {target.cpu} ({target.triple}) cannot be timed on this machine"
+            f" ({host.cpu}): {reason}"
+        )
 
 
 def target_summary(target: Target) -> dict[str, Any]:
@@ -282,35 +314,31 @@ def default_trace(workload: Workload, target: Target) -> Trace:
 
 
 def answer(
-    store: Store,
+    db: str | None,
     workload: Workload,
     target: Target,
     min_grade: str,
     *,
     any_toolchain: bool = False,
 ) -> Answer:
-    """The best answer of at least `min_grade`. NoAnswer if nothing will do.
+    """The best answer of at least `min_grade` in the database `--db` names. NoAnswer if none.
 
     With `any_toolchain` a record made by another code generator counts as if made by this one:
     for `verify`, which rebuilds it.
     """
-    from .answer import Grade
-    from .answers import find_answer
+    from .answer import Answer, Grade
 
     minimum = Grade(min_grade)
-    found = find_answer(
-        store, workload.key, target, minimum, None if any_toolchain else toolchain()
-    )
+    found = _stored_answer(db, workload, target, minimum, None if any_toolchain else toolchain())
     if found is not None:
         return found.answer(workload_summary(workload), target_summary(target))
     if minimum is not Grade.DEFAULT:
+        threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
         raise NoAnswer(
             f"no {minimum.value} answer stored for {workload.name or workload.key}"
-            f" on {target.cpu} with {target.threads} thread(s)",
+            f" on {target.cpu} with {threads}",
             advice="Tune it first: tilewright tune WORKLOAD; or accept less: --min-grade default.",
         )
-    from .answer import Answer
-
     return Answer(
         grade=Grade.DEFAULT,
         workload=workload_summary(workload),
@@ -318,6 +346,37 @@ def answer(
         trace=default_trace(workload, target),
         note="chosen without measurement",
     )
+
+
+def _stored_answer(
+    db: str | None,
+    workload: Workload,
+    target: Target,
+    minimum: Grade,
+    made_by: Toolchain | None,
+) -> Found | None:
+    """An exact answer is found without SQLAlchemy, whose import takes longer than all the rest."""
+    from db.errors import StoreMissing
+    from db.quick import best_record
+
+    from .answer import Grade, Stored, choose
+    from .answers import Found, find_answer
+
+    url = database_url(db)
+    try:
+        record = best_record(url, workload.key, target.key)
+    except StoreMissing:
+        return None
+    if record is not None:
+        chosen = choose([Stored(record, target)], target, made_by, Grade.EXACT)
+        if chosen is not None:
+            return Found(*chosen)
+    if minimum is Grade.EXACT:
+        return None
+    from db import open_store
+
+    with open_store(url, create=False, upgrade=False) as store:
+        return find_answer(store, workload.key, target, minimum, made_by, exact=record)
 
 
 # The machine

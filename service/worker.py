@@ -24,6 +24,7 @@ from schedules.errors import TilewrightError
 
 from .errors import problem_of
 from .job_requests import JobRequest, stored_job
+from .publishing import publish
 from .runs import run_tuning
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class WorkerSettings:
 class Worker:
     """Leases and runs jobs on `store` until `stop` is set.
 
-    `run` is `run_tuning`; tests give another.
+    `run` and `publish` are the real ones; tests give others.
     """
 
     store: Store
@@ -67,6 +68,7 @@ class Worker:
     owner: str
     stop: threading.Event
     run: Callable[..., TuneReport] = run_tuning
+    publish: Callable[..., dict[str, Any]] = publish
     clock: Callable[[], float] = time.monotonic
 
     def work(self) -> None:
@@ -144,9 +146,7 @@ class _JobRun:
             error = {"code": "no_candidate_passed", "detail": detail}
             self._end(JobState.FAILED, result=document, error=error)
             return
-        from .publishing import publish
-
-        document["artefacts"] = publish(self._store, request, report.best)
+        document["artefacts"] = self._worker.publish(self._store, request, report.best)
         self._end(JobState.SUCCEEDED, result=document)
 
     def _end(

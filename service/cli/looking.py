@@ -40,10 +40,9 @@ def add_commands(app: typer.Typer) -> None:
         from service import artefacts, wiring
 
         output = common.output()
-        with wiring.session(common.db) as store:
-            workload = wiring.read_workload(spelling)
-            target = wiring.read_target(machine.target, machine.threads, probe=False)
-            answer = wiring.answer(store, workload, target, "default")
+        workload = wiring.read_workload(spelling)
+        target = wiring.read_target(machine.target, machine.threads, probe=False)
+        answer = wiring.answer(common.db, workload, target, "default")
         text = artefacts.shown(workload, answer.trace, target, what.value)
         output.remark(f"# {answer.summary()}")
         output.text({**answer.to_json(), "what": what.value, "text": text}, text)
@@ -75,10 +74,9 @@ def add_commands(app: typer.Typer) -> None:
         from service import artefacts, wiring
         from service.render import emitted_facts
 
-        with wiring.session(common.db) as store:
-            workload = wiring.read_workload(spelling)
-            target = wiring.read_target(machine.target, machine.threads, probe=False)
-            answer = wiring.answer(store, workload, target, min_grade.value)
+        workload = wiring.read_workload(spelling)
+        target = wiring.read_target(machine.target, machine.threads, probe=False)
+        answer = wiring.answer(common.db, workload, target, min_grade.value)
         symbol = artefacts.symbol_name(name, workload)
         files = artefacts.build(workload, answer, target, symbol, ll=ll, asm=asm)
         document = {**answer.to_json(), "files": artefacts.write(files, folder)}

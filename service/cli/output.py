@@ -13,6 +13,8 @@ from service.errors import Problem
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+PIPE_COLUMNS = 120
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -29,13 +31,15 @@ class Output:
         """For results: stdout. Colours only on a terminal."""
         from rich.console import Console
 
-        return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 
     def notes(self) -> Console:
         """For progress and remarks: stderr, so that a pipe gets results alone."""
         from rich.console import Console
 
-        return Console(highlight=False, stderr=True, soft_wrap=not sys.stderr.isatty())
+        return Console(
+            highlight=False, stderr=True, width=None if sys.stderr.isatty() else PIPE_COLUMNS
+        )
 
     def result(self, document: Any, human: RenderableType | None = None) -> None:
         """Print `document` as JSON, or `human` (nothing if None)."""

@@ -90,10 +90,9 @@ def add_commands(app: typer.Typer) -> None:
         from service import wiring
         from service.render import answer_facts
 
-        with wiring.session(common.db) as store:
-            workload = wiring.read_workload(spelling)
-            target = wiring.read_target(machine.target, machine.threads, probe=False)
-            answer = wiring.answer(store, workload, target, min_grade.value)
+        workload = wiring.read_workload(spelling)
+        target = wiring.read_target(machine.target, machine.threads, probe=False)
+        answer = wiring.answer(common.db, workload, target, min_grade.value)
         document = answer.to_json()
         common.output().result(document, answer_facts(document))
 
@@ -116,13 +115,12 @@ def add_commands(app: typer.Typer) -> None:
         from service.render import bench_table
 
         peers = wiring.peer_names(against)
-        with wiring.session(common.db) as store:
-            workload = wiring.read_workload(spelling)
-            target = wiring.read_target(machine.target, machine.threads)
-            answer = wiring.answer(store, workload, target, "exact")
-            document = wiring.bench(
-                workload, answer, target, peers=peers, seconds=seconds, seed=machine.seed
-            )
+        workload = wiring.read_workload(spelling)
+        target = wiring.read_target(machine.target, machine.threads)
+        answer = wiring.answer(common.db, workload, target, "exact")
+        document = wiring.bench(
+            workload, answer, target, peers=peers, seconds=seconds, seed=machine.seed
+        )
         common.output().result(document, bench_table(document, wiring.flops_of(workload)))
 
     @command(app, "verify")
@@ -137,11 +135,10 @@ def add_commands(app: typer.Typer) -> None:
         from service.errors import VerificationFailed
         from service.render import verified_facts
 
-        with wiring.session(common.db) as store:
-            workload = wiring.read_workload(spelling)
-            target = wiring.read_target(machine.target, machine.threads, probe=False)
-            answer = wiring.answer(store, workload, target, "exact", any_toolchain=True)
-            result = wiring.verify(workload, answer, target, machine.seed)
+        workload = wiring.read_workload(spelling)
+        target = wiring.read_target(machine.target, machine.threads, probe=False)
+        answer = wiring.answer(common.db, workload, target, "exact", any_toolchain=True)
+        result = wiring.verify(workload, answer, target, machine.seed)
         if not result.ok:
             raise VerificationFailed(
                 f"{answer.record_key}: {result.status.value}"

@@ -70,7 +70,7 @@ def lookup(state: State, body: LookupBody) -> dict[str, Any]:
 
     With documents or spellings and `min_grade` "default" there is never a miss for a valid one.
     """
-    asked = read_model(LookupIn, parse_body(body))
+    asked = read_model(LookupIn, parse_body(body, state.limits.lookup_json_nodes))
     items = look_up(state, asked)
     for item in items:
         state.metrics.answer(item["answer"]["grade"] if item["found"] else "none")

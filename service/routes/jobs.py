@@ -61,7 +61,7 @@ def submit(
 ) -> dict[str, Any]:
     """Ask for a tuning job. The same work in flight is the same job."""
     _check_idempotency_key(idempotency_key)
-    request = read_job(parse_body(body), state.settings)
+    request = read_job(parse_body(body, state.limits.json_nodes), state.settings)
     if validate_only:
         response.status_code = 200
         return preview(request)

@@ -1,0 +1,64 @@
+"""Index notation as a request spells it: `{"expr": ..., "tensors": ..., "ranges": ...}`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from schedules.errors import WorkloadError
+
+MAX_PARTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """An expression with its tensors (`A=f32[2,2]`) and ranges (`r=3`), in the order given."""
+
+    expr: str
+    tensors: tuple[str, ...]
+    ranges: tuple[str, ...]
+
+
+def read_notation(document: dict[str, Any]) -> Notation:
+    """WorkloadError with a pointer if a part is of the wrong kind.
+
+    `tensors` is `{"A": "f32[2,2]"}` (its order is the order of the arguments) or
+    `["A=f32[2,2]"]`; `ranges` is `{"r": 3}`.
+    """
+    unknown = sorted(document.keys() - {"expr", "tensors", "ranges"})
+    if unknown:
+        raise _wrong(f"{unknown[0][:60]!r}: there is no such field beside expr", f"/{unknown[0]}")
+    expr = document["expr"]
+    if not isinstance(expr, str):
+        raise _wrong("expr: must be text such as 'C[i,j] += A[i,k] * B[k,j]'", "/expr")
+    return Notation(
+        expr, _tensors(document.get("tensors", {})), _ranges(document.get("ranges", {}))
+    )
+
+
+def _tensors(found: object) -> tuple[str, ...]:
+    if isinstance(found, dict) and len(found) <= MAX_PARTS:
+        parts = [(name, f"{name}={kind}", kind) for name, kind in found.items()]
+    elif isinstance(found, list) and len(found) <= MAX_PARTS:
+        parts = [(str(number), text, text) for number, text in enumerate(found)]
+    else:
+        raise _wrong(
+            f'tensors: must be {{"A": "f32[512,512]"}}, at most {MAX_PARTS} of them', "/tensors"
+        )
+    for where, _, given in parts:
+        if not isinstance(given, str):
+            raise _wrong(f"tensors.{where[:60]}: must be text such as 'f32[512,512]'", "/tensors")
+    return tuple(text for _, text, _ in parts)
+
+
+def _ranges(found: object) -> tuple[str, ...]:
+    if not isinstance(found, dict) or len(found) > MAX_PARTS:
+        raise _wrong(f'ranges: must be {{"r": 3}}, at most {MAX_PARTS} of them', "/ranges")
+    for name, extent in found.items():
+        if not isinstance(extent, int) or isinstance(extent, bool):
+            raise _wrong(f"ranges.{name[:60]}: must be a whole number", "/ranges")
+    return tuple(f"{name}={extent}" for name, extent in found.items())
+
+
+def _wrong(message: str, pointer: str) -> WorkloadError:
+    return WorkloadError(message, code="bad_spelling", pointer=pointer)

@@ -1,0 +1,199 @@
+"""The best answer over HTTP: graded, cacheable, a thousand at once."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from db import Store
+from schedules.record import Toolchain
+from schedules.trace import Trace
+from schedules.workload import Workload
+from service import lookup, wiring
+from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best
+
+OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")
+
+
+@pytest.fixture(autouse=True)
+def default_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice without measurement is tested elsewhere."""
+    monkeypatch.setattr(wiring, "default_trace", lambda workload, target: Trace())
+
+
+def url(workload: Workload) -> str:
+    return f"/v1/best/{workload.key}/{HOST.key}"
+
+
+def test_the_best_is_told_with_its_grade(api: TestClient, store: Store, workload: Workload) -> None:
+    record = keep_best(store, workload, secs=2e-6)
+    answer = api.get(url(workload))
+    assert answer.status_code == 200
+    document = answer.json()
+    assert document["grade"] == "exact"
+    assert document["record_key"] == record.key
+    assert document["run_secs"] == 2e-6
+    assert document["gflops"] == pytest.approx(1024 / 2e-6 / 1e9)
+    assert document["verified"]
+    assert document["trace"] == []
+    assert answer.headers["content-location"] == f"/v1/records/{record.key}"
+
+
+def test_an_unchanged_answer_is_304_and_a_better_one_is_not(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    keep_best(store, workload, secs=2e-3)
+    first = api.get(url(workload))
+    etag = first.headers["etag"]
+    assert etag.startswith('"')
+    for tags in (etag, f'"other", {etag}', "*"):
+        again = api.get(url(workload), headers={"If-None-Match": tags})
+        assert again.status_code == 304
+        assert again.content == b""
+        assert again.headers["etag"] == etag
+    keep_best(store, workload, secs=1e-3, trial=2)
+    better = api.get(url(workload), headers={"If-None-Match": etag})
+    assert better.status_code == 200
+    assert better.headers["etag"] != etag
+
+
+def test_another_machines_record_needs_a_lower_grade(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    here = keep_best(store, wiring.workload_of("matmul:M=4,N=4,K=4"))
+    assert here.target_key == HOST.key
+    keep_best(store, workload, replace(HOST, threads=2))
+    assert api.get(url(workload)).json()["code"] == "no_answer"
+    answer = api.get(url(workload), params={"min_grade": "same-cpu"}).json()
+    assert answer["grade"] == "same-cpu"
+    assert answer["made_for"]["threads"] == 2
+
+
+def test_another_compilers_record_is_not_served_as_exact(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    keep_best(store, workload, toolchain=OTHER_COMPILER)
+    assert api.get(url(workload)).status_code == 404
+    answer = api.get(url(workload), params={"min_grade": "compatible"}).json()
+    assert answer["grade"] == "compatible"
+    assert not answer["verified"]
+
+
+def test_a_known_workload_always_has_a_default(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    keep_best(store, workload, replace(HOST, triple="aarch64-unknown-linux-gnu"))
+    keep_best(store, wiring.workload_of("matmul:M=4,N=4,K=4"))
+    answer = api.get(url(workload), params={"min_grade": "default"}).json()
+    assert answer["grade"] == "default"
+    assert answer["run_secs"] is None
+    assert answer["record_key"] is None
+
+
+def ask(api: TestClient, workloads: list[Any], **more: Any) -> list[dict[str, Any]]:
+    body = {"workloads": workloads, "target": HOST.to_json(), **more}
+    answer = api.post("/v1/best:lookup", json=body)
+    assert answer.status_code == 200, answer.text
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
+
+
+def test_a_lookup_answers_every_item_in_order(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    record = keep_best(store, workload)
+    document = wiring.workload_document(workload)
+    items = ask(
+        api,
+        [
+            MATMUL,
+            document,
+            workload.key,
+            f"sha256:{workload.key}",
+            "matmul:M=9,N=9,K=9",
+            "nonsense",
+        ],
+    )
+    assert [item["found"] for item in items] == [True] * 4 + [False] * 2
+    assert {item["answer"]["record_key"] for item in items[:4]} == {record.key}
+    assert items[4]["problem"]["code"] == "no_answer"
+    assert items[5]["problem"]["code"] == "unknown_operator"
+    assert items[5]["problem"]["errors"][0]["pointer"] == "/workloads/5"
+
+
+def test_a_lookup_with_default_never_misses_a_valid_workload(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    keep_best(store, workload)
+    items = ask(api, [MATMUL, "matmul:M=9,N=9,K=9", "a" * 64], min_grade="default")
+    assert [item["answer"] and item["answer"]["grade"] for item in items] == [
+        "exact", "default", None,
+    ]  # fmt: skip
+
+
+def test_a_thousand_documents_are_looked_up_at_once(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    keep_best(store, workload)
+    document = wiring.workload_document(workload)
+    items = ask(api, [document] * 1000)
+    assert len(items) == 1000
+    assert all(item["found"] for item in items)
+    answer = api.post(
+        "/v1/best:lookup", json={"workloads": [MATMUL] * 1001, "target": HOST.to_json()}
+    )
+    assert answer.status_code == 422
+
+
+def test_a_lookup_takes_a_known_targets_key(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    keep_best(store, workload)
+    assert ask(api, [MATMUL], target=HOST.key)[0]["found"]
+    answer = api.post("/v1/best:lookup", json={"workloads": [MATMUL], "target": "f" * 64})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/target"
+
+
+def test_records_are_immutable_and_named_by_their_content(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    record = keep_best(store, workload)
+    for name in (record.key, record.key.removeprefix("sha256:")):
+        answer = api.get(f"/v1/records/{name}")
+        assert answer.json()["key"] == record.key
+        assert answer.json()["result"]["run_secs"] == list(record.result.run_secs)
+        assert "immutable" in answer.headers["cache-control"]
+
+
+def test_blobs_are_served_by_their_hash_and_never_run_by_a_browser(
+    api: TestClient, store: Store
+) -> None:
+    data = b"\x7fELF..."
+    key = store.put_blob(data, "application/x-object")
+    assert key == hashlib.sha256(data).hexdigest()
+    answer = api.get(f"/v1/blobs/sha256:{key}")
+    assert answer.content == data
+    assert answer.headers["content-type"] == "application/x-object"
+    assert answer.headers["content-disposition"] == "attachment"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_answers_are_counted_by_grade(api: TestClient, store: Store, workload: Workload) -> None:
+    keep_best(store, workload)
+    ask(api, [MATMUL, "matmul:M=9,N=9,K=9"])
+    text = api.get("/metrics").text
+    assert 'tilewright_answers_total{grade="exact"} 1.0' in text
+    assert 'tilewright_answers_total{grade="none"} 1.0' in text
+
+
+@pytest.mark.parametrize(
+    ("text", "yes"),
+    [("a" * 64, True), ("sha256:" + "0" * 64, True), ("A" * 64, False), ("a", False)],
+)
+def test_what_is_a_key(text: str, yes: bool) -> None:
+    assert lookup.is_key(text) is yes
