@@ -235,7 +235,8 @@ def _served(statement: Any) -> Select[Any]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(digits) for digits in re.findall(r"\d{1,9}", version))
+    dotted = re.match(r"\d{1,9}(\.\d{1,9})+", version)  # others (mocked timings) have no order
+    return tuple(int(digits) for digits in dotted[0].split(".")) if dotted else ()
 
 
 def _secs(record: TuningRecord) -> float:

@@ -80,6 +80,8 @@ class Database:
             raise  # a broken constraint is a bug of ours, or the caller's to explain
         except (DBAPIError, PoolTimeout) as error:
             raise store_error(error, self.path) from error
+        except UnicodeDecodeError as error:  # the driver, on a damaged name in a schema
+            raise StoreBroken(f"database {self.path}: its schema is damaged ({error})") from error
 
     def close(self) -> None:
         self._engine.dispose()

@@ -54,7 +54,7 @@ def best_record(
             row = connection.execute(_BEST, (workload_key, target_key)).fetchone()
         finally:
             connection.close()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # damaged names do not decode
         raise _error(path, error) from error
     if row is None:
         return None

@@ -209,6 +209,13 @@ class RecordSinkContract:
         reasons = [move.reason for move in store.best_history(WORKLOAD, TARGET.key)]
         assert reasons == ["first", "newer toolchain"]
 
+    def test_mocked_timings_compare_by_time_and_give_way_to_real_ones(self, store: Store) -> None:
+        one, other = Toolchain(0, "simulated", "9c1"), Toolchain(0, "simulated", "3f2")
+        assert promoted(store, full(1, 2e-3, toolchain=one))
+        assert promoted(store, full(2, 1e-3, toolchain=other))
+        assert promoted(store, full(3, 3e-3))
+        assert not promoted(store, full(4, 1e-9, toolchain=one))
+
 
 class StoreContract(RecordSinkContract):
     """Everything else. `clock` is the clock of `store`; `damage(SQL)` edits behind its back."""
