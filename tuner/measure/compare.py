@@ -34,8 +34,8 @@ reference seconds."""
 class Expected:
     """What one output may be: `low <= y <= high` element by element.
 
-    `low` and `high` are in the output's own type (bf16: in f32), and are the same array where
-    the result is exact. `free` marks elements nothing can be said about, None if there are none.
+    `low` and `high` are in the output's own type (bf16: in f32); they and `values` are one array
+    where the result is exact. `free` marks elements nothing can be said about, None if there are none.
     """
 
     tensor: Tensor
@@ -174,7 +174,7 @@ def expect(tensor: Tensor, values: Array, bound: Array | None) -> Expected:
     with np.errstate(all="ignore"):
         if bound is None or not bound.any():
             exact = values.astype(_compared(tensor.dtype), copy=False)
-            return Expected(tensor, values, exact, exact, None)
+            return Expected(tensor, exact, exact, exact, None)
         free = ~np.isfinite(bound)
         limits = _float_limits if tensor.dtype.is_float else _integer_limits
         low, high = limits(tensor.dtype, values, bound)
