@@ -12,6 +12,8 @@ from schedules.workload import Tensor
 from .arena import Case
 from .compare import Oracle
 
+DEFAULT_CASES = "tuner.measure.cases:open_cases"
+
 
 class Cases(Protocol):
     """`tensors` are the arguments of a call, inputs first. Building a case may take seconds."""

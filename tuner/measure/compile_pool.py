@@ -9,8 +9,8 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from schedules.record import MeasureStatus
@@ -109,6 +109,15 @@ class CompilePool:
         """Descriptors that become readable when an outcome may be there."""
         return [w.reader.fd for w in self._pool if w.busy]
 
+    @property
+    def process_ids(self) -> list[int]:
+        """Of the workers."""
+        return [w.process.pid for w in self._pool]
+
+    def secs_to_deadline(self) -> float | None:
+        """Seconds until the first busy worker is overdue, None if none is busy."""
+        return self._next_wait(None)
+
     def poll(self, timeout_secs: float | None = 0.0) -> list[Compiled]:
         """Outcomes there by `timeout_secs`; None waits for the first.
 
@@ -121,21 +130,16 @@ class CompilePool:
             if outcomes or not self.pending or (end is not None and time.monotonic() >= end):
                 return outcomes
 
-    def fresh(self, document: dict[str, Any]) -> Compiled:
-        """Compile in a process of its own that has compiled nothing before."""
-        worker = self._spawn()
-        try:
-            self._give(worker, "fresh", document)
-            while True:
-                with selectors.DefaultSelector() as selector:
-                    selector.register(worker.reader.fd, selectors.EVENT_READ)
-                    left = worker.started + self.deadline_secs - time.monotonic()
-                    selector.select(max(left, 0))
-                outcome = self._step(worker)
-                if outcome is not None:
-                    return outcome
-        finally:
-            _end(worker)
+    def fresh(self, document: dict[str, Any], builds: int = 1) -> list[Compiled]:
+        """Compile `builds` times, at once, in processes of their own that compiled nothing yet."""
+        pool = replace(self, workers=builds, _pool=[], _queue=deque())
+        with pool:
+            for number in range(builds):
+                pool.submit(number, document)
+            outcomes: list[Compiled] = []
+            while pool.pending:
+                outcomes += pool.poll(None)
+        return outcomes
 
     def _next_wait(self, end: float | None) -> float | None:
         """Seconds until the caller's patience or a worker's deadline is over."""
@@ -242,14 +246,3 @@ def _end(worker: _Worker) -> None:
 def _tail(file: IO[bytes], size_bytes: int = 4096) -> str:
     end = os.fstat(file.fileno()).st_size
     return os.pread(file.fileno(), size_bytes, max(0, end - size_bytes)).decode(errors="replace")
-
-
-def compile_all(pool: CompilePool, documents: Sequence[dict[str, Any]]) -> list[Compiled]:
-    """Compile a batch and wait for it; outcomes in the order of `documents`, keys 0, 1, ..."""
-    for i, document in enumerate(documents):
-        pool.submit(i, document)
-    done: dict[Hashable, Compiled] = {}
-    while pool.pending:
-        for outcome in pool.poll(None):
-            done[outcome.key] = outcome
-    return [done[i] for i in range(len(documents))]

@@ -27,19 +27,8 @@ DEFAULT_COMPILER = "tuner.measure.compile_worker:compile_document"
 _MEMORY_BYTES = 4 << 30
 
 
-def request_document(workload: Any, trace: Trace, target: Target) -> dict[str, Any]:
-    """What a worker needs to compile a candidate, as JSON data."""
-    from schedules import workload_json
-
-    return {
-        "workload": workload_json.to_json(workload),
-        "trace": trace.to_json(),
-        "target": target.to_json(),
-    }
-
-
 def compile_document(document: dict[str, Any]) -> Any:
-    """The `CompiledKernel` of a document made by `request_document`. ScheduleError: not legal."""
+    """The `CompiledKernel` of workload, trace and target as JSON. ScheduleError: not legal."""
     from schedules import workload_json
     from tuner.codegen.kernel import compile_kernel
 

@@ -41,6 +41,11 @@ class FrameReader:
     _buffer: bytearray = field(default_factory=bytearray)
     _complete: deque[Frame] = field(default_factory=deque)
 
+    @property
+    def buffered(self) -> bool:
+        """Whether a complete frame is there already."""
+        return bool(self._complete)
+
     def read_some(self) -> list[Frame]:
         """One read, and the frames complete after it; sets `ended` at the end of the stream.
 

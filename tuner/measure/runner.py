@@ -30,7 +30,6 @@ from .guarded import GUARD_BYTES
 from .native import Helpers, build_helpers
 from .sandbox import FaultPage, Limits, ParentGoneError, Sandbox
 
-DEFAULT_CASES = "tuner.measure.cases:open_cases"
 _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,15 @@ class RunnerClient:
         """Readable when `result` is likely not to wait."""
         assert self._reader is not None
         return self._reader.fd
+
+    def has_answer(self) -> bool:
+        """Whether `result` will not wait; also takes note that the workload is open by now."""
+        assert self._reader is not None
+        while _readable(self._reader.fd) or self._reader.buffered:
+            if self._opened or self._reader.ended:
+                return True
+            self.wait_open()
+        return False
 
     def start(self) -> None:
         """Start the runner and have it open the workload, without waiting for either."""
@@ -164,3 +174,9 @@ class RunnerClient:
         assert self._errors is not None
         end = os.fstat(self._errors.fileno()).st_size
         return os.pread(self._errors.fileno(), 4096, max(0, end - 4096)).decode(errors="replace")
+
+
+def _readable(fd: int) -> bool:
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(0))

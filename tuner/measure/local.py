@@ -1,0 +1,308 @@
+"""Measure on this machine: compile workers, the runner, and who of them works when.
+
+A serial kernel is timed on the last CPU while the others go on compiling. Kernels for several
+threads, or a machine of one CPU, take turns: first the whole batch is compiled, then it is timed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import selectors
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from schedules import workload_json
+from schedules.errors import TargetError
+from schedules.record import MeasureResult, MeasureStatus, Toolchain
+from schedules.target import Target
+from schedules.trace import Trace
+from schedules.workload import Workload
+from tuner.bound import bound
+from tuner.codegen.version import CODEGEN_VERSION
+from tuner.host import cpu_affinity
+
+from .cases import DEFAULT_CASES
+from .compile_pool import Compiled, CompilePool
+from .compile_worker import DEFAULT_COMPILER
+from .machine_lock import machine_lock
+from .protocol import MeasureRequest
+from .runner_client import RunnerClient
+
+_MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 2.0, 10.0
+_TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
+_PLAUSIBLE = 1.02  # faster than the bound by more than a probe's own error
+_CONFIRM_SECS = 0.15  # of timing: three times a finalist's
+_CONFIRM_REPEATS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What does not depend on the workload.
+
+    `compile_workers` None: one a CPU that compiles. `lock_path` None: the machine's lock.
+    `compiler` and `cases` name functions, "module:function"; see `compile_worker` and `cases`.
+    """
+
+    compile_workers: int | None = None
+    compile_deadline_secs: float = 30.0
+    run_deadline_secs: float | None = None
+    final_secs: float = 0.05
+    lock_path: Path | None = None
+    compiler: str = DEFAULT_COMPILER
+    cases: str = DEFAULT_CASES
+
+
+class LocalMeasurer:
+    """Implements `Measurer` with processes of this machine.
+
+    `bound_secs` is what no right kernel can undercut; one faster than `bound_secs / 1.02` is
+    IMPLAUSIBLE. None takes the probed compute bound with a margin of 1.5 for clocks that drift
+    between probe and measurement. `seed` fixes the inputs.
+
+    TargetError if this machine cannot run code for `target`. Entering starts all processes and
+    waits for none.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        target: Target,
+        seed: int,
+        *,
+        bound_secs: float | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        _check_runs_here(target)
+        settings = settings or Settings()
+        self._workload, self._target, self._settings = workload, target, settings
+        self._workload_document = workload_json.to_json(workload)
+        limit = bound(workload, target)
+        self._limit_secs = limit.secs
+        if bound_secs is None and limit.probed and limit.binds == "compute":
+            bound_secs = limit.secs / 1.5
+        self._bound_secs = bound_secs or 0.0
+        cpus = cpu_affinity()
+        self._overlaps = target.threads == 1 and len(cpus) > 1
+        compile_cpus = cpus[:-1] if self._overlaps else cpus
+        self._pool = CompilePool(
+            workers=settings.compile_workers or len(compile_cpus),
+            cpus=tuple(compile_cpus),
+            deadline_secs=settings.compile_deadline_secs,
+            compiler=settings.compiler,
+        )
+        self._runner = RunnerClient(
+            {
+                "cases": settings.cases,
+                "workload": self._workload_document,
+                "seed": seed,
+                "lanes": max(target.vector_bits // 32, 1),
+                "cpus": cpus[-1:],
+            },
+            environment={"OMP_NUM_THREADS": str(target.threads)},
+        )
+        self._incumbent_secs: float | None = None
+        self._built: dict[Trace, str] = {}
+        self.costs: list[dict[str, float]] = []
+
+    def __enter__(self) -> LocalMeasurer:
+        self._pool.start()
+        self._runner.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._pool.close()
+        self._runner.close()
+
+    @property
+    def toolchain(self) -> Toolchain:
+        return local_toolchain()
+
+    @property
+    def process_ids(self) -> list[int]:
+        """Of the compile workers and the runner, for those who look after processes."""
+        return [*self._pool.process_ids, self._runner.pid]
+
+    def measure(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
+        """One result a request, in order; see `Measurer`."""
+        batch = _Batch(total=len(requests))
+        for i, request in enumerate(requests):
+            self._pool.submit(i, self._document(request.trace))
+        if not self._overlaps:
+            while self._pool.pending:
+                batch.take(self._pool.poll(None))
+        with machine_lock(self._settings.lock_path):
+            while len(batch.results) < batch.total:
+                self._advance(batch)
+        for i, object_sha256 in batch.objects.items():
+            self._built[requests[i].trace] = object_sha256
+        return [batch.results[i] for i in range(batch.total)]
+
+    def confirm(self, request: MeasureRequest) -> MeasureResult:
+        """Rebuild twice in processes that have compiled nothing, compare the bytes with each
+        other and with what was measured, and check on every case with 1, 2 and all threads."""
+        document = self._document(request.trace)
+        first, second = self._pool.fresh(document, builds=2)
+        for built in (first, second):
+            if built.status is not MeasureStatus.OK:
+                return MeasureResult(built.status, compile_secs=built.secs, detail=built.detail)
+        known = self._built.get(request.trace, _sha256(first.object_bytes))
+        if not known == _sha256(first.object_bytes) == _sha256(second.object_bytes):
+            return MeasureResult(
+                MeasureStatus.WRONG_RESULT,
+                compile_secs=first.secs,
+                detail="two builds of one trace gave different object files",
+            )
+        threads = first.threads
+        job = self._job(first) | {
+            "team_sizes": sorted({1, min(2, threads), threads}),
+            "repeats": _CONFIRM_REPEATS if threads > 1 else 1,
+            "incumbent_secs": None,
+            "final_secs": max(_CONFIRM_SECS, self._settings.final_secs),
+        }
+        deadline_secs = _CONFIRM_REPEATS * self._deadline_secs(threads)
+        with machine_lock(self._settings.lock_path):
+            self._runner.submit(job, first.object_bytes, deadline_secs, op="check")
+            return self._result(first, self._runner.result())
+
+    def _advance(self, batch: _Batch) -> None:
+        """Wait for whatever comes next, a compiled candidate or a timed one, and go on from it."""
+        if not self._runner.busy and batch.ready:
+            compiled = batch.ready.pop(0)
+            batch.running = compiled
+            deadline_secs = self._deadline_secs(compiled.threads)
+            self._runner.submit(self._job(compiled), compiled.object_bytes, deadline_secs)
+        self._wait()
+        batch.take(self._pool.poll())
+        if batch.running is not None and self._runner.has_answer():
+            compiled, batch.running = batch.running, None
+            result = self._result(compiled, self._runner.result())
+            if result.ok and result.run_secs_estimate is not None:
+                self._incumbent_secs = min(self._incumbent_secs or inf, result.run_secs_estimate)
+            batch.results[compiled.key] = result
+
+    def _wait(self) -> None:
+        """Until a compile worker or the runner has something to say, or a compile is overdue."""
+        with selectors.DefaultSelector() as selector:
+            for fd in self._pool.filenos():
+                selector.register(fd, selectors.EVENT_READ)
+            if self._runner.busy:
+                selector.register(self._runner.fileno(), selectors.EVENT_READ)
+            if selector.get_map():
+                selector.select(self._pool.secs_to_deadline())
+
+    def _document(self, trace: Trace) -> dict[str, Any]:
+        """What a compile worker is sent."""
+        return {
+            "workload": self._workload_document,
+            "trace": trace.to_json(),
+            "target": self._target.to_json(),
+        }
+
+    def _job(self, compiled: Compiled) -> dict[str, Any]:
+        return {
+            "symbol": compiled.symbol,
+            "workspace_bytes": compiled.workspace_bytes,
+            "threads": compiled.threads,
+            "incumbent_secs": self._incumbent_secs,
+            "final_secs": self._settings.final_secs,
+        }
+
+    def _deadline_secs(self, threads: int) -> float:
+        """Wall time one candidate may take on one case, verification included."""
+        if self._settings.run_deadline_secs is not None:
+            return self._settings.run_deadline_secs
+        calls = 5 + 4 * threads  # the shares of a parallel kernel are run alone, some twice
+        if self._incumbent_secs is None:
+            return max(_FIRST_DEADLINE_SECS, 50 * calls * self._limit_secs)
+        return max(_MIN_DEADLINE_SECS, _TOO_SLOW * calls * self._incumbent_secs)
+
+    def _result(self, compiled: Compiled, answer: dict[str, Any]) -> MeasureResult:
+        costs = ("fork_secs", "child_secs", "load_secs", "verify_secs", "measure_secs")
+        spent = {name: float(answer.get(name, 0.0)) for name in costs}
+        self.costs.append({"compile_secs": compiled.secs, **spent})
+        result = MeasureResult(
+            status=MeasureStatus(answer["status"]),
+            run_secs=tuple(answer.get("run_secs", ())),
+            run_secs_estimate=answer.get("run_secs_estimate"),
+            compile_secs=compiled.secs,
+            verify_secs=spent["verify_secs"],
+            measure_secs=spent["measure_secs"],
+            detail=answer.get("detail") or "",
+        )
+        estimate = result.run_secs_estimate
+        if result.ok and estimate is not None and estimate * _PLAUSIBLE < self._bound_secs:
+            return MeasureResult(
+                MeasureStatus.IMPLAUSIBLE,
+                compile_secs=compiled.secs,
+                verify_secs=spent["verify_secs"],
+                detail=f"{estimate:.3g} s a call, but the bound is {self._bound_secs:.3g} s",
+            )
+        return result
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Where the candidates of one call of `measure` are. Keys are positions in the batch."""
+
+    total: int
+    ready: list[Compiled] = field(default_factory=list)
+    running: Compiled | None = None
+    results: dict[Any, MeasureResult] = field(default_factory=dict)
+    objects: dict[Any, str] = field(default_factory=dict)
+
+    def take(self, outcomes: list[Compiled]) -> None:
+        """Queue what was compiled, settle what was not."""
+        for outcome in outcomes:
+            if outcome.status is MeasureStatus.OK:
+                self.ready.append(outcome)
+                self.objects[outcome.key] = _sha256(outcome.object_bytes)
+            else:
+                self.results[outcome.key] = MeasureResult(
+                    outcome.status, compile_secs=outcome.secs, detail=outcome.detail
+                )
+
+
+def verify_full(
+    workload: Workload,
+    trace: Trace,
+    target: Target,
+    seed: int = 0,
+    settings: Settings | None = None,
+) -> MeasureResult:
+    """Rebuild a schedule in fresh processes and check it in full: what `verify` prints."""
+    with LocalMeasurer(workload, target, seed, settings=settings) as measurer:
+        return measurer.confirm(MeasureRequest(1, trace))
+
+
+def local_toolchain() -> Toolchain:
+    """What makes code here."""
+    from llvmlite import binding as llvm
+
+    numbers = ".".join(map(str, llvm.llvm_version_info))
+    return Toolchain(CODEGEN_VERSION, version("llvmlite"), numbers)
+
+
+def _check_runs_here(target: Target) -> None:
+    from llvmlite import binding as llvm
+
+    host = str(llvm.get_default_triple())
+    if target.triple.split("-")[0] != host.split("-", maxsplit=1)[0]:
+        raise TargetError(
+            f"this machine ({host}) cannot run code for {target.triple}: measure on such a "
+            "machine, or with --measurer replay:FILE or simulated:FILE"
+        )
+    have = {name for name, on in llvm.get_host_cpu_features().items() if on}
+    missing = sorted(set(target.features) - have)
+    if missing:
+        raise TargetError(
+            f"this machine cannot run code for {target.cpu}: it lacks {', '.join(missing[:5])}; "
+            "measure on such a machine, or with --measurer replay:FILE or simulated:FILE"
+        )
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
