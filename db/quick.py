@@ -7,10 +7,13 @@ answers with `Store.best`.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import quote
 
 from schedules.record import TuningRecord
 
@@ -36,7 +39,7 @@ def best_record(
     if not path.is_file():
         raise StoreMissing(f"database {path}: there is none; `tilewright tune` makes it")
     try:
-        connection = sqlite3.connect(f"file:{_quoted(str(path))}?mode=ro", timeout_secs, uri=True)
+        connection = sqlite3.connect(_read_only(path), timeout_secs, uri=True)
         try:
             connection.row_factory = sqlite3.Row
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
@@ -62,7 +65,7 @@ def best_record(
     return from_row(cast(Any, columns))
 
 
-def _error(path: object, error: Exception) -> StoreError:
+def _error(path: Path, error: Exception) -> StoreError:
     if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
         return StoreHeld(f"database {path}: another process holds it ({error})")
     if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
@@ -70,7 +73,9 @@ def _error(path: object, error: Exception) -> StoreError:
     return StoreBroken(f"database {path}: not a usable tilewright database ({error})")
 
 
-def _quoted(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path)
+def _read_only(path: Path) -> str:
+    """The URI that reads `path`. In a folder nobody may write (an image, a mounted share) a
+    database without a log cannot change, and SQLite must be told not to look for one."""
+    url = f"file:{quote(str(path))}?mode=ro"
+    log = path.with_name(path.name + "-wal")
+    return url if os.access(path.parent, os.W_OK) or log.exists() else url + "&immutable=1"

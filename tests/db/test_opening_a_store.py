@@ -253,6 +253,26 @@ def test_best_is_answered_without_sqlalchemy(tmp_path: Path) -> None:
     assert said.stdout.strip() == f"{record.key} []"
 
 
+def test_best_is_answered_after_a_kill_and_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.sqlite"
+    child = os.fork()
+    if child == 0:
+        store = open_store(str(path))
+        register(store)
+        promoted(store, full(1, 1e-3))
+        os._exit(0)  # as after a kill: nothing is closed, the log stays
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert path.with_name("x.sqlite-wal").exists()
+    assert best_record(str(path), WORKLOAD, TARGET.key) == full(1, 1e-3)
+    open_store(str(path)).close()
+    assert not path.with_name("x.sqlite-wal").exists()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert best_record(str(path), WORKLOAD, TARGET.key) == full(1, 1e-3)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.sqlite", "x.sqlite-lock"]
+
+
 @pytest.mark.parametrize(
     "change",
     [
