@@ -120,7 +120,8 @@ class StrategyContract:
     def test_refuses_results_it_never_asked_for(self) -> None:
         strategy = self.make()
         strategy.ask(4)
-        stranger = (Candidate(0, (0, 0, 0, 0, 0, 0, 0)), invented_result(Candidate(0, (0,) * 7)))
+        infeasible = Candidate(0, (7, 3, 3, 3, 1, 2, 1))
+        stranger = (infeasible, MeasureResult(MeasureStatus.LOST))
         with pytest.raises(ValueError, match="was not asked by this strategy"):
             strategy.tell([stranger])
 

@@ -49,20 +49,20 @@ def test_unknown_strategy_is_named_with_the_choices() -> None:
 
 
 def test_annealing_beats_random_over_twenty_seeds() -> None:
-    """48 trials each: at least 8 % faster in the median, and not once more than 5 % slower."""
+    """32 trials each: 15 % faster in the median, and never more than 5 % slower."""
     optimum = optimum_secs(synthetic_space(128, 128, 128, small=True))
-    annealed = np.array([best_of_run("annealing", s, 48) for s in range(20)])
-    drawn = np.array([best_of_run("random", s, 48) for s in range(20)])
-    assert np.median(drawn / annealed) > 1.08
+    annealed = np.array([best_of_run("annealing", s, 32) for s in range(20)])
+    drawn = np.array([best_of_run("random", s, 32) for s in range(20)])
+    assert np.median(drawn / annealed) > 1.15
     assert (annealed <= 1.05 * drawn).all()
-    assert np.median(annealed) <= 1.05 * optimum
+    assert np.median(annealed) <= 1.12 * optimum
 
 
 def test_large_spaces_are_walked_and_still_beat_random(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_look, "MOST_LISTED", 100)
-    annealed = [best_of_run("annealing", s, 48) for s in range(4)]
+    annealed = [best_of_run("annealing", s, 32) for s in range(3)]
     monkeypatch.undo()
-    drawn = [best_of_run("random", s, 48) for s in range(4)]
+    drawn = [best_of_run("random", s, 32) for s in range(3)]
     assert np.median(drawn) > 1.08 * np.median(annealed)
 
 

@@ -63,13 +63,16 @@ class EvolutionStrategy:
         ]
         pool.sort(key=lambda item: -item.score)
         size = FIRST_BATCH if number < FIRST_BATCH else BLOCK
-        batch = diverse(pool[:512], min(count, size), 0.1)
+        batch = diverse(pool[:512], size - 1, 0.1)
+        # One of a batch is anyone that lived: the model never learns about what it never asks.
+        taken = {item.candidate for item in batch}
+        others = [item for item in pool if item.candidate not in taken]
+        batch += [others[int(rng.integers(len(others)))]] if others else []
         if not number:
             first = [i for i in pool if i.candidate == self._look.default]
             default = first[:1] or [Scored(self._look.default, 0.0, 0.0, 0.0)]
-            batch = [*default, *(i for i in batch if i.candidate != self._look.default)][
-                : min(count, size)
-            ]
+            batch = [*default, *(i for i in batch if i.candidate != self._look.default)]
+        batch = batch[: min(count, size)]
         for item in batch:
             self.ledger.ask(item.candidate, item.log2_secs)
         return [item.candidate for item in batch]
