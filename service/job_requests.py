@@ -18,7 +18,7 @@ from schedules.workload import Workload
 
 from . import wiring
 from .errors import InvalidField, Located, ServiceError
-from .runs import TuneOptions
+from .runs import REAL, TuneOptions
 from .schemas import JobIn, read_model
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def stored_job(form: dict[str, Any]) -> JobRequest:
     native = form["target"] == "native"
     return JobRequest(
         workload=wiring.workload_of(form["workload"]),
-        target=wiring.read_target("native", form["threads"])
+        target=wiring.read_target("native", form["threads"], probe=form["measurer"] == REAL)
         if native
         else Target.from_json(form["target"]),
         native=native,
@@ -119,7 +119,7 @@ def admit(workload: Workload, settings: Settings) -> None:
 
 def checked_measurer(spec: str, folder: Path | None) -> str:
     """`spec` with its file below `folder`; InvalidField for any other."""
-    if spec == "local":
+    if spec == REAL:
         return spec
     kind, colon, name = spec.partition(":")
     if kind not in FILE_MEASURERS or not colon:

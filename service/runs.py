@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tuner.report import TrialEvent, TuneReport
 
 
+REAL = "local"
+"""The measurer that runs kernels here; only it needs the machine's probes."""
+
+
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
     """What a run is asked for, beside the work itself. `seconds` None for no limit."""
@@ -27,7 +31,7 @@ class TuneOptions:
     seconds: float | None = None
     strategy: str = "annealing"
     seed: int = 0
-    measurer: str = "local"
+    measurer: str = REAL
     fresh: bool = False
 
 

@@ -133,12 +133,24 @@ class _JobRun:
                 raise
             self._end(JobState.FAILED, error=problem_of(error).to_json())
         else:
-            self._succeed(request, report)
+            self._conclude(request, report)
 
-    def _succeed(self, request: JobRequest, report: TuneReport) -> None:
+    def _conclude(self, request: JobRequest, report: TuneReport) -> None:
         from db.job_states import JobState
 
         document = report.to_json()
+        self._link_reused(request, int(report.trials["total"]))
+        self._tell_progress(
+            {
+                "trials": request.options.trials,
+                "trials_done": report.trials["total"],
+                "failed": report.trials["total"] - report.trials["ok"],
+                "best_run_secs": report.best.run_secs if report.best else None,
+                "fraction_of_bound": report.best.fraction_of_bound if report.best else None,
+                "wall_secs": report.wall_secs,
+                "eta_secs": 0.0,
+            }
+        )
         if report.best is None:
             detail = "no candidate passed: " + (
                 ", ".join(f"{n} {s}" for s, n in report.trials["by_status"].items() if n) or "none"
@@ -175,20 +187,35 @@ class _JobRun:
         now = self._worker.clock()
         if event["is_best"] or now - self._told >= PROGRESS_SECS:
             self._told = now
-            progress = {
-                "trials": event["of_trials"],
-                "trials_done": event["trial"],
-                "failed": self._failed,
-                "best_run_secs": event["best_run_secs"],
-                "fraction_of_bound": event["fraction_of_bound"],
-                "wall_secs": event["wall_secs"],
-                "eta_secs": event["eta_secs"],
-            }
-            self._store.update_progress(self._job.id, self._job.epoch, progress)
+            self._tell_progress(
+                {
+                    "trials": event["of_trials"],
+                    "trials_done": event["trial"],
+                    "failed": self._failed,
+                    "best_run_secs": event["best_run_secs"],
+                    "fraction_of_bound": event["fraction_of_bound"],
+                    "wall_secs": event["wall_secs"],
+                    "eta_secs": event["eta_secs"],
+                }
+            )
         if self._cancelled.is_set():
             raise _Cancelled
         if self._worker.stop.is_set() or self._lost.is_set():
             raise _Draining
+
+    def _tell_progress(self, progress: dict[str, Any]) -> None:
+        self._store.update_progress(self._job.id, self._job.epoch, progress)
+
+    def _link_reused(self, request: JobRequest, total: int) -> None:
+        """List trials that an earlier run of the same search measured: no event told of them."""
+        records = self._store.records(request.workload.key, request.target.key)
+        known: dict[int, str] = {}
+        for record in records:
+            if record.verified_level == "quick" and record.seed == request.options.seed:
+                known.setdefault(record.trial, record.key)
+        self._store.link_trials(
+            self._job.id, [(trial, key) for trial, key in known.items() if 1 <= trial <= total]
+        )
 
     def _keep_lease(self) -> None:
         """Renew the lease in time, and look for a request to cancel four times a second."""

@@ -32,7 +32,9 @@ def tune(
     output = common.output()
     with wiring.session(common.db) as store:
         workload = wiring.read_workload(spelling)
-        target = wiring.read_target(machine.target, machine.threads)
+        target = wiring.read_target(
+            machine.target, machine.threads, probe=machine.measurer == runs.REAL
+        )
         options = runs.TuneOptions(
             trials=trials,
             seconds=seconds,

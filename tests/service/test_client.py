@@ -1,0 +1,197 @@
+"""The typed client: what it sends, what it makes of answers, how it tries again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+
+from service.client import Client, Event
+from service.errors import Refused, Unreachable, problem_of
+from service.exit_codes import ExitCode
+
+JOB = {
+    "id": "j1",
+    "state": "QUEUED",
+    "done": False,
+    "workload": {"name": "w", "flops": 10},
+    "target": {"key": "t"},
+    "progress": {},
+    "best": None,
+    "error": None,
+}
+
+
+def client(handler: Callable[[httpx2.Request], httpx2.Response], **more: Any) -> Client:
+    slept: list[float] = more.pop("slept", [])
+    return Client(
+        "http://service", transport=httpx2.MockTransport(handler), sleep=slept.append, **more
+    )
+
+
+def test_submit_sends_only_what_was_given() -> None:
+    sent: list[httpx2.Request] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        return httpx2.Response(202, json=JOB)
+
+    with client(handler, api_key="secret") as c:
+        job = c.submit("matmul:M=8,N=8,K=8", trials=5, seed=3)
+    assert job.id == "j1"
+    assert not job.done
+    assert json.loads(sent[0].content) == {
+        "workload": "matmul:M=8,N=8,K=8",
+        "target": "native",
+        "budget": {"trials": 5},
+        "seed": 3,
+    }
+    assert sent[0].headers["authorization"] == "Bearer secret"
+    assert sent[0].headers["idempotency-key"]
+
+
+def test_a_busy_service_is_asked_again_after_the_time_it_named() -> None:
+    keys: list[str] = []
+    slept: list[float] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        keys.append(request.headers["idempotency-key"])
+        if len(keys) < 3:
+            return httpx2.Response(429, headers={"Retry-After": "2"}, json={})
+        return httpx2.Response(202, json=JOB)
+
+    with client(handler, slept=slept) as c:
+        assert c.submit("w").id == "j1"
+    assert len(set(keys)) == 1
+    assert [2.0 <= secs <= 2.3 for secs in slept] == [True, True]
+
+
+def test_a_refused_connection_is_tried_again_and_then_told() -> None:
+    tried: list[str] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        tried.append(request.url.path)
+        raise httpx2.ConnectError("refused")
+
+    with (
+        client(handler, retries=2) as c,
+        pytest.raises(Unreachable, match="no service answers at http://service: refused"),
+    ):
+        c.status("j1")
+    assert len(tried) == 3
+
+
+@pytest.mark.parametrize("url", ["not a url", "http://[", "ftp://x", ""])
+def test_what_is_no_url_is_unreachable(url: str) -> None:
+    with pytest.raises(Unreachable):
+        Client(url, sleep=lambda _secs: None).status("j1")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "exit_code"),
+    [
+        (422, "bad_workload", ExitCode.USAGE),
+        (404, "no_answer", ExitCode.NO_ANSWER),
+        (404, "not_found", ExitCode.FAILED),
+        (413, "too_large", ExitCode.USAGE),
+        (503, "database_held", ExitCode.UNREACHABLE),
+        (500, "", ExitCode.FAILED),
+    ],
+)
+def test_a_refusal_keeps_the_services_words_and_has_an_exit_code(
+    status: int, code: str, exit_code: ExitCode
+) -> None:
+    problem = {"detail": "because", "code": code, "errors": [{"pointer": "/workload"}]}
+
+    def handler(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(status, json=problem)
+
+    with client(handler, retries=0) as c, pytest.raises(Refused, match="because") as caught:
+        c.status("j1")
+    assert caught.value.status == status
+    told = problem_of(caught.value)
+    assert told.exit_code is exit_code
+    assert told.pointer == "/workload"
+
+
+def test_a_refusal_that_is_no_problem_document_is_told_all_the_same() -> None:
+    with (
+        client(lambda _: httpx2.Response(502, text="<html>bad gateway"), retries=0) as c,
+        pytest.raises(Refused, match="HTTP status 502"),
+    ):
+        c.status("j1")
+
+
+def test_best_is_none_when_nothing_changed() -> None:
+    answer = {"grade": "exact", "record_key": "sha256:1", "run_secs": 1e-3, "trace": []}
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        if request.headers.get("if-none-match") == '"e"':
+            return httpx2.Response(304)
+        return httpx2.Response(200, json=answer, headers={"ETag": '"e"'})
+
+    with client(handler) as c:
+        best = c.best("w", "t")
+        assert best is not None
+        assert best.grade == "exact"
+        assert c.best("w", "t", etag=best.etag) is None
+
+
+def test_pages_are_followed_to_their_end() -> None:
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        page = int(request.url.params.get("page_token", "0"))
+        token = str(page + 1) if page < 2 else None
+        return httpx2.Response(200, json={"trials": [{"trial": page}], "next_page_token": token})
+
+    with client(handler) as c:
+        assert [t["trial"] for t in c.trials("j1")] == [0, 1, 2]
+
+
+def test_waiting_asks_until_the_job_is_done() -> None:
+    answers = [JOB, JOB, {**JOB, "state": "SUCCEEDED", "done": True}]
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        assert request.url.params["wait"] == "30s"
+        return httpx2.Response(200, json=answers.pop(0))
+
+    with client(handler) as c:
+        assert c.wait("j1").state == "SUCCEEDED"
+
+
+def test_waiting_ends_with_its_time() -> None:
+    with (
+        client(lambda _: httpx2.Response(200, json=JOB)) as c,
+        pytest.raises(TimeoutError, match=r"QUEUED after 0\.01 s"),
+    ):
+        c.wait("j1", timeout_secs=0.01)
+
+
+def test_a_broken_stream_is_taken_up_where_it_broke() -> None:
+    asked: list[str] = []
+    first = b'retry: 1000\n\nid: 1\nevent: state\ndata: {"a":1}\n\n: still here\n\nid: 2\nev'
+    rest = b'id: 2\nevent: trial\ndata: {"b":2}\n\nevent: done\ndata: {}\n\n'
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.headers.get("last-event-id", ""))
+        return httpx2.Response(200, content=first if len(asked) == 1 else rest)
+
+    with client(handler) as c:
+        events = list(c.events("j1"))
+    assert events == [
+        Event("1", "state", {"a": 1}),
+        Event("2", "trial", {"b": 2}),
+        Event("2", "done", {}),
+    ]
+    assert asked == ["", "1"]
+
+
+def test_a_blob_is_checked_against_its_name() -> None:
+    data = b"object"
+    with client(lambda _: httpx2.Response(200, content=data)) as c:
+        assert c.blob("sha256:" + hashlib.sha256(data).hexdigest()) == data
+        with pytest.raises(Refused, match="do not match"):
+            c.blob("sha256:" + "0" * 64)

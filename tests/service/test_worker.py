@@ -1,0 +1,169 @@
+"""The worker: a job runs to an end that is always told, and never by two workers at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from db import Store
+from db.job_states import JobState
+from db.jobs import Job
+from schedules.errors import WorkloadError
+from service.job_requests import read_job, stored_job
+from service.settings import Settings
+from service.worker import Worker, WorkerSettings
+from tests.service.service_cases import HOST, MATMUL, fake_run, make_record
+
+SETTINGS = WorkerSettings("", lease_secs=0.2, poll_secs=0.01)
+
+
+def queued(store: Store, **fields: Any) -> Job:
+    request = read_job({"workload": MATMUL, "target": HOST.to_json(), **fields}, Settings())
+    job, created = store.create_job(request.to_json(), body_hash="x", flight_key=request.flight_key)
+    assert created
+    return job
+
+
+def worker(
+    store: Store,
+    run: Callable[..., Any] | None = None,
+    stop: threading.Event | None = None,
+    publish: Callable[..., dict[str, Any]] = lambda *_: {"object": {"key": "sha256:0"}},
+) -> Worker:
+    return Worker(store, SETTINGS, "test", stop or threading.Event(), run or fake_run(), publish)
+
+
+def read(store: Store, job: Job) -> Job:
+    found = store.get_job(job.id)
+    assert found is not None
+    return found
+
+
+def test_a_request_survives_being_stored() -> None:
+    document = {"workload": MATMUL, "target": HOST.to_json(), "seed": 7, "threads": 2}
+    request = read_job(document, Settings())
+    again = stored_job(request.to_json())
+    assert again.workload.key == request.workload.key
+    assert again.target == request.target
+    assert again.target.threads == 2
+    assert again.options == request.options
+    assert again.flight_key == request.flight_key
+
+
+def test_an_idle_worker_does_nothing(store: Store) -> None:
+    assert not worker(store).work_once()
+
+
+def test_a_job_is_run_and_its_report_kept(store: Store) -> None:
+    job = queued(store)
+    assert worker(store).work_once()
+    done = read(store, job)
+    assert done.state is JobState.SUCCEEDED
+    assert done.result is not None
+    assert done.result["best"]["trial"] == 3
+    assert done.result["artefacts"] == {"object": {"key": "sha256:0"}}
+    assert done.progress["trials_done"] == 3
+    assert [trial for trial, _ in store.job_trials(job.id)] == [1, 2, 3]
+    assert [e.kind for e in store.events_after(job.id)].count("trial") == 3
+
+
+def test_trials_of_an_earlier_run_are_listed_too(store: Store) -> None:
+    job = queued(store)
+
+    def reuse(store: Store, workload: Any, target: Any, options: Any, on_event: Any) -> Any:
+        report = fake_run(trials=2)(store, workload, target, options, lambda _event: None)
+        store.add([make_record(workload, target, trial=n, level="quick") for n in (1, 2)])
+        return report
+
+    assert worker(store, reuse).work_once()
+    assert [trial for trial, _ in store.job_trials(job.id)] == [1, 2]
+
+
+def test_a_cancelled_job_stops_at_its_next_trial_and_keeps_what_it_found(store: Store) -> None:
+    job = queued(store)
+    seen: list[int] = []
+
+    def before(trial: int) -> None:
+        seen.append(trial)
+        if trial == 2:
+            store.request_cancel(job.id)
+            threading.Event().wait(0.3)  # the heartbeat looks four times a second
+
+    assert worker(store, fake_run(trials=50, before=before)).work_once()
+    assert read(store, job).state is JobState.CANCELLED
+    assert len(seen) < 50
+    assert len(store.job_trials(job.id)) == len(seen)
+
+
+def test_a_worker_told_to_stop_gives_its_job_back(store: Store) -> None:
+    job = queued(store)
+    stop = threading.Event()
+
+    def before(trial: int) -> None:
+        if trial == 2:
+            stop.set()
+
+    worker(store, fake_run(before=before), stop).work()
+    given_back = read(store, job)
+    assert given_back.state is JobState.QUEUED
+    assert given_back.owner is None
+    assert worker(store).work_once()
+    assert read(store, job).state is JobState.SUCCEEDED
+
+
+def test_what_cannot_be_done_fails_the_job_with_a_problem(store: Store) -> None:
+    job = queued(store)
+
+    def run(*_: Any) -> Any:
+        raise WorkloadError("no such thing", code="odd")
+
+    assert worker(store, run).work_once()
+    failed = read(store, job)
+    assert failed.state is JobState.FAILED
+    assert failed.error is not None
+    assert failed.error["code"] == "odd"
+    assert failed.error["detail"] == "no such thing"
+
+
+def test_a_bug_is_not_swallowed_and_the_job_is_taken_up_again(store: Store) -> None:
+    job = queued(store)
+
+    def run(*_: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        worker(store, run).work_once()
+    assert read(store, job).state is JobState.RUNNING
+    threading.Event().wait(0.3)  # the lease runs out
+    assert worker(store).work_once()
+    assert read(store, job).state is JobState.SUCCEEDED
+
+
+def test_a_job_longer_than_its_lease_stays_with_its_worker(store: Store) -> None:
+    job = queued(store)
+
+    def before(trial: int) -> None:
+        threading.Event().wait(0.25)
+        assert store.lease_job("thief", 1.0) is None
+
+    assert worker(store, fake_run(before=before)).work_once()
+    assert read(store, job).state is JobState.SUCCEEDED
+
+
+def test_a_worker_that_lost_its_lease_leaves_the_job_alone(store: Store) -> None:
+    job = queued(store)
+
+    def before(trial: int) -> None:
+        if trial == 1:
+            from datetime import UTC, datetime, timedelta
+
+            late = datetime.now(UTC) + timedelta(hours=1)
+            assert store.lease_job("other", 60.0, now=late) is not None
+
+    assert worker(store, fake_run(before=before)).work_once()
+    found = read(store, job)
+    assert found.owner == "other"
+    assert found.state is JobState.RUNNING
