@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from schedules.dtypes import DType
+from schedules.errors import WorkloadError
 from schedules.reference_math import bf16_bits, round_to_bf16
 from schedules.scalar import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
 from schedules.workload import Tensor
@@ -23,6 +24,7 @@ from tests.schedules.reference_cases import (
     softmax,
     vector,
 )
+from tuner.measure import compare
 from tuner.measure.compare import Case, Oracle, expect
 from tuner.measure.inputs import InputKind
 
@@ -209,6 +211,34 @@ def test_workloads_of_positive_inputs_are_judged_everywhere() -> None:
     for case in Oracle(map_workload(body, (vector(F32),), i=8)).full():
         assert case.judged_fraction == 1.0
         assert case.check([np.float32(1) / case.inputs[0]]) is None
+
+
+def test_other_inputs_are_tried_where_the_first_kind_overflows() -> None:
+    x = load(vector(F32), "i")
+    fourth = mul(mul(x, x), mul(x, x))
+    grown = Unary(UnaryOp.EXP, mul(fourth, Const(0.9, F32)))  # exp(0.9 * 3**4) is 4.6e31
+    case = Oracle(map_workload(mul(grown, grown), (vector(F32),), i=8)).quick
+    assert case.kind is InputKind.UNIFORM
+    assert case.judged_fraction == 1.0
+
+
+def test_a_workload_nothing_can_be_said_about_is_refused() -> None:
+    huge = mul(Unary(UnaryOp.EXP, load(vector(F32), "i")), Const(3e38, F32))
+    oracle = Oracle(map_workload(mul(huge, huge), (vector(F32),), i=8))
+    with pytest.raises(WorkloadError, match="map cannot be verified: for every kind of inputs"):
+        _ = oracle.quick
+
+
+def test_an_output_that_is_free_is_not_hidden_by_another() -> None:
+    free = expect(Tensor("Y", (2,), F32), np.ones(2), np.array([np.inf, np.inf]))
+    held = expect(Tensor("Z", (2,), F32), np.ones(2), None)
+    assert Case(InputKind.NORMAL, 0, False, (), (free, held)).judged_fraction == 0.0
+
+
+def test_heavy_workloads_have_fewer_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "HEAVY_POINTS", 50)
+    kinds = [case.kind for case in Oracle(matmul(3, 4, 5)).full()]
+    assert kinds == [InputKind.INTEGERS, InputKind.NORMAL, InputKind.SPECIAL]
 
 
 def test_outputs_must_fit() -> None:
