@@ -1,0 +1,326 @@
+"""The session: stores before it tells, resumes, stops for a reason, and reports what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Self
+
+import pytest
+
+from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord, canonical_bytes
+from schedules.space import ScheduleSpace
+from schedules.target import Probes, Target
+from tests.synthetic_sketch import synthetic_space
+from tuner.measure.protocol import MeasureRequest
+from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer
+from tuner.memory_sink import MemorySink
+from tuner.report import Budget, TrialEvent
+from tuner.search.first_look import default_candidate
+from tuner.session import SessionOptions, run_session
+
+OK = MeasureStatus.OK
+
+
+def space() -> ScheduleSpace:
+    return synthetic_space(64, 64, 64, small=True)
+
+
+def simulated(**settings: Any) -> SimulatedMeasurer:
+    return SimulatedMeasurer(SimulatedMachine(**settings), space().workload)
+
+
+@dataclass
+class Scripted:
+    """A measurer that answers with what a function says, and counts."""
+
+    answer: Callable[[MeasureRequest], MeasureResult]
+    confirmed: Callable[[MeasureRequest], MeasureResult] | None = None
+    requests: list[MeasureRequest] = field(default_factory=list)
+    confirmations: list[MeasureRequest] = field(default_factory=list)
+    toolchain: Toolchain = field(default_factory=lambda: Toolchain(1, "0.50", "22"))
+
+    def measure(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
+        self.requests += requests
+        return [self.answer(r) for r in requests]
+
+    def confirm(self, request: MeasureRequest) -> MeasureResult:
+        self.confirmations.append(request)
+        return (self.confirmed or self.answer)(request)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+def ok(secs: float) -> MeasureResult:
+    return MeasureResult(OK, (secs, secs), secs)
+
+
+def by_trial(request: MeasureRequest) -> MeasureResult:
+    return ok(1e-3 / (1 + request.trial % 7) + 1e-9 * request.trial)
+
+
+def tune(measurer: Any, sink: MemorySink | None = None, **more: Any) -> Any:
+    options = SessionOptions(
+        fresh=more.pop("fresh", False),
+        clock=more.pop("clock", lambda: 0.0),
+        timestamp=lambda: "2026-01-01T00:00:00Z",
+        should_stop=more.pop("should_stop", lambda: False),
+    )
+    more.setdefault("budget", Budget(trials=24))
+    workload = space().workload
+    return run_session(
+        workload,
+        more.pop("space", space()),
+        measurer=measurer,
+        sink=MemorySink() if sink is None else sink,
+        options=options,
+        **more,
+    )
+
+
+def test_finds_verifies_and_promotes_the_best() -> None:
+    sink, measurer = MemorySink(), Scripted(by_trial)
+    report = tune(measurer, sink)
+    stored = sink.records(space().workload.key, space().target.key)
+    quick = [r for r in stored if r.verified_level == "quick"]
+    fastest = min(quick, key=lambda r: r.result.run_secs_estimate or 1.0)
+    assert len(quick) == 24
+    assert report.best is not None
+    assert report.best.verified
+    assert report.best.trace == fastest.trace
+    assert [canonical_bytes(r.trace.to_json()) for r in measurer.confirmations] == [
+        canonical_bytes(fastest.trace)
+    ]
+    best = sink.best(space().workload.key, space().target.key)
+    assert best is not None
+    assert best.key == report.best.record_key
+    assert best.verified_level == "full"
+
+
+def test_every_trial_is_durable_before_it_is_told() -> None:
+    sink = MemorySink()
+
+    def listen(event: TrialEvent) -> None:
+        keys = {r.key for r in sink.records(space().workload.key, space().target.key)}
+        assert event.record_key in keys
+        seen.append(event.trial)
+
+    seen: list[int] = []
+    tune(Scripted(by_trial), sink, on_event=listen)
+    assert seen == list(range(1, 25))
+
+
+def test_the_same_command_again_measures_nothing() -> None:
+    sink = MemorySink()
+    first = tune(simulated(), sink)
+    again = Scripted(by_trial, toolchain=simulated().toolchain)
+    second = tune(again, sink)
+    assert not again.requests
+    assert not again.confirmations
+    assert second.best == first.best
+    assert second.trials["total"] == first.trials["total"]
+    assert second.trials["measured_now"] == 0
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_an_interrupted_run_goes_on_where_it_was(after: int) -> None:
+    """Ctrl-C in batch `after`: all earlier batches are kept, and the end is the same."""
+    whole = tune(simulated())
+    sink, batches = MemorySink(), count()
+
+    class Interrupted(SimulatedMeasurer):
+        def measure(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
+            if next(batches) == after:
+                raise KeyboardInterrupt
+            return SimulatedMeasurer.measure(self, requests)
+
+    broken = Interrupted(SimulatedMachine(), space().workload)
+    with pytest.raises(KeyboardInterrupt):
+        tune(broken, sink)
+    kept = len(sink.records(space().workload.key, space().target.key))
+    assert bool(kept) == bool(after)
+    report = tune(simulated(), sink)
+    assert report.trials["measured_now"] == 24 - kept
+    assert report.best == whole.best
+
+
+def test_a_listener_that_raises_loses_nothing() -> None:
+    sink = MemorySink()
+
+    def listen(event: TrialEvent) -> None:
+        if event.trial == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(simulated(), sink, on_event=listen)
+    assert len(sink.records(space().workload.key, space().target.key)) == 8
+
+
+def test_a_larger_budget_continues_a_finished_run() -> None:
+    sink = MemorySink()
+    tune(simulated(), sink, budget=Budget(trials=10))
+    report = tune(simulated(), sink, budget=Budget(trials=24))
+    assert report.trials["measured_now"] == 14
+    assert report.best == tune(simulated(), budget=Budget(trials=24)).best
+
+
+def test_fresh_measures_again() -> None:
+    sink = MemorySink()
+    tune(simulated(), sink)
+    report = tune(simulated(), sink, fresh=True)
+    assert report.trials["measured_now"] == 24
+
+
+def test_results_of_another_toolchain_are_not_reused() -> None:
+    sink = MemorySink()
+    tune(Scripted(by_trial), sink)
+    newer = Scripted(by_trial, toolchain=Toolchain(2, "0.50", "22"))
+    tune(newer, sink)
+    assert len(newer.requests) == 24
+
+
+def test_claims_of_an_import_are_not_believed() -> None:
+    sink, measurer = MemorySink(), Scripted(by_trial)
+    tune(measurer, sink)
+    (any_record, *_) = sink.records(space().workload.key, space().target.key)
+    document = any_record.to_json()
+    document |= {"verified_level": "imported", "trace": []}
+    document["result"] |= {"run_secs": (1e-9,), "run_secs_estimate": 1e-9}
+    sink.add([TuningRecord.from_json(document)])
+    report = tune(measurer, sink)
+    assert report.best.run_secs > 1e-6
+
+
+def test_a_faster_stored_result_of_another_seed_is_the_best() -> None:
+    sink = MemorySink()
+    fast = tune(Scripted(lambda r: ok(1e-5 + 1e-9 * r.trial)), sink, seed=1)
+    slow = tune(Scripted(lambda r: ok(1e-3 + 1e-9 * r.trial)), sink, seed=2, strategy="random")
+    assert slow.best.trace == fast.best.trace
+
+
+def test_a_candidate_that_fails_the_full_check_is_not_best() -> None:
+    wrong = MeasureResult(MeasureStatus.WRONG_RESULT, detail="C[0, 0]: 1 instead of 2")
+    refusals = iter([wrong, wrong])
+    measurer = Scripted(by_trial, confirmed=lambda r: next(refusals, by_trial(r)))
+    sink = MemorySink()
+    report = tune(measurer, sink)
+    assert len(measurer.confirmations) == 3
+    third = canonical_bytes(measurer.confirmations[2].trace.to_json())
+    assert canonical_bytes(report.best.trace) == third
+    again = Scripted(by_trial)
+    assert tune(again, sink).best == report.best
+    assert not again.confirmations
+
+
+def test_no_best_when_nothing_passes_the_full_check() -> None:
+    wrong = MeasureResult(MeasureStatus.WRONG_RESULT)
+    report = tune(Scripted(by_trial, confirmed=lambda r: wrong))
+    assert report.best is None
+
+
+def test_mostly_wrong_results_stop_the_run_loudly() -> None:
+    wrong = MeasureResult(MeasureStatus.WRONG_RESULT, detail="C[0, 0] differs")
+    report = tune(Scripted(lambda r: wrong if r.trial % 3 else by_trial(r)))
+    assert report.trials["total"] < 24
+    assert "computed wrong results" in report.stopped_because
+    assert "wrong_result: C[0, 0] differs" in report.stopped_because
+
+
+def test_nothing_but_failures_stops_with_the_top_reasons() -> None:
+    kinds = [MeasureStatus.RUN_CRASH, MeasureStatus.RUN_CRASH, MeasureStatus.COMPILE_ERROR]
+    measurer = Scripted(lambda r: MeasureResult(kinds[r.trial % 3], detail="why"))
+    report = tune(measurer, budget=Budget(trials=64))
+    assert report.best is None
+    assert report.default is None
+    assert report.trials["total"] == 16
+    assert "none of 16 candidates could be measured" in report.stopped_because
+    assert "run_crash: why" in report.stopped_because
+
+
+def test_lost_measurements_are_taken_again() -> None:
+    sink = MemorySink()
+    lost = MeasureResult(MeasureStatus.LOST)
+    tune(Scripted(lambda r: lost if r.trial <= 4 else by_trial(r)), sink)
+    again = Scripted(by_trial)
+    tune(again, sink)
+    assert [r.trial for r in again.requests[:4]] == [1, 2, 3, 4]
+
+
+def test_time_budget_is_kept_to_a_batch() -> None:
+    ticks = count()
+    report = tune(Scripted(by_trial), clock=lambda: float(next(ticks)), budget=Budget(64, 5.0))
+    assert report.trials["total"] < 64
+    assert "time budget of 5 s" in report.stopped_because
+
+
+def test_stops_on_request() -> None:
+    report = tune(Scripted(by_trial), should_stop=lambda: True)
+    assert report.stopped_because == "stopped on request"
+    assert report.best is not None
+
+
+def test_a_measured_bound_ends_the_search_an_assumed_one_does_not() -> None:
+    at_the_bound = Scripted(lambda r: ok(1e-9))
+    assert "of the bound" in tune(at_the_bound).stopped_because
+    unprobed = _without_probes(space())
+    report = tune(Scripted(lambda r: ok(1e-9)), space=unprobed)
+    assert "of the bound" not in report.stopped_because
+
+
+def test_report_is_the_documented_one() -> None:
+    report = tune(simulated(), budget=Budget(trials=40))
+    document = report.to_json()
+    assert set(document) == {
+        "workload", "target", "strategy", "seed", "space_size", "trials", "wall_secs",
+        "wall_secs_by_phase", "stopped_because", "best", "default", "curve", "cost_model",
+    }  # fmt: skip
+    assert set(document["workload"]) == {"key", "name", "flops", "min_bytes"}
+    assert set(document["target"]) >= {"key", "cpu", "threads", "peak_gflops", "bandwidth_gbs"}
+    assert document["trials"]["by_status"]["ok"] == document["trials"]["ok"]
+    best, default = document["best"], document["default"]
+    assert best["gflops"] == pytest.approx(space().workload.flops / best["run_secs"] / 1e9)
+    assert default["run_secs"] >= best["run_secs"] * 0.9
+    curve = document["curve"]
+    assert curve[0]["trial"] == 1
+    assert [c["best_run_secs"] for c in curve] == sorted(
+        (c["best_run_secs"] for c in curve), reverse=True
+    )
+    assert -1 <= document["cost_model"]["rank_correlation"] <= 1
+    assert 0 <= document["cost_model"]["recall_at_16"] <= 1
+
+
+def test_first_trial_is_the_default_schedule() -> None:
+    measurer = Scripted(by_trial)
+    tune(measurer, strategy="random")
+    expected = space().trace(default_candidate(space()))
+    assert measurer.requests[0].trace == expected
+
+
+def test_phases_share_out_the_wall_time() -> None:
+    ticks = count()
+    result = MeasureResult(OK, (1e-3,), 1e-3, compile_secs=3.0, measure_secs=1.0)
+    report = tune(Scripted(lambda r: result), clock=lambda: float(next(ticks)))
+    phases = report.wall_secs_by_phase
+    assert phases["compile"] == pytest.approx(3 * phases["measure"])
+    assert 0 < sum(phases.values()) <= report.wall_secs
+
+
+def test_two_settings_with_one_trace_are_one_trial() -> None:
+    same = synthetic_space(64, 64, 64, small=True)
+    doubled = ScheduleSpace(same.workload, same.target, (same.sketches[0], same.sketches[0]))
+    measurer = Scripted(by_trial)
+    tune(measurer, space=doubled, budget=Budget(trials=30))
+    traces = [canonical_bytes(r.trace.to_json()) for r in measurer.requests]
+    assert len(traces) == len(set(traces))
+
+
+def _without_probes(known: ScheduleSpace) -> ScheduleSpace:
+    document = known.target.to_json() | {"probes": {}}
+    target = Target.from_json(document)
+    assert target.probes == Probes()
+    return ScheduleSpace(known.workload, target, known.sketches)
