@@ -2,7 +2,8 @@
 
 Probes run in a process of their own (`python -m tuner.probe`, target JSON on stdin, probes JSON
 on stdout): they start threads and OpenMP, and no process that forks later may have done that.
-Every figure is the best of several bursts: interference only ever makes a burst slower.
+Every figure is the best of several bursts: interference only ever makes a burst slower, and a
+burst that shared its core with another process is told by its CPU time.
 Source of the estimator: Chen and Revels, arXiv:1608.04295.
 """
 
@@ -16,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -41,7 +42,8 @@ PROCESS_DEADLINE_SECS = 60.0
 TOTAL_BUDGET_SECS = 0.8
 MAX_PROBE_SECS = 0.04
 BURST_SECS = 0.0015
-ATTEMPTS = 3
+EXTRA_LOOKS = 2
+LOOK_PAUSE_SECS = 0.15
 _GOMP = "libgomp.so.1"
 
 
@@ -80,37 +82,43 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
     probes = len(counts) * (len(PROBED_DTYPES) + len(levels))
     with _Machine(target, min(MAX_PROBE_SECS, budget_secs / probes)) as machine:
         machine.warm_up()
-        peaks = {
-            dtype.value: spread(scaling(partial(machine.gigaops, dtype), counts), target.cores)
-            for dtype in PROBED_DTYPES
-        }
-        bandwidths = {}
-        for level, (size, shared) in levels.items():
-            measure = partial(machine.gigabytes, size, shared)
-            found = scaling(measure, counts, attempts=1 if shared else ATTEMPTS)
-            bandwidths[level] = spread(found, target.cores)
+        arithmetic = {d.value: partial(machine.gigaops, d) for d in PROBED_DTYPES}
+        reading = {level: partial(machine.gigabytes, *where) for level, where in levels.items()}
+        both = arithmetic | reading
+        rates = {name: {n: measure(n) for n in counts} for name, measure in both.items()}
+        private = {name: both[name] for name in both if not levels.get(name, (0, False))[1]}
+        look_again(private, rates, pause=partial(time.sleep, LOOK_PAUSE_SECS))
         region_secs = machine.region_secs(target.cores)
+    curves = {name: spread(found, target.cores) for name, found in rates.items()}
     # bf16 is stored in 16 bits and computed in f32: its peak is the f32 peak.
+    peaks = {name: curves[name] for name in arithmetic}
     peaks[DType.BF16.value] = list(peaks[DType.F32.value])
-    return Probes(peaks, bandwidths, region_secs)
+    return Probes(peaks, {name: curves[name] for name in reading}, region_secs)
 
 
-def scaling(
-    measure: Callable[[int], float], counts: list[int], attempts: int = ATTEMPTS
-) -> dict[int, float]:
-    """`{threads: rate}` of a private resource, asking again where cores did not add up.
+def look_again(
+    private: Mapping[str, Callable[[int], float]],
+    rates: dict[str, dict[int, float]],
+    pause: Callable[[], None],
+) -> None:
+    """Measure again, later, what did not add up over cores, and keep the better of both in `rates`.
 
-    That is the mark of another process on one of them, and a peak taken too low would make
-    honest kernels look impossible. SMT siblings never add up, and cost the further attempts.
+    A hypervisor may run two virtual CPUs on one core for a while, and nothing inside tells. A peak
+    taken then makes honest kernels look impossible for as long as it is stored. Real SMT siblings
+    never add up, and cost the extra looks.
     """
-    found: dict[int, float] = {}
-    for n in counts:
-        found[n] = measure(n)
-        for _ in range(attempts - 1):
-            if found[n] >= 0.95 * n * found[counts[0]]:
-                break
-            found[n] = max(found[n], measure(n))
-    return found
+    for _ in range(EXTRA_LOOKS):
+        short = [
+            (name, n)
+            for name in private
+            for n in rates[name]
+            if rates[name][n] < 0.9 * n * rates[name][1]
+        ]
+        if not short:
+            return
+        pause()
+        for name, n in short:
+            rates[name][n] = max(rates[name][n], private[name](n))
 
 
 def thread_counts(cores: int) -> list[int]:
@@ -156,6 +164,37 @@ class _Job:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """One run of `iterations` on several threads: seconds from first start to last end, and the
+    CPU seconds of each thread."""
+
+    iterations: int
+    wall_secs: float
+    cpu_secs: tuple[float, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Every thread had a core to itself from beginning to end."""
+        return self.wall_secs <= 1.05 * max(self.cpu_secs)
+
+    def rate(self, shared: bool) -> float:
+        """Iterations a second of all threads together.
+
+        What each core has of its own is counted by CPU time, which leaves out the time another
+        process had the core. What they share must be counted while all of them really ran.
+        """
+        if shared:
+            return self.iterations * len(self.cpu_secs) / self.wall_secs
+        return sum(self.iterations / secs for secs in self.cpu_secs)
+
+
+def best_rate(bursts: list[Burst], shared: bool) -> float:
+    """The best of the clean bursts; of all, where none is."""
+    clean = [burst for burst in bursts if burst.clean]
+    return max(burst.rate(shared) for burst in clean or bursts)
+
+
 class _Machine:
     """Compiled probes, a pool of threads and a buffer. Leaving it ends the threads."""
 
@@ -196,7 +235,7 @@ class _Machine:
         kernel = self._arithmetic[dtype]
         self._reserve(4096 * threads)
         jobs = [_Job(kernel.symbol, self._address + 4096 * i, 0) for i in range(threads)]
-        return kernel.ops_per_iteration * self._best_rate(jobs) / 1e9
+        return kernel.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
 
     def gigabytes(self, size: int, shared: bool, threads: int) -> float:
         """Best read rate of `threads` threads at once, in 1e9 bytes a second.
@@ -209,7 +248,7 @@ class _Machine:
         stride = part + (-part) % 4096 + 4096 + 64
         self._reserve(stride * threads)
         jobs = [_Job(self._read.symbol, self._address + stride * i, part) for i in range(threads)]
-        return part * self._best_rate(jobs) / 1e9
+        return part * self._best_rate(jobs, shared) / 1e9
 
     def region_secs(self, threads: int) -> float:
         """Seconds of an empty, warm OpenMP region of `threads` threads, best of many batches.
@@ -235,28 +274,33 @@ class _Machine:
                 break
         return float(f"{best:.3g}") if best < MAX_REGION_SECS else DEFAULT_REGION_SECS
 
-    def _best_rate(self, jobs: list[_Job]) -> float:
-        """Iterations a second summed over `jobs`, all running at once: the best burst."""
-        iterations, best = 1, 0.0
-        deadline = time.perf_counter() + self._probe_secs
-        while True:
-            secs = self._burst(jobs, iterations)
-            if secs < BURST_SECS / 2 and iterations < 1 << 40:  # too short to time: not counted
-                iterations *= int(min(max(1.1 * BURST_SECS / max(secs, 1e-7), 2), 100))
-                continue
-            best = max(best, iterations * len(jobs) / secs)
-            if time.perf_counter() >= deadline:
-                return best
+    def _best_rate(self, jobs: list[_Job], shared: bool) -> float:
+        """Iterations a second of all `jobs`, running at once: the best of many bursts.
 
-    def _burst(self, jobs: list[_Job], iterations: int) -> float:
-        """Seconds from the first start to the last end of `jobs`, each on a thread of its own."""
+        Goes on for three times as long where the machine is too busy for three clean ones.
+        """
+        iterations, bursts = 1, list[Burst]()
+        start = time.perf_counter()
+        while True:
+            burst = self._burst(jobs, iterations)
+            busy_secs = max(burst.cpu_secs)
+            if busy_secs < BURST_SECS / 2 and iterations < 1 << 40:  # too short to be timed
+                iterations *= int(min(max(1.1 * BURST_SECS / busy_secs, 2), 100))
+                continue
+            bursts.append(burst)
+            patience = 1 if sum(burst.clean for burst in bursts) >= 3 else 3
+            if time.perf_counter() - start >= patience * self._probe_secs:
+                return best_rate(bursts, shared)
+
+    def _burst(self, jobs: list[_Job], iterations: int) -> Burst:
+        """`iterations` of every job, each on a thread of its own."""
         arrived = ctypes.c_int64(0)
-        times = [(ctypes.c_int64 * 4)() for _ in jobs]
+        times = [(ctypes.c_int64 * 8)() for _ in jobs]
         pins = self._cpus if len(jobs) > 1 else []
 
         def work(i: int) -> None:
-            if i < len(pins) and hasattr(os, "sched_setaffinity"):
-                os.sched_setaffinity(0, {pins[i]})  # of this thread only
+            if hasattr(os, "sched_setaffinity"):  # of this thread only
+                os.sched_setaffinity(0, {pins[i]} if i < len(pins) else set(self._cpus))
             self._driver(
                 self._engine.get_function_address(jobs[i].symbol), iterations, jobs[i].data,
                 jobs[i].bytes, ctypes.addressof(arrived), len(jobs), ctypes.addressof(times[i]),
@@ -264,9 +308,10 @@ class _Machine:
 
         for done in [self._pool.submit(work, i) for i in range(len(jobs))]:
             done.result()
-        first = min(t[0] * 10**9 + t[1] for t in times)
-        last = max(t[2] * 10**9 + t[3] for t in times)
-        return max(last - first, 1) / 1e9
+        nanos = [[t[i] * 10**9 + t[i + 1] for i in (0, 2, 4, 6)] for t in times]
+        wall = max(t[3] for t in nanos) - min(t[0] for t in nanos)
+        cpu = [max(t[2] - t[1], 1) / 1e9 for t in nanos]
+        return Burst(iterations, max(wall, 1) / 1e9, tuple(cpu))
 
     def _reserve(self, size: int) -> None:
         """At least `size` bytes at `self._address`, written once: untouched pages are all one.

@@ -6,6 +6,7 @@ no optimisation pass; running one would be allowed to remove work.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from schedules.dtypes import DType
@@ -17,7 +18,6 @@ EMPTY_REGION = "tw_probe_empty_region"
 BURST_SYMBOL = "tw_fma_burst"
 _STREAMS = 4
 _LOADS_A_STREAM = 4
-_CLOCK_MONOTONIC = 1
 _LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
 
 
@@ -170,16 +170,20 @@ def driver_text() -> str:
     """`void tw_probe_run(kernel, iterations, data, bytes, ptr arrived, i64 threads, ptr times)`.
 
     Waits until `threads` callers have come (`arrived` is a shared i64, zero at first), then runs
-    the kernel between two readings of the monotonic clock, left in `times` as four i64: start
-    seconds and nanoseconds, end seconds and nanoseconds. Spinning starts all threads within a
-    cache miss of each other; a lock would start them a scheduler's whim apart.
+    the kernel. Spinning starts all threads within a cache miss of each other; a lock would start
+    them a scheduler's whim apart. `times` gets four (seconds, nanoseconds) pairs of i64: the
+    monotonic clock and the thread's CPU time before, the CPU time and the clock after.
     """
+    wall, cpu = time.CLOCK_MONOTONIC, time.CLOCK_THREAD_CPUTIME_ID
     return f"""
 declare i32 @clock_gettime(i32, ptr)
 
 define void @{DRIVER}(ptr %kernel, i64 %iterations, ptr %data, i64 %bytes,
                       ptr %arrived, i64 %threads, ptr %times) nounwind {{
 entry:
+  %cpu0 = getelementptr i8, ptr %times, i64 16
+  %cpu1 = getelementptr i8, ptr %times, i64 32
+  %wall1 = getelementptr i8, ptr %times, i64 48
   %before = atomicrmw add ptr %arrived, i64 1 seq_cst
   br label %wait
 wait:
@@ -187,10 +191,11 @@ wait:
   %all = icmp sge i64 %now, %threads
   br i1 %all, label %go, label %wait
 go:
-  %t0 = call i32 @clock_gettime(i32 {_CLOCK_MONOTONIC}, ptr %times)
+  %r0 = call i32 @clock_gettime(i32 {wall}, ptr %times)
+  %r1 = call i32 @clock_gettime(i32 {cpu}, ptr %cpu0)
   call void %kernel(i64 %iterations, ptr %data, i64 %bytes)
-  %end = getelementptr i8, ptr %times, i64 16
-  %t1 = call i32 @clock_gettime(i32 {_CLOCK_MONOTONIC}, ptr %end)
+  %r2 = call i32 @clock_gettime(i32 {cpu}, ptr %cpu1)
+  %r3 = call i32 @clock_gettime(i32 {wall}, ptr %wall1)
   ret void
 }}
 """

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +135,15 @@ def test_a_damaged_cache_file_is_made_anew(
 def test_a_cache_folder_that_cannot_be_written_costs_only_the_cache(tmp_path: Path) -> None:
     (tmp_path / "targets").write_text("a file where the folder should be")
     assert native(tmp_path, CountingProber()).probes.peak(DType.F32, 1) == 1.0
+
+
+def test_a_cached_target_needs_no_llvm(tmp_path: Path) -> None:
+    native(tmp_path, CountingProber(), now=time.time())
+    code = (
+        "import sys; from pathlib import Path; from tuner.native_target import native_target;"
+        f"native_target(cache_dir=Path({str(tmp_path)!r})); sys.exit('llvmlite' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_another_affinity_is_another_machine(

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,15 +89,41 @@ def test_thread_counts_in_between_are_interpolated() -> None:
     assert probe.spread({1: 10.0, 2: 20.0, 4: 30.0, 6: 31.0}, 6) == [10, 20, 25, 30, 30.5, 31]
 
 
-def from_list(values: list[float]) -> Callable[[int], float]:
-    left = iter(values)
-    return lambda threads: next(left)
+def test_a_busy_core_does_not_lower_a_peak() -> None:
+    alone = probe.Burst(1000, 1.0, (1.0,))
+    shared_with_another = probe.Burst(1000, 2.0, (1.0,))
+    assert alone.clean
+    assert not shared_with_another.clean
+    assert alone.rate(shared=False) == shared_with_another.rate(shared=False) == 1000
+    assert shared_with_another.rate(shared=True) == 500
 
 
-def test_cores_that_do_not_add_up_are_measured_again() -> None:
-    assert probe.scaling(from_list([10.0, 12.0, 19.9]), [1, 2], attempts=3) == {1: 10.0, 2: 19.9}
-    assert probe.scaling(from_list([10.0, 12.0, 11.0, 10.5]), [1, 2], attempts=3)[2] == 12.0
-    assert probe.scaling(from_list([10.0, 12.0]), [1, 2], attempts=1)[2] == 12.0
+def test_clean_bursts_go_before_faster_ones() -> None:
+    siblings = probe.Burst(1000, 2.0, (2.0, 2.0))  # two threads of one core, at once
+    apart = probe.Burst(1000, 2.0, (1.0, 1.0))  # one after the other: not what is asked
+    assert probe.best_rate([siblings, apart], shared=False) == 1000
+    assert probe.best_rate([apart], shared=False) == 2000
+
+
+def test_what_does_not_add_up_is_measured_again_later() -> None:
+    asked: list[int] = []
+    pauses: list[int] = []
+
+    def measure(threads: int) -> float:
+        asked.append(threads)
+        return 15.0 if len(asked) == 1 else 19.5
+
+    rates = {"f32": {1: 10.0, 2: 12.0}, "f64": {1: 5.0, 2: 9.9}, "memory": {1: 5.0, 2: 5.0}}
+    private = {"f32": measure, "f64": measure}
+    probe.look_again(private, rates, pause=lambda: pauses.append(1))
+    assert rates == {"f32": {1: 10.0, 2: 19.5}, "f64": {1: 5.0, 2: 9.9}, "memory": {1: 5.0, 2: 5.0}}
+    assert (asked, len(pauses)) == ([2, 2], 2)
+
+
+def test_looking_again_never_lowers_a_rate_and_ends() -> None:
+    rates = {"f32": {1: 10.0, 2: 12.0}}
+    probe.look_again({"f32": lambda threads: 11.0}, rates, pause=lambda: None)
+    assert rates == {"f32": {1: 10.0, 2: 12.0}}
 
 
 def test_working_sets_lie_inside_their_level() -> None:

@@ -1,0 +1,169 @@
+"""What the math functions are written with: a float format's constants, an instruction writer."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from schedules.dtypes import DType
+
+from . import math_polynomials as fitted
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """A binary floating-point format and the constants of its range reductions.
+
+    `ln2_high` has so few bits that its product with any exponent is exact, fused or not.
+    `magic` is 1.5 * 2**mantissa: adding it rounds to an integer, left in the low bits.
+    """
+
+    element: str
+    bits: int
+    mantissa: int
+    bias: int
+    ln2_high: float
+    ln2_low: float
+    exp_low: float
+    exp_high: float
+    sigmoid_shift: int
+    tanh_split: float
+    tanh_high: float
+    erf_split: float
+    erf_center: float
+    erf_high: float
+    exp: tuple[float, ...]
+    log: tuple[float, ...]
+    tanh_head: tuple[float, ...]
+    erf_head: tuple[float, ...]
+    erf_tail: tuple[float, ...]
+
+    @property
+    def magic(self) -> float:
+        return 1.5 * 2.0**self.mantissa
+
+    @property
+    def ones(self) -> int:
+        """The bits of 1.0."""
+        return self.bias << self.mantissa
+
+
+# exp_low and exp_high lie just beyond the arguments where exp becomes 0 and infinity;
+# beyond tanh_high and erf_high the result rounds to 1.
+FORMATS = {
+    DType.F32: FloatFormat(
+        element="float", bits=32, mantissa=23, bias=127,
+        ln2_high=0.693145751953125, ln2_low=1.428606765330187e-06,
+        exp_low=-104.0, exp_high=89.0, sigmoid_shift=24,
+        tanh_split=0.34375, tanh_high=10.0, erf_split=0.9375, erf_center=1.0, erf_high=4.0,
+        exp=fitted.EXP_F32, log=fitted.LOG_F32, tanh_head=fitted.TANH_LOW_F32,
+        erf_head=fitted.ERF_LOW_F32, erf_tail=fitted.ERF_TAIL_F32,
+    ),
+    DType.F64: FloatFormat(
+        element="double", bits=64, mantissa=52, bias=1023,
+        ln2_high=0.6931471805598903, ln2_low=5.497923018708371e-14,
+        exp_low=-746.0, exp_high=710.0, sigmoid_shift=60,
+        tanh_split=0.0, tanh_high=20.0, erf_split=1.0, erf_center=1.5, erf_high=6.0,
+        exp=fitted.EXP_F64, log=fitted.LOG_F64, tanh_head=(),
+        erf_head=fitted.ERF_LOW_F64, erf_tail=fitted.ERF_TAIL_F64,
+    ),
+}  # fmt: skip
+
+
+class Body:
+    """Writes the instructions of one function. Methods return the name of the value they make."""
+
+    def __init__(self, fmt: FloatFormat, lanes: int) -> None:
+        self.fmt = fmt
+        self.lines: list[str] = []
+        self.floats = self._type(fmt.element, lanes)
+        self.ints = self._type(f"i{fmt.bits}", lanes)
+        self._bools = self._type("i1", lanes)
+        self._lanes = lanes
+        self._suffix = (f"v{lanes}" if lanes > 1 else "") + f"f{fmt.bits}"
+
+    @staticmethod
+    def _type(element: str, lanes: int) -> str:
+        return f"<{lanes} x {element}>" if lanes > 1 else element
+
+    def const(self, value: float) -> str:
+        """A float constant, exact: written as the bits of the double of the same value."""
+        text = f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+        return f"splat ({self.fmt.element} {text})" if self._lanes > 1 else text
+
+    def int_const(self, value: int) -> str:
+        return f"splat (i{self.fmt.bits} {value})" if self._lanes > 1 else str(value)
+
+    def _new(self, text: str) -> str:
+        name = f"%v{len(self.lines)}"
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def arith(self, op: str, a: str, b: str) -> str:
+        return self._new(f"{op} {self.floats} {a}, {b}")
+
+    def add(self, a: str, b: str) -> str:
+        return self.arith("fadd", a, b)
+
+    def sub(self, a: str, b: str) -> str:
+        return self.arith("fsub", a, b)
+
+    def mul(self, a: str, b: str) -> str:
+        return self.arith("fmul", a, b)
+
+    def div(self, a: str, b: str) -> str:
+        return self.arith("fdiv", a, b)
+
+    def int_op(self, op: str, a: str, b: str) -> str:
+        return self._new(f"{op} {self.ints} {a}, {b}")
+
+    def muladd(self, a: str, b: str, c: str) -> str:
+        """`a * b + c`: fused where the target can, so never relied on for an exact product."""
+        t = self.floats
+        return self._new(f"call {t} @llvm.fmuladd.{self._suffix}({t} {a}, {t} {b}, {t} {c})")
+
+    def intrinsic(self, name: str, x: str) -> str:
+        return self._new(f"call {self.floats} @llvm.{name}.{self._suffix}({self.floats} {x})")
+
+    def copysign(self, magnitude: str, sign: str) -> str:
+        t = self.floats
+        return self._new(f"call {t} @llvm.copysign.{self._suffix}({t} {magnitude}, {t} {sign})")
+
+    def compare(self, condition: str, a: str, b: str) -> str:
+        return self._new(f"fcmp {condition} {self.floats} {a}, {b}")
+
+    def select(self, condition: str, a: str, b: str) -> str:
+        return self._new(f"select {self._bools} {condition}, {self.floats} {a}, {self.floats} {b}")
+
+    def at_least(self, x: str, low: str) -> str:
+        """`max(x, low)` that keeps a NaN: on x86 one `maxps` with its operands in this order."""
+        return self.select(self.compare("ogt", low, x), low, x)
+
+    def at_most(self, x: str, high: str) -> str:
+        return self.select(self.compare("olt", high, x), high, x)
+
+    def to_bits(self, x: str) -> str:
+        return self._new(f"bitcast {self.floats} {x} to {self.ints}")
+
+    def from_bits(self, x: str) -> str:
+        return self._new(f"bitcast {self.ints} {x} to {self.floats}")
+
+    def polynomial(self, coefficients: tuple[float, ...], x: str) -> str:
+        """Horner's rule: fewest operations; other vectors of the loop fill the latency."""
+        value = self.const(coefficients[-1])
+        for c in reversed(coefficients[:-1]):
+            value = self.muladd(value, x, self.const(c))
+        return value
+
+
+def round_to(fmt: FloatFormat, value: float) -> float:
+    """`value` rounded to the format."""
+    if fmt.bits == 64:
+        return value
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def bits_of(fmt: FloatFormat, value: float) -> int:
+    """The bit pattern of `value`, rounded to the format."""
+    code, integer = ("<d", "<Q") if fmt.bits == 64 else ("<f", "<I")
+    return int(struct.unpack(integer, struct.pack(code, value))[0])
