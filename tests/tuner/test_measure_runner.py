@@ -20,7 +20,12 @@ from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
 from tuner.measure.runner_client import RunnerClient
 
-OPEN = {"cases": "tests.tuner.planted_kernels:open_cases", "lanes": 8, "cpus": []}
+OPEN = {
+    "cases": "tests.tuner.planted_kernels:open_cases",
+    "lanes": 8,
+    "cpus": [],
+    "spare_bytes": 256 << 20,
+}
 
 
 @pytest.fixture(scope="module")

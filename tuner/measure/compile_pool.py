@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
@@ -29,7 +28,7 @@ class Compiled:
     OK; otherwise `detail` is one line for people.
     """
 
-    key: Hashable
+    key: int
     status: MeasureStatus
     secs: float
     detail: str = ""
@@ -46,7 +45,7 @@ class _Worker:
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
     reader: FrameReader
-    key: Hashable = None
+    key: int = -1
     busy: bool = False
     started: float = 0.0
     served: int = 0
@@ -74,7 +73,7 @@ class CompilePool:
     compiler: str = DEFAULT_COMPILER
     recycle_after: int = _RECYCLE_AFTER
     _pool: list[_Worker] = field(default_factory=list)
-    _queue: deque[tuple[Hashable, dict[str, Any]]] = field(default_factory=deque)
+    _queue: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
 
     def __enter__(self) -> CompilePool:
         self.start()
@@ -100,7 +99,7 @@ class CompilePool:
         """Candidates submitted whose outcome was not handed out yet."""
         return len(self._queue) + sum(w.busy for w in self._pool)
 
-    def submit(self, key: Hashable, document: dict[str, Any]) -> None:
+    def submit(self, key: int, document: dict[str, Any]) -> None:
         """Compile `document`; its outcome will carry `key`. Never waits."""
         self._queue.append((key, document))
         self._feed()
@@ -201,7 +200,7 @@ class CompilePool:
                 key, document = self._queue.popleft()
                 self._give(worker, key, document)
 
-    def _give(self, worker: _Worker, key: Hashable, document: dict[str, Any]) -> None:
+    def _give(self, worker: _Worker, key: int, document: dict[str, Any]) -> None:
         worker.key, worker.busy, worker.started = key, True, time.monotonic()
         stdin = worker.process.stdin
         assert stdin is not None

@@ -46,6 +46,7 @@ class _Session:
     sandbox: Sandbox
     cpus: tuple[int, ...]
     quick: Arena
+    spare_bytes: int
     further: list[Arena] | None = None
 
     def full(self) -> Iterator[Arena]:
@@ -80,6 +81,7 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
         sandbox=Sandbox(page, helpers.fault_handler, lifeline),
         cpus=cpus,
         quick=build_arena(cases.tensors, cases.quick),
+        spare_bytes=document.get("spare_bytes", _SPARE_BYTES),
     )
     gc.collect()
     gc.freeze()  # children then share these pages instead of copying them
@@ -117,7 +119,7 @@ def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dic
     """Run a kernel on one case in a child."""
     limits = Limits(
         deadline_secs=deadline_secs,
-        memory_bytes=10 * (arena.size_bytes + job.workspace_bytes) + _SPARE_BYTES,
+        memory_bytes=10 * (arena.size_bytes + job.workspace_bytes) + session.spare_bytes,
         reserved_bytes=2 * GUARD_BYTES * (len(arena.outputs) + 1),
         threads=job.threads,
         cpus=session.cpus if job.threads == 1 else (),

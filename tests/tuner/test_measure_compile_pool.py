@@ -1,0 +1,115 @@
+"""Compile workers: whatever the compiler does, the candidate gets a typed outcome."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from schedules.record import MeasureStatus
+from tuner.measure.compile_pool import Compiled, CompilePool
+
+FAKE = "tests.tuner.compile_fakes:compile_fake"
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[CompilePool]:
+    with CompilePool(workers=2, compiler=FAKE) as pool:
+        yield pool
+
+
+def compile_all(pool: CompilePool, *what: str) -> list[Compiled]:
+    for number, do in enumerate(what):
+        pool.submit(number, {"do": do})
+    outcomes: list[Compiled] = []
+    while pool.pending:
+        outcomes += pool.poll(None)
+    return sorted(outcomes, key=lambda o: o.key)
+
+
+def test_every_candidate_of_a_batch_gets_its_own_outcome(pool: CompilePool) -> None:
+    what = ["right", "refuse", "right", "abort", "right", "bad text", "right"]
+    outcomes = compile_all(pool, *what)
+    assert [o.status for o in outcomes] == [
+        MeasureStatus.OK,
+        MeasureStatus.NOT_LEGAL,
+        MeasureStatus.OK,
+        MeasureStatus.COMPILE_CRASH,
+        MeasureStatus.OK,
+        MeasureStatus.COMPILE_ERROR,
+        MeasureStatus.OK,
+    ]
+    assert outcomes[0].workspace_bytes == 64
+    assert all(o.secs >= 0 for o in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("do", "status", "detail"),
+    [
+        ("refuse", MeasureStatus.NOT_LEGAL, r"factor must be 2\.\.9, got 0"),
+        ("bad text", MeasureStatus.COMPILE_ERROR, "LLVM refuses the module: "),
+        ("abort", MeasureStatus.COMPILE_CRASH, "ended with signal 6"),
+        ("exit", MeasureStatus.COMPILE_CRASH, "exit code 1: LLVM ERROR: out of registers"),
+        ("balloon", MeasureStatus.COMPILE_ERROR, "needed more than 4096 MiB"),
+    ],
+)
+def test_a_failure_says_what_happened(
+    pool: CompilePool, do: str, status: MeasureStatus, detail: str
+) -> None:
+    (outcome,) = compile_all(pool, do)
+    assert outcome.status == status
+    assert re.search(detail, outcome.detail)
+    assert outcome.object_bytes == b""
+
+
+def test_a_hanging_compile_is_ended_at_its_deadline_and_the_rest_goes_on() -> None:
+    with CompilePool(workers=1, compiler=FAKE, deadline_secs=3.0) as pool:
+        first, second = compile_all(pool, "hang", "right")
+    assert first.status == MeasureStatus.COMPILE_TIMEOUT
+    assert first.detail == "the compiler did not end within 3 s"
+    assert second.status == MeasureStatus.OK
+
+
+def test_workers_are_replaced_after_so_many_candidates() -> None:
+    with CompilePool(workers=1, compiler=FAKE, recycle_after=2) as pool:
+        pids = [o.object_bytes for o in compile_all(pool, *["right"] * 4)]
+    assert pids[0] == pids[1]
+    assert pids[2] == pids[3] != pids[0]
+
+
+def test_a_fresh_build_has_a_process_of_its_own(pool: CompilePool) -> None:
+    known = {str(pid).encode() for pid in pool.process_ids}
+    builds = {o.object_bytes for o in pool.fresh({"do": "right"}, builds=2)}
+    assert len(builds) == 2
+    assert not builds & known
+
+
+def test_starting_does_not_wait_for_the_workers() -> None:
+    start = time.monotonic()
+    pool = CompilePool(workers=1, compiler=FAKE)
+    pool.start()
+    pool.submit(0, {"do": "right"})
+    assert pool.poll(0.0) == []  # Python alone takes longer to start than we waited
+    pool.close()
+    assert time.monotonic() - start < 5
+
+
+def test_closing_ends_busy_workers() -> None:
+    pool = CompilePool(workers=2, compiler=FAKE)
+    with pool:
+        pool.submit(0, {"do": "hang"})
+        processes = [psutil.Process(pid) for pid in pool.process_ids]
+    assert not any(p.is_running() for p in processes)
+
+
+def test_a_bug_of_ours_is_raised_with_its_traceback() -> None:
+    with (
+        CompilePool(workers=1, compiler=FAKE) as pool,
+        pytest.raises(
+            RuntimeError, match=r"(?s)in our own code:.*unexpected keyword argument 'do'"
+        ),
+    ):
+        compile_all(pool, "bug")
