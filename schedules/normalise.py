@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, islice, permutations, product
 
 from .affine import Interval, var
-from .conditions import normal_cond, tidy
+from .conditions import normal_cond, tidy_body
 from .scalar import (
     COMMUTATIVE,
     All,
@@ -86,7 +86,8 @@ class _Canonical:
 
 def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
     """`stage` with canonical axes and operand order; loads name inputs and digests."""
-    body = rename_tensors(tidy(stage.body, stage_ranges(stage)), names)
+    reduced = frozenset(a.name for a in stage.reduce_axes)
+    body = rename_tensors(tidy_body(stage.body, stage_ranges(stage), reduced), names)
     spatial = {a.name: f"d{n}" for n, a in enumerate(stage.axes)}
     axes = tuple(Axis(f"d{n}", a.extent) for n, a in enumerate(stage.axes))
     best: _Canonical | None = None
@@ -95,7 +96,7 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
         reduce_axes = tuple(Axis(f"r{n}", a.extent) for n, a in enumerate(order))
         moved = substitute(body, {old: var(new) for old, new in renamed.items()})
         ranges = {a.name: Interval(0, a.extent - 1) for a in (*axes, *reduce_axes)}
-        ordered, text = _ordered(tidy(moved, ranges))
+        ordered, text = _ordered(tidy_body(moved, ranges, frozenset(a.name for a in reduce_axes)))
         if best is None or text < best.text:
             found = Stage(stage.tensor, axes, ordered, stage.reducer, reduce_axes)
             best = _Canonical(found, text)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .affine import Interval, affine, fresh, var
-from .conditions import tidy
+from .conditions import tidy_body
 from .errors import WorkloadError
 from .expr_core import Expr, LoopVar, Reduction, TensorExpr
 from .scalar import Load, Reducer, Scalar, loads, rename_tensors, rewrite, substitute
@@ -96,7 +96,7 @@ class _Splitter:
         spatial = tuple(Axis(names[v.name], v.extent) for v in axes)
         reduced = tuple(Axis(names[v.name], v.extent) for v in reduce_axes)
         ranges = {a.name: Interval(0, a.extent - 1) for a in (*spatial, *reduced)}
-        body = tidy(body, ranges)
+        body = tidy_body(body, ranges, frozenset(a.name for a in reduced))
         stage = Stage(tensor, spatial, body, reducer, reduced)
         if name in self._known:
             raise WorkloadError(f"two tensors are named {name!r}", code="duplicate")
@@ -144,6 +144,8 @@ def _ordered(outputs: Sequence[TensorExpr]) -> list[TensorExpr]:
         by_name = {t.name: t for t in tensor.reads}
         first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
         used = [by_name[n] for n in first_use if n in by_name]
+        # An input whose reads were all proved to be in the padding is still an argument.
+        used += [t for t in tensor.reads if not t.stages and t.name not in first_use]
         pending.extend((t, False) for t in reversed(used))
     return order
 

@@ -33,7 +33,7 @@ def parse_json_text(
     plain = _decoded(text)
     _check_nesting(plain, max_values)
     try:
-        return json.loads(
+        document: object = json.loads(
             plain,
             object_pairs_hook=_object,
             parse_constant=_constant,
@@ -44,6 +44,8 @@ def parse_json_text(
         raise WorkloadError(
             f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}", code="bad_json"
         ) from error
+    _check_strings(document)
+    return document
 
 
 def _decoded(text: bytes | str) -> str:
@@ -85,17 +87,21 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     for key, value in pairs:
         if key in found:
             raise WorkloadError(f"not JSON: key {key[:60]!r} is given twice", code="bad_json")
-        _check_text(key)
-        if isinstance(value, str):
-            _check_text(value)
         found[key] = value
     return found
 
 
-def _check_text(text: str) -> None:
-    """Escapes such as \\ud800 make strings no UTF-8 can hold."""
-    if any("\ud800" <= c <= "\udfff" for c in text):
-        raise WorkloadError("not JSON: a string holds half a surrogate pair", code="bad_json")
+def _check_strings(document: object) -> None:
+    """Escapes such as \\ud800 make strings that no UTF-8 can hold."""
+    pending = [document]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending.extend((*item.keys(), *item.values()))
+        elif isinstance(item, list):
+            pending.extend(item)
+        elif isinstance(item, str) and any("\ud800" <= c <= "\udfff" for c in item):
+            raise WorkloadError("not JSON: a string holds half a surrogate pair", code="bad_json")
 
 
 def _constant(text: str) -> NoReturn:

@@ -184,13 +184,6 @@ def stage_ranges(stage: Stage) -> dict[str, Interval]:
 def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> None:
     """WorkloadError unless `stage` is well formed; `known` are the tensors it may read."""
     _check_axes(stage, pointer)
-    if stage.body.dtype is not stage.tensor.dtype:
-        raise WorkloadError(
-            f"stage {stage.name!r} stores {stage.tensor.dtype}, its expression is"
-            f" {stage.body.dtype}; cast it",
-            code="dtype_clash",
-            pointer=f"{pointer}/body",
-        )
     if stage.reducer is not None and stage.tensor.dtype is DType.BF16:
         raise WorkloadError(
             f"stage {stage.name!r} reduces in bf16; reduce in f32 and cast the result",
@@ -199,6 +192,13 @@ def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "")
         )
     ranges = stage_ranges(stage)
     _Checker(stage.name, known, ranges).check(stage.body, (), f"{pointer}/body")
+    if stage.body.dtype is not stage.tensor.dtype:
+        raise WorkloadError(
+            f"stage {stage.name!r} stores {stage.tensor.dtype}, its expression is"
+            f" {stage.body.dtype}; cast it",
+            code="dtype_clash",
+            pointer=f"{pointer}/body",
+        )
     used = vars_of(stage.body)
     for axis in stage.reduce_axes:
         if axis.name not in used:

@@ -140,7 +140,11 @@ def from_json(document: object) -> Workload:
         _tensor(item, f"/inputs/{n}")
         for n, item in enumerate(_list(fields["inputs"], "/inputs", MAX_INPUTS))
     )
-    known = {t.name: t for t in inputs}
+    known: dict[str, Tensor] = {}
+    for n, tensor in enumerate(inputs):
+        if tensor.name in known:
+            raise _wrong(f"two inputs are named {tensor.name!r}", f"/inputs/{n}", "duplicate")
+        known[tensor.name] = tensor
     stages: list[Stage] = []
     for n, item in enumerate(_list(fields["stages"], "/stages", MAX_STAGES)):
         stage = _stage(item, f"/stages/{n}", known)
