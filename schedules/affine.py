@@ -456,3 +456,42 @@ def _relation(index: Affine, flipped: str, plain: str) -> str:
     if not left.terms:
         return f"{right} {flipped} {index.const}"
     return f"{left} {plain} {right - index.const}"
+
+
+def recombine(index: Affine) -> Affine:
+    """`index` with quotients and remainders of the same thing put together again.
+
+    `n*(x // n) + x % n` is `x`, and `n*((x // n) % m) + x % n` is `x % (n*m)`, with any common
+    factor: what flattening the index of a fused loop gives.
+    """
+    changed = True
+    while changed:
+        changed = False
+        for atom, c in index.terms:
+            better = _recombined(index, atom, c)
+            if better is not None:
+                index, changed = better, True
+                break
+    return index
+
+
+def _recombined(index: Affine, atom: Atom, c: int) -> Affine | None:
+    if isinstance(atom, FloorDiv):
+        whole, divisor = atom.numerator, atom.divisor
+    elif isinstance(atom, Mod) and _is_atom(atom.numerator):
+        inner = atom.numerator.terms[0][0]
+        if not isinstance(inner, FloorDiv):
+            return None
+        whole, divisor = modulo(inner.numerator, inner.divisor * atom.divisor), inner.divisor
+    else:
+        return None
+    if c % divisor:
+        return None
+    factor = c // divisor
+    rest = modulo(whole, divisor) * factor
+    candidate = index - Affine(((atom, c),), 0) - rest + whole * factor
+    return candidate if len(candidate.terms) < len(index.terms) else None
+
+
+def _is_atom(index: Affine) -> bool:
+    return len(index.terms) == 1 and not index.const and index.terms[0][1] == 1

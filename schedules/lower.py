@@ -28,6 +28,7 @@ from .loop_ir import (
     walk,
 )
 from .primitives.nest_edit import simplify_conds, substitute_body
+from .relax import relax_guards
 from .scalar import All, Scalar, Select, loads, rewrite, substitute
 from .scalar import map_index as map_scalar_index
 from .trace import Trace
@@ -60,7 +61,9 @@ def loop_name(stage: str, axis: str) -> str:
 
 
 def _stage_nest(stage: Stage) -> Stmt:
-    renamed = {a.name: var(loop_name(stage.name, a.name)) for a in (*stage.axes, *stage.reduce_axes)}
+    renamed = {
+        a.name: var(loop_name(stage.name, a.name)) for a in (*stage.axes, *stage.reduce_axes)
+    }
     index = tuple(renamed[a.name] for a in stage.axes)
     value = substitute(stage.body, renamed)
     stmt: Stmt
@@ -80,6 +83,8 @@ def clean(nest: Nest) -> Nest:
     """The same program with guards proven away, moved into loop bounds, and loops shrunk to what
     they run. ScheduleError if a register buffer is not indexed by unrolled and vector loops."""
     body = _shrink(nest.body, {})
+    body = _simplify(body, {})
+    body = relax_guards(body, nest.argument_buffers)
     body = _simplify(body, {})
     body = _bound_loops(body, {})
     cleaned = replace(nest, body=body)
@@ -111,7 +116,7 @@ def _shrink_loop(loop: For, ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
     extent = max((_useful(leaf, loop) for leaf in _guarded(loop.body, inner)), default=0)
     if extent <= 0:
         return ()
-    if extent == 1 and loop.kind is not LoopKind.VECTORIZED:
+    if extent == 1 and loop.kind is not LoopKind.VECTORIZED and not loop.bounds:
         body = substitute_body(loop.body, {loop.var: affine(0)})
         return _shrink(body, ranges)
     body = _shrink(loop.body, {**ranges, loop.var: Interval(0, extent - 1)})
@@ -189,9 +194,7 @@ def _simplify_leaf(stmt: Store | Update, ranges: dict[str, Interval]) -> tuple[S
     return (Update(stmt.buffer, index, value, stmt.reducer, first, guards),)
 
 
-def simplify_scalar(
-    value: Scalar, ranges: dict[str, Interval], known: tuple[Cond, ...]
-) -> Scalar:
+def simplify_scalar(value: Scalar, ranges: dict[str, Interval], known: tuple[Cond, ...]) -> Scalar:
     """`value` with indices simplified and choices that `ranges` or `known` decide, decided."""
 
     def leaf(node: Scalar) -> Scalar | None:
@@ -255,9 +258,7 @@ def _without_guards(stmts: tuple[Stmt, ...], gone: set[Cond]) -> tuple[Stmt, ...
             case For() | Allocate():
                 result.append(replace(stmt, body=_without_guards(stmt.body, gone)))
             case Store() | Update():
-                result.append(
-                    replace(stmt, guards=tuple(g for g in stmt.guards if g not in gone))
-                )
+                result.append(replace(stmt, guards=tuple(g for g in stmt.guards if g not in gone)))
             case Prefetch():
                 result.append(stmt)
     return tuple(result)
@@ -292,4 +293,3 @@ def _accesses(leaf: Store | Update | Prefetch) -> list[tuple[str, tuple[Affine, 
     if isinstance(leaf, Prefetch):
         return own
     return own + [(ld.tensor, ld.index) for ld in loads(leaf.value)]
-

@@ -36,6 +36,7 @@ from .nest_edit import (
     reads_of,
     rename_all,
     replace_loop,
+    require_body,
     writes_of,
 )
 from .region import Region, in_bounds, position_names, position_vars, region_of
@@ -78,6 +79,8 @@ class CacheRead:
             raise ScheduleError(self, f"{self.loop or 'the nest'!r} does not read {self.tensor!r}")
         if writes_of(body, self.tensor) or self.tensor in private_buffers(body):
             raise ScheduleError(self, f"the body writes {self.tensor!r}")
+        if any(w.guards for w in writes_of(nest.body, self.tensor)):
+            raise ScheduleError(self, f"parts of {self.tensor!r} may never be written")
         outer, inner = ranges_of((*place.outer, place.loop)), all_ranges(body)
         region = region_of((r.index for r in reads), inner, outer, self)
         scope = Scope.REGISTER if self.register else Scope.WORKSPACE
@@ -97,9 +100,7 @@ def _copy_nest(
     conds = in_bounds(element, source.shape, {**outer, **region.bounds(names)})
     if conds:
         value = Select(All(conds), value, Const(0, source.dtype))
-    chain = tuple(
-        For(n, e, ()) for n, e in zip(names, region.extent, strict=True) if e > 1
-    )
+    chain = tuple(For(n, e, ()) for n, e in zip(names, region.extent, strict=True) if e > 1)
     return nest_loops(chain, (Store(copy.name, x, value),))
 
 
@@ -135,8 +136,8 @@ def _redirect_reads(
 
 @dataclass(frozen=True, slots=True)
 class CacheWrite:
-    """Collect what a loop's body writes to a buffer in a private one, and write it back once at
-    the end (`cache_write` in TVM, `stage_mem` with accumulation in Exo): register accumulators.
+    """Collect what a part of a loop's body writes to a buffer in a private one, and write it back
+    once, right behind that part (`cache_write` in TVM, `stage_mem` with accumulation in Exo): register accumulators.
 
         for i:                          for i:
           for k: for j:           ->      for j: W[j] = identity
@@ -165,46 +166,55 @@ class CacheWrite:
         if self.name in taken:
             raise ScheduleError(self, f"the name {self.name!r} is in use")
         writes = writes_of(body, self.buffer)
-        if len(writes) != 1 or self.buffer in private_buffers(body):
+        if len(writes) != 1:
             raise ScheduleError(
-                self, f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place,"
-                f" found {len(writes)}"
+                self,
+                f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place,"
+                f" found {len(writes)}",
             )
-        if reads_of(body, self.buffer):
-            raise ScheduleError(self, f"the body reads {self.buffer!r} as well")
+        part = _part_with(body, writes[0])
+        if reads_of((part,), self.buffer) or self.buffer in private_buffers((part,)):
+            raise ScheduleError(self, f"what writes {self.buffer!r} reads or makes it as well")
         leaf = writes[0]
-        chain = chain_to(body, leaf)
+        chain = chain_to((part,), leaf)
         assert chain is not None
         if any(loop.kind is LoopKind.PARALLEL for loop in chain):
             raise ScheduleError(self, "a parallel loop is inside; cache within it")
         outer = ranges_of((*place.outer, place.loop))
-        inner = all_ranges(body)
         spatial = tuple(loop for loop in chain if not loop.reduce)
         region = region_of((leaf.index,), ranges_of(spatial), outer, self)
         scope = Scope.REGISTER if self.register else Scope.WORKSPACE
         cache = Buffer(self.name, region.extent, target.dtype, scope)
         inner_reduce = {loop.var for loop in chain if loop.reduce}
-        kept = tuple(g for g in leaf.guards if g.index.vars() & inner_reduce)
-        spatial_guards = tuple(g for g in leaf.guards if g not in kept)
+        guards = tuple(g for g in leaf.guards if not g.index.vars() & inner_reduce)
         local = region.local_index(leaf.index)
-        ranges = {**outer, **inner}
-        value = guard_reads(leaf.value, spatial_guards, buffers, ranges)
-        new_leaf: Leaf
-        if isinstance(leaf, Update):
-            new_leaf = Update(self.name, local, value, leaf.reducer, None, kept)
-        else:
-            new_leaf = Store(self.name, local, value, kept)
-        computed = transform(body, lambda s: (new_leaf,) if s is leaf else None)
+        new_leaf: Leaf = replace(leaf, buffer=self.name, index=local)
+        if isinstance(new_leaf, Update):
+            new_leaf = replace(new_leaf, first=None)
+        computed = transform((part,), lambda s: (new_leaf,) if s is leaf else None)
         parts: list[Stmt] = []
         if isinstance(leaf, Update):
             identity = Const(leaf.reducer.identity(target.dtype), target.dtype)
-            init: tuple[Stmt, ...] = (Store(self.name, local, identity),)
+            init: tuple[Stmt, ...] = (Store(self.name, local, identity, guards),)
             parts += _copied_loops(spatial, init, "init", taken)
         parts += computed
         load = Load(self.name, local, target.dtype)
-        back = _write_back(leaf, load, inner_reduce, spatial_guards)
+        back = _write_back(leaf, load, inner_reduce, guards)
         parts += _copied_loops(spatial, (back,), "out", taken)
-        return _with_body(nest, self.loop, (Allocate(cache, tuple(parts)),))
+        cached = Allocate(cache, tuple(parts))
+        new_body = transform(body, lambda s: (cached,) if s is part else None)
+        return _with_body(nest, self.loop, new_body)
+
+
+def _part_with(stmts: tuple[Stmt, ...], leaf: Leaf) -> Stmt:
+    """The statement of a loop's body that holds `leaf`, looking through allocations."""
+    for stmt in stmts:
+        if isinstance(stmt, Allocate):
+            if chain_to(stmt.body, leaf) is not None:
+                return _part_with(stmt.body, leaf)
+        elif stmt is leaf or (isinstance(stmt, For) and chain_to(stmt.body, leaf) is not None):
+            return stmt
+    raise AssertionError("the leaf is in the body")
 
 
 def _write_back(
@@ -231,43 +241,6 @@ def _copied_loops(
         names[loop.var] = fresh(f"{loop.var}.{suffix}", taken)
         taken.add(names[loop.var])
     return rename_all(nest_loops(spatial, leaf), names, {})
-
-
-def guard_reads(
-    value: Scalar,
-    guards: tuple[Cond, ...],
-    buffers: dict[str, Buffer],
-    ranges: dict[str, Interval],
-) -> Scalar:
-    """`value` computed even where `guards` fail: reads that need a guard give zero there.
-
-    What is computed where a guard fails is thrown away by the write-back, which keeps the guard.
-    """
-    if not guards:
-        return value
-
-    def leaf(node: Scalar) -> Scalar | None:
-        match node:
-            case Select(All(conds), Load() as load, on_false):
-                missing = _missing(load, buffers, {**ranges}, conds)
-                if not missing:
-                    return node
-                return Select(All((*conds, *guards)), load, on_false)
-            case Load() as load:
-                if not _missing(load, buffers, ranges, ()):
-                    return load
-                return Select(All(guards), load, Const(0, load.dtype))
-            case _:
-                return None
-
-    return rewrite_scalar(value, leaf)
-
-
-def _missing(
-    load: Load, buffers: dict[str, Buffer], ranges: dict[str, Interval], known: tuple[Cond, ...]
-) -> bool:
-    """Whether `load` might be out of bounds where only `known` holds."""
-    return any(c not in known for c in in_bounds(load.index, buffers[load.tensor].shape, ranges))
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +307,7 @@ def _part_extent(shape: tuple[int, ...], factors: dict[int, int], part: tuple[in
     return -(-shape[d] // factors[d]) if which == 1 else factors[d]
 
 
-def _part_index(
-    old: tuple[Affine, ...], factors: dict[int, int], part: tuple[int, int]
-) -> Affine:
+def _part_index(old: tuple[Affine, ...], factors: dict[int, int], part: tuple[int, int]) -> Affine:
     d, which = part
     if which == 0:
         return old[d]
@@ -346,7 +317,9 @@ def _part_index(
 def _place(nest: Nest, loop: str, asked_by: object) -> Place:
     if loop == ROOT:
         return Place(For("", 1, nest.body), (), ())
-    return find_loop(nest, loop, asked_by)
+    place = find_loop(nest, loop, asked_by)
+    require_body(place.loop, asked_by)
+    return place
 
 
 def _with_body(nest: Nest, loop: str, body: tuple[Stmt, ...]) -> Nest:
@@ -354,4 +327,3 @@ def _with_body(nest: Nest, loop: str, body: tuple[Stmt, ...]) -> Nest:
         return replace(nest, body=body)
     old = find_loop(nest, loop, None).loop
     return replace_loop(nest, loop, (replace(old, body=body),))
-

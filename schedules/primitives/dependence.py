@@ -7,7 +7,7 @@ Every primitive keeps this, so whether two iterations can meet is a question abo
 
 from __future__ import annotations
 
-from ..affine import Affine, FloorDiv, Interval, Mod, Ranges, Var, floor_div, interval
+from ..affine import Affine, FloorDiv, Interval, Mod, Ranges, Var, floor_div, interval, recombine
 from ..errors import ScheduleError
 from ..loop_ir import For, Prefetch, Stmt, Store, Update, leaves
 from .nest_edit import all_ranges, private_buffers, reads_of
@@ -68,7 +68,7 @@ def separates(index: tuple[Affine, ...], name: str, ranges: Ranges) -> bool:
     divide; and from a determined sum, a dominating variable is determined in turn.
     """
     determined: set[object] = set()
-    for dimension in index:
+    for dimension in _merged(index):
         for atom, coefficient in dimension.terms:
             rest = Affine(tuple(t for t in dimension.terms if t[0] != atom), 0)
             if abs(coefficient) > _spread(rest, ranges) and _varies(
@@ -86,6 +86,26 @@ def separates(index: tuple[Affine, ...], name: str, ranges: Ranges) -> bool:
                         determined.add(inner_atom)
                         changed = True
     return Var(name) in determined
+
+
+def _merged(index: tuple[Affine, ...]) -> list[Affine]:
+    """The index with neighbouring dimensions that are quotient and remainder made one.
+
+    A dimension that is a remainder by n lies in 0..n-1, so `(a, b)` and `n*a + b` determine each
+    other.
+    """
+    result: list[Affine] = []
+    for dimension in reversed(index):
+        if result and len(result[0].terms) == 1 and not result[0].const:
+            atom, coefficient = result[0].terms[0]
+            if isinstance(atom, Mod) and coefficient == 1:
+                joined = dimension * atom.divisor + result[0]
+                merged = recombine(joined)
+                if merged != joined:
+                    result[0] = merged
+                    continue
+        result.insert(0, dimension)
+    return result
 
 
 def _wholes(atom: object, determined: set[object]) -> list[Affine]:

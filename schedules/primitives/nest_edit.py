@@ -68,6 +68,12 @@ def require_serial(loop: For, asked_by: object) -> None:
         )
 
 
+def require_body(loop: For, asked_by: object) -> None:
+    """ScheduleError if `loop` is vectorised: its body holds leaves and nothing else."""
+    if loop.kind is LoopKind.VECTORIZED:
+        raise ScheduleError(asked_by, f"loop {loop.var!r} is vectorized: nothing goes inside it")
+
+
 def replace_loop(nest: Nest, name: str, new: tuple[Stmt, ...]) -> Nest:
     """`nest` with the loop called `name` replaced by `new`."""
 
@@ -252,5 +258,3 @@ def leaf_sites(
                 yield from leaf_sites(stmt.body, outer)
             case Store() | Update() | Prefetch():
                 yield stmt, outer
-
-

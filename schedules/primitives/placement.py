@@ -32,6 +32,7 @@ from .nest_edit import (
     nest_loops,
     ranges_of,
     reads_of,
+    require_body,
     writes_of,
 )
 from .region import in_bounds, position_names, position_vars, region_of
@@ -102,6 +103,7 @@ class ComputeAt:
         producer = find_producer(nest, self.buffer, self)
         old = buffers_in(nest)[self.buffer]
         place = find_loop(nest, self.loop, self)
+        require_body(place.loop, self)
         reads = reads_of(place.loop.body, self.buffer)
         if not reads:
             raise ScheduleError(self, f"{self.loop!r} does not read {self.buffer!r}")
@@ -230,11 +232,10 @@ class Prefetch:
     def apply(self, nest: Nest) -> Nest:
         """The nest with the hint. ScheduleError: not read there, or ahead < 1."""
         place = find_loop(nest, self.loop, self)
+        require_body(place.loop, self)
         reads = reads_of(place.loop.body, self.tensor)
         if not reads or self.ahead < 1:
-            raise ScheduleError(
-                self, f"{self.loop!r} must read {self.tensor!r} and ahead be >= 1"
-            )
+            raise ScheduleError(self, f"{self.loop!r} must read {self.tensor!r} and ahead be >= 1")
         inner = all_ranges(place.loop.body)
         mapping: dict[str, Affine] = {name: affine(0) for name in inner}
         mapping[self.loop] = var(self.loop) + self.ahead
@@ -261,7 +262,9 @@ def _after_allocations(
 
 def _require_intermediate(nest: Nest, buffer: str, asked_by: object) -> None:
     if buffer in {t.name for t in (*nest.inputs, *nest.outputs)}:
-        raise ScheduleError(asked_by, f"{buffer!r} is an argument of the kernel, not a stage inside")
+        raise ScheduleError(
+            asked_by, f"{buffer!r} is an argument of the kernel, not a stage inside"
+        )
     if buffer not in buffers_in(nest):
         known = sorted({leaf.buffer for leaf in leaves(nest.body)})
         raise ScheduleError(asked_by, f"there is no stage {buffer!r}; there are {known}")

@@ -107,4 +107,3 @@ def _plain_reduction(root: For, asked_by: object) -> tuple[Update, tuple[For, ..
     chain = chain_to((root,), current)
     assert chain is not None
     return current, chain
-

@@ -114,9 +114,7 @@ def _union(
 ) -> tuple[Affine, int, int]:
     offset = b[0] - a[0]
     if not offset.is_const:
-        raise ScheduleError(
-            asked_by, f"two reads start at unrelated places, {a[0]} and {b[0]}"
-        )
+        raise ScheduleError(asked_by, f"two reads start at unrelated places, {a[0]} and {b[0]}")
     shift = offset.const
     low = min(0, shift)
     high = max(a[1], shift + b[1])

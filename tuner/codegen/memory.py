@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import gcd
 
-from schedules.affine import Affine, Var, affine, simplify
+from schedules.affine import Affine, Var, affine, recombine, simplify
 from schedules.dtypes import DType
 from schedules.loop_ir import Buffer, Scope
 
@@ -287,7 +287,7 @@ def flat_offset(buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
     total = affine(0)
     for i, stride in zip(index, strides(buffer.shape), strict=True):
         total = total + i * stride
-    return total
+    return recombine(total)
 
 
 def _align(place: Array, offset: Affine, lanes: int) -> int:
@@ -296,4 +296,5 @@ def _align(place: Array, offset: Affine, lanes: int) -> int:
     if place.buffer.scope is Scope.ARGUMENT:
         return size
     common = gcd(place.align, *(c * size for _, c in offset.terms), offset.const * size)
-    return max(min(common & -common, size * lanes), size)
+    whole = size * lanes
+    return max(min(common & -common, whole & -whole), size)

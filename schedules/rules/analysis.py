@@ -1,0 +1,180 @@
+"""What a rule looks at: the structure of each stage, as loops and the indices of its reads.
+
+Nothing here, and nothing in the rules, knows what an operator is called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..affine import Affine, FloorDiv, Interval, Mod, Var, simplify
+from ..dtypes import DType
+from ..loop_ir import Nest, Store, Update
+from ..lower import plain_nest
+from ..primitives import Inline, Split
+from ..primitives.nest_edit import chain_to, ranges_of, writes_of
+from ..scalar import Binary, BinaryOp, Load, Scalar, Unary, UnaryOp, children, loads, walk
+from ..trace import Trace
+from ..workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop of a stage. `dim` is the output dimension it walks, -1 for a reduction loop."""
+
+    name: str
+    extent: int
+    reduce: bool
+    dim: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One tensor a stage reads: its index over the stage's loops, and whether it may be padding."""
+
+    tensor: str
+    index: tuple[Affine, ...]
+    dtype: DType
+    shape: tuple[int, ...]
+    padded: bool
+
+    def uses(self, loop: str) -> bool:
+        return any(loop in i.vars() for i in self.index)
+
+    def strides(self, loop: str) -> tuple[int, ...]:
+        """The coefficient of `loop` in each dimension, where it occurs plainly."""
+        return tuple(i.coefficient(loop) for i in self.index)
+
+    def element_stride(self, loop: str) -> int | None:
+        """Elements between neighbours along `loop`; None where the index divides it."""
+        total, size = 0, 1
+        for i, extent in zip(reversed(self.index), reversed(self.shape), strict=True):
+            if not i.is_linear_in(loop):
+                return None
+            total += i.coefficient(loop) * size
+            size *= extent
+        return total
+
+    def own_dim(self, loop: str) -> int | None:
+        """The one dimension that is `loop` with coefficient 1 and no other loop, if there is."""
+        using = [d for d, i in enumerate(self.index) if loop in i.vars()]
+        if len(using) != 1:
+            return None
+        index = self.index[using[0]]
+        return using[0] if index.terms == ((Var(loop), 1),) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """A stage as rules see it, after `presplit` has divided axes that were used in two parts."""
+
+    name: str
+    presplit: tuple[Split, ...]
+    spatial: tuple[Loop, ...]
+    reduce: tuple[Loop, ...]
+    reads: tuple[Read, ...]
+    value: Scalar
+    dtype: DType
+    shape: tuple[int, ...]
+    is_reduction: bool
+
+    @property
+    def points(self) -> int:
+        """How often the stage's expression is evaluated."""
+        total = 1
+        for loop in (*self.spatial, *self.reduce):
+            total *= loop.extent
+        return total
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations of one evaluation, a reduction's own included."""
+        ops = sum(1 for n in walk(self.value) if isinstance(n, Binary | Unary))
+        return ops + (1 if self.is_reduction else 0)
+
+    @property
+    def is_product_sum(self) -> bool:
+        """Whether an evaluation is one multiply-add."""
+        value = self.value
+        return self.is_reduction and isinstance(value, Binary) and value.op is BinaryOp.MUL
+
+
+def view_stage(workload: Workload, name: str, inlined: tuple[str, ...] = ()) -> StageView:
+    """The stage of `workload` (in normal form) that computes tensor `name`, as it is once the
+    stages `inlined` are put into their readers."""
+    nest = Trace(tuple(Inline(other) for other in inlined)).apply(plain_nest(workload))
+    presplit = _presplit(nest, name)
+    nest = Trace(presplit).apply(nest)
+    (leaf,) = writes_of(nest.body, name)
+    chain = chain_to(nest.body, leaf)
+    assert chain is not None
+    ranges = ranges_of(chain)
+    stage = workload.stage(name)
+    found = tuple(
+        Loop(loop.var, loop.extent, loop.reduce, _dim_of(leaf.index, loop.var)) for loop in chain
+    )
+    return StageView(
+        name=name,
+        presplit=presplit,
+        spatial=tuple(loop for loop in found if not loop.reduce),
+        reduce=tuple(loop for loop in found if loop.reduce),
+        reads=_reads(leaf, workload, ranges),
+        value=leaf.value,
+        dtype=stage.tensor.dtype,
+        shape=stage.tensor.shape,
+        is_reduction=isinstance(leaf, Update),
+    )
+
+
+def _dim_of(index: tuple[Affine, ...], loop: str) -> int:
+    return next((d for d, i in enumerate(index) if loop in i.vars()), -1)
+
+
+def _presplit(nest: Nest, name: str) -> tuple[Split, ...]:
+    """Splits of loops that some read uses as a quotient and a remainder: groups, packed axes."""
+    (leaf,) = writes_of(nest.body, name)
+    chain = chain_to(nest.body, leaf)
+    assert chain is not None
+    extents = {loop.var: loop.extent for loop in chain}
+    steps: dict[str, Split] = {}
+    for load in loads(leaf.value):
+        for index in load.index:
+            for atom, _ in index.terms:
+                if not isinstance(atom, FloorDiv | Mod):
+                    continue
+                inner = atom.numerator
+                if len(inner.terms) != 1 or inner.const or inner.terms[0][1] != 1:
+                    continue
+                only = inner.terms[0][0]
+                if isinstance(only, Var) and extents[only.name] % atom.divisor == 0:
+                    steps.setdefault(only.name, Split(only.name, atom.divisor))
+    return tuple(steps.values())
+
+
+def _reads(
+    leaf: Store | Update, workload: Workload, ranges: dict[str, Interval]
+) -> tuple[Read, ...]:
+    found: dict[tuple[str, tuple[Affine, ...]], Read] = {}
+
+    def visit(node: Scalar, conditional: bool) -> None:
+        if isinstance(node, Load):
+            index = tuple(simplify(i, ranges) for i in node.index)
+            tensor = workload.tensors[node.tensor]
+            found.setdefault(
+                (node.tensor, index),
+                Read(node.tensor, index, node.dtype, tensor.shape, conditional),
+            )
+        inner = conditional or type(node).__name__ == "Select"
+        for child in children(node):
+            visit(child, inner)
+
+    visit(leaf.value, False)
+    return tuple(found.values())
+
+
+MATH = frozenset({UnaryOp.EXP, UnaryOp.LOG, UnaryOp.TANH, UnaryOp.ERF, UnaryOp.SIGMOID})
+
+
+def math_calls(value: Scalar) -> int:
+    """Evaluations of exp, tanh and the like in one evaluation of `value`."""
+    return sum(1 for n in walk(value) if isinstance(n, Unary) and n.op in MATH)

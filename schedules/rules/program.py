@@ -1,0 +1,311 @@
+"""The space of a workload: its stages in clusters, each cluster with a sketch of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice, product
+from typing import Protocol
+
+import numpy as np
+
+from ..affine import Affine, affine, var
+from ..errors import ScheduleError
+from ..primitives import Inline
+from ..scalar import loads
+from ..space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace, Sketch
+from ..target import Target
+from ..trace import Trace
+from ..workload import Stage, Workload
+from .analysis import Loop, StageView, math_calls, view_stage
+from .plain import PlainSketch
+from .rows import RowSketch
+from .rows_trace import RowCluster, contiguous_reduction
+from .tile import TileSketch, assign_roles
+from .writer import TraceWriter
+
+MAX_SKETCHES = 4
+"""Combinations of alternatives beyond this add little and are not searched."""
+
+
+class Part(Sketch, Protocol):
+    """A sketch of one cluster: it can add its steps to a trace that has other clusters' steps."""
+
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None: ...
+
+
+@dataclass(frozen=True)
+class ProgramSketch:
+    """Several clusters one after the other; knobs are those of the parts, in order."""
+
+    workload: Workload
+    inlined: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        return "+".join(part.name for part in self.parts)
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        if len(self.parts) == 1:
+            return self.parts[0].knobs
+        return tuple(
+            Knob(f"{n}.{knob.name}", knob.values)
+            for n, part in enumerate(self.parts)
+            for knob in part.knobs
+        )
+
+    def _own(self, settings: IntArray) -> list[IntArray]:
+        """The columns of `settings` that belong to each part."""
+        ends = np.cumsum([len(part.knobs) for part in self.parts])[:-1]
+        return [np.asarray(own) for own in np.split(np.atleast_2d(settings), ends, axis=1)]
+
+    @cached_property
+    def _heaviest(self) -> int:
+        """The part whose loops stand for the program's in the traffic model."""
+        costs = [
+            float(part.columns(np.asarray([part.default()]))["flops"][0]) for part in self.parts
+        ]
+        return int(np.argmax(costs))
+
+    @property
+    def loop_axes(self) -> tuple[int, ...]:
+        return self.parts[self._heaviest].loop_axes
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        return self.parts[self._heaviest].accesses
+
+    def extents(self, settings: IntArray) -> IntArray:
+        """(P, L) trip counts of the heaviest part's loops."""
+        return self.parts[self._heaviest].extents(self._own(settings)[self._heaviest])
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        """(P,) whether every part can be held."""
+        own = self._own(settings)
+        result = np.ones(len(own[0]), np.bool_)
+        for part, part_settings in zip(self.parts, own, strict=True):
+            result &= part.feasible(part_settings)
+        return result
+
+    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+        """Counts are added up; what describes the innermost loop is the heaviest part's."""
+        own = self._own(settings)
+        each = [part.columns(s) for part, s in zip(self.parts, own, strict=True)]
+        total = dict(each[self._heaviest])
+        for name in _ADDED:
+            total[name] = np.sum([columns[name] for columns in each], axis=0)
+        return total
+
+    def default(self) -> tuple[int, ...]:
+        return tuple(i for part in self.parts for i in part.default())
+
+    def trace(self, setting: Sequence[int]) -> Trace:
+        """The trace of one feasible setting."""
+        writer = TraceWriter(self.workload)
+        writer.do(*(Inline(name) for name in self.inlined))
+        for part, own in zip(self.parts, self._own(np.asarray([setting])), strict=True):
+            part.write(writer, tuple(int(i) for i in own[0]))
+        return writer.trace
+
+
+_ADDED = (
+    "flops", "vector_ops", "vector_loads", "vector_stores", "scalar_accesses", "math_calls",
+    "packed_bytes", "strided_packed_bytes", "regions",
+)  # fmt: skip
+
+
+def space_for(workload: Workload, target: Target) -> ScheduleSpace:
+    """Every schedule that is searched for `workload` on `target`.
+
+    There is always at least one sketch, and its default is legal: what no rule fits is left as
+    plain loops.
+    """
+    workload = workload.normalised()
+    inlined = _inlined(workload)
+    views = {
+        s.name: view_stage(workload, s.name, inlined)
+        for s in workload.stages
+        if s.name not in inlined
+    }
+    alternatives = _clusters(workload, views, target)
+    sketches: list[Sketch] = []
+    for parts in islice(product(*alternatives), MAX_SKETCHES):
+        sketch = ProgramSketch(workload, inlined, tuple(parts))
+        if _works(lambda s=sketch: s.trace(s.default())):  # type: ignore[misc]
+            sketches.append(sketch)
+    if not sketches:
+        sketches.append(PlainSketch(workload, target))
+    return ScheduleSpace(workload, target, tuple(sketches))
+
+
+def _works(make: Callable[[], Trace]) -> bool:
+    """Whether a rule's sketch fits an unusual expression; the primitives have the last word."""
+    try:
+        make()
+    except ScheduleError:
+        return False
+    return True
+
+
+def _inlined(workload: Workload) -> tuple[str, ...]:
+    """Elementwise stages that are cheaper to compute where they are read, in program order."""
+    found: list[str] = []
+    outputs = set(workload.outputs)
+    for stage in workload.stages:
+        if stage.reducer is not None or stage.name in outputs:
+            continue
+        readers = workload.consumers(stage.name)
+        times = sum(
+            _points(reader) * sum(1 for ld in loads(reader.body) if ld.tensor == stage.name)
+            for reader in readers
+        )
+        cheap = math_calls(stage.body) == 0 and len(loads(stage.body)) <= 2
+        again = times / max(_points(stage), 1)
+        if again <= 1.0 or (cheap and again <= 3.0):
+            found.append(stage.name)
+    return tuple(found)
+
+
+def _points(stage: Stage) -> int:
+    total = 1
+    for axis in (*stage.axes, *stage.reduce_axes):
+        total *= axis.extent
+    return total
+
+
+def _clusters(workload: Workload, views: dict[str, StageView], target: Target) -> list[list[Part]]:
+    """The program's clusters in order, each with the sketches that fit it, the likeliest first."""
+    remaining = list(views)
+    found: list[list[Part]] = []
+    while remaining:
+        name = remaining.pop()
+        view = views[name]
+        anchor = _anchor(workload, views, view, remaining)
+        if anchor is not None:
+            roles = assign_roles(views[anchor])
+            assert roles is not None
+            remaining.remove(anchor)
+            sketch = TileSketch(workload, views[anchor], roles, target, epilogue=view)
+            found.append([sketch])
+            continue
+        roles = assign_roles(view)
+        members, rows = _row_members(workload, views, name, remaining, roles is None)
+        parts: list[Part] = []
+        if roles is not None:
+            parts.append(TileSketch(workload, view, roles, target))
+            if _reuse(view) <= 1:
+                alone = RowCluster(view, (), _own_rows(view))
+                parts.append(RowSketch(workload, alone, target))
+        else:
+            cluster = RowCluster(view, tuple(views[m] for m in members), rows)
+            parts.append(RowSketch(workload, cluster, target))
+            for member in members:
+                remaining.remove(member)
+        found.append(parts)
+    found.reverse()
+    return found
+
+
+def _reuse(view: StageView) -> float:
+    """How often an element that is read is used, on average: about 1 for pure reductions."""
+    read = 0
+    for r in view.reads:
+        size = 1
+        for extent in r.shape:
+            size *= extent
+        read += size
+    return view.points / max(read, 1)
+
+
+def _anchor(
+    workload: Workload, views: dict[str, StageView], view: StageView, remaining: list[str]
+) -> str | None:
+    """The tiled reduction that an elementwise stage is computed from directly, if there is one."""
+    if view.is_reduction or view.presplit:
+        return None
+    for read in view.reads:
+        name = read.tensor
+        if name not in remaining or not views[name].is_reduction:
+            continue
+        direct = all(
+            all(_is_loop(i, loop) for i, loop in zip(r.index, view.spatial, strict=True))
+            for r in view.reads
+            if r.tensor == name and len(r.index) == len(view.spatial)
+        )
+        alone = set(_readers(views, name)) == {view.name}
+        if not direct or not alone or read.padded or name in workload.outputs:
+            continue
+        if assign_roles(views[name]) is None or _reuse(views[name]) <= 1:
+            continue
+        if views[name].shape == view.shape:
+            return name
+    return None
+
+
+def _is_loop(index: Affine, loop: Loop) -> bool:
+    """Whether `index` is just `loop`; a loop of one iteration is written as zero."""
+    return index == (var(loop.name) if loop.extent > 1 else affine(0))
+
+
+def _readers(views: dict[str, StageView], name: str) -> list[str]:
+    """Stages that read `name` once inlined stages are in place."""
+    return [v.name for v in views.values() if any(r.tensor == name for r in v.reads)]
+
+
+def _own_rows(view: StageView) -> int:
+    """How many leading axes of a stage that is alone are walked outside: all that vectors and
+    reductions do not need."""
+    if contiguous_reduction(view) is not None:
+        return len(view.spatial)
+    return max(len(view.spatial) - 1, 0)
+
+
+def _row_members(
+    workload: Workload,
+    views: dict[str, StageView],
+    name: str,
+    remaining: list[str],
+    may_absorb: bool,
+) -> tuple[list[str], int]:
+    """Earlier stages that can be computed inside the rows of stage `name`, and how many axes the
+    rows are."""
+    view = views[name]
+    rows = _own_rows(view) or len(view.spatial)
+    if not may_absorb or view.presplit:
+        return [], _own_rows(view)
+    members: list[str] = []
+    inside = {name}
+    for other in reversed(remaining):
+        candidate = views[other]
+        if other in workload.outputs or not set(_readers(views, other)) <= inside:
+            continue
+        if candidate.presplit or not _readers(views, other):
+            continue
+        if assign_roles(candidate) is not None and _reuse(candidate) > 1:
+            continue
+        shared = min(_shared_rows(views[reader], other) for reader in _readers(views, other))
+        shared = min(shared, rows)
+        if shared < 1:
+            continue
+        rows = shared
+        members.insert(0, other)
+        inside.add(other)
+    return members, rows if members else _own_rows(view)
+
+
+def _shared_rows(reader: StageView, tensor: str) -> int:
+    """How many leading axes of `reader` are the leading axes of every read of `tensor`."""
+    count = len(reader.spatial)
+    for read in reader.reads:
+        if read.tensor != tensor:
+            continue
+        same = 0
+        for index, loop in zip(read.index, reader.spatial, strict=False):
+            if not _is_loop(index, loop):
+                break
+            same += 1
+        count = min(count, same)
+    return count

@@ -1,0 +1,156 @@
+"""The generic sketch: every stage that the tile sketch does not take, placed along common rows.
+
+Stages that share their leading axes (the rows) are computed together, a row at a time, each kept
+in a private buffer the size of a row: a softmax is one loop over rows with four short loops in it.
+Within a row, an elementwise stage or a reduction over strided data is vectorised along the axis
+that is contiguous; a reduction over contiguous data keeps one partial result for each lane of a
+few vectors (RFactor) and combines them at the end. It is correct for every valid expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from ..space import Access, BoolArray, FloatArray, IntArray, Knob
+from ..target import Target
+from ..trace import Trace
+from ..workload import Workload
+from .analysis import StageView, math_calls
+from .rows_trace import RowCluster, write_row_trace
+from .writer import TraceWriter
+
+
+@dataclass(frozen=True)
+class RowSketch:
+    """See the module. One knob setting schedules every stage of the cluster alike."""
+
+    workload: Workload
+    cluster: RowCluster
+    target: Target
+
+    @property
+    def name(self) -> str:
+        return "rows"
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.cluster.last.dtype)
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        can_split = self.target.threads > 1 and self._parallel_extent() > 1
+        return (
+            Knob("vectors", (1, 2, 4, 8)),
+            Knob("parallel", (0, 1) if can_split else (0,)),
+            Knob("fuse_all", (0, 1) if self._fusable() else (0,)),
+        )
+
+    def _parallel_extent(self) -> int:
+        loops = self.cluster.last.spatial
+        return prod(loop.extent for loop in loops) if loops else 1
+
+    def _fusable(self) -> bool:
+        """Whether the one stage walks all its tensors in the same dense order."""
+        last = self.cluster.last
+        if self.cluster.inside or last.is_reduction or len(last.spatial) < 2 or last.presplit:
+            return False
+        identity = tuple(loop.name for loop in last.spatial)
+        whole = [
+            r for r in last.reads
+            if tuple(map(str, r.index)) == identity and r.shape == last.shape and not r.padded
+        ]  # fmt: skip
+        return len(whole) == len(last.reads)
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        """(P,) whether a setting is worth a try; every one is legal."""
+        settings = np.atleast_2d(settings)
+        return np.ones(len(settings), np.bool_)
+
+    @property
+    def loop_axes(self) -> tuple[int, ...]:
+        return (0, 1)
+
+    def extents(self, settings: IntArray) -> IntArray:
+        """(P, 2): rows, and the longest walk within a row."""
+        settings = np.atleast_2d(settings)
+        last = self.cluster.last
+        rows = prod(loop.extent for loop in last.spatial[: self.cluster.rows])
+        inner = max(view.points // max(rows, 1) for view in self.cluster.stages)
+        return np.tile(np.array([[max(rows, 1), max(inner, 1)]], np.int64), (len(settings), 1))
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        last = self.cluster.last
+        found = {
+            r.tensor: Access(r.tensor, r.dtype.bytes, ((1, 0), (0, 1)))
+            for view in self.cluster.stages
+            for r in view.reads
+        }
+        out = Access(last.name, last.dtype.bytes, ((1, 0), (0, 1)), is_output=True)
+        return (*found.values(), out)
+
+    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+        """See COLUMNS; every stage is taken to be vectorised."""
+        settings = np.atleast_2d(settings)
+        vectors = np.asarray(self.knobs[0].values)[settings[:, 0]].astype(np.float64)
+        parallel = np.asarray(self.knobs[1].values)[settings[:, 1]].astype(np.float64)
+        ones = np.ones_like(vectors)
+        views = self.cluster.stages
+        rows = max(prod(loop.extent for loop in self.cluster.last.spatial[: self.cluster.rows]), 1)
+        points = float(sum(v.points for v in views))
+        ops = float(sum(v.points * max(v.operations, 1) for v in views))
+        reductions = sum(1 for v in views if v.is_reduction)
+        strided = sum(v.points for v in views if not _has_contiguous(v))
+        horizontal = rows * reductions * (vectors + 4.0)
+        math = float(sum(v.points * math_calls(v.value) for v in views))
+        loads = float(sum(v.points * len(v.reads) for v in views))
+        return {
+            "flops": ones * ops,
+            "vector_ops": ops / self.lanes + horizontal,
+            "vector_loads": ones * loads / self.lanes,
+            "vector_stores": ones * points / self.lanes,
+            "scalar_accesses": ones * strided,
+            "math_calls": ones * math / self.lanes,
+            "accumulators": vectors if reductions else 0.0 * ones,
+            "live_registers": vectors * 2.0 + 2.0,
+            "inner_trips": np.ceil(points / rows / len(views) / (vectors * self.lanes)),
+            "inner_entries": ones * rows * len(views),
+            "code_ops": ops / points * vectors * len(views),
+            "packed_bytes": ones * 0.0,
+            "strided_packed_bytes": ones * 0.0,
+            "masked_share": ones * 0.0,
+            "tasks": np.where(parallel > 0, float(rows), 1.0),
+            "regions": parallel,
+        }
+
+    def default(self) -> tuple[int, ...]:
+        """Four vectors at once, every thread."""
+        return (2, len(self.knobs[1].values) - 1, len(self.knobs[2].values) - 1)
+
+    def trace(self, setting: Sequence[int]) -> Trace:
+        """The trace of one setting."""
+        writer = TraceWriter(self.workload)
+        self.write(writer, setting)
+        return writer.trace
+
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
+        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        values = {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
+        write_row_trace(writer, self.cluster, self.lanes, values)
+
+
+def _has_contiguous(view: StageView) -> bool:
+    loops = (*view.spatial, *view.reduce)
+    return (
+        any(
+            all(r.element_stride(loop.name) in (0, 1) for r in view.reads)
+            and any(r.element_stride(loop.name) == 1 for r in view.reads)
+            for loop in loops
+        )
+        or not view.reads
+    )

@@ -1,0 +1,218 @@
+"""Writing down the trace of one setting of the row sketch, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..loop_ir import Update
+from ..primitives import (
+    CacheWrite,
+    ComputeAt,
+    Parallel,
+    Partition,
+    RFactor,
+    Unroll,
+    Vectorize,
+)
+from .analysis import StageView
+from .writer import TraceWriter
+
+
+@dataclass(frozen=True, slots=True)
+class RowCluster:
+    """Stages computed together: `last` gives the outer loops, `inside` are computed in its rows,
+    first to last. `rows` leading axes are shared."""
+
+    last: StageView
+    inside: tuple[StageView, ...]
+    rows: int
+
+    @property
+    def stages(self) -> tuple[StageView, ...]:
+        return (*self.inside, self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """A reduction over contiguous data, factored: `wide` holds a few vectors of partial results,
+    `vector` one (the same buffer if one vector is all there is); `walk` is the long loop over
+    data in steps of `width`, `lanes` the loop that is left for the last, horizontal step."""
+
+    wide: str
+    vector: str
+    walk: str
+    extent: int
+    width: int
+    lanes: str
+    combine: str
+
+
+def write_row_trace(
+    writer: TraceWriter, cluster: RowCluster, lanes: int, v: dict[str, int]
+) -> None:
+    """Add the steps that schedule `cluster` with knob values `v` to `writer`."""
+    _RowTrace(writer, cluster, lanes, v).write()
+
+
+class _RowTrace:
+    def __init__(
+        self, writer: TraceWriter, cluster: RowCluster, lanes: int, v: dict[str, int]
+    ) -> None:
+        self.w = writer
+        self.c = cluster
+        self.lanes = lanes
+        self.vectors = v["vectors"]
+        self.is_parallel = bool(v["parallel"])
+        self.is_flat = bool(v["fuse_all"])
+
+    def write(self) -> None:
+        w, last = self.w, self.c.last
+        partials = {view.name: self._factor(view) for view in self.c.stages}
+        loops = self._outer_loops(last)
+        rows = loops if self.is_flat else loops[: self.c.rows]
+        row = ""
+        for name in rows:
+            row = w.fuse(row, name) if row else name
+        if self.is_flat:
+            self._flat(row)
+            return
+        places = {last.name: self._place_partials(last, row, partials[last.name])}
+        for view in reversed(self.c.inside):
+            w.do(ComputeAt(view.name, row))
+            places[view.name] = self._place_partials(view, row, partials[view.name])
+        for view in self.c.stages:
+            self._stage(view, row, places[view.name], partials[view.name])
+        if self.is_parallel and row:
+            w.do(Parallel(row))
+
+    def _outer_loops(self, view: StageView) -> list[str]:
+        """The spatial loops around the leaf that writes the stage's own tensor."""
+        _, chain = self.w.writer_of(view.name)
+        return [loop.var for loop in chain if not loop.reduce]
+
+    def _flat(self, fused: str) -> None:
+        """One dense walk over everything, in pieces of a few thousand elements for the threads."""
+        w, step = self.w, self.lanes * self.vectors
+        extent = w.loop(fused).extent
+        if self.is_parallel and extent >= 4 * step:
+            piece = min(-(-extent // 8), 16384) // step * step
+            outer, fused = w.split(fused, max(piece, step))
+            w.vectorise_loop(fused, self.lanes, self.vectors)
+            w.do(Parallel(outer))
+        else:
+            w.vectorise_loop(fused, self.lanes, self.vectors)
+
+    def _factor(self, view: StageView) -> Partials | None:
+        """RFactor a reduction over contiguous data into vectors of partial results."""
+        loop = contiguous_reduction(view)
+        if loop is None:
+            return None
+        w = self.w
+        extent, lanes = w.loop(loop).extent, self.lanes
+        while lanes > extent:
+            lanes //= 2
+        if lanes < 2:
+            return None
+        vectors = self.vectors
+        while vectors > 1 and vectors * lanes > extent:
+            vectors //= 2
+        width = lanes * vectors
+        walk, within = w.split(loop, width)
+        wide = f"{view.name}.wide"
+        w.do(RFactor(within, wide))
+        if vectors == 1:
+            return Partials(wide, wide, walk, extent, width, f"{within}.rf", "")
+        combine, lane_loop = w.split(f"{within}.rf", lanes)
+        vector = f"{view.name}.vector"
+        w.do(RFactor(lane_loop, vector))
+        return Partials(wide, vector, walk, extent, width, f"{lane_loop}.rf", combine)
+
+    def _place_partials(self, view: StageView, row: str, partials: Partials | None) -> str:
+        """Keep partial results in registers, next to where they are combined: in the loop that
+        is returned."""
+        own = self.w.own_loops(view.name, inside=row)
+        spatial = [loop.var for loop in own if not loop.reduce]
+        place = spatial[-1] if spatial else row
+        if partials is not None:
+            for buffer in dict.fromkeys((partials.vector, partials.wide)):
+                self.w.do(ComputeAt(buffer, place, register=True))
+        return place
+
+    def _stage(self, view: StageView, row: str, place: str, partials: Partials | None) -> None:
+        if partials is not None:
+            self._combined(view, place, partials)
+        elif view.is_reduction:
+            self._along_columns(view, row)
+        else:
+            self.w.vectorise_writer(view.name, self.lanes, self.vectors, inside=row)
+
+    def _combined(self, view: StageView, place: str, p: Partials) -> None:
+        """Walk over the data with vectors, combine them into one, and that into the result."""
+        w = self.w
+        if p.vector != p.wide:
+            self._partial_loops(p.vector, place, self.lanes)
+            w.do(Unroll(p.combine))
+        self._partial_loops(p.wide, place, self.lanes)
+        w.do(CacheWrite(p.wide, place, f"{p.wide}.acc"))
+        w.do(CacheWrite(view.name, place, f"{view.name}.total"), Vectorize(p.lanes))
+        whole = p.extent // p.width
+        if p.extent % p.width and whole:
+            w.do(Partition(p.walk, whole))
+
+    def _partial_loops(self, buffer: str, place: str, lanes: int) -> None:
+        """Put the lanes of a partial result innermost, as vectors."""
+        w = self.w
+        own = w.own_loops(buffer, inside=place)
+        spatial = [loop.var for loop in own if not loop.reduce]
+        reduce = [loop.var for loop in own if loop.reduce]
+        last = spatial[-1]
+        if w.loop(last).extent <= lanes:
+            w.reorder(*spatial[:-1], *reduce, last)
+            w.do(Vectorize(last))
+            return
+        outer, inner = w.split(last, lanes)
+        w.reorder(*spatial[:-1], *reduce, outer, inner)
+        w.do(Vectorize(inner), Unroll(outer))
+
+    def _along_columns(self, view: StageView, row: str) -> None:
+        """A reduction with the vectors along a spatial axis, a few accumulators at a time."""
+        w = self.w
+        leaf, _ = w.writer_of(view.name)
+        own = w.own_loops(view.name, inside=row)
+        spatial = [loop for loop in own if not loop.reduce]
+        reduce = [loop.var for loop in own if loop.reduce]
+        best = w.best_vector_loop(leaf, [loop.var for loop in spatial])
+        if best is None:
+            self._scalar_reduction(view, [loop.var for loop in spatial], reduce, row)
+            return
+        extent, lanes = w.loop(best).extent, self.lanes
+        vectors = self.vectors
+        while vectors > 1 and vectors * lanes > extent:
+            vectors //= 2
+        outer, rest = w.split(best, vectors * lanes)
+        middle, inner = w.split(rest, lanes)
+        others = [loop.var for loop in spatial if loop.var != best]
+        w.reorder(*others, outer, *reduce, middle, inner)
+        w.do(Vectorize(inner), Unroll(middle), CacheWrite(view.name, outer, f"{view.name}.acc"))
+        if extent % (vectors * lanes) and extent // (vectors * lanes):
+            w.do(Partition(outer, extent // (vectors * lanes)))
+
+    def _scalar_reduction(
+        self, view: StageView, spatial: list[str], reduce: list[str], row: str
+    ) -> None:
+        """No axis is contiguous: one accumulator, element by element."""
+        w = self.w
+        place = spatial[-1] if spatial else row
+        if place and isinstance(w.writer_of(view.name)[0], Update) and reduce:
+            w.do(CacheWrite(view.name, place, f"{view.name}.acc"))
+
+
+def contiguous_reduction(view: StageView) -> str | None:
+    """The reduction loop along which all reads that move with it are contiguous, if there is."""
+    if not view.is_reduction:
+        return None
+    for loop in reversed(view.reduce):
+        strides = [r.element_stride(loop.name) for r in view.reads if r.uses(loop.name)]
+        if strides and all(s == 1 for s in strides) and loop.extent > 1:
+            return loop.name
+    return None

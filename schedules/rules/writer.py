@@ -1,0 +1,148 @@
+"""Writing a trace by doing it: each step is applied as it is written, so names can be looked up."""
+
+from __future__ import annotations
+
+from ..affine import Affine, affine, recombine
+from ..loop_ir import For, LoopKind, Nest, Store, Update, loops
+from ..lower import plain_nest
+from ..primitives import Fuse, Primitive, Reorder, Split, Unroll, Vectorize
+from ..primitives.nest_edit import buffers_in, chain_to, writes_of
+from ..scalar import loads
+from ..trace import Trace
+from ..workload import Workload
+
+
+class TraceWriter:
+    """Builds a trace for a workload in normal form. ScheduleError from a step that is not legal
+    is a bug of the rule that wrote it."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._steps: list[Primitive] = []
+        self.nest: Nest = plain_nest(workload)
+
+    @property
+    def trace(self) -> Trace:
+        return Trace(tuple(self._steps))
+
+    def do(self, *steps: Primitive) -> None:
+        for step in steps:
+            self.nest = step.apply(self.nest)
+            self._steps.append(step)
+
+    def split(self, loop: str, factor: int) -> tuple[str, str]:
+        """Split and give the names of the two loops."""
+        before = {loop.var for loop in loops(self.nest.body)}
+        self.do(Split(loop, factor))
+        outer, inner = [loop.var for loop in loops(self.nest.body) if loop.var not in before]
+        return outer, inner
+
+    def fuse(self, outer: str, inner: str) -> str:
+        """Fuse and give the name of the new loop."""
+        before = {loop.var for loop in loops(self.nest.body)}
+        self.do(Fuse(outer, inner))
+        (fused,) = [loop.var for loop in loops(self.nest.body) if loop.var not in before]
+        return fused
+
+    def reorder(self, *order: str) -> None:
+        if len(order) > 1:
+            self.do(Reorder(order))
+
+    def has(self, loop: str) -> bool:
+        return any(found.var == loop for found in loops(self.nest.body))
+
+    def loop(self, name: str) -> For:
+        return next(loop for loop in loops(self.nest.body) if loop.var == name)
+
+    def copies(self, loop: str) -> list[str]:
+        """The loop and what Partition made of it: all loops that only have `.t` behind its name."""
+        return [
+            found.var
+            for found in loops(self.nest.body)
+            if found.var.startswith(loop) and found.var[len(loop) :].replace(".t", "") == ""
+        ]
+
+    def writer_of(self, buffer: str) -> tuple[Store | Update, tuple[For, ...]]:
+        """The first leaf that writes `buffer`, and the loops around it."""
+        leaf = writes_of(self.nest.body, buffer)[0]
+        chain = chain_to(self.nest.body, leaf)
+        assert chain is not None
+        return leaf, chain
+
+    def own_loops(self, buffer: str, inside: str = "") -> list[For]:
+        """The loops around the writer of `buffer` that belong to it: those below loop `inside`,
+        or all that are named after it if `inside` is not around it."""
+        _, chain = self.writer_of(buffer)
+        if inside in [loop.var for loop in chain]:
+            names = [loop.var for loop in chain]
+            return list(chain[names.index(inside) + 1 :])
+        own = [loop for loop in chain if loop.var.startswith(f"{buffer}.")]
+        return own if inside or own else list(chain)
+
+    def vectorise_writer(
+        self, buffer: str, lanes: int, most_unrolled: int = 4, inside: str = ""
+    ) -> None:
+        """Vectorise the plain loops around the one leaf that writes `buffer`, along the axis that
+        is contiguous in the most accesses, with a few vectors at once."""
+        leaf, _ = self.writer_of(buffer)
+        own = [loop for loop in self.own_loops(buffer, inside) if loop.kind is LoopKind.SERIAL]
+        best = self.best_vector_loop(leaf, [loop.var for loop in own if not loop.reduce])
+        if best is None:
+            return
+        self.reorder(*(loop.var for loop in own if loop.var != best), best)
+        self.vectorise_loop(best, lanes, most_unrolled)
+
+    def best_vector_loop(self, leaf: Store | Update, candidates: list[str]) -> str | None:
+        """The loop that is contiguous in the most accesses of `leaf`; None if none is."""
+        scored = [
+            (self._contiguity(leaf, name), n, name)
+            for n, name in enumerate(candidates)
+            if self.loop(name).extent > 1
+        ]
+        if not scored:
+            return None
+        score, _, name = max(scored)
+        return name if score > 0 else None
+
+    def vectorise_loop(self, loop: str, lanes: int, most_unrolled: int = 4) -> None:
+        """Vectorise one innermost loop, several vectors an iteration where it is long enough."""
+        extent = self.loop(loop).extent
+        width = lanes
+        while width > extent and width > 1:
+            width //= 2
+        if width == 1:
+            return
+        # A tail of less than a vector is masked in a vector of the full width.
+        if extent % width and extent > width // 2:
+            width = min(lanes, 2 * width) if width < lanes else width
+        outer, inner = self.split(loop, width)
+        count = self.loop(outer).extent
+        times = next(u for u in range(min(most_unrolled, count), 0, -1) if count % u == 0)
+        if times > 1:
+            _, middle = self.split(outer, times)
+            self.do(Vectorize(inner), Unroll(middle))
+        else:
+            self.do(Vectorize(inner))
+
+    def _contiguity(self, leaf: Store | Update, loop: str) -> int:
+        """How well lanes along `loop` suit the leaf: contiguous accesses count for it, strided
+        ones against it, the written one double."""
+        score = 2 * self._step_score(leaf.buffer, leaf.index, loop)
+        for read in loads(leaf.value):
+            score += self._step_score(read.tensor, read.index, loop)
+        return score
+
+    def _step_score(self, buffer: str, index: tuple[Affine, ...], loop: str) -> int:
+        step = element_step(buffers_in(self.nest)[buffer].shape, index, loop)
+        return {0: 0, 1: 2}.get(step if step is not None else -1, -1)
+
+
+def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> int | None:
+    """Elements between neighbours along `loop` in a dense array; None where the index divides it."""
+    total, size = affine(0), 1
+    for i, extent in zip(reversed(index), reversed(shape), strict=True):
+        total = total + i * size
+        size *= extent
+    total = recombine(total)
+    if not total.is_linear_in(loop):
+        return None
+    return total.coefficient(loop)
