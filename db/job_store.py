@@ -71,6 +71,11 @@ class JobStore:
         with self._database.reading() as session:
             return JobRepository(session).page(page_token, page_size, state)
 
+    def job_counts(self) -> dict[JobState, int]:
+        """How many jobs are in each state; every state is there."""
+        with self._database.reading() as session:
+            return JobRepository(session).counts()
+
     def lease_job(self, owner: str, lease_secs: float, now: datetime | None = None) -> Job | None:
         """The oldest job that waits or that its worker lost, now `owner`'s; None if there is none.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -147,6 +147,12 @@ class JobRepository:
         rows = self._session.scalars(statement).all()
         next_token = rows[size - 1].id if len(rows) > size else None
         return Page(tuple(_job(row) for row in rows[:size]), next_token)
+
+    def counts(self) -> dict[JobState, int]:
+        """How many jobs are in each state; every state is there."""
+        statement = select(JobRow.state, func.count()).group_by(JobRow.state)
+        found = {JobState(state): count for state, count in self._session.execute(statement)}
+        return {state: found.get(state, 0) for state in JobState}
 
     # Working on a job
 

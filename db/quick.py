@@ -17,10 +17,10 @@ from urllib.parse import quote
 
 from schedules.record import TuningRecord
 
-from .errors import StoreBroken, StoreError, StoreHeld, StoreMissing, StoreNewer, StoreOlder
+from .errors import StoreBroken, StoreError, StoreHeld, StoreMissing
 from .location import default_url, sqlite_path
 from .rows import HASHED, from_row
-from .schema import HEAD, REVISIONS
+from .schema import refuse_newer, refuse_older
 
 _REVISION = "SELECT version_num FROM alembic_version"
 _BEST = (
@@ -44,16 +44,10 @@ def best_record(
             connection.row_factory = sqlite3.Row
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
             revision = next(iter(connection.execute(_REVISION).fetchone() or ()), None)
-            if revision not in REVISIONS:
-                raise StoreNewer(
-                    f"database {path}: its schema is revision {revision!r}, this version knows up "
-                    f"to {HEAD!r}; use a newer tilewright, or another database (--db)"
-                )
-            if revision != HEAD:
-                raise StoreOlder(
-                    f"database {path}: its schema is revision {revision}, this version needs "
-                    f"{HEAD}; run `tilewright db upgrade`"
-                )
+            if revision is None:
+                raise StoreBroken(f"database {path}: alembic_version is empty")
+            refuse_newer(path, revision)
+            refuse_older(path, revision)
             row = connection.execute(_BEST, (workload_key, target_key)).fetchone()
         finally:
             connection.close()

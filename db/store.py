@@ -16,12 +16,12 @@ from .blobs import Blob, BlobRepository
 from .check import Problem, problems
 from .checkpoint import CHECKPOINT_BYTES, checkpoint, log_bytes
 from .engine import Database
-from .errors import StoreMissing, StoreOlder
+from .errors import StoreMissing
 from .job_store import Clock, JobStore, utc_now
 from .location import default_url, sqlite_path
 from .locks import FileLock
 from .records import Page, RecordRepository
-from .schema import HEAD
+from .schema import HEAD, refuse_older
 from .transfer import LINES_PER_COMMIT, Importer, ImportReport, Selection, export_records
 from .upgrade import read_revision
 from .upgrade import upgrade as upgrade_schema
@@ -271,10 +271,7 @@ def _prepare(database: Database, lock: FileLock, *, may_upgrade: bool, timeout_s
     if revision == HEAD:
         return
     if not may_upgrade:
-        raise StoreOlder(
-            f"database {database.path}: its schema is revision {revision or 'none'}, this version "
-            f"needs {HEAD}; run `tilewright db upgrade`"
-        )
+        refuse_older(database.path, revision)
     upgrade_schema(database, lock, timeout_secs=timeout_secs)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from .engine import Database
-from .errors import StoreBroken, StoreNewer
+from .errors import StoreBroken
 from .locks import FileLock
-from .schema import HEAD, REVISIONS
+from .schema import HEAD, refuse_newer
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -22,11 +22,8 @@ def read_revision(database: Database) -> str | None:
     """
     with database.connection(immediate=False) as connection:
         revision = _revision(connection, database.path)
-    if revision is not None and revision not in REVISIONS:
-        raise StoreNewer(
-            f"database {database.path}: its schema is revision {revision!r}, this version knows "
-            f"up to {HEAD!r}; use a newer tilewright, or another database (--db)"
-        )
+    if revision is not None:
+        refuse_newer(database.path, revision)
     return revision
 
 

@@ -12,7 +12,7 @@ import pytest
 from db import Store, best_record, open_store
 from db.errors import StoreBroken, StoreError
 from schedules.record import TuningRecord
-from tests.contracts.store_contract import TARGET, WORKLOAD, a_record, full, promoted, register
+from tests.contracts.store_values import TARGET, WORKLOAD, a_record, full, promoted, register
 
 DAMAGES = 150
 BEST = full(3, 1e-4)

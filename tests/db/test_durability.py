@@ -19,17 +19,17 @@ import pytest
 from db import Store, open_store
 from db.job_states import JobState
 from db.models import Base
-from tests.contracts.store_contract import TARGET, WORKLOAD
+from tests.contracts.store_values import TARGET, WORKLOAD
 
 ROOT = Path(__file__).parents[2]
-KILLS = 10
+KILLS = 6
 TABLES = len(Base.metadata.tables) + 2  # alembic_version, and SQLite's own for AUTOINCREMENT
 
 # Writes records for ever, as a tuning run does, and names each one once `add` has returned.
 WRITER = """
 import os, sys
 from db import open_store
-from tests.contracts.store_contract import full, register
+from tests.contracts.store_values import full, register
 store = open_store(sys.argv[1])
 register(store)
 for trial in range(int(sys.argv[2]), 10**9):
@@ -67,6 +67,8 @@ def dies_at(path, number):
         os._exit(0)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
+with open_store(os.path.join(sys.argv[1], "warm.sqlite")) as store:
+    every_write(store)  # what is set up on first use is set up before the forks
 n = 1
 while dies_at(os.path.join(sys.argv[1], f"{n}.sqlite"), n):
     n += 1
@@ -76,7 +78,8 @@ print(n)
 
 def every_write(store: Store) -> None:
     """One of everything that changes a store, with what makes each possible."""
-    from tests.contracts.store_contract import a_record, full, promoted, register, submit
+    from tests.contracts.job_store_contract import submit
+    from tests.contracts.store_values import a_record, full, promoted, register
 
     register(store)
     store.add([a_record(1), a_record(2, None)])
@@ -164,6 +167,54 @@ def test_a_kill_before_any_statement_leaves_a_sound_store(
             assert store.check() == [], f"killed before statement {number}"
             if made_before and number == statements:
                 assert store.counts().records == 4
+
+
+# Forks four processes that open one database, which is not there yet, at the same moment, add
+# records and promote them.
+CROWD = """
+import os, sys
+import alembic.command
+from db import open_store
+from tests.contracts.store_values import full, promoted, register
+
+def work(number):
+    os.read(start, 1)
+    with open_store(sys.argv[1]) as store:
+        register(store)
+        for trial in range(15):
+            promoted(store, full(trial * 4 + number, 1.0 / (1 + trial * 4 + number)))
+
+start, gun = os.pipe()
+children = []
+for number in range(4):
+    child = os.fork()
+    if child == 0:
+        work(number)
+        os._exit(0)
+    children.append(child)
+os.write(gun, b"....")
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+sys.exit(any(codes))
+"""
+
+
+def test_processes_share_a_database_from_its_first_moment(tmp_path: Path) -> None:
+    for attempt in range(2):
+        path = tmp_path / f"{attempt}.sqlite"
+        crowd = subprocess.run(
+            [sys.executable, "-c", CROWD, str(path)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert crowd.returncode == 0, crowd.stderr
+        with open_store(str(path)) as store:
+            assert store.counts().records == 60
+            best = store.best(WORKLOAD, TARGET.key)
+            assert best is not None
+            assert best.result.run_secs_estimate == 1.0 / 60
+            assert store.check() == []
 
 
 def tables(path: Path) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from db import Store, open_store
 from db.errors import InvalidRecord
-from tests.contracts.store_contract import (
+from tests.contracts.store_values import (
     OTHER_WORKLOAD,
     TARGET,
     WORKLOAD,

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from db import best_record, default_url, open_store
+from db.engine import store_error
 from db.errors import StoreBroken, StoreError, StoreHeld, StoreMissing, StoreNewer, StoreOlder
 from db.location import sqlite_path
-from tests.contracts.store_contract import (
+from tests.contracts.store_values import (
     OTHER_WORKLOAD,
     TARGET,
     WORKLOAD,
@@ -115,6 +117,8 @@ def test_a_damaged_version_table(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreBroken, match="must hold one revision, found 0"):
         open_store(str(path))
+    with pytest.raises(StoreBroken, match="alembic_version is empty"):
+        best_record(str(path), WORKLOAD, TARGET.key)
 
 
 def test_an_upgrade_is_only_made_where_allowed(tmp_path: Path) -> None:
@@ -296,6 +300,26 @@ def test_a_misled_pointer_serves_nothing_either_way(tmp_path: Path, change: str)
         assert store.best_many([(WORKLOAD, TARGET.key)]) == {}
         assert best_record(str(path), WORKLOAD, TARGET.key) is None
         assert store.check() != []
+
+
+@pytest.mark.parametrize(
+    ("said", "expected", "advice"),
+    [
+        ("database is locked", StoreHeld, "wait for it to end"),
+        ("unable to open database file", StoreMissing, "check that its folder exists"),
+        ("file is not a database", StoreBroken, "restore a backup"),
+        ("database disk image is malformed", StoreBroken, "restore a backup"),
+        ("database or disk is full", StoreError, "disk is full"),
+        ("attempt to write a readonly database", StoreError, "readonly"),
+    ],
+)
+def test_what_the_driver_says_is_translated(
+    said: str, expected: type[StoreError], advice: str
+) -> None:
+    error = store_error(OperationalError("SQL", None, sqlite3.OperationalError(said)), Path("f"))
+    assert type(error) is expected
+    assert said in str(error)
+    assert advice in str(error)
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:

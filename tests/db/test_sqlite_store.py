@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from db import Store, open_store
-from tests.contracts.store_contract import Clock, StoreContract, register
+from tests.contracts.job_store_contract import JobStoreContract
+from tests.contracts.store_contract import StoreContract
+from tests.contracts.store_values import Clock, register
 
 
 @pytest.fixture
@@ -42,5 +44,5 @@ def damage(store: Store) -> Callable[[str], None]:
     return run
 
 
-class TestSqliteStore(StoreContract):
+class TestSqliteStore(StoreContract, JobStoreContract):
     pass

@@ -17,7 +17,7 @@ from db.job_states import JobState
 from db.models import Base
 from db.schema import HEAD, REVISIONS
 from db.upgrade import MIGRATIONS
-from tests.contracts.store_contract import TARGET, WORKLOAD, full, promoted
+from tests.contracts.store_values import TARGET, WORKLOAD, full, promoted
 
 DUMPS = sorted(Path(__file__).parent.glob("schema_*.sql"))
 

@@ -1,0 +1,212 @@
+"""What every store keeps to where jobs are concerned. Subclass it; see `store_contract.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from db.errors import (
+    BadTransition,
+    IdempotencyConflict,
+    NotRegistered,
+    StaleLease,
+    UnknownJob,
+)
+from db.job_states import JobState
+from db.jobs import LOST_TOO_OFTEN, MAX_TAKEOVERS, Job
+from db.store import Store
+from tests.contracts.store_values import START, Clock, a_record
+
+
+def submit(store: Store, number: int = 0, **changes: Any) -> tuple[Job, bool]:
+    arguments: dict[str, Any] = {"body_hash": f"body{number}", "flight_key": f"flight{number}"}
+    return store.create_job({"workload": number}, **(arguments | changes))
+
+
+class JobStoreContract:
+    """The fixture `clock` is the clock of `store`, which knows WORKLOAD on TARGET."""
+
+    def test_equal_work_in_flight_is_one_job(self, store: Store) -> None:
+        job, created = submit(store)
+        assert created
+        assert submit(store) == (job, False)
+        other, created = submit(store, 1)
+        assert created
+        assert other.id != job.id
+        assert (job.state, job.done, job.progress) == (JobState.QUEUED, False, {})
+        assert store.get_job(job.id) == job
+        assert store.get_job("none") is None
+
+    def test_an_idempotency_key_gives_its_job_for_good(self, store: Store) -> None:
+        job, _ = submit(store, idempotency_key="k")
+        same, _ = submit(store, idempotency_key="joined")
+        assert same.id == job.id
+        store.request_cancel(job.id)
+        for key in ("k", "joined"):
+            again, created = submit(store, idempotency_key=key)
+            assert (again.id, created) == (job.id, False)
+        with pytest.raises(IdempotencyConflict, match="already used for another request"):
+            submit(store, 1, idempotency_key="k")
+        _, created = submit(store)
+        assert created, "the first job is over: without a key this is new work"
+
+    def test_jobs_are_listed_newest_first(self, store: Store, clock: Clock) -> None:
+        ids = []
+        for number in range(5):
+            clock.advance(1)
+            ids.append(submit(store, number)[0].id)
+        first = store.list_jobs(page_size=3)
+        assert [job.id for job in first.items] == ids[:1:-1]
+        rest = store.list_jobs(first.next_token, 3)
+        assert [job.id for job in rest.items] == ids[1::-1]
+        assert rest.next_token is None
+        store.request_cancel(ids[2])
+        assert [j.id for j in store.list_jobs(state=JobState.CANCELLED).items] == [ids[2]]
+        counts = store.job_counts()
+        assert (counts.pop(JobState.QUEUED), counts.pop(JobState.CANCELLED)) == (4, 1)
+        assert set(counts.values()) == {0}
+
+    def test_a_job_runs_from_lease_to_result(self, store: Store, clock: Clock) -> None:
+        job, _ = submit(store)
+        leased = store.lease_job("worker-1", 30)
+        assert leased is not None
+        assert (leased.id, leased.state, leased.epoch) == (job.id, JobState.RUNNING, 1)
+        assert store.lease_job("worker-2", 30) is None, "one worker a job"
+        assert submit(store) == (leased, False), "running work is joined too"
+        store.update_progress(job.id, 1, {"trials": 3})
+        clock.advance(20)
+        assert store.renew_lease(job.id, 1, 30).progress == {"trials": 3}
+        clock.advance(20)
+        assert store.lease_job("worker-2", 30) is None, "the lease was renewed"
+        done = store.finish_job(job.id, 1, JobState.SUCCEEDED, result={"best": "r"})
+        assert (done.state, done.result, done.owner) == (JobState.SUCCEEDED, {"best": "r"}, None)
+        assert store.finish_job(job.id, 1, JobState.SUCCEEDED, result={"x": 1}) == done
+        assert (done.started_at, done.finished_at) == (START, clock.now)
+        assert store.check() == []
+
+    def test_a_lost_job_is_taken_over_and_its_former_worker_shut_out(
+        self, store: Store, clock: Clock
+    ) -> None:
+        job, _ = submit(store)
+        assert store.lease_job("slow", 30)
+        clock.advance(31)
+        taken = store.lease_job("fast", 30)
+        assert taken is not None
+        assert (taken.id, taken.owner, taken.epoch) == (job.id, "fast", 2)
+        for write in (
+            lambda: store.renew_lease(job.id, 1, 30),
+            lambda: store.update_progress(job.id, 1, {}),
+            lambda: store.release_job(job.id, 1),
+            lambda: store.finish_job(job.id, 1, JobState.FAILED, error={}),
+        ):
+            with pytest.raises(StaleLease, match=r"lease 1 has ended .*stop working on it"):
+                write()
+        assert store.get_job(job.id) == taken
+
+    def test_a_job_that_kills_its_workers_fails(self, store: Store, clock: Clock) -> None:
+        job, _ = submit(store)
+        for epoch in range(1, MAX_TAKEOVERS + 2):
+            leased = store.lease_job("victim", 30)
+            assert leased is not None
+            assert leased.epoch == epoch
+            clock.advance(31)
+        assert store.lease_job("victim", 30) is None
+        failed = store.get_job(job.id)
+        assert failed is not None
+        assert (failed.state, failed.error) == (JobState.FAILED, LOST_TOO_OFTEN)
+
+    def test_a_released_job_goes_to_the_next_worker(self, store: Store) -> None:
+        job, _ = submit(store)
+        assert store.lease_job("a", 30)
+        assert store.release_job(job.id, 1).state is JobState.QUEUED
+        again = store.lease_job("b", 30)
+        assert again is not None
+        assert again.epoch == 2
+
+    def test_cancelling(self, store: Store, clock: Clock) -> None:
+        waiting, _ = submit(store, 1)
+        assert store.request_cancel(waiting.id).state is JobState.CANCELLED
+        running, _ = submit(store, 2)
+        assert store.lease_job("w", 30)
+        assert not store.is_cancel_requested(running.id)
+        assert store.request_cancel(running.id).state is JobState.CANCELLING
+        assert store.is_cancel_requested(running.id)
+        assert store.renew_lease(running.id, 1, 30).state is JobState.CANCELLING
+        assert submit(store, 2)[1], "nobody joins work that is being given up"
+        assert store.finish_job(running.id, 1, JobState.CANCELLED).done
+        assert store.request_cancel(running.id).state is JobState.CANCELLED
+        clock.advance(1)
+        lost, _ = submit(store, 3)
+        for _ in range(2):
+            store.lease_job("w", 30)
+        store.request_cancel(lost.id)
+        clock.advance(60)
+        store.lease_job("w", 30)
+        found = store.get_job(lost.id)
+        assert found is not None
+        assert found.state is JobState.CANCELLED, "its worker vanished while cancelling"
+        assert store.check() == []
+
+    def test_release_of_a_cancelling_job_cancels_it(self, store: Store) -> None:
+        job, _ = submit(store)
+        store.lease_job("w", 30)
+        store.request_cancel(job.id)
+        assert store.release_job(job.id, 1).state is JobState.CANCELLED
+
+    def test_a_finished_job_never_changes(self, store: Store) -> None:
+        job, _ = submit(store)
+        store.lease_job("w", 30)
+        done = store.finish_job(job.id, 1, JobState.FAILED, error={"code": "x"})
+        with pytest.raises(StaleLease, match="the job is FAILED"):
+            store.finish_job(job.id, 1, JobState.SUCCEEDED, result={})
+        assert store.request_cancel(job.id) == done
+
+    def test_a_job_cannot_end_in_a_state_that_is_no_end(self, store: Store) -> None:
+        job, _ = submit(store)
+        store.lease_job("w", 30)
+        with pytest.raises(BadTransition, match="QUEUED is not an end of a job"):
+            store.finish_job(job.id, 1, JobState.QUEUED)
+        with pytest.raises(BadTransition, match="asked for CANCELLED"):
+            store.finish_job(job.id, 1, JobState.CANCELLED)
+
+    def test_unknown_jobs_are_named(self, store: Store) -> None:
+        for call in (
+            lambda: store.request_cancel("nope"),
+            lambda: store.append_event("nope", "x", {}),
+            lambda: store.renew_lease("nope", 1, 1),
+        ):
+            with pytest.raises(UnknownJob, match="job 'nope': there is no such job"):
+                call()
+        assert not store.is_cancel_requested("nope")
+
+    def test_events_are_kept_in_order_and_resumed_after_an_id(self, store: Store) -> None:
+        job, _ = submit(store)
+        other, _ = submit(store, 1)
+        store.lease_job("w", 30)
+        ids = [store.append_event(job.id, "trial", {"trial": n}) for n in range(3)]
+        store.append_event(other.id, "trial", {})
+        store.finish_job(job.id, 1, JobState.SUCCEEDED)
+        events = store.events_after(job.id)
+        kinds = [(e.kind, e.data.get("state", e.data.get("trial"))) for e in events]
+        states = [("state", "QUEUED"), ("state", "RUNNING")]
+        assert kinds == [*states, ("trial", 0), ("trial", 1), ("trial", 2), ("state", "SUCCEEDED")]
+        assert [e.id for e in store.events_after(job.id, ids[0], limit=2)] == ids[1:]
+        assert store.events_after(job.id, events[-1].id) == []
+
+    def test_a_jobs_trials_lead_to_its_records(self, store: Store) -> None:
+        job, _ = submit(store)
+        records = [a_record(trial, None if trial == 2 else 1e-3) for trial in (1, 2, 3)]
+        store.add(records)
+        links = [(r.trial, r.key) for r in records]
+        store.link_trials(job.id, links)
+        store.link_trials(job.id, links[:1])
+        assert store.job_trials(job.id) == [(r.trial, r) for r in records]
+        assert store.job_trials(job.id, after=1, limit=1) == [(2, records[1])]
+        with pytest.raises(NotRegistered, match="is not stored"):
+            store.link_trials(job.id, [(4, "sha256:none")])
+
+    def test_json_without_a_number_for_it_is_refused(self, store: Store) -> None:
+        job, _ = submit(store)
+        with pytest.raises(ValueError, match="Out of range float"):
+            store.append_event(job.id, "trial", {"secs": float("nan")})

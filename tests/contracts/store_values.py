@@ -1,0 +1,93 @@
+"""Workloads, targets, records and a clock for tests of stores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from db.store import Store
+from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from schedules.target import Cache, Target
+from schedules.workload import Workload
+
+TARGET = Target(
+    triple="x86_64-unknown-linux-gnu",
+    cpu="znver3",
+    features=("avx2", "fma"),
+    vector_bits=256,
+    vector_registers=16,
+    caches=(Cache(32768, 8),),
+    cores=2,
+)
+OTHER_TARGET = replace(TARGET, cpu="znver5", vector_bits=512, vector_registers=32)
+
+
+def a_workload(extent: int) -> Workload:
+    """`B[i] = -A[i]` over `extent` elements."""
+    shape = {"dtype": "f32", "shape": [extent]}
+    body = {"op": "neg", "x": {"op": "load", "tensor": "A", "index": ["i"]}}
+    stage = {"name": "B", "dtype": "f32", "axes": [["i", extent]], "body": body}
+    document = {"inputs": [{"name": "A", **shape}], "stages": [stage], "outputs": ["B"]}
+    return Workload.from_json(document).named(f"neg:{extent}")
+
+
+WORKLOADS = {made.key: made for made in map(a_workload, range(1, 8))}
+WORKLOAD, OTHER_WORKLOAD, *_ = WORKLOADS
+TOOLCHAIN = Toolchain(codegen_version=1, llvmlite="0.50.0", llvm="22.1.0")
+START = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, secs: float) -> None:
+        self.now += timedelta(seconds=secs)
+
+
+def a_record(trial: int = 1, secs: float | None = 1e-3, **changes: Any) -> TuningRecord:
+    """An OK record that takes `secs`, or one that crashed if that is None."""
+    if secs is None:
+        result = MeasureResult(MeasureStatus.RUN_CRASH, detail="SIGSEGV")
+    else:
+        result = MeasureResult(MeasureStatus.OK, (secs, secs * 1.1), secs)
+    record = TuningRecord(
+        workload_key=WORKLOAD,
+        target_key=TARGET.key,
+        threads=1,
+        trace=[{"split": "i", "factor": 8, "at": trial}],
+        result=result,
+        toolchain=TOOLCHAIN,
+        seed=0,
+        trial=trial,
+    )
+    return replace(record, **changes)
+
+
+def full(trial: int, secs: float, **changes: Any) -> TuningRecord:
+    """A record verified in full."""
+    return a_record(trial, secs, verified_level="full", **changes)
+
+
+def register(store: Store, workload: str = WORKLOAD, target: Target = TARGET) -> None:
+    made = WORKLOADS[workload]
+    store.register(workload, made.to_json(), made.name, 1024, target.key, target.to_json())
+
+
+def probes_of(store: Store) -> dict[str, list[float]]:
+    document = store.target(TARGET.key)
+    assert document is not None
+    target = Target.from_json(document)
+    assert target == TARGET
+    return target.probes.peak_gflops
+
+
+def promoted(store: Store, record: TuningRecord) -> bool:
+    store.add([record])
+    return store.promote(record)
