@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from schedules.space import IntArray, ScheduleSpace
 
-from .prior import COMPONENTS, Analysis, Prior
+from .prior import COMPONENTS, Analysis, Prior, total
 
 FEATURE_VERSION = 1
 """Raised whenever a column changes its place or meaning."""
@@ -143,7 +143,7 @@ class Featuriser:
         missing = np.zeros_like(flops)
         loops = max(traffic.footprint.shape[0] - 1, 1)
         every = np.arange(len(flops))
-        rows = [log2_plus(traffic.moved[c].sum(axis=0) / flops) for c in caches]
+        rows = [log2_plus(total(traffic.moved[c]) / flops) for c in caches]
         rows += [
             log2_plus((traffic.moved[c, a] if a < count else missing) / flops)
             for c in caches[:2]
@@ -158,8 +158,7 @@ class Featuriser:
 
     def _prior_rows(self, analysis: Analysis) -> list[FeatureArray]:
         parts = analysis.components
-        total = np.maximum(parts.sum(axis=0), np.float32(1e-30))
-        shares = parts / total
+        shares = parts / np.maximum(total(parts), np.float32(1e-30))
         return [*shares, np.argmax(parts, axis=0).astype(np.float32)]
 
     def _knob_rows(self, sketch: int, settings: IntArray) -> FeatureArray:

@@ -47,22 +47,23 @@ def tile_extents(extents: Float32Array, loop_axes: Sequence[int]) -> list[list[F
     return tiles
 
 
-def touched_bytes(access: Access, tile: Sequence[Float32Array], line_bytes: int) -> Float32Array:
-    """(P,) bytes `access` touches while each axis runs over `tile`; rows round up to a line."""
+def touched_bytes(
+    access: Access, tile: Sequence[Float32Array], line_bytes: int
+) -> tuple[Float32Array, Float32Array]:
+    """(P,) bytes `access` touches while each axis runs over `tile`, and (P,) >= 1 how many times
+    more that is in whole cache lines: rows shorter than a line take one."""
     points = tile[0].shape[0] if tile else 1
     total = np.full(points, np.float32(access.element_bytes))
-    last = len(access.strides) - 1
-    for dim, strides in enumerate(access.strides):
+    row = np.ones(points, np.float32)
+    for strides in access.strides:
         reach: Float32Array | None = None
         for axis, stride in enumerate(strides):
             if stride:
                 part = (tile[axis] - np.float32(1)) * np.float32(abs(stride))
                 reach = part if reach is None else reach + part
-        extent = np.ones(points, np.float32) if reach is None else reach + np.float32(1)
-        if dim == last:
-            extent = np.maximum(extent, np.float32(line_bytes / access.element_bytes))
-        total = total * extent
-    return total
+        row = np.ones(points, np.float32) if reach is None else reach + np.float32(1)
+        total = total * row
+    return total, np.maximum(np.float32(line_bytes / access.element_bytes) / row, np.float32(1))
 
 
 def cache_traffic(
@@ -90,11 +91,16 @@ def cache_traffic(
     for a, access in enumerate(accesses):
         walked = {axis for strides in access.strides for axis, s in enumerate(strides) if s}
         times = np.float32(2 if access.is_output else 1)
+        outside = runs[0]
         for level in range(loops + 1):
-            below = touched_bytes(access, tiles[level], line_bytes)
-            footprint[level] += below
+            below, in_lines = touched_bytes(access, tiles[level], line_bytes)
+            footprint[level] += below * in_lines
+            # A line stays for the next turn of the loop just outside: its unused part costs only
+            # what that loop does not use either.
+            wasted = in_lines if level == 0 else outside
+            outside = in_lines
             again = runs[level] / _reused(level, walked, loop_axes, loop_major, trivial)
-            brought[a, level] = below * again * times
+            brought[a, level] = below * wasted * again * times
     fit_level = np.full((len(cache_bytes), points), loops, np.int64)
     moved = np.empty((len(cache_bytes), len(accesses), points), np.float32)
     every = np.arange(points)

@@ -11,6 +11,8 @@ enough for high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +31,8 @@ class PriorConstants:
     """Numbers of the model that no target describes; cycles unless named otherwise.
 
     They are round figures of current x86-64 and AArch64 cores (Fog, "Instruction tables", 2024;
-    LLVM's scheduling models), not fitted: the learned model takes up what they miss.
+    LLVM's scheduling models), not fitted: the learned model takes up what they miss. One register
+    too many already halves the speed (a 7 x 64 tile on 32 registers: 106, not 250 GFLOP/s).
     """
 
     fma_latency: float = 4.0
@@ -38,7 +41,8 @@ class PriorConstants:
     issue_width: float = 6.0
     ops_per_math_call: float = 12.0
     cycles_per_scalar_access: float = 1.0
-    cycles_per_spilled_register: float = 2.0
+    spill_slowdown: float = 1.0
+    spill_slowdown_per_share: float = 2.0
     cycles_per_loop_entry: float = 6.0
     ops_per_loop_trip: float = 2.0
     masked_slowdown: float = 0.3
@@ -95,6 +99,12 @@ class Prior:
         return secs
 
 
+def total(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[Any]:
+    """The sum of (R, P) over R, added in order: `ndarray.sum` groups terms by the shape, and a
+    candidate's prediction must not depend on which others it is predicted with."""
+    return reduce(np.add, rows)
+
+
 def combine(
     columns: dict[str, FloatArray],
     traffic: Traffic,
@@ -115,10 +125,12 @@ def combine(
     issued = vector_ops + columns["vector_loads"] + columns["vector_stores"]
     issue = (issued + c.ops_per_loop_trip * iterations) / c.issue_width
     issue *= np.where(columns["code_ops"] > c.micro_op_cache_ops, c.slow_fetch_factor, 1.0)
-    spilled = np.maximum(columns["live_registers"] - machine.vector_registers, 0.0)
+    live = np.maximum(columns["live_registers"], 1.0)
+    spilled = np.maximum(live - machine.vector_registers, 0.0)
+    slowdown = c.spill_slowdown + c.spill_slowdown_per_share * spilled / live
     fixed = (
         columns["scalar_accesses"] * c.cycles_per_scalar_access
-        + spilled * iterations * c.cycles_per_spilled_register
+        + np.where(spilled > 0, pipes, 0.0) * slowdown
         + columns["inner_entries"] * c.cycles_per_loop_entry
     )
     whole = columns["packed_bytes"] - columns["strided_packed_bytes"]
@@ -131,18 +143,17 @@ def combine(
     parts = np.zeros((len(COMPONENTS), len(share)), np.float32)
     parts[0], parts[1], parts[2] = pipes * to_secs, loads * to_secs, issue * to_secs
     # Misses of cache i are served by the level behind it: the level that sets their bandwidth.
-    moved = traffic.moved.sum(axis=1)
-    for i in range(moved.shape[0]):
+    for i, by_access in enumerate(traffic.moved):
         behind = machine.levels[i + 1]
         rate_by_threads = np.asarray(machine.bandwidth[behind])
         row = COMPONENTS.index(behind)
-        parts[row] = moved[i] / (rate_by_threads[used - 1] / imbalance)
+        parts[row] = total(by_access) / (rate_by_threads[used - 1] / imbalance)
     parts[7] = packing * to_secs
     parts[8] = fixed * to_secs + overhead
     core = np.maximum(np.maximum(parts[0], parts[1]), parts[2]).astype(np.float64)
     norm = c.overlap_norm
     scale = np.maximum(core, 1e-30)
-    powers = 1.0 + ((parts[3:7] / scale) ** norm).sum(axis=0)
+    powers = 1.0 + total((parts[3:7] / scale) ** norm)
     secs = scale * powers ** (1.0 / norm) + parts[7] + parts[8]
     return Analysis(columns, traffic, parts, imbalance, secs)
 

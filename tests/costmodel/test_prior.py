@@ -1,0 +1,157 @@
+"""Footprints against counting, and the prior against what everybody knows about loops."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from costmodel.features import FEATURES, Featuriser
+from costmodel.footprint import cache_traffic
+from costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
+from costmodel.prior import Prior
+from schedules.dtypes import DType
+from schedules.space import Access, IntArray
+from schedules.target import Probes
+from tests.synthetic_sketch import synthetic_space, synthetic_target
+from tuner.search.lattice import lattices
+
+A = Access("A", 4, ((1, 0, 0), (0, 0, 1)))
+B = Access("B", 4, ((0, 0, 1), (0, 1, 0)))
+C = Access("C", 4, ((1, 0, 0), (0, 1, 0)), is_output=True)
+LOOPS = (1, 2, 0, 1, 0, 2, 0, 1)
+
+
+def counted_elements(access: Access, extents: list[int], axes: tuple[int, ...], level: int) -> int:
+    """Distinct elements touched by the loops from `level` inward, by visiting them."""
+    inner = range(level, len(extents))
+    scale = {l: int(np.prod([extents[m] for m in inner if m > l and axes[m] == axes[l]] or [1]))
+             for l in inner}  # fmt: skip
+    seen = set()
+    for point in product(*(range(extents[l]) for l in inner)):
+        place = [0, 0, 0]
+        for l, value in zip(inner, point, strict=True):
+            place[axes[l]] += value * scale[l]
+        seen.add(tuple(sum(s * p for s, p in zip(row, place, strict=True))
+                       for row in access.strides))  # fmt: skip
+    return len(seen)
+
+
+@pytest.mark.parametrize("access", [A, B, C, Access("I", 4, ((2, 0, 1), (0, 1, 0)))])
+@pytest.mark.parametrize("level", [0, 2, 4, 6, 8])
+def test_footprint_is_the_bounding_box_of_what_is_touched(access: Access, level: int) -> None:
+    extents = [2, 2, 3, 2, 2, 3, 2, 2]
+    traffic = cache_traffic(np.array([extents]), LOOPS, [access], [1e9], line_bytes=4)
+    touched = 4 * counted_elements(access, extents, LOOPS, level)
+    box = float(traffic.footprint[level, 0])
+    assert box >= touched
+    if access.buffer != "I":  # a strided halo has gaps, a plain matrix has none
+        assert box == touched
+
+
+def test_gemm_traffic_is_the_textbook_one() -> None:
+    """1024 cubed, blocks 1024 x 512 x 128 (n, k, m), tile 8 x 64: MiB moved into L1, L2, L3."""
+    extents = np.array([[1, 2, 8, 16, 16, 512, 8, 64]])
+    once = Access("C", 4, C.strides)
+    caches = [48 << 10, 1 << 20, 32 << 20]
+    traffic = cache_traffic(extents, LOOPS, [A, B, once], caches)
+    mib = traffic.moved[:, :, 0] / 2**20
+    assert mib.tolist() == [[64, 512, 8], [4, 32, 8], [4, 4, 4]]
+
+
+def test_a_loop_of_one_trip_does_not_end_reuse() -> None:
+    """B is walked by j; a j loop of one trip outside the m loop must not bring it in again."""
+    extents = np.array([[4, 1, 8, 8]])
+    axes = (0, 1, 1, 2)  # m, n of one trip, n, k
+    traffic = cache_traffic(extents, axes, [B], [1e6])
+    assert traffic.moved[0, 0, 0] == 8 * 64  # eight rows of a line each, once
+
+
+def test_written_bytes_count_twice() -> None:
+    read = Access("C", 4, C.strides)
+    extents = np.array([[4, 4, 4]])
+    one, two = (cache_traffic(extents, (0, 1, 2), [x], [1e6]).moved[0, 0, 0] for x in (read, C))
+    assert two == 2 * one
+
+
+def column_settings(**choices: int) -> IntArray:
+    """A middling setting of the synthetic sketch, with some knobs chosen by index."""
+    names = ["mr", "nv", "k_blocks", "m_blocks", "n_blocks", "k_unroll", "parallel"]
+    setting = dict(zip(names, (3, 1, 0, 0, 0, 1, 0), strict=True)) | choices
+    return np.array([[setting[n] for n in names]])
+
+
+def secs(threads: int = 1, size: int = 512, **choices: int) -> float:
+    prior = Prior(synthetic_space(size, size, size, threads=threads))
+    return float(2.0 ** prior.log2_secs(0, column_settings(**choices))[0])
+
+
+def test_one_accumulator_is_bound_by_latency() -> None:
+    assert secs(mr=0, nv=0) > 3 * secs(mr=5, nv=1)
+
+
+def test_spilling_is_punished() -> None:
+    assert secs(mr=6, nv=3) > 1.5 * secs(mr=5, nv=1)
+
+
+def test_two_threads_help_large_work_and_hurt_small() -> None:
+    assert secs(threads=2, m_blocks=1, parallel=1) < 0.7 * secs(threads=2, m_blocks=1)
+    small = {"threads": 2, "size": 8, "mr": 0, "nv": 0}
+    assert secs(**small, parallel=1) > secs(**small)
+
+
+def test_uneven_shares_are_slower_than_even_ones() -> None:
+    """Three tasks on two threads take as long as four."""
+    assert secs(threads=2, m_blocks=2, parallel=1) > 1.2 * secs(threads=2, m_blocks=1, parallel=1)
+
+
+def test_prediction_is_at_least_the_time_at_the_peak() -> None:
+    space = synthetic_space()
+    prior = Prior(space)
+    grid = lattices(space)[0]
+    rows = grid.sample(np.random.default_rng(0), 500)
+    at_peak = space.workload.flops / prior.machine.peak_flops[0]
+    assert (2.0 ** prior.log2_secs(0, rows) >= at_peak).all()
+
+
+def test_an_unprobed_target_has_nominal_rates() -> None:
+    target = synthetic_target()
+    bare = type(target).from_json(target.to_json() | {"probes": {}})
+    machine = machine_for(bare, DType.F32)
+    assert not machine.probed
+    assert machine.clock_hz == NOMINAL_CLOCK_HZ
+    assert machine.peak_flops[0] == 32 * NOMINAL_CLOCK_HZ
+    assert machine_for(target, DType.F32).probed
+    assert Probes() == bare.probes
+
+
+@pytest.mark.parametrize(("threads", "caches"), [(1, 32768.0), (2, 32768.0)])
+def test_shared_caches_are_divided_among_threads(threads: int, caches: float) -> None:
+    machine = machine_for(synthetic_target(threads), DType.F32)
+    assert machine.cache_bytes[0] == caches
+    assert machine.cache_bytes[2] == (16 << 20) / threads
+
+
+def test_pace_is_set_by_the_widest_float() -> None:
+    assert compute_dtype(synthetic_space().workload) is DType.F32
+
+
+def test_features_are_finite_and_named_once() -> None:
+    space = synthetic_space()
+    names = [f.name for f in FEATURES]
+    assert len(names) == len(set(names))
+    for grid in lattices(space):
+        rows = grid.sample(np.random.default_rng(1), 300)
+        table, _ = Featuriser(space)(grid.index, rows)
+        assert table.shape == (300, len(FEATURES))
+        assert table.dtype == np.float32
+        assert np.isfinite(table).all()
+
+
+def test_features_tell_settings_apart() -> None:
+    space = synthetic_space()
+    grid = lattices(space)[0]
+    rows = grid.sample(np.random.default_rng(2), 300)
+    table, _ = Featuriser(space)(0, rows)
+    assert len(np.unique(table, axis=0)) == len(rows)
