@@ -32,7 +32,7 @@ from .machine_lock import machine_lock
 from .protocol import MeasureRequest
 from .runner_client import RunnerClient
 
-_MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 2.0, 10.0
+_MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
 _TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
 _PLAUSIBLE = 1.02  # faster than the bound by more than a probe's own error
 _CONFIRM_SECS = 0.15  # of timing: three times a finalist's

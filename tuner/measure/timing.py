@@ -56,6 +56,7 @@ class Race:
     samples: tuple[float, ...] = ()
     bursts: tuple[float, ...] = ()
     rung: int = 0
+    spent_secs: float = 0.0
 
     @property
     def _rungs(self) -> tuple[Rung, ...]:
@@ -63,12 +64,9 @@ class Race:
 
     @property
     def calls(self) -> int:
-        """Calls a sample."""
-        return max(1, ceil(SAMPLE_SECS / max(self.warm_secs, 1e-9)))
-
-    @property
-    def _sample_secs(self) -> float:
-        return self.calls * max(self.warm_secs, 1e-9) + self.session_burst_secs
+        """Calls a sample, from the fastest seen so far: the warm run may have been disturbed."""
+        call_secs = min((self.warm_secs, *self.samples))
+        return max(1, ceil(SAMPLE_SECS / max(call_secs, 1e-9)))
 
     def plan(self) -> Plan | None:
         """What to time next, None when there is nothing more to learn."""
@@ -78,12 +76,14 @@ class Race:
         if self._is_beaten():
             return None
         if self.rung < len(self._rungs):
-            return Plan(self.calls, self._rungs[self.rung].samples)
-        spent = len(self.samples) * self._sample_secs
-        if self._agrees() or spent >= self.final_secs:
+            # On a machine busy with other things even a fast kernel's samples can take for ever.
+            given_up = self._rungs is FAST_RUNGS and self.spent_secs > 4 * self.final_secs
+            return None if given_up else Plan(self.calls, self._rungs[self.rung].samples)
+        left_secs = self.final_secs - self.spent_secs
+        if self._agrees() or left_secs <= 0:
             return None
-        rounds = int((self.final_secs - spent) / self._sample_secs)
-        return Plan(self.calls, max(1, min(rounds, 8)))
+        sample_secs = self.spent_secs / len(self.samples)
+        return Plan(self.calls, max(1, min(int(left_secs / sample_secs), 8)))
 
     def add(self, samples: tuple[float, ...], bursts: tuple[float, ...]) -> Race:
         """The race after the plan was carried out: seconds a call, seconds a burst."""
@@ -92,6 +92,7 @@ class Race:
             samples=self.samples + samples,
             bursts=self.bursts + bursts,
             rung=self.rung + 1,
+            spent_secs=self.spent_secs + sum(samples) * self.calls + sum(bursts),
         )
 
     @property
