@@ -1,0 +1,74 @@
+"""The bound: what binds, with how many threads, and that padding is no useful work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from schedules.spelling import parse_workload
+from schedules.target import Target
+from tests.synthetic_sketch import synthetic_target
+from tuner.bound import bound, home_level, pipe_slots
+
+TARGET = synthetic_target()
+PEAK = TARGET.probes.peak_gflops["f32"][0] * 1e9
+
+
+def secs(spelled: str, target: Target = TARGET) -> float:
+    return bound(parse_workload(spelled), target).secs
+
+
+def test_a_large_product_is_bound_by_the_peak() -> None:
+    found = bound(parse_workload("matmul:M=512,N=512,K=512"), TARGET)
+    assert found.binds == "compute"
+    assert found.threads == 1
+    assert found.secs == pytest.approx(2 * 512**3 / PEAK)
+    assert found.peak_gflops == pytest.approx(PEAK / 1e9)
+    assert found.bandwidth_gbs == 20.0
+    assert found.probed
+
+
+def test_streaming_is_bound_by_the_level_the_data_fits_in() -> None:
+    for size, level, gbs in ((16, "L1", 190.0), (128, "L2", 90.0), (1024, "L3", 45.0),
+                             (4096, "memory", 20.0)):  # fmt: skip
+        workload = parse_workload(f"elementwise_add_relu:M={size},N={size}")
+        found = bound(workload, TARGET)
+        assert home_level(workload.min_bytes, TARGET, 1) == level
+        assert found.binds in (level, "compute")
+        assert found.secs >= workload.min_bytes / (gbs * 1e9) * (1 - 1e-9)
+
+
+def test_additions_alone_cannot_use_both_halves_of_an_fma() -> None:
+    """4096 sums and 4096 maxima: 8192 slots of lanes that could do 16384 operations."""
+    assert secs("elementwise_add_relu:M=64,N=64") >= 2 * 8192 / PEAK
+
+
+def test_products_with_padding_are_not_useful() -> None:
+    padded = secs("conv2d_nhwc:N=1,H=4,W=4,CI=64,CO=64,K=3,pad=1")
+    per_axis = 3 + 3 + 2 + 2  # taps inside the image at each of 4 places
+    assert padded == pytest.approx(2 * 64 * 64 * per_axis**2 / PEAK)
+
+
+def test_threads_are_used_only_where_they_pay_for_the_region() -> None:
+    two = synthetic_target(threads=2)
+    large, small = "matmul:M=256,N=256,K=256", "matmul:M=8,N=8,K=8"
+    assert bound(parse_workload(large), two).threads == 2
+    assert bound(parse_workload(small), two).threads == 1
+    assert secs(small, two) == secs(small)
+    region = two.probes.parallel_region_secs
+    assert secs(large, two) == pytest.approx(secs(large) / 2 + region)
+
+
+def test_an_assumed_rate_is_marked() -> None:
+    bare = Target.from_json(TARGET.to_json() | {"probes": {}})
+    assert not bound(parse_workload("matmul:M=8,N=8,K=8"), bare).probed
+    only_peak = replace(TARGET, probes=replace(TARGET.probes, bandwidth_gbs={}))
+    assert not bound(parse_workload("matmul:M=8,N=8,K=8"), only_peak).probed
+
+
+def test_a_product_costs_one_slot_with_its_addition_a_function_several() -> None:
+    (product,) = parse_workload("matmul:M=2,N=3,K=5").stages
+    assert pipe_slots(product) == 2 * 3 * 5
+    softmax = parse_workload("softmax_mn:M=2,N=8")
+    assert sum(pipe_slots(s) for s in softmax.stages) >= 2 * 8 * 6
