@@ -490,7 +490,11 @@ def _recombined(index: Affine, atom: Atom, c: int) -> Affine | None:
     factor = c // divisor
     rest = modulo(whole, divisor) * factor
     candidate = index - Affine(((atom, c),), 0) - rest + whole * factor
-    return candidate if len(candidate.terms) < len(index.terms) else None
+    return candidate if _divisions(candidate) < _divisions(index) else None
+
+
+def _divisions(index: Affine) -> int:
+    return sum(1 for atom, _ in index.terms if not isinstance(atom, Var))
 
 
 def _is_atom(index: Affine) -> bool:

@@ -15,9 +15,10 @@ from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite, 
 NEVER = Eq0(ZERO + 1)
 """A condition that holds nowhere."""
 
-# Guards in the wild combine two or three conditions; each level multiplies the work of a proof.
-_PROOF_DEPTH = 2
+# Guards in the wild combine two or three conditions of a few; each level multiplies the work of
+# a proof, so a second one is tried only where few conditions are known.
 _PROOF_CONDS = 12
+_PROOF_CONDS_FOR_TWO = 6
 
 
 def normal_cond(cond: Cond) -> Cond:
@@ -67,18 +68,27 @@ def within(index: Affine, extent: int) -> tuple[Cond, Cond]:
     return normal_cond(Ge0(index)), normal_cond(Ge0(extent - 1 - index))
 
 
-def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges, depth: int = _PROOF_DEPTH) -> bool:
-    """Whether `cond` is proved by `ranges` and the conditions `given`. False means "not proved"."""
-    if prove(cond, ranges):
-        return True
+def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
+    """Whether `cond` is proved by `ranges` and the conditions `given`. False means "not proved".
+
+    Tried: each condition alone, and a multiple of one or two of them taken from `cond`.
+    """
     if cond in given:
+        return True
+    used = cond.index.vars()
+    related = tuple(c for c in given if not used.isdisjoint(c.index.vars()))[:_PROOF_CONDS]
+    return _follows(cond, related, ranges, 2 if len(related) <= _PROOF_CONDS_FOR_TWO else 1)
+
+
+def _follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges, depth: int) -> bool:
+    if prove(cond, ranges):
         return True
     if isinstance(cond, Eq0) or depth == 0:
         return False
-    for known in given[:_PROOF_CONDS]:
+    for known in given:
         rest = tuple(c for c in given if c is not known)
         for factor in _factors(cond.index, known):
-            if follows(Ge0(cond.index - known.index * factor), rest, ranges, depth - 1):
+            if _follows(Ge0(cond.index - known.index * factor), rest, ranges, depth - 1):
                 return True
     return False
 

@@ -9,25 +9,39 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from .affine import Affine, Cond, affine, at_least, equal, less, var
+from .errors import WorkloadError
 from .limits import MAX_INDEX_CONST
 from .notation_parser import Infix, Name, Number, Prefix, Tree, parse_expression, syntax_error
+
+
+_MAX_TEXT = 1000
+_MAX_TERMS = 24
 
 
 @lru_cache(maxsize=4096)
 def parse_index(text: str) -> Affine:
     """The affine index `text`; every name in it is a variable."""
+    _check_length(text)
     return affine_of(parse_expression(text), text)
 
 
 @lru_cache(maxsize=4096)
 def parse_condition(text: str) -> Cond:
     """The comparison `text` of two indices, by `<`, `<=`, `>`, `>=` or `==`."""
+    _check_length(text)
     tree = parse_expression(text)
     if isinstance(tree, Infix) and tree.op in _COMPARE:
         return _COMPARE[tree.op](affine_of(tree.a, text), affine_of(tree.b, text))
     raise syntax_error(
         text, tree.pos, "a condition compares two indices: h >= 1, i == j", "bad_index"
     )
+
+
+def _check_length(text: str) -> None:
+    if len(text) > _MAX_TEXT:
+        raise WorkloadError(
+            f"an index has at most {_MAX_TEXT} characters, this has {len(text)}", code="bad_index"
+        )
 
 
 _COMPARE: dict[str, Callable[[Affine, Affine], Cond]] = {
@@ -80,6 +94,10 @@ def _combined(op: str, a: Affine, b: Affine, tree: Infix, text: str) -> Affine:
 
 
 def _checked(index: Affine, tree: Tree, text: str) -> Affine:
+    if len(index.terms) > _MAX_TERMS:
+        raise syntax_error(
+            text, tree.pos, f"an index has at most {_MAX_TERMS} different terms", "bad_index"
+        )
     numbers = (index.const, *(c for _, c in index.terms))
     if any(abs(n) > MAX_INDEX_CONST for n in numbers):
         raise syntax_error(

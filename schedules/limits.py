@@ -16,6 +16,9 @@ MAX_STAGES = 64
 MAX_INPUTS = 64
 MAX_EXTENT = 2**31 - 1
 MAX_INDEX_CONST = 2**31 - 1
+MAX_CONDS = 32
+"""Conditions of one guard: two bounds and a divisibility for each of 8 dimensions, and some."""
+
 MAX_BODY_DEPTH = 56
 """Levels of one expression: with what is around it, a document of at most `MAX_JSON_DEPTH`."""
 

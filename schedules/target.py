@@ -111,7 +111,9 @@ class Target:
                 probes=Probes(**probes),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TargetError(f"not a target description: {type(error).__name__} {error}") from error
+            raise TargetError(
+                f"not a target description: {type(error).__name__} {error}"
+            ) from error
         if target.vector_bits not in (64, 128, 256, 512):
             raise TargetError(f"vector_bits must be 64, 128, 256 or 512, got {target.vector_bits}")
         if target.vector_registers < 4 or not target.caches or target.cores < 1:

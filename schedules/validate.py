@@ -17,6 +17,7 @@ from .errors import WorkloadError
 from .limits import (
     MAX_BODY_DEPTH,
     MAX_BYTES,
+    MAX_CONDS,
     MAX_DIMS,
     MAX_EXTENT,
     MAX_INDEX_CONST,
@@ -276,8 +277,12 @@ class _Checker:
                 if DType.BOOL in (node.x.dtype, node.dtype):
                     raise self._error("a cast may not be from or to bool", "bad_dtype", pointer)
             case All():
-                if not node.conds:
-                    raise self._error("needs at least one condition", "bad_node", pointer)
+                if not 1 <= len(node.conds) <= MAX_CONDS:
+                    raise self._error(
+                        f"a guard needs 1..{MAX_CONDS} conditions, got {len(node.conds)}",
+                        "bad_node",
+                        pointer,
+                    )
                 for cond in node.conds:
                     self._check_index(cond.index, pointer)
             case Select():

@@ -16,7 +16,7 @@ from .conditions import normal_cond
 from .dtypes import DType
 from .errors import WorkloadError
 from .index_text import parse_condition, parse_index
-from .limits import MAX_BODY_DEPTH, MAX_DIMS, MAX_INPUTS, MAX_JSON_NODES, MAX_STAGES
+from .limits import MAX_BODY_DEPTH, MAX_CONDS, MAX_DIMS, MAX_INPUTS, MAX_JSON_NODES, MAX_STAGES
 from .scalar import (
     All,
     Binary,
@@ -391,7 +391,7 @@ class _BodyReader:
     def all(self, op: str, fields: Mapping[str, object], pointer: str, depth: int) -> Scalar:
         conds = [
             self.cond(item, f"{pointer}/conds/{n}")
-            for n, item in enumerate(_list(fields["conds"], f"{pointer}/conds", 64))
+            for n, item in enumerate(_list(fields["conds"], f"{pointer}/conds", MAX_CONDS))
         ]
         return All(tuple(sorted(set(conds), key=str)))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import fresh, less, var
+from ..affine import Interval, fresh, less, var
 from ..errors import ScheduleError
 from ..loop_ir import Allocate, For, LoopKind, Nest, Stmt, walk
 from .dependence import check_reorderable
 from .nest_edit import (
     add_guards,
+    divide_out,
     find_loop,
     names_in,
     rename_all,
@@ -44,6 +45,13 @@ class Split:
         outer, inner = fresh(f"{self.loop}o", taken), fresh(f"{self.loop}i", taken)
         index = var(outer) * self.factor + var(inner)
         body = substitute_body(loop.body, {self.loop: index})
+        body = divide_out(
+            body,
+            {
+                outer: Interval(0, -(-loop.extent // self.factor) - 1),
+                inner: Interval(0, self.factor - 1),
+            },
+        )
         if loop.extent % self.factor:
             body = add_guards(body, (less(index, loop.extent),))
         trips = -(-loop.extent // self.factor)

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..affine import Affine, Cond, Interval, prove, substitute_cond, tighten, var
+from ..affine import (
+    Affine,
+    Cond,
+    Interval,
+    Var,
+    affine,
+    prove,
+    simplify,
+    substitute_cond,
+    tighten,
+    var,
+)
 from ..errors import ScheduleError
 from ..loop_ir import (
     Allocate,
@@ -24,6 +35,7 @@ from ..loop_ir import (
     walk,
 )
 from ..scalar import Load, Scalar, loads, rename_tensors
+from ..scalar import map_index as map_scalar_index
 from ..scalar import substitute as substitute_scalar
 
 
@@ -149,6 +161,40 @@ def substitute_body(stmts: tuple[Stmt, ...], mapping: Mapping[str, Affine]) -> t
         if isinstance(stmt, Store | Update | Prefetch):
             return (substitute_leaf(stmt, mapping),)
         return None
+
+    return transform(stmts, change)
+
+
+def divide_out(stmts: tuple[Stmt, ...], known: Mapping[str, Interval]) -> tuple[Stmt, ...]:
+    """`stmts` with divisions and remainders by these variables' own strides resolved.
+
+    `(17*o + i) // 17` with i in 0..16 is `o`, and stays so when i is split further.
+    """
+
+    def index(i: Affine) -> Affine:
+        if all(isinstance(atom, Var) for atom, _ in i.terms):
+            return i
+        total = affine(i.const)
+        for atom, c in i.terms:
+            term = Affine(((atom, 1),), 0)
+            inside = () if isinstance(atom, Var) else atom.numerator.vars()
+            if inside and known.keys() >= set(inside):
+                term = simplify(term, known)
+            total = total + term * c
+        return total
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        match stmt:
+            case Store() | Update() | Prefetch():
+                leaf = map_leaf(
+                    stmt,
+                    index,
+                    lambda s: map_scalar_index(s, index),
+                    lambda c: type(c)(index(c.index)),
+                )
+                return (leaf,)
+            case _:
+                return None
 
     return transform(stmts, change)
 

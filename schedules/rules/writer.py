@@ -75,8 +75,7 @@ class TraceWriter:
         if inside in [loop.var for loop in chain]:
             names = [loop.var for loop in chain]
             return list(chain[names.index(inside) + 1 :])
-        own = [loop for loop in chain if loop.var.startswith(f"{buffer}.")]
-        return own if inside or own else list(chain)
+        return [loop for loop in chain if loop.var.startswith(f"{buffer}.")]
 
     def vectorise_writer(
         self, buffer: str, lanes: int, most_unrolled: int = 4, inside: str = ""

@@ -168,9 +168,7 @@ class Indices:
             return memo[cond]
         value = self.scalar(cond.index)
         test = "icmp sge" if isinstance(cond, Ge0) else "icmp eq"
-        memo[cond] = Val(
-            self.text.assign(f"{test} i64 {value.name}, 0", "c", level), DType.BOOL
-        )
+        memo[cond] = Val(self.text.assign(f"{test} i64 {value.name}, 0", "c", level), DType.BOOL)
         return memo[cond]
 
     def _lane_cond(self, cond: Cond, axis: VectorAxis) -> Val:
@@ -178,7 +176,9 @@ class Indices:
         step = cond.index.coefficient(axis.var)
         if not cond.index.is_linear_in(axis.var):
             return self._lane_by_lane(cond, axis)
-        base = Affine(tuple((a, c) for a, c in cond.index.terms if a != Var(axis.var)), cond.index.const)
+        base = Affine(
+            tuple((a, c) for a, c in cond.index.terms if a != Var(axis.var)), cond.index.const
+        )
         if base.is_const:
             bits = [
                 base.const + step * lane >= 0
@@ -220,7 +220,5 @@ class Indices:
             index = simplify(cond.index.substitute({axis.var: Affine((), lane)}), self.ranges)
             bit = self.cond(type(cond)(index), None)
             name = bit.name if isinstance(bit, Val) else ("true" if bit else "false")
-            mask = self.text.assign(
-                f"insertelement {vector} {mask}, i1 {name}, i64 {lane}", "m"
-            )
+            mask = self.text.assign(f"insertelement {vector} {mask}, i1 {name}, i64 {lane}", "m")
         return Val(mask, DType.BOOL, axis.lanes)

@@ -267,9 +267,7 @@ class Memory:
         slot = self._slot(place, number)
         if lanes > 1:
             old = self.text.assign(f"load {vector}, ptr {slot}, align 64", "r")
-            name = self.text.assign(
-                f"insertelement {vector} {old}, {value.typed}, i64 {lane}", "r"
-            )
+            name = self.text.assign(f"insertelement {vector} {old}, {value.typed}, i64 {lane}", "r")
             value = Val(name, dtype, lanes)
         self.text.add(f"  store {value.typed}, ptr {slot}, align 64")
 

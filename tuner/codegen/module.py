@@ -44,7 +44,7 @@ class ModuleText:
             self.definitions.setdefault(name, text)
             return f"@{name.lstrip('@')}"
 
-        return define(math_function(op, dtype, lanes))
+        return define(math_function(op, dtype, lanes, self.target))
 
     def zeros(self) -> str:
         """The address of a constant full of zeros."""
@@ -60,9 +60,5 @@ class ModuleText:
         parts += [self.definitions[name] for name in sorted(self.definitions)]
         parts += self.functions
         defined = "\n".join(parts)
-        kept = [
-            text
-            for name, text in sorted(self.declarations.items())
-            if text not in defined
-        ]
+        kept = [text for name, text in sorted(self.declarations.items()) if text not in defined]
         return "\n\n".join([*parts, "\n".join(kept)]) + "\n"

@@ -55,9 +55,7 @@ def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:
     module = ModuleText(target)
     writer = NestWriter(nest, module, symbol, workspace, lanes, in_memory)
     writer.write_kernel()
-    return GeneratedModule(
-        module.text(), workspace.total_bytes(target.threads), module.uses_openmp
-    )
+    return GeneratedModule(module.text(), workspace.total_bytes(target.threads), module.uses_openmp)
 
 
 class NestWriter:
@@ -206,9 +204,7 @@ class NestWriter:
         text.here.append(phi)  # type: ignore[arg-type]
         self.indices.bind(loop.var, counter, text.depth)
         self.statements(loop.body)
-        phi.append(
-            f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{text.block} ]"
-        )
+        phi.append(f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{text.block} ]")
         text.add(f"  {following} = add nuw nsw i64 {counter}, 1")
         again = text.assign(f"icmp slt i64 {following}, {stop.name}", "c")
         text.add(f"  br i1 {again}, label %{head}, label %{done}")
@@ -356,7 +352,11 @@ class NestWriter:
             inner.indices.fix(variable, value.const)
         inner._serial(loop, "%start", Val("%stop", DType.I64))
         inner.text.add("  ret void")
-        parameters = [*self._argument_parameters(), "ptr noalias %workspace", "ptr noalias %private"]
+        parameters = [
+            *self._argument_parameters(),
+            "ptr noalias %workspace",
+            "ptr noalias %private",
+        ]
         parameters += [f"i64 %outer{n}" for n in range(len(outer))]
         parameters += ["i64 %start", "i64 %stop"]
         self.module.functions.append(
@@ -398,5 +398,3 @@ class NestWriter:
         self.module.functions.append(
             f"define internal void @{name}_thread(ptr %record) nounwind {{\n{text.body()}\n}}"
         )
-
-

@@ -139,8 +139,7 @@ class Scalars:
             vector = type_text(value.dtype, lanes)
             one = self.text.assign(f"insertelement {vector} poison, {value.typed}, i64 0", "b")
             name = self.text.assign(
-                f"shufflevector {vector} {one}, {vector} poison,"
-                f" <{lanes} x i32> zeroinitializer",
+                f"shufflevector {vector} {one}, {vector} poison, <{lanes} x i32> zeroinitializer",
                 "b",
             )
             loaded[key] = Val(name, value.dtype, lanes)
@@ -224,7 +223,9 @@ class Scalars:
         else:
             order = op in (CompareOp.LT, CompareOp.LE)
             test = f"icmp {('s' if a.dtype.is_signed else 'u') if order else ''}{op.value}"
-        return Val(self.text.assign(f"{test} {a.type} {a.name}, {b.name}", "c"), DType.BOOL, a.lanes)
+        return Val(
+            self.text.assign(f"{test} {a.type} {a.name}, {b.name}", "c"), DType.BOOL, a.lanes
+        )
 
     def cast(self, x: Val, to: DType) -> Val:
         """`x` as `to`; float to integer truncates and saturates, NaN gives 0."""
@@ -236,8 +237,10 @@ class Scalars:
             return self._round_bf16(self.cast(x, DType.F32))
         target = type_text(to, x.lanes)
         if to is DType.BOOL:
-            test = f"fcmp une {x.typed}, {_zero(x)}" if x.dtype.is_float else (
-                f"icmp ne {x.typed}, {_zero(x)}"
+            test = (
+                f"fcmp une {x.typed}, {_zero(x)}"
+                if x.dtype.is_float
+                else (f"icmp ne {x.typed}, {_zero(x)}")
             )
             return Val(self.text.assign(test, "c"), to, x.lanes)
         if x.dtype.is_float and not to.is_float:
@@ -282,7 +285,9 @@ class Scalars:
         rounded = assign(f"lshr {wide} {assign(f'add {wide} {bits}, {bias}')}, {number(16)}")
         nan = assign(f"fcmp uno {x.typed}, {x.name}", "c")
         quiet = assign(f"or {wide} {shifted}, {number(0x40)}")
-        kept = assign(f"select {type_text(DType.BOOL, lanes)} {nan}, {wide} {quiet}, {wide} {rounded}")
+        kept = assign(
+            f"select {type_text(DType.BOOL, lanes)} {nan}, {wide} {quiet}, {wide} {rounded}"
+        )
         return Val(assign(f"trunc {wide} {kept} to {narrow}"), DType.BF16, lanes)
 
     def horizontal(self, op: BinaryOp, vector: Val) -> Val:
@@ -293,7 +298,9 @@ class Scalars:
             parts = []
             for start in (0, half):
                 mask = lane_numbers(DType.I32, half, 1, start)
-                text = f"shufflevector {current.typed}, {current.type} poison, <{half} x i32> {mask}"
+                text = (
+                    f"shufflevector {current.typed}, {current.type} poison, <{half} x i32> {mask}"
+                )
                 if half == 1:
                     text = f"extractelement {current.typed}, i64 {start}"
                 parts.append(Val(self.text.assign(text, "h"), vector.dtype, half))
@@ -302,7 +309,9 @@ class Scalars:
             return current
         total: Val | None = None
         for lane in range(lanes):
-            one = Val(self.text.assign(f"extractelement {current.typed}, i64 {lane}", "h"), vector.dtype)
+            one = Val(
+                self.text.assign(f"extractelement {current.typed}, i64 {lane}", "h"), vector.dtype
+            )
             total = one if total is None else self.binary(op, total, one)
         assert total is not None
         return total
