@@ -310,19 +310,36 @@ def test_contractions_and_boxes_give_the_same_bound(monkeypatch: pytest.MonkeyPa
     assert reference.MAX_BOX_POINTS > 50
 
 
-def test_errors_of_inexact_factors_are_propagated() -> None:
+@pytest.mark.parametrize("inexact_first", [True, False])
+def test_errors_of_inexact_factors_are_propagated(inexact_first: bool) -> None:
     a, b = Tensor("A", (6, 8), F32), Tensor("B", (8, 6), F32)
     scaled = stage("S", axes(i=6, k=8), Unary(UnaryOp.EXP, load(a, "i", "k")))
-    body = mul(load(scaled.tensor, "i", "k"), load(b, "k", "j"))
+    x, y = load(scaled.tensor, "i", "k"), load(b, "k", "j")
+    body = mul(x, y) if inexact_first else mul(y, x)
     c = stage("C", axes(i=6, j=6), body, Reducer.SUM, axes(k=8))
     workload = Workload((a, b), (scaled, c), ("C",))
     inputs = normal_inputs(workload)
-    values, bound = evaluate_with_bound(workload, inputs)[0]
-    exact_scaled = evaluate_with_bound(workload, inputs, {"S"})[0][1]
+    ((_, bound),) = evaluate_with_bound(workload, inputs)
+    ((_, bound_of_exact),) = evaluate_with_bound(workload, inputs, {"S"})
     sizes = np.exp(inputs[0].astype(np.float64)) @ np.abs(inputs[1])
-    assert (bound > exact_scaled + 4 * 2.0**-24 * sizes).all()
+    assert (bound > bound_of_exact + 4 * 2.0**-24 * sizes).all()
     assert (bound < 30 * 2.0**-24 * sizes).all()
-    assert values.shape == (6, 6)
+
+
+def test_errors_of_two_inexact_factors_add_up() -> None:
+    a, b = Tensor("A", (6, 8), F32), Tensor("B", (8, 6), F32)
+    left = stage("L", axes(i=6, k=8), Unary(UnaryOp.EXP, load(a, "i", "k")))
+    right = stage("R", axes(k=8, j=6), Unary(UnaryOp.EXP, load(b, "k", "j")))
+    body = mul(load(left.tensor, "i", "k"), load(right.tensor, "k", "j"))
+    c = stage("C", axes(i=6, j=6), body, Reducer.SUM, axes(k=8))
+    workload = Workload((a, b), (left, right, c), ("C",))
+    inputs = normal_inputs(workload)
+    bounds = [
+        evaluate_with_bound(workload, inputs, s)[0][1] for s in ({"L", "R"}, {"L"}, {"R"}, ())
+    ]
+    none, only_right, only_left, both = bounds
+    np.testing.assert_allclose(both - none, only_left + only_right - 2 * none, rtol=1e-4)
+    assert (both > 2 * none).all()
 
 
 def test_index_values_beyond_the_precision_of_f32_are_rounded() -> None:

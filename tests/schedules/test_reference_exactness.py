@@ -48,6 +48,7 @@ from tests.schedules.reference_cases import (
 )
 
 X = load(vector(F32), "i")
+TINY = mul(X, Const(2.0**-12, F32))
 
 
 def of(body: Scalar) -> int | None:
@@ -82,6 +83,8 @@ def test_operators_with_and_without_an_exact_case() -> None:
         (mul(X, Const(0.1, F32)), 1),  # the nearest f32 has 24 significant bits itself
         (mul(add(X, Const(8.0, F32)), Const(0.1, F32)), None),
         (add(X, Const(1e-9, F32)), None),
+        (add(mul(TINY, TINY), Const(1.0, F32)), None),
+        (add(mul(TINY, X), Const(1.0, F32)), 4),
         (Unary(UnaryOp.FLOOR, mul(X, Const(0.25, F32))), 4),
         (Unary(UnaryOp.EXP, X), None),
         (Unary(UnaryOp.ABS, Unary(UnaryOp.NEG, X)), 4),

@@ -137,12 +137,11 @@ def test_zeros_of_both_signs_are_equal() -> None:
 
 def test_limits_are_the_last_numbers_within_the_bound() -> None:
     tensor = Tensor("Y", (1,), F32)
-    one, step = np.float32(1), np.float32(2.0**-23)
-    expected = expect(tensor, np.ones(1), np.array([2.5 * 2.0**-23]))
-    assert expected.wrong(np.array([one + 2 * step])) is None
-    assert expected.wrong(np.array([one + 3 * step])) is not None
-    assert expected.wrong(np.array([one - 2 * step])) is None
-    assert expected.wrong(np.array([one - 3 * step])) is not None
+    step = 2.0**-23  # between neighbours of 1.5
+    expected = expect(tensor, np.array([1.5]), np.array([2.5 * step]))
+    for steps, right in ((2, True), (3, False), (-2, True), (-3, False)):
+        problem = expected.wrong(np.array([1.5 + steps * step], np.float32))
+        assert (problem is None) is right
 
 
 def test_an_infinite_bound_leaves_its_element_free_and_no_other() -> None:
