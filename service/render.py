@@ -69,21 +69,14 @@ def percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{100 * fraction:.0f}%"
 
 
-def facts(rows: Sequence[tuple[str, str]], title: str = "") -> Table:
-    """A two-column table of names and values."""
-    table = Table(
-        show_header=False,
-        box=None,
-        pad_edge=False,
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-    )
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(name, Text(value))
-    return table
+def facts(rows: Sequence[tuple[str, str]]) -> Text:
+    """Lines of a name and a value; the values stand in one column."""
+    width = max((len(name) for name, _ in rows), default=0)
+    text = Text(overflow="fold")
+    for number, (name, value) in enumerate(rows):
+        text.append(f"{name:<{width}}  ", style="dim")
+        text.append(value + ("\n" if number < len(rows) - 1 else ""))
+    return text
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> Table:
