@@ -13,7 +13,6 @@ from .errors import WorkloadError
 from .limits import MAX_INDEX_CONST
 from .notation_parser import Infix, Name, Number, Prefix, Tree, parse_expression, syntax_error
 
-
 _MAX_TEXT = 1000
 _MAX_TERMS = 24
 

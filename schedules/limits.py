@@ -16,8 +16,11 @@ MAX_STAGES = 64
 MAX_INPUTS = 64
 MAX_EXTENT = 2**31 - 1
 MAX_INDEX_CONST = 2**31 - 1
-MAX_CONDS = 32
-"""Conditions of one guard: two bounds and a divisibility for each of 8 dimensions, and some."""
+MAX_CONDS = 24
+"""Conditions of one guard: two bounds and a divisibility for each of 8 dimensions."""
+
+MAX_ALL_CONDS = 512
+"""Conditions of a workload: each one is proved needed, which takes some 100 us."""
 
 MAX_BODY_DEPTH = 56
 """Levels of one expression: with what is around it, a document of at most `MAX_JSON_DEPTH`."""

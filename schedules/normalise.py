@@ -44,7 +44,7 @@ from .scalar import (
 from .validate import stage_ranges
 from .workload import Axis, Stage, Tensor, Workload
 
-_MAX_ORDERS = 120
+_MAX_ORDERS = 24
 _MARKED, _ANONYMOUS = "@", "?"
 
 

@@ -15,6 +15,7 @@ from .conditions import follows, negated, within
 from .dtypes import DType
 from .errors import WorkloadError
 from .limits import (
+    MAX_ALL_CONDS,
     MAX_BODY_DEPTH,
     MAX_BYTES,
     MAX_CONDS,
@@ -41,6 +42,7 @@ from .scalar import (
     Unary,
     UnaryOp,
     children,
+    index_conds,
     vars_of,
 )  # fmt: skip
 
@@ -58,7 +60,7 @@ def validate(workload: Workload) -> None:
     for number, tensor in enumerate(workload.inputs):
         _check_new(tensor, known, f"/inputs/{number}")
         known[tensor.name] = tensor
-    nodes = 0
+    nodes = conds = 0
     for number, stage in enumerate(workload.stages):
         pointer = f"/stages/{number}"
         _check_new(stage.tensor, known, pointer)
@@ -67,6 +69,13 @@ def validate(workload: Workload) -> None:
         if nodes > MAX_JSON_NODES:
             raise WorkloadError(
                 f"the expressions have {nodes} or more JSON values, at most {MAX_JSON_NODES}",
+                code="too_large",
+                pointer=f"{pointer}/body",
+            )
+        conds += sum(1 for _ in index_conds(stage.body))
+        if conds > MAX_ALL_CONDS:
+            raise WorkloadError(
+                f"the guards have {conds} or more conditions, at most {MAX_ALL_CONDS}",
                 code="too_large",
                 pointer=f"{pointer}/body",
             )
