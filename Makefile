@@ -1,0 +1,78 @@
+# `make demo` and `make test` need nothing but Python 3.11 or newer and a C compiler. Each makes its
+# environment in .venv, with the versions of constraints.txt, and uses it again while neither that
+# file nor pyproject.toml changes.
+
+SHELL := /bin/sh
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+# The first Python that is new enough; PYTHON=... on the command line decides otherwise.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo "$$python"; break; }; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench lock clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1|/' \
+		| awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.installed-tune  ## tune a matrix multiplication and print the before/after table
+	@$(BIN)/python examples/demo.py
+
+test: lint  ## everything a change must pass: lint, types, import rules, tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-dev  ## the table of benchmarks/
+	$(BIN)/python benchmarks/run.py
+
+# Versions come from a new environment, so that nothing installed by hand gets in.
+lock: | $(VENV)/.python  ## resolve every version again and write constraints.txt
+	rm -rf $(VENV)-lock
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip --disable-pip-version-check --quiet install \
+		hatchling editables '.[dev]'
+	{ echo "# Versions the tests passed with. Made by 'make lock'; do not edit."; \
+	  $(VENV)-lock/bin/python -m pip --disable-pip-version-check freeze --exclude tilewright; \
+	} > constraints.txt
+	rm -rf $(VENV)-lock
+
+clean:  ## remove the environment and everything made by tools
+	rm -rf $(VENV) $(VENV)-lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache .demo
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.python:
+	@test -n "$(PYTHON)" || { echo "Tilewright needs Python 3.11 or newer; none was found." \
+		"Name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make environments;" \
+		"on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed-tune: pyproject.toml constraints.txt | $(VENV)/.python
+	@echo "installing what tuning needs into $(VENV)"
+	@$(PIP) install --constraint constraints.txt hatchling editables
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[tune,plot]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/.python
+	@echo "installing what the tests need into $(VENV)"
+	@$(PIP) install --constraint constraints.txt hatchling editables
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@ $(VENV)/.installed-tune
