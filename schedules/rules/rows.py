@@ -123,6 +123,7 @@ class RowSketch:
             "code_ops": ops / points * vectors * len(views),
             "packed_bytes": ones * 0.0,
             "strided_packed_bytes": ones * 0.0,
+            "packed_accesses": ones * 0.0,
             "masked_share": ones * 0.0,
             "tasks": np.where(parallel > 0, float(rows), 1.0),
             "regions": parallel,

@@ -64,6 +64,7 @@ class _RowTrace:
         self.vectors = v["vectors"]
         self.is_parallel = bool(v["parallel"])
         self.is_flat = bool(v["fuse_all"])
+        self.parallel_loop = ""
 
     def write(self) -> None:
         w, last = self.w, self.c.last
@@ -83,7 +84,7 @@ class _RowTrace:
         for view in self.c.stages:
             self._stage(view, row, places[view.name], partials[view.name])
         if self.is_parallel and row:
-            w.do(Parallel(row))
+            w.do(Parallel(self.parallel_loop or row))
 
     def _outer_loops(self, view: StageView) -> list[str]:
         """The spatial loops around the leaf that writes the stage's own tensor."""
@@ -143,8 +144,27 @@ class _RowTrace:
             self._combined(view, place, partials)
         elif view.is_reduction:
             self._along_columns(view, row)
+        elif view is self.c.last and row and not self.c.inside and self._is_turned(view, row):
+            self._in_blocks(view, row)
         else:
             self.w.vectorise_writer(view.name, self.lanes, self.vectors, inside=row)
+
+    def _is_turned(self, view: StageView, row: str) -> bool:
+        """Whether vectors go along one axis and some read is contiguous along the rows instead."""
+        leaf, _ = self.w.writer_of(view.name)
+        own = [loop.var for loop in self.w.own_loops(view.name, inside=row)]
+        best = self.w.best_vector_loop(leaf, own)
+        return best is not None and self.w.reads_along(leaf, row) and len(own) == 1
+
+    def _in_blocks(self, view: StageView, row: str) -> None:
+        """Blocks of a cache line of rows by a vector of columns: a line is read while it is hot."""
+        w = self.w
+        (loop,) = [loop.var for loop in w.own_loops(view.name, inside=row)]
+        block, inner_row = w.split(row, max(self.vectors * 4, 1))
+        outer, inner = w.split(loop, self.lanes)
+        w.reorder(block, outer, inner_row, inner)
+        w.do(Vectorize(inner))
+        self.parallel_loop = block
 
     def _combined(self, view: StageView, place: str, p: Partials) -> None:
         """Walk over the data with vectors, combine them into one, and that into the result."""

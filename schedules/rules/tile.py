@@ -255,7 +255,7 @@ class TileSketch:
         groups = [[roles.columns], list(roles.rows[:1]), list(roles.rows[1:2]), [roles.main]]
         groups += [[*roles.batch, *roles.outer_rows], list(roles.taps)]
         found = []
-        for read in once((*roles.column_reads, *roles.row_reads)):
+        for read in self._inner_reads:
             dims = []
             for index in read.index:
                 dims.append(tuple(_stride(index, [loop.name for loop in g]) for g in groups))
@@ -324,10 +324,22 @@ class TileSketch:
             "code_ops": (acc * ops + broadcast + direct) * v["unroll"],
             "packed_bytes": packed + copied,
             "strided_packed_bytes": np.where(contiguous, 0.0, packed),
+            "packed_accesses": self._packed_accesses(v),
             "masked_share": np.where(unpacked & ragged, 1.0 / np.maximum(f["col_tiles"], 1.0), 0.0),
             "tasks": np.ones_like(tiles) if serial else tasks.astype(np.float64),
             "regions": np.zeros_like(tiles) if serial else np.ones_like(tiles),
         }
+
+    def _packed_accesses(self, v: dict[str, IntArray]) -> FloatArray:
+        """(P,) which of `accesses` are read through a copy, as the bits of a number."""
+        bits = {read.tensor: 1 << b for b, read in enumerate(self._inner_reads)}
+        columns = sum(bits[read.tensor] for read in self.packable)
+        rows = sum(bits[read.tensor] for read in self.copyable)
+        return ((v["pack_columns"] * columns) | (v["copy_rows"] * rows)).astype(np.float64)
+
+    @property
+    def _inner_reads(self) -> tuple[Read, ...]:
+        return once((*self.roles.column_reads, *self.roles.row_reads))
 
     def outer_presplit(self) -> tuple[Split, ...]:
         """The splits of the view, of the loops that are outside: the epilogue's if there is one."""

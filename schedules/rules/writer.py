@@ -102,6 +102,14 @@ class TraceWriter:
         score, _, name = max(scored)
         return name if score > 0 else None
 
+    def reads_along(self, leaf: Store | Update, loop: str) -> bool:
+        """Whether some read of `leaf` is contiguous along `loop`."""
+        shapes = buffers_in(self.nest)
+        return any(
+            element_step(shapes[read.tensor].shape, read.index, loop) == 1
+            for read in loads(leaf.value)
+        )
+
     def vectorise_loop(self, loop: str, lanes: int, most_unrolled: int = 4) -> None:
         """Vectorise one innermost loop, several vectors an iteration where it is long enough."""
         extent = self.loop(loop).extent

@@ -34,12 +34,38 @@ class VectorAxis:
     lanes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """An index taken apart once, since its unrolled variables change with every copy of it.
+
+    Entries are found by the identity of `index`, which is therefore kept alive here.
+    """
+
+    index: Affine
+    moving: tuple[tuple[Atom, int], ...]
+    unrolled: tuple[tuple[str, int], ...]
+    divided: bool
+
+    @classmethod
+    def of(cls, index: Affine, unrolled: frozenset[str]) -> _Parts:
+        plain = all(isinstance(atom, Var) for atom, _ in index.terms)
+        if not plain:
+            return cls(index, (), (), True)
+        moving = tuple((a, c) for a, c in index.terms if str(a) not in unrolled)
+        fixed = tuple((str(a), c) for a, c in index.terms if str(a) in unrolled)
+        return cls(index, moving, fixed, False)
+
+
 class Indices:
     """Writes index arithmetic into a function. `ranges` bounds every loop variable; unrolled
     variables are replaced by `fixed` values before anything else."""
 
-    def __init__(self, text: FunctionText, ranges: Mapping[str, Interval]) -> None:
+    def __init__(
+        self, text: FunctionText, ranges: Mapping[str, Interval], unrolled: frozenset[str]
+    ) -> None:
         self.text = text
+        self.unrolled = unrolled
+        self._parts: dict[int, _Parts] = {}
         self.ranges: dict[str, Interval] = dict(ranges)
         self.fixed: dict[str, Affine] = {}
         self._variables: dict[str, tuple[str, int]] = {}
@@ -58,11 +84,21 @@ class Indices:
 
     def resolve(self, index: Affine) -> Affine:
         """`index` with unrolled variables replaced by their values."""
-        if not self.fixed or self.fixed.keys().isdisjoint(index.vars()):
+        if not self.fixed:
             return index
-        replaced = index.substitute(self.fixed)
-        plain = all(isinstance(a, Var) for a, _ in replaced.terms)
-        return replaced if plain else simplify(replaced, self.ranges)
+        known = self._parts.get(id(index))
+        if known is None:
+            known = self._parts[id(index)] = _Parts.of(index, self.unrolled)
+        if known.divided:
+            if self.fixed.keys().isdisjoint(index.vars()):
+                return index
+            return simplify(index.substitute(self.fixed), self.ranges)
+        if not known.unrolled:
+            return index
+        const = index.const
+        for name, coefficient in known.unrolled:
+            const += coefficient * self.fixed[name].const
+        return Affine(known.moving, const)
 
     def level_of(self, index: Affine) -> int:
         """The level at which `index` can first be computed."""

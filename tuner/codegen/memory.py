@@ -40,6 +40,14 @@ class Memory:
         self.indices = indices
         self.module = module
         self.places: dict[str, Array | Registers] = {}
+        self._flat: dict[tuple[str, int], tuple[tuple[Affine, ...], Affine]] = {}
+
+    def _offset(self, buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
+        """The element number for the present copy; flattened once for all copies of a leaf."""
+        key = (buffer.name, id(index))
+        if key not in self._flat:
+            self._flat[key] = (index, flat_offset(buffer, index))
+        return self.indices.resolve(self._flat[key][1])
 
     def load(
         self,
@@ -51,7 +59,7 @@ class Memory:
     ) -> Val:
         """The element, or one a lane where the index moves with `axis`; zero outside `where`."""
         place = self.places[tensor]
-        offset = flat_offset(place.buffer, index)
+        offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
             axis = None
         loaded = self.text.levels[-1].loaded
@@ -75,7 +83,7 @@ class Memory:
     ) -> None:
         """Write `value` (one a lane where the index moves with `axis`) where `where` is true."""
         place = self.places[tensor]
-        offset = flat_offset(place.buffer, index)
+        offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
             raise AssertionError("lanes of a store must be different elements")
         self.forget(tensor)
@@ -102,7 +110,7 @@ class Memory:
         """The address of an element of an array (for prefetching)."""
         place = self.places[tensor]
         assert isinstance(place, Array)
-        return self._pointer(place, flat_offset(place.buffer, index))
+        return self._pointer(place, self._offset(place.buffer, index))
 
     def _pointer(self, place: Array, offset: Affine) -> str:
         return self.indices.address(place.base, scalar_type(place.buffer.dtype), offset)

@@ -79,7 +79,13 @@ class NestWriter:
         self.regions = 0
         self.text = FunctionText()
         ranges = {loop.var: Interval(0, loop.extent - 1) for loop in loops(nest.body)}
-        self.indices = Indices(self.text, ranges)
+        unrolled = frozenset(
+            loop.var
+            for loop in loops(nest.body)
+            if loop.kind is LoopKind.UNROLLED
+            or (loop.kind is LoopKind.VECTORIZED and loop.extent == 1)
+        )
+        self.indices = Indices(self.text, ranges, unrolled)
         self.memory = Memory(self.text, self.indices, module)
         self.scalars = Scalars(self.text, self.indices, self.memory, module)
 
@@ -242,7 +248,7 @@ class NestWriter:
 
     def _write(self, leaf: Store | Update, mask: Val | None) -> None:
         axis = self.scalars.axis
-        index = tuple(self.indices.resolve(i) for i in leaf.index)
+        index = leaf.index
         if isinstance(leaf, Store):
             value = self.scalars.value(leaf.value, mask)
             if axis is not None:
@@ -307,9 +313,7 @@ class NestWriter:
     def _prefetch(self, leaf: Prefetch) -> None:
         if not isinstance(self.memory.places[leaf.buffer], Array):
             return
-        pointer = self.memory.pointer(
-            leaf.buffer, tuple(self.indices.resolve(i) for i in leaf.index)
-        )
+        pointer = self.memory.pointer(leaf.buffer, leaf.index)
         function = self.module.intrinsic("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
         self.text.add(
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 3, i32 1)"

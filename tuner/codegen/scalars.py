@@ -51,9 +51,7 @@ class Scalars:
             case Const(value, dtype):
                 return literal(value, dtype)
             case Load():
-                return self.memory.load(
-                    node.tensor, self._resolved(node.index), node.dtype, self.axis, where
-                )
+                return self.memory.load(node.tensor, node.index, node.dtype, self.axis, where)
             case IndexValue(index, dtype):
                 return self._index_value(self.indices.resolve(index), dtype)
             case Unary(op, x):
@@ -71,9 +69,6 @@ class Scalars:
                 return self._select(node, where)
             case _:
                 assert_never(node)
-
-    def _resolved(self, index: tuple[Affine, ...]) -> tuple[Affine, ...]:
-        return tuple(self.indices.resolve(i) for i in index)
 
     def all_of(self, node: All) -> Val | bool:
         """Whether every condition holds: known, an i1, or a mask."""
