@@ -89,8 +89,10 @@ class Answer:
 
     def summary(self) -> str:
         """One line: where this schedule comes from."""
-        if self.grade is Grade.DEFAULT:
+        if self.grade is Grade.DEFAULT and self.record_key is None:
             return "the schedule chosen without measurement (grade default): nothing stored"
+        if self.run_secs is None:
+            return self.note
         note = f"; {self.note}" if self.note else ""
         return f"stored best, grade {self.grade.value}, record {self.record_key}{note}"
 

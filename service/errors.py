@@ -269,6 +269,13 @@ TABLE: dict[str, Kind] = {
 STATUS_BY_CODE: dict[str, int] = {"malformed_json": 400, "bad_json": 400}
 """Where a code says more than the class: text that is not JSON is a 400."""
 
+ADVICE_BY_CODE: dict[str, str] = {
+    "too_large": "A smaller one will do; over HTTP, `GET /limits` lists what is accepted.",
+    "bad_json": "Correct the JSON.",
+    "malformed_json": "Correct the JSON.",
+}
+"""What to do where a code says more than the class."""
+
 
 def kind_of(error: TilewrightError) -> Kind:
     """The table's row for the nearest class of `error`."""
@@ -346,7 +353,7 @@ def problem_of(error: TilewrightError) -> Problem:
         code=code,
         title=kind.title,
         detail=str(error),
-        advice=str(getattr(error, "advice", "") or kind.advice),
+        advice=str(getattr(error, "advice", "") or ADVICE_BY_CODE.get(code, kind.advice)),
         exit_code=kind.exit_code,
         pointer=str(getattr(error, "pointer", "") or ""),
     )

@@ -48,6 +48,8 @@ def run_tuning(
     from tuner.tune import tune
 
     wiring.check_measurable(target, options.measurer)
+    if options.measurer == REAL:
+        wiring.check_fits(workload)
     register(store, workload, target)
     return tune(
         workload,

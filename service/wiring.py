@@ -259,6 +259,15 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
     return target if threads is None else target.with_threads(threads)
 
 
+def check_fits(workload: Workload) -> None:
+    """WorkloadError "too_large" if its tensors need more than half of this machine's memory."""
+    import psutil
+
+    from schedules.limits import check_limits
+
+    check_limits(workload, max_bytes=psutil.virtual_memory().total // 2)
+
+
 def check_measurable(target: Target, measurer: str) -> None:
     """TargetError if `measurer` would have to run code here that this machine cannot run."""
     from schedules.errors import TargetError
@@ -271,7 +280,8 @@ def check_measurable(target: Target, measurer: str) -> None:
     host = native_target(probe=False)
     if grade_of(target, host) is None:
         missing = sorted(set(target.features) - set(host.features))
-        reason = f"it lacks {', '.join(missing[:5])}" if missing else f"it is {host.triple}"
+        alike = target.triple == host.triple and missing
+        reason = f"it lacks {', '.join(missing[:5])}" if alike else f"it is {host.triple}"
         raise TargetError(
             f"kernels for {target.cpu} ({target.triple}) cannot be timed on this machine"
             f" ({host.cpu}): {reason}"
@@ -345,6 +355,35 @@ def answer(
         target=target_summary(target),
         trace=default_trace(workload, target),
         note="chosen without measurement",
+    )
+
+
+def recorded(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
+    """The schedule of record `key`, whatever machine it was measured on. NoAnswer, UsageProblem."""
+    from schedules.target import Target as Description
+    from schedules.trace import Trace
+
+    from .answer import Answer, Grade, grade_of
+
+    name = "sha256:" + key.removeprefix("sha256:")
+    with session(db) as store:
+        record = store.record(name)
+        document = store.target(record.target_key) if record is not None else None
+    if record is None or document is None:
+        raise NoAnswer(f"no record {name} stored", advice="`tilewright export` lists the records.")
+    if record.workload_key != workload.key:
+        raise UsageProblem(f"record {name} is of another workload ({record.workload_key})")
+    made_for = Description.from_json(document)
+    return Answer(
+        grade=grade_of(made_for, target) or Grade.DEFAULT,
+        workload=workload_summary(workload),
+        target=target_summary(target),
+        trace=Trace.from_json(record.trace),
+        record_key=name,
+        run_secs=record.result.run_secs_estimate if made_for.key == target.key else None,
+        note=f"the schedule of {name}, made for {made_for.cpu}",
+        made_for=target_summary(made_for),
+        created_at=record.created_at or None,
     )
 
 

@@ -30,19 +30,29 @@ def add_commands(app: typer.Typer) -> None:
         spelling: WorkloadSpelling,
         *,
         what: Annotated[What, typer.Option("--what", help="What to print.")] = What.TRACE,
+        record: Annotated[
+            str | None,
+            typer.Option(
+                "--record", metavar="KEY", help="A stored record's schedule instead of the best."
+            ),
+        ] = None,
         machine: Machine = Machine(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Print the schedule that was chosen: as a trace, as loops, as LLVM IR, as assembly.
 
-        The stored best; where there is none, the schedule chosen without measurement.
+        The stored best; where there is none, the schedule chosen without measurement. With
+        --record and --target, one schedule is seen on any machine.
         """
         from service import artefacts, wiring
 
         output = common.output()
         workload = wiring.read_workload(spelling)
         target = wiring.read_target(machine.target, machine.threads, probe=False)
-        answer = wiring.answer(common.db, workload, target, "default")
+        if record is None:
+            answer = wiring.answer(common.db, workload, target, "default")
+        else:
+            answer = wiring.recorded(common.db, workload, target, record)
         text = artefacts.shown(workload, answer.trace, target, what.value)
         output.remark(f"# {answer.summary()}")
         output.text({**answer.to_json(), "what": what.value, "text": text}, text)

@@ -56,6 +56,7 @@ def add_commands(app: typer.Typer) -> None:
         from service import wiring
         from service.render import target_facts
 
-        found = wiring.read_target(machine.target, machine.threads, fresh=fresh)
+        with common.output().busy("looking at this machine ..."):
+            found = wiring.read_target(machine.target, machine.threads, fresh=fresh)
         document = {**found.to_json(), "key": found.key}
         common.output().result(document, target_facts(document))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,15 @@ class Output:
         return Console(
             highlight=False, stderr=True, width=None if sys.stderr.isatty() else PIPE_COLUMNS
         )
+
+    @contextmanager
+    def busy(self, text: str) -> Iterator[None]:
+        """While something takes a moment: a spinner on a terminal, nothing elsewhere."""
+        if not self.live:
+            yield
+            return
+        with self.notes().status(text):
+            yield
 
     def result(self, document: Any, human: RenderableType | None = None) -> None:
         """Print `document` as JSON, or `human` (nothing if None)."""

@@ -65,6 +65,7 @@ def _bar(output: Output, flops: float, trials: int) -> Iterator[OnEvent]:
             failures += event["result"]["status"] != "ok"
             progress.update(
                 task,
+                description="tuning" if event["trial"] < event["of_trials"] else "verifying",
                 completed=event["trial"],
                 total=event["of_trials"],
                 best=f"[green]best {best_text(event, flops)}",

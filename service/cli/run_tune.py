@@ -30,26 +30,26 @@ def tune(
     from service import runs, wiring
 
     output = common.output()
-    with wiring.session(common.db) as store:
-        workload = wiring.read_workload(spelling)
+    workload = wiring.read_workload(spelling)
+    with output.busy("looking at this machine ..."):
         target = wiring.read_target(
             machine.target, machine.threads, probe=machine.measurer == runs.REAL
         )
-        options = runs.TuneOptions(
-            trials=trials,
-            seconds=seconds,
-            strategy=strategy,
-            seed=machine.seed,
-            measurer=machine.measurer,
-            fresh=fresh,
-        )
-        again = spelled(spelling)
-        flops = wiring.flops_of(workload)
-        with (
-            interruptible(output, again),
-            trial_reporter(output, flops, options.trials) as on_event,
-        ):
-            report = runs.run_tuning(store, workload, target, options, on_event)
+    options = runs.TuneOptions(
+        trials=trials,
+        seconds=seconds,
+        strategy=strategy,
+        seed=machine.seed,
+        measurer=machine.measurer,
+        fresh=fresh,
+    )
+    again = spelled(spelling)
+    with (
+        wiring.session(common.db) as store,
+        interruptible(output, again),
+        trial_reporter(output, wiring.flops_of(workload), trials) as on_event,
+    ):
+        report = runs.run_tuning(store, workload, target, options, on_event)
     document = report.to_json()
     output.result(document, tune_summary(document, again=again))
     if report.best is None:
