@@ -141,8 +141,6 @@ def tidy(node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = ()) -> Scalar:
     def leaf(n: Scalar) -> Scalar | None:
         if isinstance(n, Select) and isinstance(n.cond, All):
             return _tidy_guard(n, n.cond, ranges, given)
-        if isinstance(n, All):
-            return _tidy_all(n, ranges, given)
         return None
 
     return rewrite(node, leaf)
@@ -177,12 +175,6 @@ def _has_guard(node: Scalar) -> bool:
             return _has_guard(node.cond) or _has_guard(node.on_true) or _has_guard(node.on_false)
         case _:
             return False
-
-
-def _tidy_all(node: All, ranges: Ranges, given: tuple[Cond, ...]) -> All:
-    kept = needed(node.conds, ranges, given)
-    conds = (NEVER,) if kept is None else (kept or (Eq0(ZERO),))
-    return node if conds == node.conds else All(conds)
 
 
 def _tidy_guard(node: Select, cond: All, ranges: Ranges, given: tuple[Cond, ...]) -> Scalar:

@@ -96,7 +96,7 @@ class Target:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """The target of a document like `to_json` makes; TargetError names what is wrong with it."""
+        """The target of a document as `to_json` makes it; TargetError names what is wrong."""
         try:
             probes = document.get("probes") or {}
             target = cls(

@@ -415,6 +415,12 @@ class _Checker:
         self.check(node.on_true, given + holds, f"{pointer}/on_true")
         self.check(node.on_false, given + fails, f"{pointer}/on_false")
         a, b = node.on_true.dtype, node.on_false.dtype
+        if DType.BOOL in (a, b):
+            raise self._error(
+                "a select chooses between values, not conditions; nest the selects",
+                "bad_dtype",
+                pointer,
+            )
         if a is not b:
             raise self._error(
                 f"the two sides of a select are {a} and {b}: cast one", "dtype_clash", pointer

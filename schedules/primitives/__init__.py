@@ -1,4 +1,4 @@
-"""The primitives: values with `apply(nest) -> nest` that keep the meaning or raise ScheduleError."""
+"""The primitives: `apply(nest) -> nest` keeps the meaning or raises ScheduleError."""
 
 from __future__ import annotations
 

@@ -137,7 +137,8 @@ def _redirect_reads(
 @dataclass(frozen=True, slots=True)
 class CacheWrite:
     """Collect what a part of a loop's body writes to a buffer in a private one, and write it back
-    once, right behind that part (`cache_write` in TVM, `stage_mem` with accumulation in Exo): register accumulators.
+    once, right behind that part: register accumulators (`cache_write` in TVM, `stage_mem` with
+    accumulation in Exo).
 
         for i:                          for i:
           for k: for j:           ->      for j: W[j] = identity

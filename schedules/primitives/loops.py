@@ -129,7 +129,7 @@ class Reorder:
         check_reorderable(chain[-1].body, self)
         by_name = {loop.var: loop for loop in chain}
         wanted = iter(self.order)
-        new_order = [by_name[next(wanted)] if l.var in self.order else l for l in chain]
+        new_order = [by_name[next(wanted)] if each.var in self.order else each for each in chain]
         body = chain[-1].body
         for loop in reversed(new_order):
             body = (replace(loop, body=body),)

@@ -70,7 +70,7 @@ def find_producer(nest: Nest, buffer: str, asked_by: object) -> Producer:
     if current is not leaf or len(identity) != len(spatial) or len(leaf.index) != len(spatial):
         raise ScheduleError(asked_by, problem)
     ordered = tuple(identity[str(i)] for i in leaf.index)
-    return Producer(roots[0], ordered, tuple(l for l in chain if l.reduce), leaf)
+    return Producer(roots[0], ordered, tuple(each for each in chain if each.reduce), leaf)
 
 
 def _top_level(stmts: tuple[Stmt, ...]) -> list[Stmt]:

@@ -48,7 +48,7 @@ class RFactor:
         target = buffers_in(nest)[leaf.buffer]
         if len(writes_of(nest.body, leaf.buffer)) != 1:
             raise ScheduleError(self, f"{leaf.buffer!r} is written in more than one place")
-        if tuple(l.var for l in chain if not l.reduce) != tuple(map(str, leaf.index)):
+        if tuple(each.var for each in chain if not each.reduce) != tuple(map(str, leaf.index)):
             raise ScheduleError(self, "split and reorder the spatial loops after RFactor")
         if leaf.first is None:
             raise ScheduleError(self, f"{leaf.buffer!r} was initialised elsewhere")
@@ -59,8 +59,8 @@ class RFactor:
         first = tuple(c for c in first if not c.index.is_const)
         index = (*leaf.index, var(self.loop))
         new_leaf = replace(leaf, buffer=self.name, index=index, first=first)
-        rest = tuple(l for l in chain if l.reduce and l.var != self.loop)
-        spatial = tuple(l for l in chain if not l.reduce)
+        rest = tuple(each for each in chain if each.reduce and each.var != self.loop)
+        spatial = tuple(each for each in chain if not each.reduce)
         factored = replace(place.loop, reduce=False)
         first_nest = nest_loops((*spatial, factored, *rest), (_total(new_leaf),))
         merged = Update(
@@ -71,7 +71,7 @@ class RFactor:
             (Eq0(var(self.loop)),),
         )
         second = nest_loops((*spatial, replace(place.loop, body=())), (merged,))
-        names = {l.var: f"{l.var}.rf" for l in (*spatial, place.loop)}
+        names = {each.var: f"{each.var}.rf" for each in (*spatial, place.loop)}
         if taken & set(names.values()):
             raise ScheduleError(self, "the nest was factored already")
         second = rename_all(second, names, {})

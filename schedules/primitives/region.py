@@ -67,10 +67,9 @@ def region_of(
         merged = [_union(a, b, asked_by) for a, b in zip(merged, box, strict=True)]
     base, step, extent = [], [], []
     for start, width, stride in merged:
-        stride = max(stride, 1)
         base.append(start)
-        step.append(stride)
-        extent.append(width // stride + 1)
+        step.append(max(stride, 1))
+        extent.append(width // max(stride, 1) + 1)
     return Region(tuple(base), tuple(step), tuple(extent))
 
 
@@ -80,9 +79,8 @@ def in_bounds(
     """The conditions, of those that say `index` is inside `shape`, that are not always true."""
     conds: list[Cond] = []
     for i, extent in zip(index, shape, strict=True):
-        for cond in (at_least(i, 0), less(i, extent)):
-            if prove(cond, ranges) is not True:
-                conds.append(cond)
+        both = (at_least(i, 0), less(i, extent))
+        conds.extend(cond for cond in both if prove(cond, ranges) is not True)
     return tuple(conds)
 
 

@@ -233,7 +233,7 @@ class TileSketch:
         return (4, 0, 1, 2, 3, 2, 1, 0, 5, 3, 2, 1, 0)
 
     def extents(self, settings: IntArray) -> IntArray:
-        """(P, 13): batch, column/row/row2 blocks, k blocks, row2/row/column tiles, taps, k, tile."""
+        """(P, 13): batch, column/row/row2 blocks, k blocks, tiles of each, taps, k, and the tile."""
         s = self._sizes(settings)
         ones = np.ones_like(s["nr"])
         batch = prod(loop.extent for loop in (*self.roles.batch, *self.roles.outer_rows))
@@ -256,10 +256,11 @@ class TileSketch:
         groups += [[*roles.batch, *roles.outer_rows], list(roles.taps)]
         found = []
         for read in self._inner_reads:
-            dims = []
-            for index in read.index:
-                dims.append(tuple(_stride(index, [loop.name for loop in g]) for g in groups))
-            found.append(Access(read.tensor, read.dtype.bytes, tuple(dims)))
+            dims = tuple(
+                tuple(_stride(index, [loop.name for loop in g]) for g in groups)
+                for index in read.index
+            )
+            found.append(Access(read.tensor, read.dtype.bytes, dims))
         out = [tuple(1 if loop in g else 0 for g in groups) for loop in self.view.spatial]
         found.append(Access(self.view.name, self.view.dtype.bytes, tuple(out), is_output=True))
         return tuple(found)

@@ -76,8 +76,7 @@ class _TileTrace:
             w.reorder(*batch, *self._with_ko(order, ko), *tiles, *depth, *unrolled, *inner_loops)
         joined = self._fuse(batch, order)
         place = {name: joined or name for name in (*batch, *order)}
-        for name in order[v["parallel"] :]:
-            place[name] = name
+        place |= {name: name for name in order[v["parallel"] :]}
         if k.epilogue:
             self._compute_tile(tiles[-1], [ko, *depth], unrolled)
         w.do(Vectorize(lanes), Unroll(vectors), *(Unroll(r) for r in row_inner))

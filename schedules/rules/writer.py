@@ -144,7 +144,7 @@ class TraceWriter:
 
 
 def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> int | None:
-    """Elements between neighbours along `loop` in a dense array; None where the index divides it."""
+    """Elements between neighbours along `loop` in a dense array; None if the index divides it."""
     total, size = affine(0), 1
     for i, extent in zip(reversed(index), reversed(shape), strict=True):
         total = total + i * size

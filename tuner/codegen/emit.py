@@ -47,7 +47,7 @@ def target_machine(target: Target, opt: int = 3) -> Any:
 
 
 def optimised(ir_text: str, target: Target) -> Any:
-    """The parsed, verified and cleaned module. RuntimeError with LLVM's words if it is not valid."""
+    """The parsed, verified, cleaned module. RuntimeError with LLVM's words if it is not valid."""
     _initialise()
     module = llvm.parse_assembly(ir_text)
     module.verify()

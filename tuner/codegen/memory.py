@@ -155,7 +155,8 @@ class Memory:
                 f"llvm.masked.load.{kind}.p0", vector, ("ptr", where.type, vector)
             )
             zero = literal(0, dtype, lanes).name
-            text = f"call {vector} {function}(ptr align {align} {pointer}, {where.typed}, {vector} {zero})"
+            arguments = f"ptr align {align} {pointer}, {where.typed}, {vector} {zero}"
+            text = f"call {vector} {function}({arguments})"
         return Val(self.text.assign(text, "l"), dtype, lanes)
 
     def _gather(
