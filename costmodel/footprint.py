@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +21,20 @@ from schedules.space import Access, IntArray
 Float32Array = npt.NDArray[np.float32]
 
 
+PAGE_BYTES = 4096
+FAR_BYTES = 1024
+SHORT_ROW_LINES = 4
+"""Rows of fewer lines than this, further apart than FAR_BYTES, come slower in proportion (unpacked
+512 x 512 matrix products on Zen 3 ran up to 5 times longer than the bandwidth of L2 explains)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Bytes for P settings, A accesses, C caches, L loops; all float32.
 
     `footprint` (L + 1, P): bytes touched, over all accesses, in one run of the loops from l inward.
-    `moved` (C, A, P): bytes an access brings into cache c in one call, written bytes counted twice.
+    `moved` (C, A, P): bytes an access brings into cache c in one call, written bytes counted twice
+    and scattered ones as often as they are slower.
     `fit_level` (C, P): the outermost loop level whose footprint fits cache c.
     """
 
@@ -47,23 +56,65 @@ def tile_extents(extents: Float32Array, loop_axes: Sequence[int]) -> list[list[F
     return tiles
 
 
-def touched_bytes(
-    access: Access, tile: Sequence[Float32Array], line_bytes: int
-) -> tuple[Float32Array, Float32Array]:
-    """(P,) bytes `access` touches while each axis runs over `tile`, and (P,) >= 1 how many times
-    more that is in whole cache lines: rows shorter than a line take one."""
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Arrays (P,): `bytes` an access touches, how many times more that is `in_lines` (rows shorter
+    than a cache line take one), how many times more cache it needs because its rows fall in the
+    same sets (`conflict`), and how many times slower its lines come because its rows are too
+    `scattered` for a prefetcher to follow."""
+
+    bytes: Float32Array
+    in_lines: Float32Array
+    conflict: Float32Array
+    scattered: Float32Array
+
+
+def touched(
+    access: Access,
+    tile: Sequence[Float32Array],
+    line_bytes: int,
+    pitches: Sequence[int] | None = None,
+) -> Touched:
+    """What `access` touches while each axis runs over `tile`.
+
+    `pitches[d]` is the distance in bytes of two neighbours in dimension d, None where nobody knows.
+    Rows at a distance with a large power of two reach only some of the sets of a cache. Counted
+    within a page: above it, where a line goes is the operating system's choice.
+    """
     points = tile[0].shape[0] if tile else 1
-    total = np.full(points, np.float32(access.element_bytes))
-    row = np.ones(points, np.float32)
-    for strides in access.strides:
-        reach: Float32Array | None = None
-        for axis, stride in enumerate(strides):
-            if stride:
-                part = (tile[axis] - np.float32(1)) * np.float32(abs(stride))
-                reach = part if reach is None else reach + part
-        row = np.ones(points, np.float32) if reach is None else reach + np.float32(1)
-        total = total * row
-    return total, np.maximum(np.float32(line_bytes / access.element_bytes) / row, np.float32(1))
+    ones = np.ones(points, np.float32)
+    total, row, conflict, scattered = ones, ones, ones, ones
+    inner_lines: Float32Array | None = None
+    in_page = PAGE_BYTES // line_bytes
+    for dim in range(len(access.strides) - 1, -1, -1):
+        extent = _extent(access.strides[dim], tile)
+        if extent is None:
+            continue
+        if dim == len(access.strides) - 1:
+            row = extent
+        elif pitches is not None and pitches[dim] % line_bytes == 0:
+            apart = gcd(pitches[dim] // line_bytes, in_page)
+            lines = row * np.float32(access.element_bytes / line_bytes)
+            lines = np.maximum(lines if inner_lines is None else inner_lines, np.float32(1))
+            crowded = np.float32(apart) / lines
+            conflict = np.where(extent > 1, np.maximum(conflict, crowded), conflict)
+            if pitches[dim] >= FAR_BYTES:
+                slower = np.clip(np.float32(SHORT_ROW_LINES) / lines, 1, SHORT_ROW_LINES)
+                scattered = np.where(extent > 1, np.maximum(scattered, slower), scattered)
+        total = total * extent
+        inner_lines = total * np.float32(access.element_bytes / line_bytes)
+    in_lines = np.maximum(np.float32(line_bytes / access.element_bytes) / row, np.float32(1))
+    return Touched(total * np.float32(access.element_bytes), in_lines, conflict, scattered)
+
+
+def _extent(strides: Sequence[int], tile: Sequence[Float32Array]) -> Float32Array | None:
+    """(P,) how far one dimension reaches; None where nothing moves it."""
+    reach: Float32Array | None = None
+    for axis, stride in enumerate(strides):
+        if stride:
+            part = (tile[axis] - np.float32(1)) * np.float32(abs(stride))
+            reach = part if reach is None else reach + part
+    return None if reach is None else reach + np.float32(1)
 
 
 def cache_traffic(
@@ -74,10 +125,14 @@ def cache_traffic(
     *,
     line_bytes: int = 64,
     usable: float = 0.8,
+    pitches: Sequence[Sequence[int] | None] | None = None,
+    packed: IntArray | None = None,
 ) -> Traffic:
     """What `accesses` cost at every cache, for trip counts `extents` (P, L), outer to inner.
 
-    Only the share `usable` of a cache is counted on: the rest goes to other data and conflicts.
+    Only the share `usable` of a cache is counted on: the rest goes to other data. `pitches` are the
+    row distances of each access, see `touched`; bit a of `packed` (P,) says that access a is read
+    through a dense copy, which has neither short rows nor rows in the same sets.
     """
     loop_major = np.ascontiguousarray(extents.T, np.float32)
     loops, points = loop_major.shape
@@ -92,13 +147,20 @@ def cache_traffic(
         walked = {axis for strides in access.strides for axis, s in enumerate(strides) if s}
         times = np.float32(2 if access.is_output else 1)
         outside = runs[0]
+        dense = None if packed is None else (packed >> a) & 1 == 1
         for level in range(loops + 1):
-            below, in_lines = touched_bytes(access, tiles[level], line_bytes)
-            footprint[level] += below * in_lines
+            found = touched(access, tiles[level], line_bytes, pitches[a] if pitches else None)
+            below, in_lines, conflict = found.bytes, found.in_lines, found.conflict
+            cost = found.in_lines * found.scattered
+            if dense is not None:
+                in_lines, conflict, cost = (
+                    np.where(dense, np.float32(1), x) for x in (in_lines, conflict, cost)
+                )
+            footprint[level] += below * np.maximum(in_lines, conflict)
             # A line stays for the next turn of the loop just outside: its unused part costs only
             # what that loop does not use either.
-            wasted = in_lines if level == 0 else outside
-            outside = in_lines
+            wasted = cost if level == 0 else outside
+            outside = cost
             again = runs[level] / _reused(level, walked, loop_axes, loop_major, trivial)
             brought[a, level] = below * wasted * again * times
     fit_level = np.full((len(cache_bytes), points), loops, np.int64)

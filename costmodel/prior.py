@@ -1,7 +1,8 @@
 """The analytic prior: seconds of a candidate from what its loops do, with nothing measured.
 
-A core is as slow as its most loaded part (multiply-add pipes, load ports, issue slots); memory
-traffic of every level overlaps with it partly, which a p-norm between maximum and sum expresses.
+A core is as slow as its most loaded part (multiply-add pipes, load ports, issue slots), and a bit
+slower the busier the others are; memory traffic of every level overlaps with it partly. A p-norm,
+between maximum and sum, expresses both.
 Copies into packed panels, spills, loop entries and parallel regions come on top.
 Source: the execution-cache-memory model (Stengel et al., ICS 2015, doi:10.1145/2751205.2751240)
 with a p-norm for its overlap rule; FMA latency bound as in Low et al., "Analytical modeling is
@@ -12,12 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from schedules.space import FloatArray, IntArray, ScheduleSpace
+from schedules.space import Access, FloatArray, IntArray, ScheduleSpace
+from schedules.workload import Workload
 
 from .footprint import Traffic, cache_traffic
 from .machine import FMA_PIPES, Machine, compute_dtype, machine_for
@@ -45,7 +48,7 @@ class PriorConstants:
     spill_slowdown_per_share: float = 2.0
     cycles_per_loop_entry: float = 6.0
     ops_per_loop_trip: float = 2.0
-    masked_slowdown: float = 0.3
+    masked_slowdown: float = 1.3
     micro_op_cache_ops: float = 3000.0
     slow_fetch_factor: float = 1.5
     copied_bytes_per_cycle: float = 16.0
@@ -90,6 +93,8 @@ class Prior:
             rules.accesses,
             self.machine.cache_bytes,
             line_bytes=self.machine.line_bytes,
+            pitches=[row_pitches(access, self.space.workload) for access in rules.accesses],
+            packed=columns["packed_accesses"].astype(np.int64),
         )
         return combine(columns, traffic, self.machine, self.constants)
 
@@ -97,6 +102,17 @@ class Prior:
         """(P,) log2 of the predicted seconds of a call."""
         secs: FloatArray = np.log2(self.analyse(sketch, settings).secs)
         return secs
+
+
+def row_pitches(access: Access, workload: Workload) -> tuple[int, ...] | None:
+    """Bytes between neighbours in each dimension of a dense tensor; None if it is not one of the
+    workload's, or is accessed with other dimensions than it has."""
+    tensor = workload.tensors.get(access.buffer)
+    if tensor is None or len(tensor.shape) != len(access.strides):
+        return None
+    return tuple(
+        prod(tensor.shape[dim + 1 :]) * access.element_bytes for dim in range(len(tensor.shape))
+    )
 
 
 def total(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[Any]:
@@ -150,8 +166,9 @@ def combine(
         parts[row] = total(by_access) / (rate_by_threads[used - 1] / imbalance)
     parts[7] = packing * to_secs
     parts[8] = fixed * to_secs + overhead
-    core = np.maximum(np.maximum(parts[0], parts[1]), parts[2]).astype(np.float64)
     norm = c.overlap_norm
+    core = np.maximum(np.maximum(parts[0], parts[1]), parts[2]).astype(np.float64)
+    core *= total((parts[:3] / np.maximum(core, 1e-30)) ** norm) ** (1.0 / norm)
     scale = np.maximum(core, 1e-30)
     powers = 1.0 + total((parts[3:7] / scale) ** norm)
     secs = scale * powers ** (1.0 / norm) + parts[7] + parts[8]

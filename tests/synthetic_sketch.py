@@ -131,6 +131,7 @@ class SyntheticSketch:
             "code_ops": ku * (mr * nv + mr + nv),
             "packed_bytes": zero + packed,
             "strided_packed_bytes": zero,
+            "packed_accesses": zero + (2 if self.packed else 0),
             "masked_share": (self.n % nr != 0) / (jc * jr),
             "tasks": np.where(parallel > 0, qm * qn, 1.0),
             "regions": parallel,

@@ -289,7 +289,6 @@ class TileSketch:
         broadcast = len(once(roles.row_reads)) * f["mr"] * f["mr2"]
         direct = len(once(roles.column_reads)) * vectors
         unpacked = v["pack_columns"] == 0
-        ragged = (n % s["nr"]) != 0
         panel = k * taps * f["nr"] * f["col_tiles"] * view.dtype.bytes * len(self.packable)
         again = outside * f["row_blocks"] * f["row2_blocks"]
         repeats = np.where((v["rows_outside"] == 1) | (v["parallel"] == 2), again, 1.0)
@@ -326,10 +325,20 @@ class TileSketch:
             "packed_bytes": packed + copied,
             "strided_packed_bytes": np.where(contiguous, 0.0, packed),
             "packed_accesses": self._packed_accesses(v),
-            "masked_share": np.where(unpacked & ragged, 1.0 / np.maximum(f["col_tiles"], 1.0), 0.0),
+            "masked_share": self._masked_share(v, s),
             "tasks": np.ones_like(tiles) if serial else tasks.astype(np.float64),
             "regions": np.zeros_like(tiles) if serial else np.ones_like(tiles),
         }
+
+    def _masked_share(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> FloatArray:
+        """(P,) how much of the inner work stands under guards: all of it where unpacked operands
+        are guarded in the reduction itself, a part where tiles are guarded but not split off."""
+        m = [loop.extent for loop in self.roles.rows] + [1, 1]
+        rows = (m[0] % s["mr"] != 0) | (m[1] % s["mr2"] != 0)
+        columns = self.roles.columns.extent % s["nr"] != 0
+        deep = (v["pack_columns"] == 0) & (self.roles.main.extent % s["kc"] != 0)
+        share = 0.35 * ((v["tails"] == 0) & rows) + 0.35 * ((v["tails"] < 2) & columns)
+        return np.where(deep, 1.0, share).astype(np.float64)
 
     def _packed_accesses(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) which of `accesses` are read through a copy, as the bits of a number."""
