@@ -75,9 +75,20 @@ def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
     """
     if cond in given:
         return True
-    used = cond.index.vars()
-    related = tuple(c for c in given if not used.isdisjoint(c.index.vars()))[:_PROOF_CONDS]
+    related = _related(cond, given)[:_PROOF_CONDS]
     return _follows(cond, related, ranges, 2 if len(related) <= _PROOF_CONDS_FOR_TWO else 1)
+
+
+def _related(cond: Cond, given: tuple[Cond, ...]) -> tuple[Cond, ...]:
+    """Those of `given` that share a variable with `cond`, or with one that does, and so on."""
+    used = set(cond.index.vars())
+    related: tuple[Cond, ...] = ()
+    while True:
+        found = tuple(c for c in given if not used.isdisjoint(c.index.vars()))
+        if len(found) == len(related):
+            return related
+        related = found
+        used.update(*(c.index.vars() for c in found))
 
 
 def _follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges, depth: int) -> bool:

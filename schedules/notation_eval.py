@@ -107,10 +107,7 @@ class Evaluator:
             raise self._error(tree, "division by zero", "bad_constant")
         if tree.op in ("//", "%") and not (isinstance(a, int) and isinstance(b, int)):
             raise self._error(tree, f"{tree.op} needs integers", "bad_constant")
-        try:
-            found: int | float = _NUMBER[tree.op](a, b)
-        except OverflowError:
-            found = math.inf
+        found: int | float = _NUMBER[tree.op](a, b)
         infinite = isinstance(found, float) and math.isinf(found) and math.inf not in (a, b, -a, -b)
         if infinite or (isinstance(found, int) and abs(found) > _MAX_INTEGER):
             raise self._error(tree, "the number is too large", "bad_constant")

@@ -74,9 +74,7 @@ def _rounded(value: float, dtype: DType) -> float:
     try:
         exact = float(value)
     except OverflowError:
-        exact = math.inf if value > 0 else -math.inf
-        if isinstance(value, int):
-            raise WorkloadError(f"a constant does not fit {dtype}", code="bad_constant") from None
+        raise WorkloadError(f"a constant does not fit {dtype}", code="bad_constant") from None
     if dtype is DType.F64 or not math.isfinite(exact):
         return exact
     with np.errstate(over="ignore"):

@@ -288,6 +288,7 @@ K = x.reduce_axis(5, "k")
         (lambda i: I32[i] + 2**40, "bad_constant", "does not fit i32"),
         (lambda i: A[i, 0] * float("nan"), "bad_constant", "a constant is a number"),
         (lambda i: A[i, 0] * 1e39, "bad_constant", "does not fit f32"),
+        (lambda i: A[i, 0] * 10**400, "bad_constant", "does not fit f32"),
         (lambda i: A[i, A[i, 0]], "bad_index", "indices may not depend on tensors"),
         (lambda i: A[i, i * i], "bad_index", "not an affine index"),
         (lambda i: A[i, i // 0], "bad_index", "constant integer >= 1"),
@@ -362,3 +363,30 @@ def test_the_package_offers_what_it_promises() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = schedules.nothing
     validate(schedules.operators.matmul(M=2, N=3, K=4))
+
+
+def test_numbers_and_indices_stand_on_either_side() -> None:
+    a = vector(4)
+    data = np.array([1, 2, 4, 5], np.float32)
+
+    def run_of(fn: Callable[[Index], object]) -> np.ndarray:
+        return run(x.compute("Y", (4,), fn), data)
+
+    np.testing.assert_array_equal(run_of(lambda i: 8 - a[i]), 8 - data)
+    np.testing.assert_array_equal(run_of(lambda i: 8 / a[i]), 8 / data.astype(np.float64))
+    np.testing.assert_array_equal(run_of(lambda i: -a[i] + i), np.arange(4) - data)
+    np.testing.assert_array_equal(run_of(lambda i: a[3 + -i]), data[::-1])
+    np.testing.assert_array_equal(run_of(lambda i: x.select(a[i] <= 2, 1, a[i])), [1, 1, 4, 5])
+    np.testing.assert_array_equal(run_of(lambda i: x.select(a[i] >= i + 2, 0, a[i])), [1, 2, 0, 0])
+    np.testing.assert_array_equal(run_of(lambda i: x.select(x.eq(a[i], 4), 9, a[i])), [1, 2, 9, 5])
+    np.testing.assert_array_equal(run_of(lambda i: x.select(x.ne(a[i], 4), 9, a[i])), [9, 9, 4, 9])
+    np.testing.assert_array_equal(run_of(lambda i: a[i] + x.const(2, "f32")), data + 2)
+    whole = x.compute("Y", (4,), lambda *at: x.select(at[0] > 1, at[0], 7))
+    assert whole.dtype is DType.I32
+    assert Workload.of(whole).stages[0].axes == (Axis("i0", 4),)
+    shares = x.compute("Y", (4,), lambda i: x.erf(a[i] * 0))
+    np.testing.assert_array_equal(run(shares, data), np.zeros(4))
+    with pytest.raises(TypeError, match="cannot be iterated"):
+        list(a)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        x.compute("Y", (4,), lambda i: i + "1")

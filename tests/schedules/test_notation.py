@@ -284,3 +284,34 @@ def test_precedence_is_that_of_python() -> None:
     assert str(parse_expression("a+b*c")) != str(parse_expression("(a+b)*c"))
     (statement,) = parse_program("C[i] = -A[i] * 2 + 3")
     assert statement.value.op == "+"  # type: ignore[union-attr]  # it is an Infix
+
+
+def test_reversed_and_known_indices() -> None:
+    flipped = from_notation("Y[i] = X[4 - i]", f32(X=(5,)))
+    x = np.arange(5, dtype=np.float32)
+    np.testing.assert_array_equal(run(flipped, x), x[::-1])
+    causal = from_notation("Y[i] += X[i - k] * W[k]", f32(X=(5,), W=(3,)))
+    np.testing.assert_array_equal(
+        run(causal, x, np.ones(3, np.float32)), np.convolve(x, np.ones(3))
+    )
+    plus = from_notation("Y[i] = relu(+X[i])", f32(X=(5,)))
+    np.testing.assert_array_equal(run(plus, -x), np.zeros(5))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("C[i] - A[i]", "expected '=', '\\+=', '\\*=', 'max=' or 'min=', found '-'"),
+        ("C[i] = A[inf]", "an index is made of index names and integers"),
+        ("C[i] = A[i*99999999999]", "within \\+-2147483647"),
+        ("C[i] = A[i*2000000000*2]", "within \\+-2147483647"),
+        (
+            "C[i] = A[" + "+".join(f"i%{n}" for n in range(2, 40)) + "]",
+            "at most 24 different terms",
+        ),
+        ("C[i] = A[i] + 9999999999 * 9999999999", "the number is too large"),
+    ],
+)
+def test_more_mistakes_are_explained(text: str, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        from_notation(text, f32(A=(4,)), {"i": 4})
