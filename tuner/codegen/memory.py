@@ -106,6 +106,9 @@ class Memory:
         for level in self.text.levels:
             level.loaded.clear()
 
+    def in_registers(self, tensor: str) -> bool:
+        return isinstance(self.places[tensor], Registers)
+
     def pointer(self, tensor: str, index: tuple[Affine, ...]) -> str:
         """The address of an element of an array (for prefetching)."""
         place = self.places[tensor]

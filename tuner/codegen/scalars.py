@@ -100,7 +100,12 @@ class Scalars:
         inside = cond if where is None else self.both(where, cond)
         is_padding = isinstance(node.on_true, Load) and _is_zero(node.on_false)
         if is_padding:  # a read that may not happen gives zero
-            return self.value(node.on_true, inside)
+            assert isinstance(node.on_true, Load)
+            loaded = self.value(node.on_true, inside)
+            # Registers are read whole, and one element is the same in every lane.
+            if loaded.lanes < cond.lanes or self.memory.in_registers(node.on_true.tensor):
+                return self.select(cond, loaded, literal(0, loaded.dtype))
+            return loaded
         on_true = self.value(node.on_true, inside if loads(node.on_true) else where)
         outside = where
         if loads(node.on_false):
