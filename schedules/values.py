@@ -53,11 +53,12 @@ def wide(dtype: DType) -> DType:
 
 def const(value: float, dtype: DType) -> Const:
     """`value` as `dtype`, rounded to what that can hold; WorkloadError if it does not fit."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or (isinstance(value, float) and math.isnan(value)):
         raise WorkloadError(f"a constant is a number, got {value!r}", code="bad_constant")
     if dtype.is_float:
         return Const(_rounded(value, dtype), dtype)
-    if value != int(value) if math.isfinite(value) else True:
+    if isinstance(value, float) and not value.is_integer():
         raise WorkloadError(
             f"{value} is not a value of {dtype}; cast the other operand to a float type",
             code="dtype_clash",
@@ -65,7 +66,8 @@ def const(value: float, dtype: DType) -> Const:
     whole = int(value)
     low, high = integer_range(dtype)
     if not low <= whole <= high:
-        raise WorkloadError(f"{whole} does not fit {dtype} ({low}..{high})", code="bad_constant")
+        shown = str(whole) if abs(whole) < 10**40 else "a huge number"
+        raise WorkloadError(f"{shown} does not fit {dtype} ({low}..{high})", code="bad_constant")
     return Const(whole, dtype)
 
 

@@ -286,6 +286,8 @@ K = x.reduce_axis(5, "k")
         (lambda i: x.exp(I32[i]), "bad_dtype", "exp of i32: cast"),
         (lambda i: I32[i] * 0.5, "dtype_clash", "0.5 is not a value of i32"),
         (lambda i: I32[i] + 2**40, "bad_constant", "does not fit i32"),
+        (lambda i: I32[i] + 10**5000, "bad_constant", "a huge number does not fit i32"),
+        (lambda i: I32[i] + float("inf"), "dtype_clash", "inf is not a value of i32"),
         (lambda i: A[i, 0] * float("nan"), "bad_constant", "a constant is a number"),
         (lambda i: A[i, 0] * 1e39, "bad_constant", "does not fit f32"),
         (lambda i: A[i, 0] * 10**400, "bad_constant", "does not fit f32"),
