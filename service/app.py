@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
@@ -12,6 +12,7 @@ from . import middleware, problems
 from .docs_page import docs_page
 from .metrics import Metrics
 from .routes import best, health, jobs, stored
+from .schemas import request_schemas
 from .settings import Settings
 from .state import Gate, ServiceState
 
@@ -43,6 +44,15 @@ def create_app(settings: Settings, store: Store) -> FastAPI:
     middleware.install(app, metrics, local_only=settings.loopback)
     for module in (jobs, best, stored, health):
         app.include_router(module.router)
+
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = describe()
+        document["components"]["schemas"].update(request_schemas())
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:

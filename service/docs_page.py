@@ -27,7 +27,7 @@ code,pre{background:#22272e}td,th{border-color:#333}}
 def docs_page(openapi: dict[str, Any]) -> str:
     """The page as HTML."""
     operations = [
-        _operation(method, path, operation)
+        _operation(method, path, operation, openapi["components"]["schemas"])
         for path, methods in openapi["paths"].items()
         for method, operation in methods.items()
     ]
@@ -45,7 +45,7 @@ def docs_page(openapi: dict[str, Any]) -> str:
     )
 
 
-def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
+def _operation(method: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
     parts = [
         f"<h2><span class='m {escape(method)}'>{escape(method.upper())}</span> {escape(path)}</h2>",
         f"<p>{_text(operation.get('description') or operation.get('summary', ''))}</p>",
@@ -58,8 +58,8 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
         parts.append(_table(("parameter", "in", ""), rows))
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if body:
-        example = body["schema"].get("example")
-        text = example if example is not None else _fields(body["schema"])
+        schema = schemas[body["schema"]["$ref"].rpartition("/")[2]]
+        text = schema.get("example") or _fields(schema)
         parts.append(f"<pre>{escape(json.dumps(text, indent=2))}</pre>")
     answers = [
         (escape(status), _text(answer.get("description", "")))

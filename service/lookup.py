@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from schedules.errors import TilewrightError
-from schedules.record import TuningRecord
+from schedules.record import Toolchain, TuningRecord
 from schedules.target import Target
 from schedules.workload import Workload
 
@@ -65,7 +65,7 @@ def look_up(state: ServiceState, asked: LookupIn) -> list[dict[str, Any]]:
     target = located("/target", lambda: _target(state.store, asked))
     minimum = Grade(asked.min_grade)
     wanted = [_read(state, number, spelled) for number, spelled in enumerate(asked.workloads)]
-    question = _Question(state.store, target, minimum)
+    question = _Question(state.store, target, minimum, wiring.toolchain())
     keys = [key for key, _, _ in wanted if key]
     exact = state.store.best_many([(key, target.key) for key in dict.fromkeys(keys)])
     return [
@@ -123,13 +123,14 @@ class _Question:
     store: Store
     target: Target
     minimum: Grade
+    toolchain: Toolchain
 
 
 def _one(
     question: _Question, key: str, workload: Workload | None, exact: TuningRecord | None
 ) -> Answer:
     store, target, minimum = question.store, question.target, question.minimum
-    found = find_answer(store, key, target, minimum, wiring.toolchain(), exact=exact)
+    found = find_answer(store, key, target, minimum, question.toolchain, exact=exact)
     if found is not None:
         return found.answer(_summary(store, key, workload), wiring.target_summary(target))
     if minimum is not Grade.DEFAULT:

@@ -20,7 +20,7 @@ from .errors import (
     TooBusy,
     problem_of,
 )
-from .schemas import ProblemOut
+from .schemas import ProblemOut, schema_ref
 
 MEDIA_TYPE = "application/problem+json"
 DESCRIPTIONS = {
@@ -40,7 +40,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {
             "description": DESCRIPTIONS[status],
-            "content": {MEDIA_TYPE: {"schema": ProblemOut.model_json_schema()}},
+            "content": {MEDIA_TYPE: {"schema": schema_ref(ProblemOut)}},
         }
         for status in statuses
     }

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from .errors import InvalidField
 from .limits import Limits
@@ -143,6 +144,21 @@ class LookupItem(BaseModel):
 
 class LookupOut(BaseModel):
     items: list[LookupItem]
+
+
+def schema_ref(model: type[BaseModel]) -> dict[str, str]:
+    """A reference to `model` in the OpenAPI document; `request_schemas` puts it there."""
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
+def request_schemas() -> dict[str, Any]:
+    """Schemas that routes refer to but FastAPI does not see, as bodies are read by us."""
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+        (model, "validation") for model in (JobIn, LookupIn, ProblemOut)
+    ]
+    _, document = models_json_schema(models, ref_template="#/components/schemas/{model}")
+    definitions: dict[str, Any] = document["$defs"]
+    return definitions
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -105,6 +105,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._stopping.set()
+        self.force_exit = self.should_exit and sig == signal.SIGINT
         # Kept from uvicorn's own list: it would raise the signal again after its shutdown, and
         # the worker would then not be drained.
         self.should_exit = True

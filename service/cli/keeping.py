@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from service.exit_codes import ExitCode
+
 from .options import Common, command
 
 
@@ -46,14 +48,22 @@ def add_commands(app: typer.Typer) -> None:
         file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote, or -.")],
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Read records in. What is there already is left alone; nothing becomes best unverified."""
+        """Read records in. What is there already is left alone; nothing becomes best unverified.
+
+        Exit code 1 if lines were not taken; the others are.
+        """
         from service import wiring
         from service.render import facts
 
         with wiring.session(common.db) as store:
             counts = wiring.import_from(store, file)
         document = {"file": str(file), **counts}
-        common.output().result(document, facts([("imported", _counts(counts))]))
+        rows = [("imported", f"{counts['added']} new, {counts['known']} known already")]
+        rows += [(f"line {bad['line']}", str(bad["reason"])) for bad in counts["bad"]]
+        common.output().result(document, facts(rows))
+        if counts["bad"]:
+            common.output().remark("tilewright: some lines were not taken; the others are stored")
+            raise typer.Exit(ExitCode.FAILED)
 
     database = typer.Typer(help="Migrations and consistency of the database.")
     app.add_typer(database, name="db")
@@ -75,7 +85,6 @@ def add_commands(app: typer.Typer) -> None:
         Exit code 4 if something is wrong.
         """
         from service import wiring
-        from service.exit_codes import ExitCode
         from service.render import facts
 
         document = wiring.check(common.db)

@@ -103,7 +103,7 @@ def add_commands(app: typer.Typer) -> None:
         against: Annotated[
             str,
             typer.Option("--against", metavar="LIST", help="Peers: numpy, torch, default."),
-        ] = "numpy",
+        ] = "numpy,default",
         seconds: Annotated[
             float, typer.Option("--seconds", metavar="S", min=0.0, help="Time to spend.")
         ] = 5.0,

@@ -12,14 +12,14 @@ from service.answer import Grade
 from service.deps import LookupBody, State, checked_key, parse_body
 from service.lookup import answer_by_keys, look_up
 from service.problems import problem_responses
-from service.schemas import AnswerOut, GradeName, LookupIn, LookupOut, read_model
+from service.schemas import AnswerOut, GradeName, LookupIn, LookupOut, read_model, schema_ref
 
 router = APIRouter(prefix="/v1", tags=["best"])
 
 LOOKUP_BODY = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": LookupIn.model_json_schema()}},
+        "content": {"application/json": {"schema": schema_ref(LookupIn)}},
     }
 }
 

@@ -11,6 +11,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
+from schedules.record import canonical_bytes
 from service.deps import JobBody, PageSize, PageToken, State, Wait, checked_job_id, parse_body
 from service.errors import InvalidField, NotFound, TooBusy
 from service.event_stream import job_events
@@ -18,7 +19,7 @@ from service.job_requests import JobRequest, read_job
 from service.jobs import job_document
 from service.open_jobs import open_jobs
 from service.problems import problem_responses
-from service.schemas import JobIn, JobOut, JobPage, StateName, TrialPage
+from service.schemas import JobIn, JobOut, JobPage, StateName, TrialPage, schema_ref
 from service.state import ServiceState
 from service.trials import trial_document
 
@@ -29,7 +30,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 JOB_BODY = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": JobIn.model_json_schema()}},
+        "content": {"application/json": {"schema": schema_ref(JobIn)}},
     }
 }
 
@@ -61,14 +62,15 @@ def submit(
 ) -> dict[str, Any]:
     """Ask for a tuning job. The same work in flight is the same job."""
     _check_idempotency_key(idempotency_key)
-    request = read_job(parse_body(body, state.limits.json_nodes), state.settings)
+    document = parse_body(body, state.limits.json_nodes)
+    request = read_job(document, state.settings)
     if validate_only:
         response.status_code = 200
         return preview(request)
     _check_room(state)
     job, _ = state.store.create_job(
         request.to_json(),
-        body_hash=hashlib.sha256(body).hexdigest(),
+        body_hash=hashlib.sha256(canonical_bytes(document)).hexdigest(),
         flight_key=request.flight_key,
         idempotency_key=idempotency_key,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -288,6 +289,16 @@ def test_openapi_lists_every_route_with_its_errors_and_a_stable_name(api: TestCl
     }
     names = [operation["operationId"] for operation in operations.values()]
     assert len(set(names)) == len(names)
+
+
+def test_every_reference_in_openapi_leads_somewhere(api: TestClient) -> None:
+    openapi = api.get("/openapi.json").json()
+    references = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(openapi)))
+    assert "#/components/schemas/JobIn" in references
+    for reference in references:
+        found = openapi
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
 
 
 def test_the_docs_page_needs_nothing_from_outside(api: TestClient) -> None:

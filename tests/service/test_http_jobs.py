@@ -99,7 +99,9 @@ def test_an_idempotency_key_gives_the_same_job_even_when_it_is_done(
     headers = {"Idempotency-Key": "one"}
     first = api.post("/v1/jobs", json=body, headers=headers).json()
     store.request_cancel(first["id"])
-    again = api.post("/v1/jobs", json=body, headers=headers).json()
+    spaced = json.dumps(body, indent=3)  # the same JSON, other bytes
+    headers["Content-Type"] = "application/json"
+    again = api.post("/v1/jobs", content=spaced, headers=headers).json()
     assert again["id"] == first["id"]
     assert again["state"] == "CANCELLED"
 
