@@ -1,0 +1,68 @@
+"""The benchmark: every side is right before it is timed, and ratios are paired."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from schedules import operators
+from schedules.primitives import Split
+from schedules.trace import Trace
+from tuner.default import default_trace
+from tuner.measure.bench import BenchError, bench, speedup_interval
+from tuner.native_target import detect
+
+
+def test_a_benchmark_times_every_side_and_leaves_no_process(tmp_path: Path) -> None:
+    workload, target = operators.build("matmul", M=48, N=48, K=48).normalised(), detect()
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    report = bench(
+        workload,
+        default_trace(workload, target),
+        target,
+        against=("numpy", "torch", "default"),
+        seconds=0.2,
+        lock_path=tmp_path / "lock",
+    )
+    document = json.loads(json.dumps(report.to_json()))
+    assert document["kernel"]["run_secs"] > 0
+    assert document["blocks"] >= 5
+    assert list(document["against"]) == ["numpy", "torch", "default"]
+    for name in ("numpy", "default"):
+        side = document["against"][name]
+        assert side["run_secs"] > 0
+        assert 0 < side["speedup_low"] <= side["speedup"] <= side["speedup_high"]
+    if importlib.util.find_spec("torch") is None:
+        assert "pip install torch" in document["against"]["torch"]["detail"]
+        assert document["against"]["torch"]["run_secs"] is None
+    assert {p.pid for p in psutil.Process().children(recursive=True)} <= before
+
+
+def test_a_kernel_that_does_not_compile_has_no_benchmark() -> None:
+    workload = operators.build("matmul", M=4, N=4, K=4).normalised()
+    with pytest.raises(BenchError, match="cannot be timed: not_legal: "):
+        bench(workload, Trace((Split("no_such_axis", 2),)), detect(), against=())
+
+
+def test_an_unknown_peer_is_refused_before_anything_starts() -> None:
+    workload = operators.build("matmul", M=4, N=4, K=4)
+    with pytest.raises(BenchError, match="numpy, torch, default; got 'blas'"):
+        bench(workload, Trace(), replace(detect(), cpu="none"), against=("blas",))
+
+
+def test_the_interval_holds_the_median_and_narrows_with_blocks() -> None:
+    rng = np.random.default_rng(0)
+    widths = []
+    for blocks in (10, 1000):
+        ratios = 2.0 * np.exp(0.1 * rng.standard_normal(blocks))
+        low, middle, high = speedup_interval(ratios, np.random.default_rng(1))
+        assert low <= middle <= high
+        widths.append(high - low)
+    assert widths[1] < widths[0] / 3
+    assert 1.95 < middle < 2.05

@@ -1,0 +1,268 @@
+"""Time the best kernel and others in alternation: what `bench` prints.
+
+Every side has a process of its own; one works while the others sleep. Time is spent in blocks,
+one a side in turn, and a speed-up is the median of the ratios of neighbouring blocks: what slows
+the machine for longer than a block slows both.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules import workload_json
+from schedules.errors import TilewrightError
+from schedules.record import MeasureStatus
+from schedules.target import Target
+from schedules.trace import Trace
+from schedules.workload import Workload
+from tuner.default import default_trace
+from tuner.host import cpu_affinity
+
+from .compile_pool import Compiled, CompilePool, child_environment
+from .frames import Frame, FrameReader, write_frame
+from .machine_lock import machine_lock
+
+PEERS = ("numpy", "torch", "default")
+_BLOCK_SECS, _LEAST_BLOCKS, _MOST_BLOCKS = 0.04, 5, 500
+_SAMPLE_SECS = 1e-3
+_SETTLE_SECS = 0.005  # for the last side's threads to stop spinning
+_RESAMPLES = 1000
+
+
+class BenchError(TilewrightError):
+    """The kernel itself cannot be built or gives a wrong result: there is nothing to compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side's time; `speedup` is how many times faster the kernel is, with a 95 % interval.
+
+    All are None where the side could not take part, and `detail` says why.
+    """
+
+    run_secs: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport:
+    """`run_secs` is the kernel's; `against` has one entry a side, in the order asked for."""
+
+    run_secs: float
+    blocks: int
+    against: dict[str, Side] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """INTERFACE's document; a side that could not take part has only nulls and `detail`."""
+        return {
+            "kernel": {"run_secs": self.run_secs},
+            "blocks": self.blocks,
+            "against": {name: asdict(side) for name, side in self.against.items()},
+        }
+
+
+def bench(
+    workload: Workload,
+    trace: Trace,
+    target: Target,
+    *,
+    against: Sequence[str] = ("numpy",),
+    seconds: float = 5.0,
+    seed: int = 0,
+    lock_path: Path | None = None,
+) -> BenchReport:
+    """Time the kernel of `trace` and its peers for about `seconds`.
+
+    `against` are of "numpy", "torch" and "default", the schedule chosen with no measurement.
+    Every side's result is checked before it is timed. BenchError if the kernel's is wrong.
+    """
+    unknown = [name for name in against if name not in PEERS]
+    if unknown:
+        raise BenchError(f"against must be of {', '.join(PEERS)}; got {unknown[0]!r}")
+    built = _build(workload, trace, target, with_default="default" in against)
+    document = {
+        "workload": workload_json.to_json(workload),
+        "seed": seed,
+        "threads": target.threads,
+        "lanes": max(target.vector_bits // 32, 1),
+    }
+    with ExitStack() as stack:
+        stack.enter_context(machine_lock(lock_path))
+        sides: dict[str, _Contender] = {}
+        missing: dict[str, str] = {}
+        for name in ("kernel", *against):
+            contender = stack.enter_context(_Contender(target.threads))
+            problem = contender.open(name, document, built.get(name))
+            if problem is None:
+                sides[name] = contender
+            elif name == "kernel":
+                raise BenchError(f"the kernel cannot be timed: {problem}")
+            else:
+                missing[name] = problem
+        blocks = _alternate(list(sides.values()), seconds)
+    times = dict(zip(sides, blocks, strict=True))
+    return _report(times, missing, against, seed)
+
+
+def _build(
+    workload: Workload, trace: Trace, target: Target, *, with_default: bool
+) -> dict[str, Compiled]:
+    """The kernel and, if asked for, the default one, each compiled in a process of its own."""
+    traces = {"kernel": trace}
+    if with_default:
+        traces["default"] = default_trace(workload, target)
+    with CompilePool(workers=len(traces)) as pool:
+        for number, each in enumerate(traces.values()):
+            document = {
+                "workload": workload_json.to_json(workload),
+                "trace": each.to_json(),
+                "target": target.to_json(),
+            }
+            pool.submit(number, document)
+        outcomes: list[Compiled] = []
+        while pool.pending:
+            outcomes += pool.poll(None)
+    names = list(traces)
+    return {names[outcome.key]: outcome for outcome in outcomes}
+
+
+def _alternate(contenders: list[_Contender], seconds: float) -> list[NDArray[np.float64]]:
+    """Blocks of each contender, in turn: the fastest sample of each, seconds a call."""
+    end = time.monotonic() + seconds
+    blocks: list[list[float]] = [[] for _ in contenders]
+    while len(blocks[0]) < _MOST_BLOCKS:
+        if len(blocks[0]) >= _LEAST_BLOCKS and time.monotonic() >= end:
+            break
+        # There and back again, so that no side always runs after the same other one.
+        order = range(len(contenders))
+        for i in order if len(blocks[0]) % 2 == 0 else reversed(order):
+            time.sleep(_SETTLE_SECS)
+            blocks[i].append(min(contenders[i].block()))
+    return [np.asarray(b) for b in blocks]
+
+
+def _report(
+    times: dict[str, NDArray[np.float64]],
+    missing: dict[str, str],
+    against: Sequence[str],
+    seed: int,
+) -> BenchReport:
+    kernel = times["kernel"]
+    rng = np.random.default_rng(seed)
+    sides = {}
+    for name in against:
+        if name in missing:
+            sides[name] = Side(detail=missing[name])
+            continue
+        low, middle, high = speedup_interval(times[name] / kernel, rng)
+        sides[name] = Side(float(np.median(times[name])), middle, low, high)
+    return BenchReport(float(np.median(kernel)), kernel.size, sides)
+
+
+def speedup_interval(
+    ratios: NDArray[np.float64], rng: np.random.Generator
+) -> tuple[float, float, float]:
+    """Lower end, median and upper end of `ratios`: the percentile bootstrap's 95 % interval.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
+    """
+    drawn = rng.choice(ratios, (_RESAMPLES, ratios.size))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return float(low), float(np.median(ratios)), float(high)
+
+
+class _Contender:
+    """The near end of a `contender` process. Use as a context manager."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._calls = self._rounds = 1
+
+    def __enter__(self) -> _Contender:
+        self._errors: IO[bytes] = tempfile.TemporaryFile()
+        # The signal of a parent's death follows the starting thread: see runner_client.
+        main = threading.current_thread() is threading.main_thread()
+        cpus = cpu_affinity()[-1:] if self._threads == 1 else []
+        threads = str(self._threads)
+        self._process = subprocess.Popen(
+            [
+                sys.executable, "-m", "tuner.measure.contender",
+                str(os.getpid() if main else 0), ",".join(map(str, cpus)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=child_environment(
+                OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads, MKL_NUM_THREADS=threads
+            ),
+            start_new_session=True,
+        )  # fmt: skip
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+
+    def open(self, name: str, document: dict[str, Any], built: Compiled | None) -> str | None:
+        """Prepare the side and check its result; why it cannot take part, None if it can."""
+        blob = b""
+        request = {"op": "open", **document, "name": name}
+        if built is not None:
+            if built.status is not MeasureStatus.OK:
+                return f"{built.status}: {built.detail}"
+            blob = built.object_bytes
+            request |= {"symbol": built.symbol, "workspace_bytes": built.workspace_bytes}
+            request["name"] = "kernel"
+        answer = self._ask(Frame(request, blob))
+        if answer is None:
+            return f"its process ended with exit code {self._process.wait()}"
+        if "detail" in answer:
+            return str(answer["detail"])
+        call_secs = max(float(answer["call_secs"]), 1e-9)
+        self._calls = max(1, ceil(_SAMPLE_SECS / call_secs))
+        self._rounds = max(3, min(40, int(_BLOCK_SECS / (self._calls * call_secs))))
+        return None
+
+    def block(self) -> list[float]:
+        """One block's samples, seconds a call. BenchError if the process ended."""
+        request = {"op": "time", "calls": self._calls, "rounds": self._rounds}
+        answer = self._ask(Frame(request))
+        if answer is None:
+            raise BenchError(f"a benchmark process ended with exit code {self._process.wait()}")
+        return [float(s) for s in answer["samples"]]
+
+    def _ask(self, frame: Frame) -> dict[str, Any] | None:
+        """The process's answer, None if it ended. RuntimeError: it met a bug of ours."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            write_frame(self._process.stdin.fileno(), frame)
+        except BrokenPipeError:
+            return None
+        answer = FrameReader(self._process.stdout.fileno()).read_frame()
+        if answer is None:
+            return None
+        if "bug" in answer.document:
+            bug = answer.document["bug"]
+            raise RuntimeError(f"a benchmark process failed in our own code:\n{bug}")
+        return answer.document

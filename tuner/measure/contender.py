@@ -1,0 +1,172 @@
+"""One side of a benchmark, in a process of its own: a kernel, or another library's way.
+
+Thread pools spin for a while after a call; sides that shared a process would slow each other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules import workload_json
+from schedules.workload import Workload
+
+from . import linux, loader
+from .arena import as_array, as_bytes, flat_buffers
+from .compare import Case, Oracle
+from .frames import Frame, FrameReader, write_frame
+from .native import Helpers, build_helpers
+from .numpy_peer import NoPeerError, NumpyPeer
+from .sandbox import FaultPage
+
+Array = NDArray[Any]
+
+
+class Contender(Protocol):
+    """Something that computes the workload and can be timed."""
+
+    def outputs(self) -> Sequence[Array]:
+        """The result of the last call."""
+        ...
+
+    def time(self, calls: int, rounds: int) -> list[float]:
+        """Seconds a call in each of `rounds` rounds of `calls` calls, overhead left out."""
+        ...
+
+
+@dataclass(frozen=True)
+class KernelContender:
+    """A compiled kernel on buffers like those it was tuned on."""
+
+    kernel: loader.LoadedKernel
+    helpers: Helpers
+    argv: Any
+    results: tuple[Array, ...]
+
+    def outputs(self) -> Sequence[Array]:
+        return self.results
+
+    def time(self, calls: int, rounds: int) -> list[float]:
+        samples, _ = self.helpers.time(self.kernel.address, self.argv, calls, rounds, 1)
+        return [float(s) for s in samples]
+
+
+@dataclass(frozen=True)
+class CallContender:
+    """A Python callable; what calling costs in Python is measured and taken off."""
+
+    call: Callable[[], object]
+    results: Callable[[], Sequence[Array]]
+
+    def outputs(self) -> Sequence[Array]:
+        return self.results()
+
+    def time(self, calls: int, rounds: int) -> list[float]:
+        empty_secs = min(_seconds_a_call(_nothing, calls) for _ in range(5))
+        measured = [_seconds_a_call(self.call, calls) for _ in range(rounds)]
+        return [max(secs - empty_secs, 1e-9) for secs in measured]
+
+
+def _nothing() -> None:
+    """What an empty call costs."""
+
+
+def _seconds_a_call(call: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) / calls
+
+
+def _kernel(document: dict[str, Any], blob: bytes, workload: Workload, case: Case) -> Contender:
+    tensors = workload.arguments
+    if any(s in loader.undefined_symbols(blob) for s in loader.OPENMP_SYMBOLS):
+        loader.use_openmp(None)
+    kernel = loader.load_object(blob, document["symbol"])
+    flat = flat_buffers([t.bytes for t in tensors])
+    for i, array in enumerate(case.inputs):
+        flat.view(i)[:] = as_bytes(array)
+    workspace_bytes = document["workspace_bytes"]
+    workspace = flat_buffers([workspace_bytes], skip_bytes=2048).addresses[0]
+    pointers = [*flat.addresses, workspace if workspace_bytes else 0]
+    first = len(case.inputs)
+    return KernelContender(
+        kernel=kernel,
+        helpers=build_helpers(len(pointers), document["lanes"], FaultPage().address),
+        argv=(ctypes.c_void_p * len(pointers))(*pointers),
+        results=tuple(as_array(t, flat.view(i + first)) for i, t in enumerate(tensors[first:])),
+    )
+
+
+def _peer(name: str, threads: int, workload: Workload, case: Case) -> Contender:
+    if name == "numpy":
+        peer = NumpyPeer(workload, case.inputs)
+        return CallContender(peer.call, lambda: peer.outputs)
+    from .torch_peer import TorchPeer
+
+    torch_peer = TorchPeer(workload, case.inputs, threads)
+    return CallContender(torch_peer.call, torch_peer.outputs)
+
+
+def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict[str, Any]]:
+    """The contender and one call's seconds, or none and why there is none."""
+    workload = workload_json.from_json(document["workload"])
+    case = Oracle(workload, document["seed"]).quick
+    try:
+        if document["name"] == "kernel":
+            contender = _kernel(document, blob, workload, case)
+        else:
+            contender = _peer(document["name"], document["threads"], workload, case)
+        contender.time(1, 1)
+    except (NoPeerError, loader.LoadError) as error:
+        return None, {"detail": str(error)}
+    problem = case.check(contender.outputs())
+    if problem is not None:
+        return None, {"detail": f"gives another result: {problem}"}
+    return contender, {"call_secs": min(contender.time(1, 3))}
+
+
+def _serve(requests: int, answers: int) -> None:
+    contender: Contender | None = None
+    reader = FrameReader(requests)
+    while (frame := reader.read_frame()) is not None:
+        document = frame.document
+        if document["op"] == "open":
+            contender, answer = _open(document, frame.blob)
+        else:
+            assert contender is not None
+            answer = {"samples": contender.time(document["calls"], document["rounds"])}
+        write_frame(answers, Frame(answer))
+
+
+def main() -> None:
+    """`python -m tuner.measure.contender PARENT_PID CPU,CPU,...`"""
+    requests, answers = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    if int(sys.argv[1]):
+        linux.die_with_parent(int(sys.argv[1]))
+    if sys.argv[2]:
+        os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
+    np.seterr(all="ignore")
+    done = False
+    try:
+        _serve(requests, answers)
+        done = True
+    finally:
+        if not done:
+            write_frame(answers, Frame({"bug": traceback.format_exc()}))
+
+
+if __name__ == "__main__":
+    main()
