@@ -74,7 +74,12 @@ class Indices:
         """Loop variable `name` is in `register`, defined at `level`."""
         self._variables[name] = (register, level)
 
+    def unbind(self, name: str) -> None:
+        """The loop is closed: its register means nothing from here on."""
+        del self._variables[name]
+
     def bound(self) -> dict[str, tuple[str, int]]:
+        """The variables of the loops that are open, with their registers and levels."""
         return self._variables
 
     def fix(self, name: str, value: int) -> None:

@@ -214,6 +214,7 @@ class NestWriter:
         text.add(f"  {following} = add nuw nsw i64 {counter}, 1")
         again = text.assign(f"icmp slt i64 {following}, {stop.name}", "c")
         text.add(f"  br i1 {again}, label %{head}, label %{done}")
+        self.indices.unbind(loop.var)
         text.close_level()
         text.start_block(done)
         del level
@@ -313,7 +314,10 @@ class NestWriter:
     def _prefetch(self, leaf: Prefetch) -> None:
         if not isinstance(self.memory.places[leaf.buffer], Array):
             return
-        pointer = self.memory.pointer(leaf.buffer, leaf.index)
+        axis = self.scalars.axis
+        first_lane = {} if axis is None else {axis.var: Affine((), 0)}
+        index = tuple(i.substitute(first_lane) for i in leaf.index)
+        pointer = self.memory.pointer(leaf.buffer, index)
         function = self.module.intrinsic("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
         self.text.add(
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 3, i32 1)"
