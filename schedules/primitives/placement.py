@@ -73,6 +73,11 @@ def find_producer(nest: Nest, buffer: str, asked_by: object) -> Producer:
     return Producer(roots[0], ordered, tuple(each for each in chain if each.reduce), leaf)
 
 
+def _is_hint(stmt: Stmt, buffer: str) -> bool:
+    """Whether `stmt` prefetches `buffer`, which is about to be elsewhere or nowhere."""
+    return isinstance(stmt, PrefetchLeaf) and stmt.buffer == buffer
+
+
 def _top_level(stmts: tuple[Stmt, ...]) -> list[Stmt]:
     found: list[Stmt] = []
     for stmt in stmts:
@@ -126,6 +131,8 @@ class ComputeAt:
             return None
 
         def redirect(stmt: Stmt) -> tuple[Stmt, ...] | None:
+            if _is_hint(stmt, self.buffer):
+                return ()
             if isinstance(stmt, Store | Update):
                 value = rewrite_scalar(stmt.value, scalar)
                 return (stmt if value is stmt.value else replace(stmt, value=value),)
@@ -135,7 +142,7 @@ class ComputeAt:
         inside = Allocate(new, transform(body, redirect))
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-            if stmt is producer.root:
+            if stmt is producer.root or _is_hint(stmt, self.buffer):
                 return ()
             if isinstance(stmt, Allocate) and stmt.buffer.name == self.buffer:
                 return transform(stmt.body, change)
@@ -204,7 +211,7 @@ class Inline:
             return None
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-            if stmt is producer.root:
+            if stmt is producer.root or _is_hint(stmt, self.buffer):
                 return ()
             if isinstance(stmt, Allocate) and stmt.buffer.name == self.buffer:
                 return transform(stmt.body, change)
@@ -241,7 +248,7 @@ class Prefetch:
         mapping[self.loop] = var(self.loop) + self.ahead
         index = tuple(simplify(i.substitute(mapping), {}) for i in reads[0].index)
         hint = PrefetchLeaf(self.tensor, index)
-        body = _after_allocations(place.loop.body, self.tensor, hint)
+        body = _within_allocation(place.loop.body, self.tensor, hint)
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
             if isinstance(stmt, For) and stmt.var == self.loop:
@@ -251,13 +258,18 @@ class Prefetch:
         return replace(nest, body=transform(nest.body, change))
 
 
-def _after_allocations(
+def _within_allocation(
     stmts: tuple[Stmt, ...], buffer: str, hint: PrefetchLeaf
 ) -> tuple[Stmt, ...]:
-    """`hint` before `stmts`, or inside the allocation of the buffer it is for."""
-    if len(stmts) == 1 and isinstance(stmts[0], Allocate) and stmts[0].buffer.name == buffer:
-        return (replace(stmts[0], body=(hint, *stmts[0].body)),)
-    return (hint, *stmts)
+    """`hint` before `stmts`, or at the start of the allocation of the buffer it is for."""
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Allocate) and stmt.buffer.name == buffer:
+            return (replace(stmt, body=(hint, *stmt.body)),)
+        return None
+
+    inside = transform(stmts, change)
+    return (hint, *stmts) if inside is stmts else inside
 
 
 def _require_intermediate(nest: Nest, buffer: str, asked_by: object) -> None:

@@ -45,6 +45,8 @@ class RFactor:
             raise ScheduleError(self, f"the name {self.name!r} is in use")
         root = (*place.outer, place.loop)[0]
         leaf, chain = _plain_reduction(root, self)
+        if any(loop.kind is LoopKind.VECTORIZED for loop in chain):
+            raise ScheduleError(self, "factor the reduction first, then vectorize")
         target = buffers_in(nest)[leaf.buffer]
         if len(writes_of(nest.body, leaf.buffer)) != 1:
             raise ScheduleError(self, f"{leaf.buffer!r} is written in more than one place")
