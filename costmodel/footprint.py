@@ -148,21 +148,21 @@ def cache_traffic(
         times = np.float32(2 if access.is_output else 1)
         outside = runs[0]
         dense = None if packed is None else (packed >> a) & 1 == 1
-        for level in range(loops + 1):
-            found = touched(access, tiles[level], line_bytes, pitches[a] if pitches else None)
-            below, in_lines, conflict = found.bytes, found.in_lines, found.conflict
-            cost = found.in_lines * found.scattered
+        known = pitches[a] if pitches else None
+        found = _at_levels(access, walked, loop_axes, tiles, trivial, line_bytes, known)
+        for level, at in enumerate(found):
+            in_lines, conflict, cost = at.in_lines, at.conflict, at.in_lines * at.scattered
             if dense is not None:
                 in_lines, conflict, cost = (
                     np.where(dense, np.float32(1), x) for x in (in_lines, conflict, cost)
                 )
-            footprint[level] += below * np.maximum(in_lines, conflict)
+            footprint[level] += at.bytes * np.maximum(in_lines, conflict)
             # A line stays for the next turn of the loop just outside: its unused part costs only
             # what that loop does not use either.
             wasted = cost if level == 0 else outside
             outside = cost
             again = runs[level] / _reused(level, walked, loop_axes, loop_major, trivial)
-            brought[a, level] = below * wasted * again * times
+            brought[a, level] = at.bytes * wasted * again * times
     fit_level = np.full((len(cache_bytes), points), loops, np.int64)
     moved = np.empty((len(cache_bytes), len(accesses), points), np.float32)
     every = np.arange(points)
@@ -172,6 +172,24 @@ def cache_traffic(
         fit_level[c] = np.argmax(fits, axis=0)
         moved[c] = brought[:, fit_level[c], every]
     return Traffic(footprint, moved, fit_level)
+
+
+def _at_levels(  # one call, all of it needed
+    access: Access,
+    walked: set[int],
+    loop_axes: Sequence[int],
+    tiles: Sequence[Sequence[Float32Array]],
+    trivial: Sequence[npt.NDArray[np.bool_]],
+    line_bytes: int,
+    pitches: Sequence[int] | None,
+) -> list[Touched]:
+    """What `access` touches at each level, outermost first; a loop that does not move it, or has
+    one trip everywhere, changes nothing and is not computed."""
+    found = [touched(access, tiles[-1], line_bytes, pitches)]
+    for level in range(len(loop_axes) - 1, -1, -1):
+        same = loop_axes[level] not in walked or bool(trivial[level].all())
+        found.append(found[-1] if same else touched(access, tiles[level], line_bytes, pitches))
+    return found[::-1]
 
 
 def _reused(

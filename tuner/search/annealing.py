@@ -50,7 +50,7 @@ class AnnealingSettings:
     `pool` codes, over all sketches, are kept from the first look."""
 
     chains: int = 256
-    steps: int = 32
+    steps: int = 24
     sketches: int = 2
     pool: int = 24576
 
