@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import values
 from .affine import Eq0, Interval, var
+from .checks import check_name, check_shape
 from .conditions import needed, within
 from .dtypes import DType
 from .errors import WorkloadError
@@ -46,7 +47,6 @@ from .expr_core import (
     value_condition,
 )  # fmt: skip
 from .scalar import BinaryOp, CompareOp, Load, Reducer, UnaryOp
-from .validate import check_name, check_shape
 from .workload import Tensor
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 from . import values
 from .affine import Affine, Cond, Ge0, affine, var
+from .checks import check_extent, check_name
 from .conditions import normal_cond
 from .dtypes import DType
 from .errors import WorkloadError
 from .limits import MAX_BODY_DEPTH, MAX_JSON_NODES
 from .scalar import All, BinaryOp, CompareOp, IndexValue, Load, Reducer, Scalar, Select, UnaryOp
-from .validate import check_extent, check_name
 from .workload import Stage, Tensor
 
 

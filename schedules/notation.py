@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from . import expr, values
 from .affine import Affine
+from .checks import check_extent, check_name, check_shape
 from .errors import WorkloadError
 from .expr_core import Expr, Index, Operand, ReduceAxis, TensorExpr
 from .index_text import affine_of
@@ -30,7 +31,6 @@ from .notation_parser import (
 )  # fmt: skip
 from .notation_ranges import Read, infer_extents
 from .scalar import Reducer
-from .validate import check_extent, check_name, check_shape
 from .workload import Tensor, Workload
 
 TensorSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]] | Sequence[Tensor]

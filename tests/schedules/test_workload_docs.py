@@ -17,10 +17,11 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "workload.md").read_text()
 CODE = re.compile(r'"((?:bad|unknown|missing|too|unused|out_of|dtype|shape)_[a-z]+|duplicate)"')
 FRONT_END = (
-    "conditions", "expr", "expr_core", "index_text", "limits", "notation", "notation_eval",
-    "notation_parser", "notation_ranges", "spelling", "staging", "strict_json", "validate",
-    "values", "workload_json", "operators/__init__", "operators/registry", "operators/epilogue",
-    "operators/convolutions", "operators/contractions", "operators/rowwise",
+    "body_json", "checks", "conditions", "expr", "expr_core", "index_text", "json_fields", "limits",
+    "notation", "notation_eval", "notation_parser", "notation_ranges", "spelling", "staging",
+    "strict_json", "validate", "validate_body", "values", "workload_json",
+    "operators/__init__", "operators/registry", "operators/epilogue", "operators/convolutions",
+    "operators/contractions", "operators/rowwise",
 )  # fmt: skip
 
 
