@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 WORKLOAD = "matmul:M=512,N=512,K=512"
-PEERS = {"numpy": "NumPy", "default": "schedule chosen without measuring"}
+PEERS = {"numpy": "NumPy", "default": "default schedule"}
 NEST_LINES = 40
 TAIL_LOOP = re.compile(r" *for [\w.]+\.t in ")
 """A loop over what a split leaves over: its name ends in `.t`."""
@@ -45,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
     times = _ask(console, bench)
     best = _ask(console, ["best", options.workload])
     target = _ask(console, ["target"])
+    console.print()
     console.print(before_after(times, best, target))
+    console.print()
     nest = _ask(console, ["show", options.workload, "--what", "nest"])
     _print_nest(console, str(nest["text"]))
     _say_what_next(console, options.workload)
@@ -59,7 +61,10 @@ def before_after(times: Document, best: Document, target: Document) -> Table:
     numpy_secs = times["against"]["numpy"]["run_secs"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
     table.title = f"{best['workload']['name']} on one core of {target['cpu']}"
-    table.caption = f"peak: {peak:.0f} GFLOP/s, multiply-adds in registers, probed on this core"
+    table.caption = (
+        f"peak: {peak:.0f} GFLOP/s, multiply-adds in registers, probed on this core\n"
+        "default: the schedule Tilewright takes without one measurement"
+    )
     table.caption_justify = "left"
     table.add_column("")
     for name in ("time a call", "GFLOP/s", "of the peak", "against NumPy"):
