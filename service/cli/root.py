@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import typer
 from typer import exceptions as typer_errors
@@ -13,7 +14,6 @@ from schedules.errors import TilewrightError
 from service.errors import MissingExtra, Problem, UsageProblem, problem_of
 from service.exit_codes import ExitCode
 
-from . import jobs, keeping, looking, machine, serving, tuning
 from .output import print_problem
 
 EXTRAS = {
@@ -33,8 +33,20 @@ EXTRAS = {
 """Which extra brings an import name."""
 
 
-def build() -> typer.Typer:
-    """The application with every command."""
+MODULES: dict[str, tuple[str, ...]] = {
+    "tuning": ("tune", "best", "bench", "verify"),
+    "looking": ("show", "emit"),
+    "serving": ("serve",),
+    "jobs": ("submit", "status", "watch", "cancel"),
+    "keeping": ("export", "import", "db"),
+    "machine": ("doctor", "ops", "target"),
+}
+"""Which module of this package brings which commands, in the order help lists them."""
+
+
+def build(command: str = "") -> typer.Typer:
+    """The application with the commands of the module that brings `command`; with all of them
+    for anything else. What is not built costs no start-up time."""
     app = typer.Typer(
         name="tilewright",
         help="Finds the fastest correct schedule for a tensor expression on this machine, "
@@ -56,8 +68,9 @@ def build() -> typer.Typer:
             sys.stdout.write(f"tilewright {version_of('tilewright')}\n")
             raise typer.Exit(ExitCode.DONE)
 
-    for module in (tuning, looking, serving, jobs, keeping, machine):
-        module.add_commands(app)
+    chosen = [name for name, commands in MODULES.items() if command in commands]
+    for name in chosen or MODULES:
+        import_module(f"service.cli.{name}").add_commands(app)
     return app
 
 
@@ -65,7 +78,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Errors of ours are one line, never a traceback."""
     as_json = "--json" in arguments
     try:
-        code = build()(args=list(arguments), prog_name="tilewright", standalone_mode=False)
+        app = build(arguments[0] if arguments else "")
+        code = app(args=list(arguments), prog_name="tilewright", standalone_mode=False)
         sys.stdout.flush()
         return int(code or ExitCode.DONE)
     except typer_errors.TyperException as error:
