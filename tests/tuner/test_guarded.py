@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import pytest
@@ -71,6 +72,17 @@ def test_addresses_are_explained() -> None:
     buffer.free()
 
 
+def test_reservations_keep_clear_of_loaded_code_and_of_each_other() -> None:
+    code = ctypes.cast(linux.libc().mmap, ctypes.c_void_p).value or 0
+    places = [linux.reserve(1 << 31) for _ in range(3)]
+    assert len(set(places)) == 3
+    assert all(abs(place - code) > 1 << 40 for place in places)
+    for place in places:
+        linux.release(place, 1 << 31)
+    assert linux.reserve(4096) == places[0]
+    linux.release(places[0], 4096)
+
+
 @pytest.mark.parametrize("offset", [-1, 100, 100 + GUARD // 2])
 @pytest.mark.parametrize("writable", [True, False])
 def test_a_touch_outside_or_a_forbidden_write_kills(offset: int, writable: bool) -> None:
@@ -90,6 +102,4 @@ def test_a_touch_outside_or_a_forbidden_write_kills(offset: int, writable: bool)
 
 
 def _write(address: int, value: int) -> None:
-    import ctypes
-
     ctypes.c_uint8.from_address(address).value = value

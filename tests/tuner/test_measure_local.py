@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from schedules import operators
-from schedules.errors import TargetError
+from schedules.errors import TargetError, WorkloadError
 from schedules.primitives import Split
 from schedules.record import MeasureStatus
 from schedules.rules import space_for
@@ -158,3 +158,9 @@ def test_a_target_this_machine_is_not_is_refused(
 ) -> None:
     with pytest.raises(TargetError, match=message):
         LocalMeasurer(matmul, replace(detect(), **change), 0)  # type: ignore[arg-type]
+
+
+def test_what_does_not_fit_in_memory_is_refused_before_anything_is_allocated() -> None:
+    huge = operators.build("matmul", M=1 << 20, N=1 << 20, K=1 << 20)
+    with pytest.raises(WorkloadError, match=r"needs about \d+\.\d GiB of memory, of which"):
+        LocalMeasurer(huge, detect(), 0)

@@ -18,6 +18,7 @@ import pytest
 
 from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
+from tuner.measure import loader
 from tuner.measure.runner_client import RunnerClient
 
 OPEN = {
@@ -246,3 +247,28 @@ def _wait_for_child(pid: int) -> psutil.Process:
             return children[0]
         time.sleep(0.01)
     raise AssertionError("the runner has no child")
+
+
+def test_the_runtime_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "OPENMP_LIBRARY", "libgomp_is_not_here.so.1")
+    with pytest.raises(loader.LoadError, match=r"libgomp_is_not_here.*apt install libgomp1"):
+        loader.load_openmp()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not a 64-bit ELF object"),
+        (b"MZ" + bytes(100), "not a 64-bit ELF object"),
+        (b"\x7fELF\x02\x01" + bytes(20), "a broken ELF object"),
+        (b"\x7fELF\x02\x01" + b"\xff" * 100, "a broken ELF object"),
+    ],
+)
+def test_what_is_not_an_object_file_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(loader.LoadError, match=message):
+        loader.undefined_symbols(data)
+
+
+def test_a_kernel_without_its_symbol_is_refused() -> None:
+    with pytest.raises(loader.LoadError, match="no function 'other'"):
+        loader.load_object(planted.c_object(planted.RIGHT), "other")

@@ -32,7 +32,7 @@ from schedules.workload import Workload
 from tuner.default import default_trace
 from tuner.host import cpu_affinity
 
-from .compile_pool import Compiled, CompilePool, child_environment
+from .compile_pool import Compiled, CompilePool, child_environment, tail
 from .frames import Frame, FrameReader, write_frame
 from .machine_lock import machine_lock
 
@@ -235,7 +235,7 @@ class _Contender:
             request["name"] = "kernel"
         answer = self._ask(Frame(request, blob))
         if answer is None:
-            return f"its process ended with exit code {self._process.wait()}"
+            return self._describe_end()
         if "detail" in answer:
             return str(answer["detail"])
         call_secs = max(float(answer["call_secs"]), 1e-9)
@@ -248,8 +248,13 @@ class _Contender:
         request = {"op": "time", "calls": self._calls, "rounds": self._rounds}
         answer = self._ask(Frame(request))
         if answer is None:
-            raise BenchError(f"a benchmark process ended with exit code {self._process.wait()}")
+            raise BenchError(f"while benchmarking, {self._describe_end()}")
         return [float(s) for s in answer["samples"]]
+
+    def _describe_end(self) -> str:
+        lines = tail(self._errors).strip().splitlines()
+        code = self._process.wait()
+        return f"its process ended with exit code {code}" + (f": {lines[-1]}" if lines else "")
 
     def _ask(self, frame: Frame) -> dict[str, Any] | None:
         """The process's answer, None if it ended. RuntimeError: it met a bug of ours."""

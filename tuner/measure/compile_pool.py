@@ -53,7 +53,7 @@ class _Worker:
     def describe_end(self) -> str:
         """How the process ended and the last line it wrote to standard error."""
         code = self.process.wait()
-        lines = _tail(self.errors).strip().splitlines()
+        lines = tail(self.errors).strip().splitlines()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"the compiler ended with {how}" + (f": {lines[-1][:300]}" if lines else "")
 
@@ -242,6 +242,7 @@ def _end(worker: _Worker) -> None:
             stream.close()
 
 
-def _tail(file: IO[bytes], size_bytes: int = 4096) -> str:
+def tail(file: IO[bytes], size_bytes: int = 4096) -> str:
+    """The end of what a process wrote to its standard error."""
     end = os.fstat(file.fileno()).st_size
     return os.pread(file.fileno(), size_bytes, max(0, end - size_bytes)).decode(errors="replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 from functools import cache
@@ -11,6 +12,8 @@ PROT_NONE, PROT_READ, PROT_WRITE = 0, 1, 2
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 _MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x02, 0x20, 0x4000
+_MAP_FIXED_NOREPLACE = 0x100000
+_FIRST_SLOT, _SLOT_BYTES, _SLOTS = 0x2000_0000_0000, 4 << 30, 4096
 _MADV_HUGEPAGE = 14
 _PR_SET_PDEATHSIG = 1
 _SA_SIGINFO, _SA_ONSTACK = 4, 0x08000000
@@ -45,10 +48,26 @@ def address_space_bytes() -> int:
 
 
 def reserve(size_bytes: int) -> int:
-    """Address of `size_bytes` of private address space that no access is allowed to."""
+    """Address of `size_bytes` of private address space that no access is allowed to.
+
+    It lies far from everything the system places by itself: code reaches its constants by 32-bit
+    offsets, so the gaps LLVM loads code into must not be gigabytes of guards apart.
+    """
     flags = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE
+    for slot in range(_SLOTS):
+        wanted = _FIRST_SLOT + slot * _SLOT_BYTES
+        at = flags | _MAP_FIXED_NOREPLACE
+        address = libc().mmap(wanted, size_bytes, PROT_NONE, at, -1, 0)
+        if address == wanted:
+            return wanted
+        if address is not None and address != _MAP_FAILED:
+            return int(address)  # before Linux 4.17 the flag is unknown and the address a wish
+        if ctypes.get_errno() != errno.EEXIST:
+            break  # a smaller address space than usual
     address = libc().mmap(None, size_bytes, PROT_NONE, flags, -1, 0)
     if address is None or address == _MAP_FAILED:
+        if ctypes.get_errno() == errno.ENOMEM:
+            raise MemoryError(f"no room for {size_bytes} bytes of address space")
         raise _fail(f"cannot reserve {size_bytes} bytes of address space")
     return int(address)
 

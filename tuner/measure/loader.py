@@ -58,7 +58,7 @@ def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
                 if index == 0 and name:  # SHN_UNDEF
                     end = object_bytes.index(b"\0", strings_at + name)
                     names.add(object_bytes[strings_at + name : end].decode())
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise LoadError(f"a broken ELF object: {error}") from error
     return tuple(sorted(names))
 

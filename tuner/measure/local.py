@@ -15,8 +15,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from schedules import workload_json
-from schedules.errors import TargetError
+from schedules.errors import TargetError, WorkloadError
 from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
@@ -63,7 +65,8 @@ class LocalMeasurer:
     IMPLAUSIBLE. None takes the probed compute bound with a margin of 1.5 for clocks that drift
     between probe and measurement. `seed` fixes the inputs.
 
-    TargetError if this machine cannot run code for `target`. Entering starts all processes and
+    TargetError if this machine cannot run code for `target`; WorkloadError if it has not the
+    memory to verify `workload`. Entering starts all processes and
     waits for none.
     """
 
@@ -77,6 +80,7 @@ class LocalMeasurer:
         settings: Settings | None = None,
     ) -> None:
         _check_runs_here(target)
+        _check_fits(workload, psutil.virtual_memory().available)
         settings = settings or Settings()
         self._workload, self._target, self._settings = workload, target, settings
         self._workload_document = workload_json.to_json(workload)
@@ -301,6 +305,23 @@ def _check_runs_here(target: Target) -> None:
         raise TargetError(
             f"this machine cannot run code for {target.cpu}: it lacks {', '.join(missing[:5])}; "
             "measure on such a machine, or with --measurer replay:FILE or simulated:FILE"
+        )
+
+
+def _check_fits(workload: Workload, available_bytes: int) -> None:
+    """Refuse what would only be ended for lack of memory after minutes of work."""
+    # Inputs: as arrays, guarded twice, for timing, in the reference's float64. Outputs: guarded
+    # and flat, copies to compare, the reference's values and bounds. Stages: the reference only.
+    inputs = sum(t.bytes for t in workload.inputs)
+    outputs = sum(t.bytes for t in workload.output_tensors)
+    stages = sum(s.tensor.bytes for s in workload.stages)
+    needed = 6 * inputs + 10 * outputs + 4 * stages
+    if needed > available_bytes:
+        raise WorkloadError(
+            f"measuring needs about {needed / 2**30:.1f} GiB of memory, of which "
+            f"{available_bytes / 2**30:.1f} GiB are available: make the tensors smaller or "
+            "measure on a machine with more memory",
+            code="too_large",
         )
 
 

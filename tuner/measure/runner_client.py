@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from schedules.record import MeasureStatus
 
-from .compile_pool import child_environment
+from .compile_pool import child_environment, tail
 from .frames import Frame, FrameReader, write_frame
 
 _DEATHS_IN_A_ROW = 3
@@ -172,8 +172,7 @@ class RunnerClient:
 
     def _error_tail(self) -> str:
         assert self._errors is not None
-        end = os.fstat(self._errors.fileno()).st_size
-        return os.pread(self._errors.fileno(), 4096, max(0, end - 4096)).decode(errors="replace")
+        return tail(self._errors)
 
 
 def _readable(fd: int) -> bool:

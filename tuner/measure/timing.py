@@ -15,7 +15,7 @@ from math import ceil, inf
 
 SAMPLE_SECS = 0.4e-3  # a sample is long against the clock's resolution, short against drift
 SLOW_CALL_SECS = 20e-3
-_CLOCK_DRIFT = 1.25  # a larger ratio of bursts is a disturbance, not a clock
+_CLOCK_DRIFT = 1.1  # a larger ratio of bursts is a disturbance, not a clock
 _AGREEMENT = 1.005  # the third best sample within this of the best: more will not tell more
 
 
