@@ -93,17 +93,15 @@ def build(
     workload: Workload, answer: Answer, target: Target, symbol: str, *, ll: bool, asm: bool
 ) -> list[Artefact]:
     """The object, its header and what else was asked for."""
-    from importlib.util import find_spec
-
+    from tuner.codegen.header import c_header
     from tuner.codegen.kernel import assembly_text, compile_kernel, llvm_text
 
     kernel = compile_kernel(workload, answer.trace, target, symbol)
-    files = [Artefact("object", f"{symbol}.o", kernel.object_bytes)]
-    if find_spec("tuner.codegen.header"):  # XXX until it is there
-        from tuner.codegen.header import c_header
-
-        header = c_header(workload, kernel, target, record_key=answer.record_key or "")
-        files.append(Artefact("header", f"{symbol}.h", header.encode()))
+    header = c_header(workload, kernel, target, record_key=answer.record_key or "")
+    files = [
+        Artefact("object", f"{symbol}.o", kernel.object_bytes),
+        Artefact("header", f"{symbol}.h", header.encode()),
+    ]
     if ll:
         text = llvm_text(workload, answer.trace, target, symbol)
         files.append(Artefact("llvm", f"{symbol}.ll", text.encode()))

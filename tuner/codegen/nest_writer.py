@@ -92,12 +92,32 @@ class NestWriter:
     def write_kernel(self) -> None:
         """Add the function `symbol` to the module."""
         self._place_arguments()
+        size = self.workspace.total_bytes(self.module.target.threads)
+        if size:
+            self._refuse_bad_workspace()
         self.statements(self.nest.body)
         self.text.add("  ret i32 0")
         parameters = ", ".join([*self._argument_parameters(), "ptr noalias %workspace"])
         self.module.functions.append(
             f"define i32 @{self.symbol}({parameters}) nounwind {{\n{self.text.body()}\n}}"
         )
+
+        self.module.functions.append(
+            f"define i64 @{self.symbol}_workspace_bytes() nounwind {{\n  ret i64 {size}\n}}"
+        )
+
+    def _refuse_bad_workspace(self) -> None:
+        """Return 1 where the workspace is missing or not aligned."""
+        text = self.text
+        address = text.assign("ptrtoint ptr %workspace to i64", "w")
+        low = text.assign(f"and i64 {address}, {ALIGN_BYTES - 1}", "w")
+        missing = text.assign(f"icmp eq i64 {address}, 0", "w")
+        crooked = text.assign(f"icmp ne i64 {low}, 0", "w")
+        bad = text.assign(f"or i1 {missing}, {crooked}", "w")
+        text.add(f"  br i1 {bad}, label %refused, label %accepted")
+        text.start_block("refused")
+        text.add("  ret i32 1")
+        text.start_block("accepted")
 
     def _argument_parameters(self) -> list[str]:
         inputs = {t.name for t in self.nest.inputs}

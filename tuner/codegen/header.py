@@ -1,0 +1,114 @@
+"""The C header of an emitted kernel: what a caller must know, and nothing that changes by itself."""
+
+from __future__ import annotations
+
+import re
+
+from schedules.dtypes import DType
+from schedules.target import Target
+from schedules.workload import Tensor, Workload
+
+from .emit import toolchain
+from .kernel import CompiledKernel
+
+_C_TYPES = {
+    DType.F32: "float", DType.F64: "double", DType.BF16: "uint16_t", DType.I64: "int64_t",
+    DType.I32: "int32_t", DType.I8: "int8_t", DType.U8: "uint8_t", DType.BOOL: "uint8_t",
+}  # fmt: skip
+
+_RESERVED = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if int"
+    " inline long register restrict return short signed sizeof static struct switch typedef union"
+    " unsigned void volatile while class new delete template this namespace bool true false"
+    " workspace".split()
+)
+
+
+def c_header(
+    workload: Workload, kernel: CompiledKernel, target: Target, *, record_key: str = ""
+) -> str:
+    """The header of `kernel` as C99 and C++: types, shapes, what the CPU must have, where the
+    kernel comes from. The same arguments give the same text."""
+    guard = f"TILEWRIGHT_{re.sub(r'[^A-Z0-9]', '_', kernel.symbol.upper())}_H"
+    names = argument_names(workload)
+    inputs = set(workload.inputs)
+    parameters = ", ".join(
+        f"{'const ' if tensor in inputs else ''}{_C_TYPES[tensor.dtype]} *{name}"
+        for tensor, name in zip(workload.arguments, names, strict=True)
+    )
+    made_by = toolchain()
+    lines = [
+        f"/* {kernel.symbol}: {workload.name or 'a tensor expression'}, made by Tilewright.",
+        " *",
+        *(
+            f" * {name:<12} {'in ' if tensor in inputs else 'out'} {_described(tensor)}"
+            for tensor, name in zip(workload.arguments, names, strict=True)
+        ),
+        " *",
+        " * Tensors are dense, row-major, aligned to their element, and do not overlap.",
+        f" * workspace: {kernel.workspace_bytes} bytes, aligned to 64"
+        + (" (may be NULL)." if kernel.workspace_bytes == 0 else "."),
+        f" * Threads: up to {kernel.threads}"
+        + (", on OpenMP's runtime (link with -fopenmp)." if kernel.uses_openmp else "."),
+        " * Re-entrant: calls at the same time need workspaces of their own.",
+        " *",
+        f" * CPU: {target.cpu} ({target.triple})",
+        *_wrapped(" * needs: ", sorted(target.features)),
+        f" * workload: {workload.key}",
+        f" * record: {record_key or 'none, the schedule chosen without measuring'}",
+        f" * object sha256: {kernel.object_sha256}",
+        f" * codegen {made_by.codegen_version}, llvmlite {made_by.llvmlite}, LLVM {made_by.llvm}",
+        " */",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+        "#include <stddef.h>",
+        "#include <stdint.h>",
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        "/* Bytes the workspace must have. */",
+        f"size_t {kernel.symbol}_workspace_bytes(void);",
+        "",
+        "/* 0; or 1 if the workspace is missing or not aligned to 64 bytes. */",
+        f"int {kernel.symbol}({parameters}, void *workspace);",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def argument_names(workload: Workload) -> tuple[str, ...]:
+    """A C identifier for each argument: the tensor's name where it is one and is not taken."""
+    taken: set[str] = set()
+    names: list[str] = []
+    for tensor in workload.arguments:
+        name = re.sub(r"\W", "_", tensor.name, flags=re.ASCII) or "t"
+        if name[0].isdigit() or name in _RESERVED:
+            name = f"t_{name}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def _described(tensor: Tensor) -> str:
+    kind = "bf16 bits" if tensor.dtype is DType.BF16 else tensor.dtype.value
+    return f"{kind}[{', '.join(map(str, tensor.shape))}]"
+
+
+def _wrapped(start: str, words: list[str]) -> list[str]:
+    """Words over several comment lines of at most 96 columns."""
+    lines = [start]
+    for word in words:
+        if len(lines[-1]) + len(word) > 96:
+            lines.append(" *        ")
+        lines[-1] += f"{word} "
+    return [line.rstrip() for line in lines]
