@@ -44,6 +44,7 @@ class PriorConstants:
     issue_width: float = 6.0
     ops_per_math_call: float = 12.0
     cycles_per_scalar_access: float = 1.0
+    cycles_per_conflict_miss: float = 5.0
     spill_slowdown: float = 1.0
     spill_slowdown_per_share: float = 2.0
     cycles_per_loop_entry: float = 6.0
@@ -146,6 +147,7 @@ def combine(
     slowdown = c.spill_slowdown + c.spill_slowdown_per_share * spilled / live
     fixed = (
         columns["scalar_accesses"] * c.cycles_per_scalar_access
+        + columns["conflict_misses"] * c.cycles_per_conflict_miss
         + np.where(spilled > 0, pipes, 0.0) * slowdown
         + columns["inner_entries"] * c.cycles_per_loop_entry
     )

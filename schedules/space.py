@@ -29,6 +29,7 @@ COLUMNS: dict[str, str] = {
     "vector_loads": "vector and broadcast loads executed in the innermost loops",
     "vector_stores": "vector stores executed in the innermost loops",
     "scalar_accesses": "element-wise accesses: gathers, scatters, strided lanes",
+    "conflict_misses": "lines fetched again because a stride maps them to few sets; all caches",
     "math_calls": "vector evaluations of exp, tanh, erf and the like",
     "accumulators": "independent accumulator registers of the innermost reduction; 0 if none",
     "live_registers": "vector registers the innermost loop needs at once",

@@ -115,6 +115,7 @@ class RowSketch:
             "vector_loads": ones * loads / self.lanes,
             "vector_stores": ones * points / self.lanes,
             "scalar_accesses": ones * strided,
+            "conflict_misses": ones * 0.0,
             "math_calls": ones * math / self.lanes,
             "accumulators": vectors if reductions else 0.0 * ones,
             "live_registers": vectors * 2.0 + 2.0,

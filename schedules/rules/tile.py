@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -31,7 +31,8 @@ from .tile_trace import write_tile_trace
 from .writer import TraceWriter
 
 BLOCK_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 256, 512)
-MAX_CODE_OPS = 1500
+MAX_UNROLLED = 48
+"""Most multiply-adds in the unrolled body of the innermost loop, if it is unrolled at all."""
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -195,8 +196,8 @@ class TileSketch:
         reads = len(self.roles.column_reads)
         live = s["mr"] * s["mr2"] * v["vectors"] + v["vectors"] * max(reads, 1) + 1
         ok: BoolArray = live <= registers - (1 if registers > 16 else 0)
-        code = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"]
-        ok &= code <= MAX_CODE_OPS // 4
+        # More copies of a step only bring spills: LLVM moves their loads to the front.
+        ok &= (v["unroll"] == 1) | (s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] <= MAX_UNROLLED)
         # One spelling for each structure: block counts that give other block counts are skipped.
         ok &= s["col_blocks"] == np.minimum(v["column_blocks"], s["col_tiles"])
         ok &= s["row_blocks"] == np.minimum(v["row_blocks"], s["row_tiles"])
@@ -233,7 +234,7 @@ class TileSketch:
         return (4, 0, 1, 2, 3, 2, 1, 0, 5, 3, 2, 1, 0)
 
     def extents(self, settings: IntArray) -> IntArray:
-        """(P, 13): batch, column/row/row2 blocks, k blocks, tiles of each, taps, k, and the tile."""
+        """(P, 13): batch, column/row/row2 blocks, k blocks, tiles of each, taps, k, tile."""
         s = self._sizes(settings)
         ones = np.ones_like(s["nr"])
         batch = prod(loop.extent for loop in (*self.roles.batch, *self.roles.outer_rows))
@@ -316,6 +317,7 @@ class TileSketch:
             "vector_loads": tiles * depth * (broadcast + direct),
             "vector_stores": tiles * acc * f["k_count"],
             "scalar_accesses": np.zeros_like(tiles),
+            "conflict_misses": self._conflict_misses(f, tiles, depth),
             "math_calls": tiles * acc * (math_calls(self.epilogue.value) if self.epilogue else 0),
             "accumulators": acc,
             "live_registers": acc + direct + 1.0,
@@ -350,6 +352,33 @@ class TileSketch:
     @property
     def _inner_reads(self) -> tuple[Read, ...]:
         return once((*self.roles.column_reads, *self.roles.row_reads))
+
+    def _conflict_misses(
+        self, f: dict[str, FloatArray], tiles: FloatArray, depth: float
+    ) -> FloatArray:
+        """Lines of operands used in place that do not survive from one tile to the next, because
+        rows at a stride of a large power of two share the sets of a cache."""
+        roles, total = self.roles, np.zeros_like(tiles)
+        for read in once(roles.column_reads):
+            step = read.element_stride(roles.main.name)
+            if not step or self._moves_with_rows(read):
+                continue
+            used = (f["pack_columns"] == 0) | (read.own_dim(roles.columns.name) is None)
+            lines = np.ceil(f["nr"] * read.dtype.bytes / 64.0)
+            rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
+            lost = lost_levels(self.target, step * read.dtype.bytes, lines, rows)
+            total = total + np.where(used, tiles * depth * lines * lost, 0.0)
+        for read in once(roles.row_reads):
+            for loop in roles.rows[:1]:
+                step = read.element_stride(loop.name)
+                if not step:
+                    continue
+                ones = np.ones_like(tiles)
+                lost = lost_levels(self.target, step * read.dtype.bytes, ones, f["mr"] * f["mr2"])
+                per_step = f["mr"] * f["mr2"] * read.dtype.bytes / 64.0
+                in_place = (f["copy_rows"] == 0) | (read not in self.copyable)
+                total = total + np.where(in_place, tiles * depth * per_step * lost, 0.0)
+        return total
 
     def outer_presplit(self) -> tuple[Split, ...]:
         """The splits of the view, of the loops that are outside: the epilogue's if there is one."""
@@ -424,6 +453,20 @@ class TileSketch:
         v = {key: int(value[0]) for key, value in self._values(row).items()}
         s = {key: int(value[0]) for key, value in self._sizes(row).items()}
         write_tile_trace(writer, self, v, s)
+
+
+def lost_levels(
+    target: Target, stride_bytes: int, lines_a_row: FloatArray, rows: FloatArray
+) -> FloatArray:
+    """(P,) how many caches cannot keep `rows` rows of `lines_a_row` lines at a stride: the sets
+    such rows fall into, times the ways, hold fewer lines than there are."""
+    lost = np.zeros_like(rows)
+    for cache in target.caches[:2]:
+        sets = max(cache.bytes // (cache.ways * cache.line_bytes), 1)
+        apart = max(stride_bytes // cache.line_bytes, 1)
+        reached = np.minimum(sets, sets // gcd(apart, sets) * lines_a_row)
+        lost = lost + ((lines_a_row * rows > reached * cache.ways) & (reached < sets))
+    return lost
 
 
 def once(reads: Sequence[Read]) -> tuple[Read, ...]:
