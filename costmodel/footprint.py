@@ -33,8 +33,8 @@ class Traffic:
     """Bytes for P settings, A accesses, C caches, L loops; all float32.
 
     `footprint` (L + 1, P): bytes touched, over all accesses, in one run of the loops from l inward.
-    `moved` (C, A, P): bytes an access brings into cache c in one call, written bytes counted twice
-    and scattered ones as often as they are slower.
+    `moved` (C, A, P): bytes an access brings into cache c in one call of many, written bytes
+    counted twice and scattered ones as often as they are slower.
     `fit_level` (C, P): the outermost loop level whose footprint fits cache c.
     """
 
@@ -170,7 +170,8 @@ def cache_traffic(
         fits = footprint <= np.float32(capacity * usable)
         fits[loops] = True
         fit_level[c] = np.argmax(fits, axis=0)
-        moved[c] = brought[:, fit_level[c], every]
+        # What fits as a whole is still there from the call before: kernels are timed warm.
+        moved[c] = np.where(fit_level[c] == 0, np.float32(0), brought[:, fit_level[c], every])
     return Traffic(footprint, moved, fit_level)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from costmodel.features import FEATURES, Featuriser
-from costmodel.footprint import cache_traffic
+from costmodel.footprint import cache_traffic, touched
 from costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
 from costmodel.prior import Prior
 from schedules.dtypes import DType
@@ -51,28 +51,52 @@ def test_footprint_is_the_bounding_box_of_what_is_touched(access: Access, level:
 
 
 def test_gemm_traffic_is_the_textbook_one() -> None:
-    """1024 cubed, blocks 1024 x 512 x 128 (n, k, m), tile 8 x 64: MiB moved into L1, L2, L3."""
+    """1024 cubed, blocks 1024 x 512 x 128 (n, k, m), tile 8 x 64: MiB moved into L1, L2, L3.
+
+    All 12 MiB fit L3, so a call finds them there.
+    """
     extents = np.array([[1, 2, 8, 16, 16, 512, 8, 64]])
     once = Access("C", 4, C.strides)
     caches = [48 << 10, 1 << 20, 32 << 20]
     traffic = cache_traffic(extents, LOOPS, [A, B, once], caches)
     mib = traffic.moved[:, :, 0] / 2**20
-    assert mib.tolist() == [[64, 512, 8], [4, 32, 8], [4, 4, 4]]
+    assert mib.tolist() == [[64, 512, 8], [4, 32, 8], [0, 0, 0]]
 
 
 def test_a_loop_of_one_trip_does_not_end_reuse() -> None:
     """B is walked by j; a j loop of one trip outside the m loop must not bring it in again."""
     extents = np.array([[4, 1, 8, 8]])
     axes = (0, 1, 1, 2)  # m, n of one trip, n, k
-    traffic = cache_traffic(extents, axes, [B], [1e6])
-    assert traffic.moved[0, 0, 0] == 8 * 64  # eight rows of a line each, once
+    traffic = cache_traffic(extents, axes, [A, B], [900.0])  # holds B, but not all of A with it
+    assert traffic.fit_level[0, 0] == 1
+    assert traffic.moved[0, 1, 0] == 8 * 64  # eight rows of a line each, once
 
 
 def test_written_bytes_count_twice() -> None:
     read = Access("C", 4, C.strides)
     extents = np.array([[4, 4, 4]])
-    one, two = (cache_traffic(extents, (0, 1, 2), [x], [1e6]).moved[0, 0, 0] for x in (read, C))
+    one, two = (cache_traffic(extents, (0, 1, 2), [x], [80.0]).moved[0, 0, 0] for x in (read, C))
     assert two == 2 * one
+
+
+def test_rows_in_the_same_sets_need_more_cache() -> None:
+    """512 rows of one line, 2 KiB apart: 2 of the 64 places of a page, so 32 times the cache."""
+    tile = [np.ones(1, np.float32), np.full(1, 16, np.float32), np.full(1, 512, np.float32)]
+    assert touched(B, tile, 64, pitches=(2048, 4)).conflict[0] == 32
+    assert touched(B, tile, 64, pitches=(2048 + 64, 4)).conflict[0] == 1
+    assert touched(B, tile, 64).conflict[0] == 1
+
+
+def test_a_dense_copy_has_no_conflicts() -> None:
+    extents = np.array([[64, 1, 1, 1, 4, 512, 4, 16]])
+    direct, copied = (
+        cache_traffic(
+            extents, LOOPS, [A, B, C], [32768.0],
+            pitches=[(2048, 4)] * 3, packed=np.array([bits]),
+        ).moved[0, 1, 0]
+        for bits in (0, 2)
+    )  # fmt: skip
+    assert copied < direct
 
 
 def column_settings(**choices: int) -> IntArray:

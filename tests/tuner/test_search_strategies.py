@@ -55,7 +55,7 @@ def test_annealing_beats_random_over_twenty_seeds() -> None:
     drawn = np.array([best_of_run("random", s, 32) for s in range(20)])
     assert np.median(drawn / annealed) > 1.15
     assert (annealed <= 1.05 * drawn).all()
-    assert np.median(annealed) <= 1.12 * optimum
+    assert np.median(annealed) <= 1.2 * optimum
 
 
 def test_large_spaces_are_walked_and_still_beat_random(monkeypatch: pytest.MonkeyPatch) -> None:

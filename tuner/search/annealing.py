@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log2
+from statistics import median
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from .batch import Scored, distinct_tiles, diverse, scored
 from .chains import Cooling, anneal
 from .first_look import FirstLook, first_look
 from .lattice import Lattice, lattices
-from .ledger import Ledger
+from .ledger import Ledger, run_secs
 
 PRIOR_BLOCKS = (4, 4)
 """Trials before the first model: a few for a quick first answer, then other register tiles."""
@@ -34,7 +36,7 @@ DESCENT_SHARE = 2
 KAPPAS = (2.0, 1.5, 1.0, 0.7, 0.5, 0.3)
 """Optimism in sigmas, by block; 0.1 from then on."""
 
-NOVELTY = (0.15, 0.08, 0.04)
+NOVELTY = (0.3, 0.2, 0.1)
 """Bonus for knob values new to a batch, log2 units, by block; 0.02 from then on."""
 
 CLOSE_TO_BOUND = 1.03
@@ -86,7 +88,14 @@ class AnnealingStrategy:
 
     @property
     def predictions(self) -> Mapping[Candidate, float]:
-        return self.ledger.predictions
+        """Those of the opening are the bare prior's; they are moved by one common offset to the
+        level that was measured, so that all can be ranked together."""
+        opening = list(self.ledger.asked)[: sum(PRIOR_BLOCKS)]
+        told = ((c, run_secs(self.ledger.results[c])) for c in opening if c in self.ledger.results)
+        misses = [log2(secs) - self.ledger.predictions[c] for c, secs in told if secs is not None]
+        offset = median(misses) if misses else 0.0
+        moved = {c: self.ledger.predictions[c] + offset for c in opening}
+        return {**self.ledger.predictions, **moved}
 
     @property
     def stop_reason(self) -> str | None:
