@@ -85,8 +85,9 @@ def trace_text(trace: Trace) -> str:
 def _nest_text(workload: Workload, trace: Trace) -> str:
     from schedules.lower import lower
     from schedules.printer import to_text
+    from schedules.readable import readable
 
-    return to_text(lower(workload, trace))
+    return to_text(readable(lower(workload, trace), workload))
 
 
 def build(

@@ -20,6 +20,7 @@ from .errors import (
     TooBusy,
     problem_of,
 )
+from .exit_codes import ExitCode
 from .schemas import ProblemOut, schema_ref
 
 MEDIA_TYPE = "application/problem+json"
@@ -72,6 +73,21 @@ def install(app: FastAPI) -> None:
         elif problem.status == 503:
             headers["Retry-After"] = "5"
         return problem_response(problem, request, headers)
+
+    @app.exception_handler(Exception)
+    def bug(request: Request, error: Exception) -> JSONResponse:
+        # Starlette raises it again after this answer, so that it is logged with its traceback.
+        return problem_response(
+            Problem(
+                status=500,
+                code="internal_error",
+                title="A bug of the service",
+                detail=f"{type(error).__name__}: the service's log has the details",
+                advice="Report it with the request_id; the same request will fail again.",
+                exit_code=ExitCode.FAILED,
+            ),
+            request,
+        )
 
     @app.exception_handler(RequestValidationError)
     def parameters(request: Request, error: Exception) -> JSONResponse:

@@ -114,7 +114,8 @@ def add_commands(app: typer.Typer) -> None:
 def _client(service: Service) -> Client:
     from service.client import Client
 
-    return Client(service.url, service.api_key)
+    # Somebody waits at the terminal: give up sooner than a program would.
+    return Client(service.url, service.api_key, retries=2)
 
 
 def _follow(client: Client, job: Job, output: Output) -> Job:

@@ -112,7 +112,6 @@ def test_bad_input_is_one_clear_line_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     target_file: Path,
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _secs: None)
     monkeypatch.setenv("TILEWRIGHT_DB", db)
     if words[0] in ("best", "verify", "emit", "show"):
         words = [*words, "--target", str(target_file)]

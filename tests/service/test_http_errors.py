@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from db import Store
+from db.errors import StoreHeld
 from service.app import create_app
 from service.errors import TABLE
 from service.limits import Limits
@@ -174,6 +175,38 @@ def test_a_page_elsewhere_cannot_reach_a_local_service_under_its_own_name(
 @pytest.mark.parametrize("host", ["localhost:8470", "127.0.0.1", "[::1]:80", "LOCALHOST"])
 def test_the_machines_own_names_are_let_in(api: TestClient, host: str) -> None:
     assert api.get("/healthz", headers={"Host": host}).status_code == 200
+
+
+def test_an_unusable_database_is_503_with_a_time_to_come_back(
+    api: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held() -> None:
+        raise StoreHeld("database x: another process holds it")
+
+    assert api.get("/readyz").status_code == 200
+    monkeypatch.setattr(store, "counts", held)
+    answer = api.get("/readyz")
+    assert problem_of(answer, 503)["code"] == "database_held"
+    assert answer.headers["retry-after"]
+    assert api.get("/healthz").status_code == 200
+
+
+def test_a_bug_is_told_as_one_and_not_hidden(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(store, "counts", broken)
+    with TestClient(create_app(Settings(), store), raise_server_exceptions=False) as api:
+        answer = api.get("/readyz")
+        assert answer.status_code == 500
+        assert answer.headers["content-type"] == PROBLEM
+        assert answer.json()["code"] == "internal_error"
+        assert "secret detail" not in answer.text
+    with (
+        TestClient(create_app(Settings(), store)) as api,
+        pytest.raises(ZeroDivisionError, match="secret detail"),
+    ):
+        api.get("/readyz")
 
 
 JSON_VALUES = st.recursive(

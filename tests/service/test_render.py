@@ -1,0 +1,143 @@
+"""What people read: units, progress lines, tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from service import render
+
+
+def shown(thing: Any) -> str:
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(thing)
+    text = console.export_text()
+    console.file.close()
+    return text
+
+
+@pytest.mark.parametrize(
+    ("secs", "text"),
+    [(None, "-"), (2.0, "2 s"), (1.034e-3, "1.03 ms"), (5.43e-6, "5.43 us"), (8e-9, "8 ns")],
+)
+def test_durations(secs: float | None, text: str) -> None:
+    assert render.duration(secs) == text
+
+
+@pytest.mark.parametrize(
+    ("secs", "text"), [(None, "-:--"), (0.2, "0:00"), (130, "2:10"), (3661, "1:01:01")]
+)
+def test_clocks(secs: float | None, text: str) -> None:
+    assert render.clock(secs) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(8, "8 B"), (32768, "32 KiB"), (1023 * 1024, "1023 KiB"), (3 << 40, "3072 GiB")],
+)
+def test_byte_sizes(count: int, text: str) -> None:
+    assert render.byte_size(count) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(12, "12"), (310_000, "310k"), (268_435_456, "268M")])
+def test_quantities(count: int, text: str) -> None:
+    assert render.quantity(count) == text
+
+
+def test_speed_is_a_time_where_there_is_nothing_to_count() -> None:
+    assert render.speed(2e9, 1e-2) == "200 GFLOP/s"
+    assert render.speed(0, 1e-2) == "10 ms"
+
+
+def event(status: str, best: float | None) -> dict[str, Any]:
+    return {
+        "trial": 3,
+        "of_trials": 64,
+        "result": {
+            "status": status,
+            "run_secs_estimate": 1e-3 if status == "ok" else None,
+            "detail": "" if status == "ok" else "element 7",
+        },
+        "is_best": status == "ok",
+        "best_run_secs": best,
+        "fraction_of_bound": 0.5 if best else None,
+        "eta_secs": 65.0,
+    }
+
+
+def test_a_trial_is_one_line() -> None:
+    assert render.trial_line(event("ok", 1e-3), 2e6) == (
+        "trial 3/64  2 GFLOP/s  <- best  (best 2 GFLOP/s, 50% of the bound, ETA 1:05)"
+    )
+    assert render.trial_line(event("wrong_result", None), 2e6) == (
+        "trial 3/64  wrong_result: element 7  (best none yet, ETA 1:05)"
+    )
+
+
+def report(best: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "workload": {"name": "mm", "key": "k", "flops": 2e6},
+        "target": {"cpu": "znver3", "threads": 2},
+        "trials": {
+            "total": 5,
+            "ok": 2,
+            "by_status": {"ok": 2, "run_timeout": 1, "wrong_result": 2},
+        },
+        "space_size": 310_000,
+        "wall_secs": 4.1,
+        "wall_secs_by_phase": {"propose": 1.0, "compile": 3.0, "verify": 0.0},
+        "stopped_because": "enough",
+        "best": best,
+        "default": {"run_secs": 2e-3, "gflops": 1.0},
+    }
+
+
+def test_a_summary_tells_the_best_and_what_failed() -> None:
+    best = {"run_secs": 1e-3, "fraction_of_bound": 0.9, "bound": "compute", "verified": True}
+    text = shown(render.tune_summary(report(best), again="mm"))
+    for words in (
+        "znver3, 2 threads",
+        "1 ms, 2 GFLOP/s",
+        "90% of what compute allows",
+        "2.00x",
+        "5 (2 ok; 2 wrong_result, 1 run_timeout)",
+        "310k schedules",
+        "compile 3 s, propose 1 s",
+        "tilewright show mm",
+    ):
+        assert words in text
+    assert "verify 0" not in text
+
+
+def test_a_summary_without_a_best_says_so() -> None:
+    text = shown(render.tune_summary(report(None), again="mm"))
+    assert "none: no candidate passed" in text
+    assert "tilewright show" not in text
+
+
+def test_a_peer_that_could_not_take_part_says_why() -> None:
+    document = {
+        "kernel": {"run_secs": 1e-3},
+        "against": {
+            "numpy": {"run_secs": 2e-3, "speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1},
+            "torch": {"run_secs": None, "detail": "not installed"},
+        },
+    }
+    text = shown(render.bench_table(document, 2e6))
+    assert "2.00x (1.90 to 2.10)" in text
+    assert "not installed" in text
+
+
+def test_names_with_brackets_are_printed_as_they_are() -> None:
+    name = "C[i,j] += A[i,k] * B[k,j]"
+    document = {
+        "workload": {"name": name, "key": "k", "flops": 0},
+        "grade": "exact",
+        "run_secs": None,
+        "note": "",
+    }
+    assert name in shown(render.answer_facts(document))
+    job = {"id": "1", "state": "QUEUED", "done": False, "workload": {"name": name, "flops": 0}}
+    assert name in shown(render.jobs_table([job]))
