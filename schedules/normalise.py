@@ -48,25 +48,46 @@ _MAX_ORDERS = 24
 _MARKED, _ANONYMOUS = "@", "?"
 
 
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """A workload in normal form, and what its tensors and axes are called there.
+
+    `tensors` maps the names it was written with to canonical ones; `axes` the (tensor, axis)
+    pairs of stages to canonical axes.
+    """
+
+    workload: Workload
+    tensors: Mapping[str, str]
+    axes: Mapping[tuple[str, str], str]
+
+
 def normalised(workload: Workload) -> Workload:
     """The normal form of a valid workload; see the module's description."""
+    return normal_form(workload).workload
+
+
+def normal_form(workload: Workload) -> NormalForm:
+    """The normal form with the names that lead to it."""
     names = {t.name: f"i{n}" for n, t in enumerate(workload.inputs)}
+    axes: dict[tuple[str, str], str] = {}
     canonical: dict[str, Stage] = {}
     needed = _needed(workload)
     for stage in workload.stages:
         if stage.name not in needed:
             continue
         found = _canonical_stage(stage, names)
+        axes |= {(stage.name, old): new for old, new in found.axes.items()}
         digest = _digest(found, workload, stage.name)
         names[stage.name] = digest
         canonical[digest] = replace(found.stage, tensor=replace(stage.tensor, name=digest))
     order = _from_outputs([names[n] for n in workload.outputs], canonical)
     final = {digest: f"s{n}" for n, digest in enumerate(order)}
-    return Workload(
+    form = Workload(
         tuple(Tensor(f"i{n}", t.shape, t.dtype, t.constant) for n, t in enumerate(workload.inputs)),
         tuple(_renamed(canonical[d], final) for d in order),
         tuple(final[names[n]] for n in workload.outputs),
     )
+    return NormalForm(form, {old: final.get(new, new) for old, new in names.items()}, axes)
 
 
 def _needed(workload: Workload) -> set[str]:
@@ -82,6 +103,7 @@ def _needed(workload: Workload) -> set[str]:
 class _Canonical:
     stage: Stage
     text: str
+    axes: Mapping[str, str]
 
 
 def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
@@ -99,7 +121,7 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
         ordered, text = _ordered(tidy_body(moved, ranges, frozenset(a.name for a in reduce_axes)))
         if best is None or text < best.text:
             found = Stage(stage.tensor, axes, ordered, stage.reducer, reduce_axes)
-            best = _Canonical(found, text)
+            best = _Canonical(found, text, renamed)
     assert best is not None
     return best
 

@@ -1,0 +1,32 @@
+"""Nests with the author's names: only the names differ."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from schedules.interpret import interpret
+from schedules.lower import lower
+from schedules.notation import from_notation
+from schedules.primitives import CacheRead, Split
+from schedules.printer import to_text
+from schedules.readable import readable
+from schedules.trace import Trace
+
+
+def test_names_are_the_authors_and_nothing_else_changes() -> None:
+    workload = from_notation(
+        "P[row, col] += A[row, t] * B[t, col]; R[row, col] = max(P[row, col] + c[col], 0)",
+        {"A": ("f32", (5, 4)), "B": ("f32", (4, 3)), "c": ("f32", (3,))},
+    )
+    trace = Trace((Split("s0.d1", 2), CacheRead("i0", "s0.d0", "s0.rows")))
+    nest = lower(workload, trace)
+    shown = readable(nest, workload)
+    text = to_text(shown)
+    for name in ("P.row", "P.colo", "P.coli", "P.t", "R.row", "A: f32[5, 4]", "P.rows"):
+        assert name in text
+    assert "s0" not in text
+    assert "i0" not in text
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-3, 4, t.shape).astype("float32") for t in workload.inputs]
+    for a, b in zip(interpret(nest, inputs), interpret(shown, inputs), strict=True):
+        np.testing.assert_array_equal(a, b)
