@@ -22,7 +22,7 @@ def readable(nest: Nest, workload: Workload) -> Nest:
     stage stands before it.
     """
     form = normal_form(workload)
-    tensors = {new: old for old, new in reversed(form.tensors.items())}
+    tensors = {new: old for old, new in reversed(list(form.tensors.items()))}
     axes = {(form.tensors[t], new): (t, old) for (t, old), new in form.axes.items()}
     several = len(form.workload.stages) > 1
     taken: set[str] = set()
@@ -31,7 +31,7 @@ def readable(nest: Nest, workload: Workload) -> Nest:
         match = _BUFFER.fullmatch(name)
         if match is None or match[1] not in tensors:
             return name
-        return tensors[match[1]] + match[2]
+        return f"{tensors[match[1]]}{match[2]}"
 
     def loop(name: str) -> str:
         match = _LOOP.fullmatch(name)
