@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import Affine, Interval, affine, simplify, substitute_cond, var
+from ..affine import Affine, Interval, affine, substitute_cond, var
 from ..errors import ScheduleError
 from ..loop_ir import (
     Allocate,
@@ -246,7 +246,7 @@ class Prefetch:
         inner = all_ranges(place.loop.body)
         mapping: dict[str, Affine] = {name: affine(0) for name in inner}
         mapping[self.loop] = var(self.loop) + self.ahead
-        index = tuple(simplify(i.substitute(mapping), {}) for i in reads[0].index)
+        index = tuple(i.substitute(mapping) for i in reads[0].index)
         hint = PrefetchLeaf(self.tensor, index)
         body = _within_allocation(place.loop.body, self.tensor, hint)
 
