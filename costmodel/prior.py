@@ -47,9 +47,11 @@ class PriorConstants:
     cycles_per_conflict_miss: float = 5.0
     spill_slowdown: float = 1.0
     spill_slowdown_per_share: float = 2.0
-    cycles_per_loop_entry: float = 6.0
+    cycles_per_loop_entry: float = 12.0
+    cycles_per_accumulator: float = 1.5
+    full_registers_slowdown: float = 0.1
     ops_per_loop_trip: float = 2.0
-    masked_slowdown: float = 1.3
+    masked_slowdown: float = 2.0
     micro_op_cache_ops: float = 3000.0
     slow_fetch_factor: float = 1.5
     copied_bytes_per_cycle: float = 16.0
@@ -144,12 +146,17 @@ def combine(
     issue *= np.where(columns["code_ops"] > c.micro_op_cache_ops, c.slow_fetch_factor, 1.0)
     live = np.maximum(columns["live_registers"], 1.0)
     spilled = np.maximum(live - machine.vector_registers, 0.0)
-    slowdown = c.spill_slowdown + c.spill_slowdown_per_share * spilled / live
+    slowdown = np.where(
+        spilled > 0,
+        c.spill_slowdown + c.spill_slowdown_per_share * spilled / live,
+        # Not one register to spare: what the scheduler moves ahead is spilled now and then.
+        np.where(live >= machine.vector_registers, c.full_registers_slowdown, 0.0),
+    )
     fixed = (
         columns["scalar_accesses"] * c.cycles_per_scalar_access
         + columns["conflict_misses"] * c.cycles_per_conflict_miss
-        + np.where(spilled > 0, pipes, 0.0) * slowdown
-        + columns["inner_entries"] * c.cycles_per_loop_entry
+        + pipes * slowdown
+        + columns["inner_entries"] * (c.cycles_per_loop_entry + chains * c.cycles_per_accumulator)
     )
     whole = columns["packed_bytes"] - columns["strided_packed_bytes"]
     packing = (
