@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .codegen.kernel import compile
+    from .kernel import compile
     from .tune import tune
 
 __all__ = ["compile", "tune"]
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
         return tune
     if name == "compile":
-        from .codegen.kernel import compile
+        from .kernel import compile
 
         return compile
     raise AttributeError(f"module 'tuner' has no attribute {name!r}")

@@ -1,0 +1,60 @@
+"""Kernels as Python callables: right results, and a clear word about arrays that do not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from schedules import operators
+from schedules.primitives import Parallel
+from schedules.trace import Trace
+from tuner import compile
+from tuner.kernel import CallError
+from tuner.native_target import native_target
+
+
+def matmul_kernel(**sizes: int):  # type: ignore[no-untyped-def]
+    workload = operators.build("matmul", sizes)
+    return compile(workload, target=native_target(probe=False))
+
+
+def test_a_kernel_computes_into_the_array_it_is_given(rng: np.random.Generator) -> None:
+    kernel = matmul_kernel(M=13, N=17, K=7)
+    a = rng.integers(-4, 5, (13, 7)).astype(np.float32)
+    b = rng.integers(-4, 5, (7, 17)).astype(np.float32)
+    c = np.full((13, 17), np.nan, np.float32)
+    assert kernel(a, b, out=c) is c
+    np.testing.assert_array_equal(c, a @ b)
+    np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+def test_a_parallel_trace_runs_on_openmp(rng: np.random.Generator) -> None:
+    workload = operators.build("elementwise_add_relu", {"M": 33, "N": 65})
+    target = native_target(probe=False)
+    kernel = compile(workload, Trace((Parallel("s0.d0"),)), target)
+    a, b = (rng.standard_normal((33, 65)).astype(np.float32) for _ in range(2))
+    np.testing.assert_array_equal(kernel(a, b), np.maximum(a + b, 0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (lambda a, b: (a,), "takes 2 inputs, got 1"),
+        (lambda a, b: (a.astype(np.float64), b), r"A: takes float32\[4, 5\], got float64"),
+        (lambda a, b: (a, b[:4]), r"B: takes float32\[5, 6\], got float32\[4, 6\]"),
+        (lambda a, b: (np.asfortranarray(a), b), "A: must be C-contiguous"),
+        (lambda a, b: (a.tolist(), b), "A: takes a NumPy array .* got list"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(arguments, message: str) -> None:  # type: ignore[no-untyped-def]
+    kernel = matmul_kernel(M=4, N=6, K=5)
+    a, b = np.zeros((4, 5), np.float32), np.zeros((5, 6), np.float32)
+    with pytest.raises(CallError, match=message):
+        kernel(*arguments(a, b))
+
+
+def test_an_output_may_not_overlap_an_input() -> None:
+    kernel = matmul_kernel(M=4, N=4, K=4)
+    a = np.zeros((4, 4), np.float32)
+    with pytest.raises(CallError, match="overlap"):
+        kernel(a, a.copy(), out=a)
