@@ -44,11 +44,16 @@ class Artefact:
 def symbol_name(asked: str | None, workload: Workload) -> str:
     """The C name: as asked, or made from the workload's name. UsageProblem if it is no C name."""
     if asked is None:
-        stem = re.sub(r"\W+", "_", workload.name.split(":")[0]).strip("_") or "kernel"
-        return stem if _IDENTIFIER.fullmatch(stem) and stem not in _C_KEYWORDS else f"kernel_{stem}"
-    if not _IDENTIFIER.fullmatch(asked) or asked in _C_KEYWORDS:
+        words = re.sub(r"[^A-Za-z0-9_]+", "_", workload.name.split(":")[0]).strip("_")
+        stem = words[:50].rstrip("_") or "kernel"
+        return stem if _is_c_name(stem) else f"kernel_{stem}"
+    if not _is_c_name(asked):
         raise UsageProblem(f"--name {asked!r}: a C function name of at most 63 characters will do")
     return asked
+
+
+def _is_c_name(text: str) -> bool:
+    return _IDENTIFIER.fullmatch(text) is not None and text not in _C_KEYWORDS
 
 
 def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:

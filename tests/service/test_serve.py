@@ -126,6 +126,7 @@ def test_the_winners_files_are_there_by_their_hash(running: Running) -> None:
     job = client.submit(MATMUL, trials=10, seed=3, measurer="simulated:machine.json")
     files = client.wait(job.id).document["result"]["artefacts"]
     assert client.blob(files["object"]["key"])[:4] == b"\x7fELF"
+    assert b"int matmul(const float *A" in client.blob(files["header"]["key"])
     assert b"define" in client.blob(files["llvm"]["key"])
 
 

@@ -1,0 +1,97 @@
+"""`emit`: the same bytes every time, and a C program that links them gets the right numbers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from schedules.workload import Workload
+from service import artefacts
+from service.cli import run
+from service.errors import UsageProblem
+
+MATMUL = "matmul:M=7,N=13,K=5"
+PROGRAM = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "mm.h"
+int main(void) {
+  float a[7 * 5], b[5 * 13], c[7 * 13];
+  for (int i = 0; i < 7 * 5; i++) a[i] = (float)(i % 3);
+  for (int i = 0; i < 5 * 13; i++) b[i] = (float)(i % 4);
+  size_t bytes = (mm_workspace_bytes() + 63) / 64 * 64;
+  void *workspace = bytes ? aligned_alloc(64, bytes) : NULL;
+  if (mm(a, b, c, workspace)) return 2;
+  for (int i = 0; i < 7; i++)
+    for (int j = 0; j < 13; j++) {
+      float sum = 0;
+      for (int k = 0; k < 5; k++) sum += a[i * 5 + k] * b[k * 13 + j];
+      if (sum != c[i * 13 + j]) return 1;
+    }
+  puts("right");
+  return 0;
+}
+"""
+
+
+@pytest.fixture
+def emitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    folder = tmp_path / "out"
+    words = ["emit", MATMUL, "--name", "mm", "--ll", "--asm", "--min-grade", "default", "--json"]
+    assert run([*words, "-o", str(folder), "--db", str(tmp_path / "none.sqlite")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["grade"] == "default"
+    assert [Path(f["path"]).name for f in document["files"]] == ["mm.o", "mm.h", "mm.ll", "mm.s"]
+    return folder
+
+
+def test_emitting_twice_gives_the_same_bytes(
+    emitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = tmp_path / "again"
+    words = ["emit", MATMUL, "--name", "mm", "--ll", "--asm", "--min-grade", "default"]
+    assert run([*words, "-o", str(again), "--db", str(tmp_path / "none.sqlite")]) == 0
+    assert "grade" in capsys.readouterr().out
+    names = sorted(file.name for file in emitted.iterdir())
+    assert names == sorted(file.name for file in again.iterdir())
+    for name in names:
+        assert (emitted / name).read_bytes() == (again / name).read_bytes()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_c_program_gets_the_right_numbers(emitted: Path) -> None:
+    (emitted / "main.c").write_text(PROGRAM)
+    subprocess.run(
+        ["cc", "-std=c11", "-Wall", "-Werror", "main.c", "mm.o", "-fopenmp", "-lm", "-o", "main"],
+        cwd=emitted,
+        check=True,
+    )
+    result = subprocess.run([emitted / "main"], capture_output=True, text=True, check=True)
+    assert result.stdout == "right\n"
+
+
+@pytest.mark.parametrize("name", ["2mm", "a b", "int", "main", "x" * 64, "", "../mm", "ü"])
+def test_a_name_that_c_does_not_take_is_refused(name: str, workload: Workload) -> None:
+    with pytest.raises(UsageProblem, match="C function name"):
+        artefacts.symbol_name(name, workload)
+
+
+def test_a_name_is_made_from_the_operator(workload: Workload) -> None:
+    assert artefacts.symbol_name(None, workload) == "matmul"
+    assert artefacts.symbol_name(None, workload.named("for")) == "kernel_for"
+    assert artefacts.symbol_name(None, workload.named("")) == "kernel"
+    long_name = artefacts.symbol_name(None, workload.named("C[i,j] += " + "A" * 100))
+    assert artefacts.symbol_name(long_name, workload) == long_name
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    words = ["emit", MATMUL, "-o", str(tmp_path / "file" / "out"), "--min-grade", "default"]
+    assert run([*words, "--db", str(tmp_path / "none.sqlite")]) == 2
+    assert "cannot write to" in capsys.readouterr().err
