@@ -55,7 +55,7 @@ def test_a_kernel_that_cannot_win_is_timed_less(runner: RunnerClient) -> None:
     slow = planted.RIGHT + "for (volatile int i = 0; i < 300000; i++);"
     loser = run(runner, slow, incumbent_secs=1e-6)
     assert loser["status"] == MeasureStatus.OK
-    assert len(loser["run_secs"]) == 1
+    assert len(loser["run_secs"]) <= 2
 
 
 def test_a_parallel_kernel_is_verified_and_timed(runner: RunnerClient) -> None:

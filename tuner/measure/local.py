@@ -147,7 +147,8 @@ class LocalMeasurer:
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """Rebuild twice in processes that have compiled nothing, compare the bytes with each
-        other and with what was measured, and check on every case with 1, 2 and all threads."""
+        other and with what was measured, and check on every case, the first with 1, 2 and all
+        threads."""
         document = self._document(request.trace)
         first, second = self._pool.fresh(document, builds=2)
         for built in (first, second):

@@ -139,7 +139,8 @@ def _check(session: _Session, job: Job, deadline_secs: float) -> dict[str, Any]:
             return answer
         if not result:
             result = answer
-            job = replace(job, timed=False)
+            # How work is divided does not depend on values: the first case has settled it.
+            job = replace(job, timed=False, repeats=1, team_sizes=())
         else:
             result["verify_secs"] += answer["verify_secs"]
     return result

@@ -29,7 +29,6 @@ class Rung:
 
 FAST_RUNGS = (Rung(2, 1.25), Rung(4, 1.08))
 SLOW_RUNGS = (Rung(1, 1.25), Rung(1, 1.08))
-CENSOR_BEYOND = 4.0  # one warm run this much slower than the incumbent settles it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,8 @@ class Race:
     def plan(self) -> Plan | None:
         """What to time next, None when there is nothing more to learn."""
         if not self.samples:
-            hopeless = self.incumbent_secs and self.warm_secs > CENSOR_BEYOND * self.incumbent_secs
-            return Plan(self.calls, 1 if hopeless else self._rungs[0].samples)
+            # Also after a hopeless warm run: threads that had gone to sleep make it say little.
+            return Plan(self.calls, self._rungs[0].samples)
         if self._is_beaten():
             return None
         if self.rung < len(self._rungs):
