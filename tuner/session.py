@@ -8,12 +8,10 @@ whose results are stored are not measured a second time.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from costmodel.metrics import recall_at_k, spearman
 from schedules.errors import ScheduleError
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord, canonical_bytes
 from schedules.space import Candidate, ScheduleSpace
@@ -25,10 +23,10 @@ from .measure.protocol import Measurer, MeasureRequest
 from .report import BestFound, Budget, RecordSink, TrialEvent, TuneReport
 from .search.base import SearchGoal, SearchStrategy
 from .search.strategies import make_strategy
+from .trials import Trial, default_times, explain, prediction_quality, statuses
 
 MAX_BATCH = 16
 PHASES = ("propose", "compile", "measure", "verify", "store")
-RECALL_K = 16
 MOST_CONFIRMED = 8
 """Candidates that may fail the full check before a run gives up on having a best."""
 
@@ -89,17 +87,6 @@ def run_session(
     return session.run()
 
 
-@dataclass(slots=True)
-class _Trial:
-    """One candidate of this run: number from 1, its record, and whether it came from the sink."""
-
-    number: int
-    candidate: Candidate
-    trace: Trace
-    record: TuningRecord
-    stored: bool
-
-
 @dataclass
 class _Session:
     workload: Workload
@@ -112,8 +99,8 @@ class _Session:
     on_event: EventHandler
     options: SessionOptions
     limit: Bound
-    trials: list[_Trial] = field(default_factory=list)
-    by_trace: dict[bytes, _Trial] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=list)
+    by_trace: dict[bytes, Trial] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     curve: list[dict[str, float]] = field(default_factory=list)
     refused: int = 0
@@ -127,7 +114,7 @@ class _Session:
         while reason is None:
             reason = self._step(known)
         best = self._confirm_best()
-        return self._report(best, self._explain(reason, best))
+        return self._report(best, explain(reason, self.trials, found=best is not None))
 
     # -- the loop
 
@@ -190,7 +177,7 @@ class _Session:
         self, candidate: Candidate, trace: Trace, record: TuningRecord, *, stored: bool
     ) -> None:
         """Count a trial whose record is durable; report it unless an earlier run did."""
-        trial = _Trial(len(self.trials) + 1, candidate, trace, record, stored)
+        trial = Trial(len(self.trials) + 1, candidate, trace, record, stored)
         self.trials.append(trial)
         self.by_trace[canonical_bytes(record.trace)] = trial
         secs = record.result.run_secs_estimate if record.result.ok else None
@@ -202,7 +189,7 @@ class _Session:
         if not stored:
             self.on_event(self._event(trial, is_best, elapsed))
 
-    def _event(self, trial: _Trial, is_best: bool, elapsed: float) -> TrialEvent:
+    def _event(self, trial: Trial, is_best: bool, elapsed: float) -> TrialEvent:
         measured = sum(not t.stored for t in self.trials)
         left = self.budget.trials - trial.number
         eta = elapsed / measured * left
@@ -222,11 +209,11 @@ class _Session:
         )
 
     def _reason_to_stop(self) -> str | None:
-        statuses = self._statuses()
-        wrong = statuses[MeasureStatus.WRONG_RESULT]
+        counts = statuses(self.trials)
+        wrong = counts[MeasureStatus.WRONG_RESULT]
         if len(self.trials) >= 8 and wrong * 2 > len(self.trials):
             return f"stopped: {wrong} of {len(self.trials)} candidates computed wrong results"
-        if len(self.trials) >= MAX_BATCH and not statuses[MeasureStatus.OK]:
+        if len(self.trials) >= MAX_BATCH and not counts[MeasureStatus.OK]:
             return f"stopped: none of {len(self.trials)} candidates could be measured"
         if self.options.should_stop():
             return "stopped on request"
@@ -359,25 +346,10 @@ class _Session:
             share = secs / total if total > 0 else float(phase == "measure")
             self.phases[phase] += wall * share
 
-    def _statuses(self) -> Counter[MeasureStatus]:
-        return Counter(t.record.result.status for t in self.trials)
-
-    def _explain(self, reason: str, best: TuningRecord | None) -> str:
-        """The reason; where nothing was found, also what went wrong most often."""
-        if best is not None and not reason.startswith("stopped:"):
-            return reason
-        failures = Counter(
-            f"{t.record.result.status.value}: {t.record.result.detail or 'no detail'}"
-            for t in self.trials
-            if not t.record.result.ok
-        )
-        top = "; ".join(f"{count}x {text}" for text, count in failures.most_common(3))
-        return f"{reason} ({top})" if top else reason
-
     def _report(self, best: TuningRecord | None, reason: str) -> TuneReport:
-        statuses = self._statuses()
+        counts = statuses(self.trials)
         secs = self.options.clock() - self.started
-        by_status = {status.value: statuses[status] for status in MeasureStatus}
+        by_status = {status.value: counts[status] for status in MeasureStatus}
         target = self.space.target
         return TuneReport(
             workload={
@@ -398,7 +370,7 @@ class _Session:
             space_size=self.space.size,
             trials={
                 "total": len(self.trials),
-                "ok": statuses[MeasureStatus.OK],
+                "ok": counts[MeasureStatus.OK],
                 "measured_now": sum(not t.stored for t in self.trials),
                 "refused": self.refused,
                 "by_status": by_status,
@@ -407,9 +379,9 @@ class _Session:
             wall_secs_by_phase=self.phases,
             stopped_because=reason,
             best=None if best is None else self._best_found(best),
-            default=self._default(),
+            default=default_times(self.trials, self.workload.flops),
             curve=self.curve,
-            cost_model=self._quality(),
+            cost_model=prediction_quality(self.trials, self.strategy.predictions),
         )
 
     def _best_found(self, record: TuningRecord) -> BestFound:
@@ -426,24 +398,3 @@ class _Session:
             verified=record.verified_level == "full",
             trace=record.trace,
         )
-
-    def _default(self) -> dict[str, float] | None:
-        """The first trial of every strategy is the schedule chosen with no measurement."""
-        secs = self.trials[0].record.result.run_secs_estimate if self.trials else None
-        if secs is None:
-            return None
-        return {"run_secs": secs, "gflops": self.workload.flops / secs / 1e9}
-
-    def _quality(self) -> dict[str, float | None]:
-        """How well times were ranked before they were taken."""
-        predictions = self.strategy.predictions
-        pairs = [
-            (predictions[t.candidate], t.record.result.run_secs_estimate)
-            for t in self.trials
-            if t.record.result.ok and t.candidate in predictions
-        ]
-        predicted, measured = [p for p, _ in pairs], [s for _, s in pairs if s is not None]
-        return {
-            "rank_correlation": spearman(predicted, measured),
-            f"recall_at_{RECALL_K}": recall_at_k(predicted, measured, RECALL_K),
-        }

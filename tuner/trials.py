@@ -1,0 +1,66 @@
+"""The trials of a run, and what they say together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from costmodel.metrics import recall_at_k, spearman
+from schedules.record import MeasureStatus, TuningRecord
+from schedules.space import Candidate
+from schedules.trace import Trace
+
+RECALL_K = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One candidate of this run: number from 1, its record, and whether it came from the sink."""
+
+    number: int
+    candidate: Candidate
+    trace: Trace
+    record: TuningRecord
+    stored: bool
+
+
+def statuses(trials: Sequence[Trial]) -> Counter[MeasureStatus]:
+    """How many trials ended with each status."""
+    return Counter(t.record.result.status for t in trials)
+
+
+def explain(reason: str, trials: Sequence[Trial], *, found: bool) -> str:
+    """Why the run ended; where nothing was found, also what went wrong most often."""
+    if found and not reason.startswith("stopped:"):
+        return reason
+    failures = Counter(
+        f"{t.record.result.status.value}: {t.record.result.detail or 'no detail'}"
+        for t in trials
+        if not t.record.result.ok
+    )
+    top = "; ".join(f"{count}x {text}" for text, count in failures.most_common(3))
+    return f"{reason} ({top})" if top else reason
+
+
+def default_times(trials: Sequence[Trial], flops: int) -> dict[str, float] | None:
+    """The time of the schedule chosen with no measurement, the first trial of every strategy;
+    None where it failed."""
+    secs = trials[0].record.result.run_secs_estimate if trials else None
+    return None if secs is None else {"run_secs": secs, "gflops": flops / secs / 1e9}
+
+
+def prediction_quality(
+    trials: Sequence[Trial], predictions: Mapping[Candidate, float]
+) -> dict[str, float | None]:
+    """How well times were ranked before they were taken; None where too few were taken to say."""
+    pairs = [
+        (predictions[t.candidate], t.record.result.run_secs_estimate)
+        for t in trials
+        if t.record.result.ok and t.candidate in predictions
+    ]
+    predicted, measured = [p for p, _ in pairs], [s for _, s in pairs if s is not None]
+    return {
+        "rank_correlation": spearman(predicted, measured),
+        f"recall_at_{RECALL_K}": recall_at_k(predicted, measured, RECALL_K),
+    }
