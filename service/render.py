@@ -255,13 +255,14 @@ def jobs_table(jobs: Sequence[Document]) -> RenderableType:
 
 def verified_facts(document: Document) -> RenderableType:
     """What `verify` found."""
-    return facts(
-        [
-            ("verified", "yes, rebuilt in a fresh process"),
-            ("record", str(document["record_key"])),
-            ("took", duration(document["verify_secs"])),
-        ]
-    )
+    rows = [
+        ("verified", "yes, rebuilt in a fresh process"),
+        ("record", str(document["record_key"])),
+        ("took", duration(document["verify_secs"])),
+    ]
+    if document["renewed_as"]:
+        rows.append(("now", f"{document['renewed_as']}, measured here"))
+    return facts(rows)
 
 
 def emitted_facts(document: Document) -> RenderableType:

@@ -316,6 +316,13 @@ def toolchain() -> Toolchain:
     return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite, llvm="")
 
 
+def real_toolchain() -> Toolchain:
+    """The toolchain installed here in full, as records name it. Loads LLVM."""
+    from tuner.measure.local import local_toolchain
+
+    return local_toolchain()
+
+
 def default_trace(workload: Workload, target: Target) -> Trace:
     """The schedule chosen without measurement."""
     from tuner.default import default_trace as choose_default

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from service.exit_codes import ExitCode
-
 from .options import Common, Machine, WorkloadSpelling, command
 
 
@@ -130,26 +128,24 @@ def add_commands(app: typer.Typer) -> None:
         machine: Machine = Machine(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Rebuild the stored best in a fresh process and check it. Exit code 6 if it fails."""
+        """Rebuild the stored best in a fresh process and check it. Exit code 6 if it fails.
+
+        A best that computes wrong results is withdrawn.
+        """
         from service import wiring
         from service.errors import VerificationFailed
         from service.render import verified_facts
+        from service.verification import verify_stored
 
         workload = wiring.read_workload(spelling)
         target = wiring.read_target(machine.target, machine.threads, probe=False)
         answer = wiring.answer(common.db, workload, target, "exact", any_toolchain=True)
-        result = wiring.verify(workload, answer, target, machine.seed)
-        if not result.ok:
+        verification = verify_stored(common.db, workload, target, answer, machine.seed)
+        if not verification.result.ok:
             raise VerificationFailed(
-                f"{answer.record_key}: {result.status.value}"
-                + (f": {result.detail}" if result.detail else "")
+                f"{answer.record_key}: {verification.result.status}"
+                + (f": {verification.result.detail}" if verification.result.detail else "")
+                + ("; it is withdrawn" if verification.withdrawn else "")
             )
-        document = {
-            "verified": True,
-            "record_key": answer.record_key,
-            "status": result.status.value,
-            "verify_secs": result.verify_secs,
-            "detail": result.detail,
-            "exit_code": int(ExitCode.DONE),
-        }
+        document = verification.to_json()
         common.output().result(document, verified_facts(document))

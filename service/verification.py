@@ -1,0 +1,80 @@
+"""What `verify` does with a stored best: rebuild it, check it, and keep the store honest.
+
+A record that computes wrong results is withdrawn and never best again. One made by another code
+generator, or with mocked timings, that passes is stored anew as measured here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from schedules.record import MeasureResult, MeasureStatus
+from schedules.target import Target
+from schedules.workload import Workload
+
+from . import wiring
+from .answer import Answer, same_toolchain
+
+if TYPE_CHECKING:
+    from db import Store
+
+WRONG = frozenset({MeasureStatus.WRONG_RESULT, MeasureStatus.OUT_OF_BOUNDS})
+"""What no second try makes right; a deadline or a lost process may be the machine's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How the check ended, and what it changed: `withdrawn`, or the key it is `renewed_as`."""
+
+    record_key: str
+    result: MeasureResult
+    withdrawn: bool = False
+    renewed_as: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verified": self.result.ok,
+            "record_key": self.record_key,
+            "status": str(self.result.status),
+            "detail": self.result.detail,
+            "verify_secs": self.result.verify_secs,
+            "withdrawn": self.withdrawn,
+            "renewed_as": self.renewed_as,
+        }
+
+
+def verify_stored(
+    db: str | None, workload: Workload, target: Target, found: Answer, seed: int
+) -> Verification:
+    """Check the record of `found`, which is stored, in fresh processes."""
+    assert found.record_key is not None
+    result = wiring.verify(workload, found, target, seed)
+    with wiring.session(db) as store:
+        if result.status in WRONG:
+            reason = f"{result.status}: {result.detail}"[:500]
+            store.withdraw(found.record_key, reason)
+            return Verification(found.record_key, result, withdrawn=True)
+        renewed = _renewed(store, found, result) if result.ok else None
+    return Verification(found.record_key, result, renewed_as=renewed)
+
+
+def _renewed(store: Store, found: Answer, result: MeasureResult) -> str | None:
+    """Store another toolchain's record as this one's own, with the time just measured."""
+    record = store.record(str(found.record_key))
+    if record is None or result.run_secs_estimate is None:
+        return None
+    if same_toolchain(record.toolchain, wiring.toolchain()):
+        return None
+    own = replace(
+        record,
+        result=result,
+        toolchain=wiring.real_toolchain(),
+        verified_level="full",
+        object_sha256=None,
+        created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    store.add([own])
+    store.promote(own)
+    return own.key
