@@ -5,7 +5,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import Affine, Cond, Eq0, Interval, fresh, simplify, substitute_cond
+from ..affine import (
+    Affine,
+    Cond,
+    Eq0,
+    Interval,
+    at_least,
+    fresh,
+    less,
+    simplify,
+    substitute_cond,
+)
 from ..errors import ScheduleError
 from ..loop_ir import (
     Allocate,
@@ -79,7 +89,7 @@ class CacheRead:
             raise ScheduleError(self, f"{self.loop or 'the nest'!r} does not read {self.tensor!r}")
         if writes_of(body, self.tensor) or self.tensor in private_buffers(body):
             raise ScheduleError(self, f"the body writes {self.tensor!r}")
-        if any(w.guards for w in writes_of(nest.body, self.tensor)):
+        if not all(_writes_all(w, source) for w in writes_of(nest.body, self.tensor)):
             raise ScheduleError(self, f"parts of {self.tensor!r} may never be written")
         outer, inner = ranges_of((*place.outer, place.loop)), all_ranges(body)
         region = region_of((r.index for r in reads), inner, outer, self)
@@ -88,6 +98,16 @@ class CacheRead:
         copy_nest = _copy_nest(source, copy, region, outer, taken)
         new_body = _redirect_reads(body, source, copy, region, {**outer, **inner})
         return _with_body(nest, self.loop, (Allocate(copy, (*copy_nest, *new_body)),))
+
+
+def _writes_all(write: Store | Update, buffer: Buffer) -> bool:
+    """Whether guards of `write` keep nothing but elements outside the buffer from being written."""
+    inside = {
+        cond
+        for i, extent in zip(write.index, buffer.shape, strict=True)
+        for cond in (at_least(i, 0), less(i, extent))
+    }
+    return inside.issuperset(write.guards)
 
 
 def _copy_nest(
