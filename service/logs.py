@@ -28,4 +28,5 @@ def configure(*, as_json: bool) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    for chatty in ("uvicorn.error", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

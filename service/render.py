@@ -79,13 +79,13 @@ def facts(rows: Sequence[tuple[str, str]]) -> Text:
     return text
 
 
-def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> Table:
-    """A table; columns after the first are numbers, set right."""
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> Table:
+    """A table; the first `words` columns are set left, the others are numbers, set right."""
     from rich import box
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title or None, title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(header):
-        table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+        table.add_column(name, justify="left" if index < words else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
@@ -250,7 +250,7 @@ def jobs_table(jobs: Sequence[Document]) -> RenderableType:
                 speed(flops, run_secs) if run_secs else "-",
             ]
         )
-    return grid(["job", "state", "workload", "trials", "best"], rows)
+    return grid(["job", "state", "workload", "trials", "best"], rows, words=3)
 
 
 def verified_facts(document: Document) -> RenderableType:

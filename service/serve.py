@@ -44,7 +44,12 @@ def serve(settings: Settings, output: Output) -> int:
             app.state.service.stopping,
         )
         supervisor = Supervisor(
-            WorkerSettings(f"sqlite:///{store.path}", settings.lease_secs, settings.poll_secs),
+            WorkerSettings(
+                f"sqlite:///{store.path}",
+                settings.lease_secs,
+                settings.poll_secs,
+                json_log=settings.json_log,
+            ),
             drain_secs=settings.drain_secs,
             on_hopeless=server.stop,
         )

@@ -54,6 +54,7 @@ class WorkerSettings:
     lease_secs: float = 5.0
     poll_secs: float = 0.5
     coordinate: bool = True
+    json_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +242,10 @@ def main() -> int:
     """Run a worker until SIGTERM or until the process that started it is gone."""
     from db import open_store
 
+    from .logs import configure
+
     settings = WorkerSettings(**json.loads(os.environ[ENVIRONMENT]))
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
+    configure(as_json=settings.json_log)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

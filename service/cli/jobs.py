@@ -137,11 +137,11 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
 
 
 def _print_job(job: Job, output: Output) -> None:
-    from service.render import job_facts, tune_summary
+    from service.render import facts, job_facts, tune_summary
 
     result: dict[str, Any] | None = job.document.get("result")
     if result and job.done and not output.as_json:
-        output.result(job.document, job_facts(job.document))
+        output.result(None, facts([("job", f"{job.id}  {job.state}")]))
         output.result(result, tune_summary(result, again=job.workload.get("name") or ""))
     else:
         output.result(job.document, job_facts(job.document))

@@ -13,6 +13,8 @@ from schedules.workload import Workload
 from service import artefacts
 from service.cli import run
 from service.errors import UsageProblem
+from service.lookup import default_answer
+from tuner.native_target import native_target
 
 MATMUL = "matmul:M=7,N=13,K=5"
 PROGRAM = """
@@ -86,6 +88,16 @@ def test_a_name_is_made_from_the_operator(workload: Workload) -> None:
     assert artefacts.symbol_name(None, workload.named("")) == "kernel"
     long_name = artefacts.symbol_name(None, workload.named("C[i,j] += " + "A" * 100))
     assert artefacts.symbol_name(long_name, workload) == long_name
+
+
+def test_a_name_cannot_leave_the_comment_it_stands_in(workload: Workload) -> None:
+    target = native_target(probe=False)
+    named = workload.named("x */ int evil(void); /*")
+    answer = default_answer(named, target)
+    [_, header] = artefacts.build(named, answer, target, "mm", ll=False, asm=False)
+    comment, end, _ = header.data.decode().partition("*/")
+    assert end
+    assert "evil" in comment
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(
