@@ -111,7 +111,7 @@ def test_arguments_of_logs_and_divisors_are_positive(kind: InputKind) -> None:
     assert plan_inputs(NEEDS_POSITIVE).positive
     (x,) = make_inputs(NEEDS_POSITIVE, kind, 0)
     assert x.min() >= 2.0**-6
-    assert x.max() <= 128
+    assert x.max() <= (6402 if kind is InputKind.PEAKS else 128)
     by_input = Binary(BinaryOp.DIV, Const(1.0, F32), load(vector(F32), "i"))
     assert plan_inputs(map_workload(by_input, (vector(F32),), i=8)).positive
 

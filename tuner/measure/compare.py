@@ -30,6 +30,9 @@ HEAVY_POINTS = 1 << 31
 """Points of the iteration spaces above which a full check has three sets of inputs instead of
 six: the reference takes up to a second for each."""
 ENOUGH_JUDGED = 0.99
+MOST_PEAKS = 8
+CHEAP_POINTS = 1 << 20
+"""Points that all cases with peaks but the first may have together."""
 _CHUNK = 1 << 20
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 
@@ -157,8 +160,23 @@ class Oracle:
         They are not kept: together they can be many times the size of the workload.
         """
         yield self.quick
-        for kind, number in self._full_kinds():
+        kinds = self._full_kinds()
+        for kind, number in kinds:
             yield self.case(kind, self.seed + number)
+        if not self.plan.exact:
+            yield from self._peaks(self.seed + len(kinds) + 1)
+
+    def _peaks(self, seed: int) -> Iterator[Case]:
+        """Cases with a peak in turn at each place of a row, as many as cost little."""
+        rows = min((t.elements // t.shape[-1] for t in self.workload.inputs if t.shape), default=1)
+        length = max((t.shape[-1] for t in self.workload.inputs if t.shape), default=1)
+        wanted = min(MOST_PEAKS, -(-length // rows), max(1, CHEAP_POINTS // self._points))
+        for number in range(wanted):
+            peaks = self.case(InputKind.PEAKS, seed + number)
+            # A right kernel may overflow on them as well: a plain exponential does.
+            if peaks.judged_fraction < ENOUGH_JUDGED:
+                return
+            yield peaks
 
     def case(self, kind: InputKind, seed: int) -> Case:
         """Inputs of `kind` and what a kernel may answer to them."""

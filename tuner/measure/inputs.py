@@ -41,9 +41,12 @@ class InputKind(StrEnum):
     - extremes: integer types over their full range, a fifth of them at its ends; floats normal.
     - normal: N(0, 1). uniform: U(0, 1).
     - special: normal, with zeros of both signs, 5 % denormals and a few large values.
+    - peaks: normal, with 100 to 6400 added at one place of each row, one further in each (the
+      seed says where the first is), and subtracted at a few. Exponentials of these overflow, so
+      what is subtracted first to prevent that must be the right thing.
 
-    Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, and powers of two
-    between 1/64 and 64 times U(1, 2) for special.
+    Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, positive peaks
+    only, and powers of two between 1/64 and 64 times U(1, 2) for special.
     """
 
     INTEGERS = "integers"
@@ -52,6 +55,7 @@ class InputKind(StrEnum):
     NORMAL = "normal"
     UNIFORM = "uniform"
     SPECIAL = "special"
+    PEAKS = "peaks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +136,12 @@ def make_inputs(
     """
     plan = plan_inputs(workload) if plan is None else plan
     rng = np.random.Generator(np.random.PCG64(seed))
-    return [_draw(tensor, kind, plan, rng) for tensor in workload.inputs]
+    return [_draw(tensor, kind, plan, rng, seed) for tensor in workload.inputs]
 
 
-def _draw(tensor: Tensor, kind: InputKind, plan: InputPlan, rng: np.random.Generator) -> Array:
+def _draw(
+    tensor: Tensor, kind: InputKind, plan: InputPlan, rng: np.random.Generator, seed: int
+) -> Array:
     match kind:
         case InputKind.INTEGERS:
             return _stored(_integers(tensor, plan.low, plan.high, rng), tensor.dtype)
@@ -149,8 +155,9 @@ def _draw(tensor: Tensor, kind: InputKind, plan: InputPlan, rng: np.random.Gener
         case InputKind.NORMAL | InputKind.EXTREMES if not plan.positive:
             values = _normal(tensor, rng)
         case InputKind.NORMAL | InputKind.EXTREMES | InputKind.UNIFORM:
-            values = rng.random(tensor.shape, _float_type(tensor))
-            values += values.dtype.type(0.5 if plan.positive else 0.0)
+            values = _uniform(tensor, plan, rng)
+        case InputKind.PEAKS:
+            values = _peaks(tensor, plan, rng, seed)
         case InputKind.SPECIAL:
             values = _special(tensor, plan, rng)
         case _:
@@ -195,6 +202,30 @@ def _normal(tensor: Tensor, rng: np.random.Generator) -> Array:
     values = rng.standard_normal(tensor.shape, _float_type(tensor))
     clipped: Array = np.clip(values, -REAL_SPAN, REAL_SPAN, out=values)
     return clipped
+
+
+def _uniform(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
+    values: Array = rng.random(tensor.shape, _float_type(tensor))
+    values += values.dtype.type(0.5 if plan.positive else 0.0)
+    return values
+
+
+def _peaks(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, seed: int) -> Array:
+    """One peak a row, one place further in each: rows in their order go through all places."""
+    values = _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
+    if not plan.positive:
+        deep = rng.random(tensor.shape, np.float32) < min(0.25, 4.0 / plan.terms)
+        values[deep] -= _peak_sizes(int(deep.sum()), rng).astype(values.dtype)
+    length = tensor.shape[-1] if tensor.shape else 1
+    rows = tensor.elements // length
+    places = (np.arange(rows) + seed * rows) % length
+    values.reshape(rows, length)[np.arange(rows), places] += _peak_sizes(rows, rng)
+    return values
+
+
+def _peak_sizes(count: int, rng: np.random.Generator) -> Array:
+    sizes: Array = np.ldexp(np.float32(100), rng.integers(0, 7, count, np.int32))
+    return sizes
 
 
 def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:

@@ -1,0 +1,235 @@
+"""Plant mistakes and hold them against the verification every candidate goes through.
+
+A mutant is compiled in a compile worker and run in the runner's forked child, like a candidate:
+guard pages, poison, races and comparison, then the full check if the quick one lets it pass.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from schedules import workload_json
+from schedules.errors import ScheduleError
+from schedules.loop_ir import Nest
+from schedules.record import MeasureStatus
+from schedules.target import Target
+from tuner.codegen.emit import emit_object
+from tuner.codegen.kernel import CompiledKernel
+from tuner.codegen.nest_writer import generate
+from tuner.measure.cases import DEFAULT_CASES
+from tuner.measure.compile_pool import Compiled, CompilePool
+from tuner.measure.runner_client import RunnerClient
+
+from . import planting_nests, planting_text
+from .planting_bases import Base
+from .planting_equivalents import why_equivalent
+
+COMPILER = "tests.tuner.planting_run:compile_mutant"
+SYMBOL = "kernel"
+_DEADLINE_SECS = 3.0
+_REPEATS = 5
+
+# What code generation raises for a nest that breaks the rules it relies on: no such loop or
+# buffer, an index it cannot take apart, two lanes that are one element.
+_REFUSALS = (ScheduleError, AssertionError, KeyError, IndexError, ValueError, TypeError)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One planted mistake: `edit` says what `operator` changed in `base`."""
+
+    base: str
+    operator: str
+    edit: str
+    text: str
+    workspace_bytes: int
+    level: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.base} / {self.operator}: {self.edit}"
+
+
+class Verdict(StrEnum):
+    """What became of a mutant. Everything but the first two needs no one's attention.
+
+    - missed: verification passed it, and nobody explained why it is right
+    - alarm: a kernel with nothing planted in it was rejected
+    - quick: caught before timing. full: caught before it could become best
+    - equivalent: passed, and the table says why it computes the same
+    - same: the object file is byte for byte that of the right kernel
+    - refused: the code generator or LLVM does not take it
+    """
+
+    MISSED = "missed"
+    ALARM = "alarm"
+    QUICK = "quick"
+    FULL = "full"
+    EQUIVALENT = "equivalent"
+    SAME = "same"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A mutant with its verdict; `status` and `detail` are the measurement's."""
+
+    mutant: Mutant
+    verdict: Verdict
+    status: MeasureStatus
+    detail: str
+
+
+def right_kernel(base: Base) -> Mutant:
+    """The kernel of `base` with nothing planted in it."""
+    made = generate(base.nest, base.target, SYMBOL)
+    return Mutant(base.name, "nothing", "", made.text, made.workspace_bytes, "none")
+
+
+def plant(base: Base, seed: int, each: int) -> list[Mutant]:
+    """Up to `each` mistakes of every kind in `base`; the seed says where."""
+    nest = base.nest
+    right = generate(nest, base.target, SYMBOL)
+    planted: list[Mutant] = []
+    for on_nest in planting_nests.OPERATORS:
+        for edit, changed in _some(on_nest(nest), f"{seed} {base.name} {on_nest.__name__}", each):
+            mutant = _from_nest(base, on_nest.__name__, edit, changed)
+            if mutant is not None:
+                planted.append(mutant)
+    for on_text in planting_text.OPERATORS:
+        name = on_text.__name__
+        for edit, text in _some(on_text(right.text), f"{seed} {base.name} {name}", each):
+            planted.append(Mutant(base.name, name, edit, text, right.workspace_bytes, "text"))
+    sizes = tuple(t.bytes for t in base.workload.arguments)
+    edits = planting_text.beyond(right.text, sizes, len(base.workload.inputs))
+    for edit, text in _some(edits, f"{seed} {base.name} beyond", each):
+        planted.append(Mutant(base.name, "beyond", edit, text, right.workspace_bytes, "text"))
+    return planted
+
+
+def _some(edits: Iterable[tuple[str, Any]], chance: str, each: int) -> list[tuple[str, Any]]:
+    found = list(edits)
+    return random.Random(chance).sample(found, min(each, len(found)))
+
+
+def _from_nest(base: Base, operator: str, edit: str, nest: Nest) -> Mutant | None:
+    try:
+        made = generate(nest, base.target, SYMBOL)
+    except _REFUSALS:
+        return None
+    return Mutant(base.name, operator, edit, made.text, made.workspace_bytes, "nest")
+
+
+def compile_mutant(document: dict[str, Any]) -> CompiledKernel:
+    """What a compile worker does with a mutant."""
+    target = Target.from_json(document["target"])
+    return CompiledKernel(
+        object_bytes=emit_object(document["text"], target),
+        symbol=SYMBOL,
+        workspace_bytes=document["workspace_bytes"],
+        argument_bytes=(),
+        input_count=0,
+        threads=target.threads,
+        uses_openmp=target.threads > 1,
+    )
+
+
+def judge(
+    base: Base, mutants: list[Mutant], pool: CompilePool, seed: int, *, full: bool = True
+) -> Iterator[Judged]:
+    """Each mutant of `base` with its verdict, after the right kernel, which must pass.
+
+    Without `full`, what passes the quick check is taken for missed (or equivalent).
+    """
+    document = {
+        "cases": DEFAULT_CASES,
+        "workload": workload_json.to_json(base.workload),
+        "seed": seed,
+        "lanes": base.target.vector_bits // 32,
+        "cpus": [],
+    }
+    threads = str(base.target.threads)
+    with RunnerClient(document, environment={"OMP_NUM_THREADS": threads}) as runner:
+        right = right_kernel(base)
+        compiled = compile_all([right, *mutants], base, pool)
+        expected = compiled[0].object_bytes
+        for mutant, built in zip([right, *mutants], compiled, strict=True):
+            if built.status is not MeasureStatus.OK:
+                yield Judged(mutant, Verdict.REFUSED, built.status, built.detail)
+            elif mutant is not right and built.object_bytes == expected:
+                yield Judged(mutant, Verdict.SAME, MeasureStatus.OK, "")
+            else:
+                yield _run(mutant, built, base, runner, full=full)
+
+
+def compile_all(mutants: list[Mutant], base: Base, pool: CompilePool) -> list[Compiled]:
+    """How the compilation of each mutant ended."""
+    for key, mutant in enumerate(mutants):
+        pool.submit(
+            key,
+            {
+                "text": mutant.text,
+                "workspace_bytes": mutant.workspace_bytes,
+                "target": base.target.to_json(),
+            },
+        )
+    done: dict[int, Compiled] = {}
+    while len(done) < len(mutants):
+        done.update((outcome.key, outcome) for outcome in pool.poll(None))
+    return [done[key] for key in range(len(mutants))]
+
+
+def _run(
+    mutant: Mutant, built: Compiled, base: Base, runner: RunnerClient, *, full: bool
+) -> Judged:
+    threads = base.target.threads
+    job = {
+        "symbol": built.symbol,
+        "workspace_bytes": built.workspace_bytes,
+        "threads": threads,
+        "timed": False,
+    }
+    quick = _answer(runner, job, built.object_bytes, "measure")
+    if mutant.level == "none":
+        more = {"team_sizes": sorted({1, threads}), "repeats": _REPEATS}
+        quick = _answer(runner, job | more, built.object_bytes, "check")
+        verdict = Verdict.SAME if quick.ok else Verdict.ALARM
+        return Judged(mutant, verdict, quick.status, quick.detail)
+    if not quick.ok:
+        return Judged(mutant, Verdict.QUICK, quick.status, quick.detail)
+    if full:
+        more = {"team_sizes": sorted({1, threads}), "repeats": _REPEATS if threads > 1 else 1}
+        answer = _answer(runner, job | more, built.object_bytes, "check")
+        if not answer.ok:
+            return Judged(mutant, Verdict.FULL, answer.status, answer.detail)
+    reason = why_equivalent(mutant.base, mutant.operator, mutant.edit)
+    verdict = Verdict.MISSED if reason is None else Verdict.EQUIVALENT
+    return Judged(mutant, verdict, MeasureStatus.OK, reason or "")
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: MeasureStatus
+    detail: str
+
+    @property
+    def ok(self) -> bool:
+        return self.status is MeasureStatus.OK
+
+
+def _answer(runner: RunnerClient, job: dict[str, Any], blob: bytes, op: str) -> _Answer:
+    runner.submit(job, blob, _DEADLINE_SECS, op)
+    document = runner.result()
+    return _Answer(MeasureStatus(document["status"]), document.get("detail") or "")
+
+
+def kinds_of(judged: Iterable[Judged], key: Callable[[Judged], str]) -> dict[str, int]:
+    """How many there are of each kind, most first."""
+    counts: dict[str, int] = {}
+    for each in judged:
+        counts[key(each)] = counts.get(key(each), 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
