@@ -38,7 +38,7 @@ format: $(VENV)/.installed-dev  ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.installed-dev  ## the table of benchmarks/
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)
 
 # Versions come from a new environment, so that nothing installed by hand gets in.
 lock: | $(VENV)/.python  ## resolve every version again and write constraints.txt

@@ -1,0 +1,321 @@
+"""How a practised user asks NumPy for each computation of `benchmarks/suite/cases.py`.
+
+Outputs and temporaries are allocated and written once beforehand; a call is only NumPy's work.
+Functions take any float type: in float64 they are what every side's result is compared with.
+PyTorch's ways are in `torch_peers.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Call = Callable[[], object]
+Sizes = Mapping[str, int]
+LAYERNORM_EPS = 1e-5
+
+
+def numpy_peer(
+    peer: str, epilogue: str, inputs: Sequence[Array], output: Array, sizes: Sizes
+) -> Call:
+    """A call that fills `output` from `inputs`; both are in the order of the workload."""
+    extra = {"bias": 1, "add": 1}
+    steps = epilogue.split("+") if epilogue else []
+    count = sum(extra.get(step, 0) for step in steps)
+    operands = list(inputs[: len(inputs) - count])
+    rest = list(inputs[len(inputs) - count :])
+    main = _WAYS[peer](operands, output, sizes)
+    calls: list[Call] = [main]
+    for step in steps:
+        match step:
+            case "bias" | "add":
+                calls.append(partial(np.add, output, rest.pop(0), out=output))
+            case "relu":
+                calls.append(partial(np.maximum, output, 0, out=output))
+            case "relu6":
+                calls.append(partial(np.clip, output, 0, 6, out=output))
+            case _:
+                raise ValueError(f"no NumPy spelling of the epilogue {step!r}")
+    return main if len(calls) == 1 else partial(_all, calls)
+
+
+def _all(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()
+
+
+def _matmul(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    return partial(np.matmul, x[0], x[1], out=y)
+
+
+def _matmul_nt(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    return partial(np.matmul, x[0], x[1].T, out=y)
+
+
+def _matmul_tn(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    return partial(np.matmul, x[0].T, x[1], out=y)
+
+
+def _windows(data: Array, sizes: Sizes, taps: int) -> tuple[Array, Array]:
+    """Padded data, and (n, oh, ow, c, taps, taps) windows on it."""
+    n, h, w, c = data.shape
+    pad, stride, dilation = (
+        sizes.get(k, d) for k, d in (("pad", 0), ("stride", 1), ("dilation", 1))
+    )
+    padded = np.zeros((n, h + 2 * pad, w + 2 * pad, c), data.dtype)
+    span = dilation * (taps - 1) + 1
+    windows = sliding_window_view(padded, (span, span), axis=(1, 2))
+    return padded, windows[:, ::stride, ::stride, :, ::dilation, ::dilation]
+
+
+def _conv2d(x: Sequence[Array], y: Array, sizes: Sizes) -> Call:
+    """im2col and one matrix product a group; 1x1 convolutions are one product as they stand."""
+    data, weight = x
+    n, h, w, ci = data.shape
+    taps, _, cig, co = weight.shape
+    groups, pad = sizes.get("groups", 1), sizes.get("pad", 0)
+    flat = y.reshape(-1, co)
+    if taps == groups == sizes.get("stride", 1) == 1 and pad == 0:
+        return partial(np.matmul, data.reshape(-1, ci), weight.reshape(ci, co), out=flat)
+    padded, windows = _windows(data, sizes, taps)
+    inside = padded[:, pad : pad + h, pad : pad + w]
+    _, oh, ow = windows.shape[:3]
+    columns = np.empty((groups, n, oh, ow, taps, taps, cig), data.dtype)
+    kernel = np.ascontiguousarray(
+        weight.reshape(taps * taps * cig, groups, co // groups).transpose(1, 0, 2)
+    )
+    product = np.empty((groups, n * oh * ow, co // groups), data.dtype)
+    rows = columns.reshape(groups, n * oh * ow, -1)
+
+    def convolve() -> None:
+        np.copyto(inside, data)
+        for g in range(groups):
+            part = windows[:, :, :, g * cig : (g + 1) * cig]
+            np.copyto(columns[g], part.transpose(0, 1, 2, 4, 5, 3))
+        if groups == 1:
+            np.matmul(rows[0], kernel[0], out=flat)
+            return
+        np.matmul(rows, kernel, out=product)
+        np.copyto(flat.reshape(-1, groups, co // groups), product.transpose(1, 0, 2))
+
+    return convolve
+
+
+def _depthwise(x: Sequence[Array], y: Array, sizes: Sizes) -> Call:
+    """One multiply and add a tap, over the whole image."""
+    data, weight = x
+    _, h, w, _ = data.shape
+    taps, pad = weight.shape[0], sizes.get("pad", 0)
+    padded, windows = _windows(data, sizes, taps)
+    inside = padded[:, pad : pad + h, pad : pad + w]
+    product = np.empty_like(y)
+
+    def convolve() -> None:
+        np.copyto(inside, data)
+        np.multiply(windows[..., 0, 0], weight[0, 0], out=y)
+        for tap in range(1, taps * taps):
+            r, s = divmod(tap, taps)
+            np.multiply(windows[..., r, s], weight[r, s], out=product)
+            np.add(y, product, out=y)
+
+    return convolve
+
+
+def _softmax(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    (a,) = x
+    top, total = (np.empty((a.shape[0], 1), a.dtype) for _ in range(2))
+
+    def softmax() -> None:
+        np.max(a, axis=1, keepdims=True, out=top)
+        np.subtract(a, top, out=y)
+        np.exp(y, out=y)
+        np.sum(y, axis=1, keepdims=True, out=total)
+        np.divide(y, total, out=y)
+
+    return softmax
+
+
+def _layernorm(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    a, gamma, beta = x
+    mean = np.empty((a.shape[0], 1), a.dtype)
+    square = np.empty(a.shape[0], a.dtype)
+
+    def normalise() -> None:
+        np.mean(a, axis=1, keepdims=True, out=mean)
+        np.subtract(a, mean, out=y)
+        np.vecdot(y, y, out=square)
+        np.divide(square, a.shape[1], out=square)
+        np.add(square, LAYERNORM_EPS, out=square)
+        np.sqrt(square, out=square)
+        np.divide(y, square[:, None], out=y)
+        np.multiply(y, gamma, out=y)
+        np.add(y, beta, out=y)
+
+    return normalise
+
+
+def _norm(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    flat = x[0].reshape(x[0].shape[0], -1)
+
+    def norm() -> None:
+        np.vecdot(flat, flat, out=y)
+        np.sqrt(y, out=y)
+
+    return norm
+
+
+def _add_relu(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    a, b = x
+
+    def add() -> None:
+        np.add(a, b, out=y)
+        np.maximum(y, 0, out=y)
+
+    return add
+
+
+def _scaled_product(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    a, scale, b = x
+    scaled = np.empty_like(a)
+
+    def multiply() -> None:
+        np.multiply(a, scale, out=scaled)
+        np.matmul(scaled, b, out=y)
+
+    return multiply
+
+
+def _row_dot(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    return partial(np.vecdot, x[0], x[1], out=y)
+
+
+def _three_way(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    """Contract the largest tensor first: fewer operations than the expression has."""
+    tensor, b, c = x
+    i, j, k = tensor.shape
+    inner = np.empty((i * j, c.shape[1]), tensor.dtype)
+    folded, flat = inner.reshape(i, j, -1), tensor.reshape(i * j, k)
+
+    def contract() -> None:
+        np.matmul(flat, c, out=inner)
+        np.multiply(folded, b, out=folded)
+        np.sum(folded, axis=1, out=y)
+
+    return contract
+
+
+def _tensor_product(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    """Transposed copies, one product, one transposed copy back."""
+    a, b = x
+    k, i, m = a.shape
+    _, j, _, n = b.shape
+    left = np.empty((i, k, m), a.dtype)
+    right = np.empty((k, m, j, n), a.dtype)
+    product = np.empty((i, j, n), a.dtype)
+    flat = (left.reshape(i, -1), right.reshape(k * m, -1), product.reshape(i, -1))
+
+    def contract() -> None:
+        np.copyto(left, a.transpose(1, 0, 2))
+        np.copyto(right, b.transpose(2, 0, 1, 3))
+        np.matmul(flat[0], flat[1], out=flat[2])
+        np.copyto(y, product.transpose(1, 0, 2))
+
+    return contract
+
+
+def _max_plus(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    """One outer sum for each k: a cube of all sums would leave the caches."""
+    a, b = x
+    sums = np.empty_like(y)
+
+    def multiply() -> None:
+        np.add(a[:, :1], b[:1], out=y)
+        for k in range(1, a.shape[1]):
+            np.add(a[:, k : k + 1], b[k : k + 1], out=sums)
+            np.maximum(y, sums, out=y)
+
+    return multiply
+
+
+def _l1_distance(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    a, b = x
+    apart = np.empty(b.shape, b.dtype)
+
+    def distances() -> None:
+        for i in range(a.shape[0]):
+            np.subtract(b, a[i], out=apart)
+            np.abs(apart, out=apart)
+            np.sum(apart, axis=1, out=y[i])
+
+    return distances
+
+
+def _stencil(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    (a,) = x
+    neighbours = np.empty_like(a)
+
+    def step() -> None:
+        neighbours.fill(0)
+        neighbours[1:] += a[:-1]
+        neighbours[:-1] += a[1:]
+        neighbours[:, 1:] += a[:, :-1]
+        neighbours[:, :-1] += a[:, 1:]
+        np.multiply(neighbours, 0.125, out=neighbours)
+        np.multiply(a, 0.5, out=y)
+        np.add(y, neighbours, out=y)
+
+    return step
+
+
+def _logsumexp(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    (a,) = x
+    top, each = np.empty((a.shape[0], 1), a.dtype), np.empty_like(a)
+
+    def reduce() -> None:
+        np.max(a, axis=1, keepdims=True, out=top)
+        np.subtract(a, top, out=each)
+        np.exp(each, out=each)
+        np.sum(each, axis=1, out=y)
+        np.log(y, out=y)
+        np.add(y, top[:, 0], out=y)
+
+    return reduce
+
+
+def _cost_volume(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    f, g = x
+    width, shifts = f.shape[1], y.shape[2]
+
+    def match() -> None:
+        for d in range(shifts):
+            np.vecdot(f, g[:, d : d + width], out=y[:, :, d])
+
+    return match
+
+
+def _gated(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    a, b = x
+
+    def gate() -> None:
+        np.negative(b, out=y)
+        np.exp(y, out=y)
+        np.add(y, 1, out=y)
+        np.divide(a, y, out=y)
+
+    return gate
+
+
+_WAYS: dict[str, Callable[[Sequence[Array], Array, Sizes], Call]] = {
+    "matmul": _matmul, "matmul_nt": _matmul_nt, "matmul_tn": _matmul_tn, "gemv": _matmul,
+    "batch_matmul": _matmul, "conv2d": _conv2d, "depthwise": _depthwise, "softmax": _softmax,
+    "layernorm": _layernorm, "norm": _norm, "add_relu": _add_relu,
+    "scaled_product": _scaled_product, "row_dot": _row_dot, "three_way": _three_way,
+    "tensor_product": _tensor_product, "max_plus": _max_plus, "l1_distance": _l1_distance,
+    "stencil": _stencil, "logsumexp": _logsumexp, "cost_volume": _cost_volume, "gated": _gated,
+}  # fmt: skip

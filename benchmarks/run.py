@@ -1,0 +1,136 @@
+"""Measure everything the project claims about itself: `make bench`, or `python -m benchmarks.run`.
+
+Every row is appended to `benchmarks/results/results.jsonl` when it is measured; the same command
+goes on where it was stopped. At the end `table.md` and `roofline.png` stand beside that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from benchmarks.suite import machine
+from benchmarks.suite.context import ROOT, Context, Row, RowError, tilewright
+from benchmarks.suite.results import Result, ResultsFile, now
+from benchmarks.suite.rows_checks import PROGRAMS, emit_rows, extent_rows, program_rows
+from benchmarks.suite.rows_speed import expression_rows, gemm_rows, operator_rows
+
+FOLDER = ROOT / "benchmarks" / "results"
+GROUPS: dict[str, Callable[[Context], list[Row]]] = {
+    "gemm": gemm_rows,
+    "ops": operator_rows,
+    "expressions": expression_rows,
+    "emit": emit_rows,
+    "extents": extent_rows,
+    **{group: partial(program_rows, group=group) for group in PROGRAMS},
+}
+PATIENCE_SECS = 60.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure what is missing and write the report; 0 unless a row could not be measured."""
+    options = _options(arguments)
+    folder = options.folder / "quick" if options.quick else options.folder
+    results = ResultsFile(folder / "results.jsonl")
+    if not options.report_only:
+        context = _context(folder, options.quick)
+        description = machine.describe(context.target, ROOT)
+        session = results.begin({**description, "quick": options.quick})
+        rows = [row for group in options.rows for row in GROUPS[group](context)]
+        if options.only:
+            rows = [row for row in rows if options.only in row.key]
+        wanted = [r for r in rows if options.fresh or _missing(r, results)]
+        _say(f"{len(rows)} rows, {len(rows) - len(wanted)} measured before; results in {folder}")
+        _warn_of_other_commits(results, description["commit"], rows)
+        _measure(wanted, context, results, session, 0.0 if options.quick else PATIENCE_SECS)
+    return _report(folder)
+
+
+def _measure(
+    rows: list[Row], context: Context, results: ResultsFile, session: str, patience_secs: float
+) -> None:
+    remaining = sum(row.expected_secs for row in rows)
+    pace = 1.0  # how long rows really take, of what was expected
+    for number, row in enumerate(rows, start=1):
+        head = f"[{number}/{len(rows)}, {_minutes(remaining * pace)} left] {row.key}"
+        busy = machine.wait_until_quiet(patience_secs, lambda text, at=head: _say(f"{at}: {text}"))
+        start = time.monotonic()
+        try:
+            data = row.run(context)
+            said = row.summary(data)
+        except RowError as failure:
+            data, said = {"failed": str(failure)}, f"FAILED: {failure}"
+        secs = time.monotonic() - start
+        results.add(Result(row.key, now(), session, busy, data))
+        remaining -= row.expected_secs
+        pace = 0.8 * pace + 0.2 * secs / row.expected_secs
+        _say(f"{head}: {said} ({secs:.0f} s)")
+
+
+def _report(folder: Path) -> int:
+    """The table and the plot, made by a process of their own: they need matplotlib."""
+    command = [sys.executable, "-m", "benchmarks.report", str(folder)]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def _context(folder: Path, quick: bool) -> Context:
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = [] if quick else ["--fresh"]
+    target, _ = tilewright(folder, "target", *fresh)
+    return Context(folder, target, quick)
+
+
+def _missing(row: Row, results: ResultsFile) -> bool:
+    known = results.rows.get(row.key)
+    return known is None or known.failed is not None
+
+
+def _warn_of_other_commits(results: ResultsFile, commit: str, rows: list[Row]) -> None:
+    sessions = {results.rows[r.key].session for r in rows if r.key in results.rows}
+    others = {results.sessions[s]["commit"] for s in sessions if s in results.sessions} - {commit}
+    if others:
+        _say(f"some rows were measured at {', '.join(sorted(others))}; --fresh measures them again")
+
+
+def _minutes(secs: float) -> str:
+    return f"{max(secs, 0) / 60:.0f} min" if secs >= 90 else f"{max(secs, 0):.0f} s"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.run", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "--rows", type=_groups, default=list(GROUPS), metavar="GROUP,...",
+        help=f"only these groups, of {', '.join(GROUPS)}",
+    )  # fmt: skip
+    parser.add_argument("--only", metavar="TEXT", help="only rows with TEXT in their key")
+    parser.add_argument("--fresh", action="store_true", help="measure again what is there")
+    parser.add_argument("--quick", action="store_true", help="does everything work? no figures")
+    parser.add_argument("--report-only", action="store_true", help="only write table and plot")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where results are kept")
+    return parser.parse_args(arguments)
+
+
+def _groups(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in GROUPS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(GROUPS)}")
+    return names
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main())

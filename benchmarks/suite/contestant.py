@@ -1,0 +1,258 @@
+"""One side of a race, in a process of its own: an emitted kernel, a library, or the core's peak.
+
+`python -m benchmarks.suite.contestant` reads one JSON request a line and answers with one. Every
+side makes the same inputs from the same seed, is called once, compared with the reference, and
+then timed in blocks when asked to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.peers import Array, numpy_peer
+from benchmarks.suite.cases import Case, every_case
+from schedules.workload import Tensor, Workload
+
+CACHE_LINE = 64
+TOLERANCE = 1e-4
+"""Of the largest element. This only guards against timing something else: what a kernel may
+answer is decided far more strictly by `tilewright verify`, which every best has passed."""
+BURST_SECS, LEAST_BURSTS = 1e-3, 10
+
+
+class Side(Protocol):
+    """Something that can be timed."""
+
+    def result(self) -> Array | None:
+        """What the last call computed, None for a side that computes nothing."""
+        ...
+
+    def time(self, calls: int, rounds: int) -> list[float]:
+        """Seconds a call in each of `rounds` rounds of `calls`, an empty call's taken off."""
+        ...
+
+
+def aligned(shape: Sequence[int], dtype: Any = np.float32) -> Array:
+    """An array at the start of a cache line, every page of it written."""
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw: NDArray[np.uint8] = np.zeros(count + CACHE_LINE, np.uint8)
+    raw.fill(0)
+    skip = -raw.ctypes.data % CACHE_LINE
+    return raw[skip : skip + count].view(dtype).reshape(tuple(shape))
+
+
+def make_inputs(tensors: Sequence[Tensor], seed: int) -> list[Array]:
+    """Standard normal float32 values, the same in every process."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for tensor in tensors:
+        array = aligned(tensor.shape)
+        array[...] = rng.standard_normal(tensor.shape, dtype=np.float32)
+        made.append(array)
+    return made
+
+
+def workload_of(case: Case, sizes: dict[str, int] | None = None) -> Workload:
+    """The case's workload, at `sizes` or its own."""
+    from schedules.spelling import parse_workload
+
+    words = case.spelled(sizes or case.sizes)
+    if words[0] != "--expr":
+        return parse_workload(words[0])
+    options: dict[str, list[str]] = {"--expr": [], "--tensor": [], "--range": []}
+    for flag, value in zip(words[::2], words[1::2], strict=True):
+        options[flag].append(value)
+    return parse_workload(
+        expr=options["--expr"][0], tensors=options["--tensor"], ranges=options["--range"]
+    )
+
+
+class KernelSide:
+    """A shared library made of an emitted object and `timer.c`."""
+
+    def __init__(self, library: Path, inputs: list[Array], output: Array) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._library.kernel_workspace_bytes.restype = ctypes.c_size_t
+        workspace = aligned([self._library.kernel_workspace_bytes()], np.uint8)
+        self._arrays = [*inputs, output, workspace]
+        addresses = [a.ctypes.data if a.size else None for a in self._arrays]
+        self._pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+        self._output = output
+
+    def result(self) -> Array:
+        return self._output
+
+    def time(self, calls: int, rounds: int) -> list[float]:
+        secs = (ctypes.c_double * rounds)()
+        failed = self._library.tw_time(
+            self._pointers, ctypes.c_int64(calls), ctypes.c_int64(rounds), secs
+        )
+        if failed:
+            raise RuntimeError(f"the kernel returned error {failed}")
+        return list(secs)
+
+
+class CallSide:
+    """A Python callable; what calling costs in Python is measured and taken off."""
+
+    def __init__(self, call: Callable[[], object], result: Callable[[], Array]) -> None:
+        self._call, self._result = call, result
+
+    def result(self) -> Array:
+        return self._result()
+
+    def time(self, calls: int, rounds: int) -> list[float]:
+        empty = min(_seconds_a_call(_nothing, calls) for _ in range(5))
+        return [max(_seconds_a_call(self._call, calls) - empty, 1e-9) for _ in range(rounds)]
+
+
+class PeakSide:
+    """The core's (or cores') multiply-add peak: a "call" is 1e9 operations on every thread.
+
+    It runs the burst that probes run, so what a kernel reaches and what could be reached are
+    seen at the same clock.
+    """
+
+    def __init__(self, target_document: dict[str, Any], threads: int) -> None:
+        from llvmlite import binding as llvm
+
+        from schedules.dtypes import DType
+        from schedules.target import Target
+        from tuner.probe_kernels import BURST_SYMBOL, arithmetic_kernel
+
+        target = Target.from_json(target_document)
+        kernel = arithmetic_kernel(target, DType.F32, BURST_SYMBOL)
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=",".join(f"+{f}" for f in target.features), opt=3, jit=True
+        )
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(kernel.text), machine)
+        self._engine.finalize_object()
+        self._burst = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(
+            self._engine.get_function_address(kernel.symbol)
+        )
+        self._ops = kernel.ops_per_iteration
+        self._cpus = sorted(os.sched_getaffinity(0))[-threads:]
+        self._scratch = [aligned([1024]) for _ in range(threads)]
+        self._pool = ThreadPoolExecutor(threads)
+        self._iterations = 1000
+        while (secs := self._on_one(0)) < BURST_SECS:
+            self._iterations = int(self._iterations * max(2.0, 1.1 * BURST_SECS / max(secs, 1e-6)))
+
+    def result(self) -> None:
+        return None
+
+    def _on_one(self, i: int) -> float:
+        os.sched_setaffinity(0, {self._cpus[i]})
+        start = time.perf_counter()
+        self._burst(self._iterations, self._scratch[i].ctypes.data, 0)
+        return time.perf_counter() - start
+
+    def time(self, calls: int, rounds: int) -> list[float]:
+        """Seconds for 1e9 operations a thread; the burst's length is fixed, whatever `calls`."""
+        samples = []
+        for _ in range(max(rounds, LEAST_BURSTS)):
+            secs = list(self._pool.map(self._on_one, range(len(self._cpus))))
+            rate = sum(self._iterations * self._ops / s for s in secs) / len(secs)
+            samples.append(1e9 / rate)
+        return samples
+
+
+def _nothing() -> None:
+    """What an empty call costs."""
+
+
+def _seconds_a_call(call: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) / calls
+
+
+def _open(request: dict[str, Any]) -> Side | str:
+    """The side asked for, or why there is none."""
+    threads = int(request["threads"])
+    if request["side"] == "peak":
+        return PeakSide(request["target"], threads)
+    case = every_case()[request["case"]]
+    workload = workload_of(case)
+    inputs = make_inputs(workload.inputs, request["seed"])
+    output = aligned(workload.output_tensors[0].shape)
+    if "library" in request:
+        return KernelSide(Path(request["library"]), inputs, output)
+    if request["side"] == "numpy":
+        call = numpy_peer(case.peer, case.epilogue, inputs, output, case.sizes)
+        return CallSide(call, lambda: output)
+    try:
+        from benchmarks.torch_peers import torch_peer
+    except ImportError:
+        return "PyTorch is not installed"
+    torch_call, result = torch_peer(case.peer, case.epilogue, inputs, output, case.sizes, threads)
+    return CallSide(torch_call, result)
+
+
+def _reference(request: dict[str, Any]) -> Array:
+    """NumPy's answer in float64."""
+    case = every_case()[request["case"]]
+    workload = workload_of(case)
+    inputs = [a.astype(np.float64) for a in make_inputs(workload.inputs, request["seed"])]
+    output = np.empty(workload.output_tensors[0].shape)
+    numpy_peer(case.peer, case.epilogue, inputs, output, case.sizes)()
+    return output
+
+
+def _difference(found: Array, expected: Array) -> float:
+    """The largest difference, in units of the largest expected element."""
+    scale = float(np.abs(expected).max()) or 1.0
+    worst = float(np.abs(found - expected).max()) / scale
+    return worst if np.isfinite(found).all() else float("inf")
+
+
+def _answer(request: dict[str, Any], side: Side | None) -> tuple[Side | None, dict[str, Any]]:
+    if request["op"] == "time":
+        assert side is not None
+        return side, {"samples": side.time(request["calls"], request["rounds"])}
+    opened = _open(request)
+    if isinstance(opened, str):
+        return None, {"missing": opened}
+    opened.time(1, 1)
+    found = opened.result()
+    difference = 0.0
+    if found is not None:
+        difference = _difference(found, _reference(request))
+        if not difference <= TOLERANCE:
+            return None, {
+                "missing": f"wrong result: off by {difference:.3g} of the largest element"
+            }
+    call_secs = min(opened.time(1, 3))
+    return opened, {"call_secs": call_secs, "difference": difference}
+
+
+def main() -> None:
+    """Serve until stdin ends. Libraries may write to stdout, so answers go to a copy of it."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    side: Side | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["op"] == "open" and request["threads"] == 1:
+            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        side, answer = _answer(request, side)
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Rows of correctness: small and odd extents, emitted C, and the programs that attack Tilewright.
+
+The attacking programs stand beside `run.py`; each can be run alone and ends with one JSON line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.suite.cases import EXPRESSIONS, EXTENTS, GEMMS, OPERATORS, Case
+from benchmarks.suite.context import ROOT, Context, Row, RowError, run_json, tilewright
+
+EXAMPLE = ROOT / "benchmarks" / "suite" / "link_me.c"
+EMITTED = "matmul:M=100,N=70,K=50"
+
+
+def extent_rows(context: Context) -> list[Row]:
+    """Every operator and expression once with equal and once with mixed extents."""
+    chosen: dict[str, Case] = {}
+    for case in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS):
+        chosen.setdefault(f"{case.operator or case.name} {case.epilogue}", case)
+    counts = (1, 2) if context.cores > 1 else (1,)
+    return [
+        Row(
+            f"extents/{case.name}/{threads}t",
+            partial(_check_extents, case=case, threads=threads),
+            _extents_summary,
+            expected_secs=9,
+        )
+        for threads in counts
+        for case in chosen.values()
+    ]
+
+
+def _check_extents(context: Context, *, case: Case, threads: int) -> dict[str, Any]:
+    trials, extents = (2, 3) if context.quick else (4, len(EXTENTS))
+    command = [
+        sys.executable, "-m", "benchmarks.suite.check_extents",
+        case.name, str(threads), str(trials), str(extents),
+    ]  # fmt: skip
+    result: dict[str, Any] = run_json(command, context.folder, deadline_secs=600)[0]
+    return result
+
+
+def _extents_summary(data: dict[str, Any]) -> str:
+    counts = ", ".join(f"{n} {status}" for status, n in data["by_status"].items())
+    wrong = f"; {data['problems'][0]}" if data["problems"] else ""
+    return f"{data['workloads']} workloads: {counts}{wrong}"
+
+
+PROGRAMS = {
+    "fuzz": ("fuzz_schedules", 600),
+    "miscompiles": ("planted_miscompiles", 600),
+    "bad": ("bad_candidates", 300),
+    "kill": ("kill_tune", 600),
+}
+"""Group to module and deadline in seconds."""
+
+
+def program_rows(context: Context, group: str) -> list[Row]:
+    """The row of an attacking program; none where it is not there."""
+    module, deadline_secs = PROGRAMS[group]
+    if not (ROOT / "benchmarks" / f"{module}.py").exists():
+        return []
+    run = partial(_run_program, module=module, deadline_secs=float(deadline_secs))
+    return [Row(group, run, _program_summary, expected_secs=deadline_secs / 5)]
+
+
+def _run_program(context: Context, *, module: str, deadline_secs: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", f"benchmarks.{module}"]
+    if context.quick:
+        command += QUICK_FLAGS.get(module, [])
+    document, secs = run_json(command, context.folder, deadline_secs)
+    return {"wall_secs": secs, **document}
+
+
+QUICK_FLAGS: dict[str, list[str]] = {}
+
+
+def _program_summary(data: dict[str, Any]) -> str:
+    plain = (f"{k}={v}" for k, v in data.items() if isinstance(v, (bool, int, str)))
+    return ", ".join(plain)[:160] or "see the results file"
+
+
+def emit_rows(context: Context) -> list[Row]:
+    counts = (1, 2) if context.cores > 1 else (1,)
+    return [
+        Row(f"emit/{n}t", partial(_emit, threads=n), _emit_summary, expected_secs=8) for n in counts
+    ]
+
+
+def _emit(context: Context, *, threads: int) -> dict[str, Any]:
+    """Tune, emit twice, compare the bytes, link `link_me.c` with -fopenmp and run it."""
+    folder = context.fresh_folder(f"emit/{threads}t")
+    flags = ["--db", str(folder / "tune.sqlite"), "--threads", str(threads)]
+    tilewright(context.folder, "tune", EMITTED, "--trials", "4" if context.quick else "16", *flags)
+    digests = []
+    for number in (1, 2):
+        out = folder / f"out{number}"
+        arguments = [EMITTED, *flags, "-o", str(out), "--name", "gemm", "--ll", "--asm"]
+        tilewright(context.folder, "emit", *arguments)
+        digests.append({f.name: _sha256(f) for f in sorted(out.iterdir())})
+    compiler = os.environ.get("CC", "cc")
+    if shutil.which(compiler) is None:
+        raise RowError(f"there is no C compiler {compiler!r}")
+    out = folder / "out1"
+    program = folder / "program"
+    command = [
+        compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-I", str(out),
+        str(EXAMPLE), str(out / "gemm.o"), "-o", str(program),
+    ]  # fmt: skip
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    if built.returncode:
+        raise RowError(f"{compiler}: {built.stderr.strip()[:300]}")
+    ran = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=60)
+    return {
+        "threads": threads,
+        "files": sorted(digests[0]),
+        "same_bytes": digests[0] == digests[1],
+        "exit_code": ran.returncode,
+        "printed": ran.stdout.strip(),
+        "lines_of_c": _code_lines(EXAMPLE),
+    }
+
+
+def _code_lines(path: Path) -> int:
+    """Lines that are neither empty nor comment."""
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+    return sum(1 for line in text.splitlines() if line.strip())
+
+
+def _emit_summary(data: dict[str, Any]) -> str:
+    same = "the same bytes twice" if data["same_bytes"] else "DIFFERENT BYTES"
+    return f"{data['printed']}; {same}; {data['lines_of_c']} lines of C"
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
