@@ -1,0 +1,114 @@
+"""The examples do what they say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchmarks.tuning_curve import curve_of, draw, levels_of
+from examples import my_ops
+from examples.demo import before_after
+from schedules import Target, Workload
+from schedules.lower import lower
+from service.cli import run
+from tests.project.project_texts import ROOT
+from tuner.default import default_trace
+
+REPORT: dict[str, Any] = {
+    "workload": {"name": "matmul:M=8,N=8,K=8", "flops": 1024},
+    "target": {"cpu": "znver3", "threads": 1, "peak_gflops": 100.0},
+    "strategy": "annealing",
+    "seed": 0,
+    "trials": {"total": 5},
+    "wall_secs": 1.5,
+    "curve": [
+        {"trial": 1, "wall_secs": 0.1, "best_run_secs": 4e-8},
+        {"trial": 3, "wall_secs": 0.2, "best_run_secs": 2e-8},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ["attention_scores", "banded_matvec", "causal_relu"])
+def test_own_expressions_have_a_schedule(name: str) -> None:
+    workload: Workload = getattr(my_ops, name)().normalised()
+    target = Target.from_json(json.loads((ROOT / "examples/targets/znver3.json").read_text()))
+    assert default_trace(workload, target).steps
+    assert lower(workload, default_trace(workload, target)).body
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_c_program_links_an_emitted_kernel(tmp_path: Path) -> None:
+    workload = "matmul:M=96,N=80,K=64"
+    default = ["--min-grade", "default", "--db", str(tmp_path / "none.sqlite")]
+    assert run(["emit", workload, "--name", "gemm", "-o", str(tmp_path), *default]) == 0
+    program = tmp_path / "gemm"
+    source = ROOT / "examples" / "c" / "main.c"
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-I", str(tmp_path)]
+    subprocess.run(
+        ["cc", *flags, str(source), str(tmp_path / "gemm.o"), "-o", str(program)], check=True
+    )
+    done = subprocess.run([str(program)], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("7680 numbers, all right")
+
+
+def test_a_project_tests_with_mocked_timings() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
+        cwd=ROOT / "examples" / "pytest_project",
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "5 passed" in done.stdout
+
+
+def test_the_demo_compares_with_numpy_and_the_peak() -> None:
+    times = {
+        "kernel": {"run_secs": 0.002},
+        "against": {"numpy": {"run_secs": 0.004}, "default": {"run_secs": None}},
+    }
+    best = {
+        "workload": {"name": "matmul:M=512,N=512,K=512", "flops": 200_000_000},
+        "verified": True,
+        "record_key": "sha256:0123456789abcdef",
+    }
+    target = {"cpu": "znver3", "probes": {"peak_gflops": {"f32": [125.0]}}}
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(before_after(times, best, target))
+    for figure in ("100.0", "80 %", "2.00x", "0123456789ab"):
+        assert figure in captured.get()
+
+
+def test_a_tuning_curve_holds_the_best_so_far() -> None:
+    curve = curve_of(REPORT)
+    assert curve.trials == (1, 3)
+    assert curve.gflops == pytest.approx((25.6, 51.2))
+    assert curve.label == "annealing, seed 0: 5 trials in 2 s"
+
+
+def test_a_run_in_which_nothing_passed_has_no_curve() -> None:
+    with pytest.raises(ValueError, match="no candidate passed"):
+        curve_of({**REPORT, "curve": []})
+
+
+def test_levels_are_the_peak_and_the_peers() -> None:
+    bench = {"against": {"numpy": {"run_secs": 1.6e-8}, "torch": {"run_secs": None}}}
+    levels = levels_of(REPORT, bench)
+    assert [level.label for level in levels] == ["probed peak of a core", "NumPy"]
+    assert levels[1].gflops == pytest.approx(64.0)
+
+
+def test_the_same_report_gives_the_same_picture(tmp_path: Path) -> None:
+    pictures = [tmp_path / "a.svg", tmp_path / "b.svg"]
+    for path in pictures:
+        draw("a title", [curve_of(REPORT)], levels_of(REPORT, None), path)
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()

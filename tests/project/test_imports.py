@@ -1,0 +1,74 @@
+"""What is loaded by whom: start-up is a feature, measured in modules and not by a clock."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.project.project_texts import ROOT
+
+HEAVY = (
+    "alembic",
+    "fastapi",
+    "llvmlite",
+    "matplotlib",
+    "scipy",
+    "sqlalchemy",
+    "uvicorn",
+    "xgboost",
+)
+
+
+def loaded(code: str, data: Path) -> set[str]:
+    """Top-level modules a new interpreter has loaded after `code`; nothing is written to it."""
+    program = (
+        f"import sys, json, io\nout, sys.stdout = sys.stdout, io.StringIO()\n{code}\n"
+        "json.dump(sorted({name.partition('.')[0] for name in sys.modules}), out)"
+    )
+    folders = {"XDG_DATA_HOME": str(data), "XDG_CACHE_HOME": str(data), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin", **folders},
+    )
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import schedules, costmodel, tuner, db, service",
+        "import tuner.pytest_plugin",
+        "import service.client",
+        "from service.cli import run\nrun(['--help'])",
+        "from service.cli import run\nrun(['status', '--url', 'http://127.0.0.1:9'])",
+    ],
+)
+def test_clients_load_nothing_heavy(code: str, tmp_path: Path) -> None:
+    assert not loaded(code, tmp_path) & {*HEAVY, "numpy"}
+
+
+@pytest.mark.parametrize("asked", [["best", "matmul:M=8,N=8,K=8"], ["ops"]])
+def test_queries_load_no_compiler_learner_or_orm(asked: list[str], tmp_path: Path) -> None:
+    target = ROOT / "examples" / "targets" / "znver3.json"
+    more = ["--target", str(target)] if asked[0] == "best" else []
+    modules = loaded(f"from service.cli import run\nrun({[*asked, *more]!r})", tmp_path)
+    assert not modules & set(HEAVY)
+
+
+def test_schedules_are_pure() -> None:
+    """Every module of the package, and still nothing but NumPy and the standard library."""
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in sorted((ROOT / "schedules").rglob("*.py"))
+        if path.name != "__init__.py"
+    ]
+    modules = loaded("\n".join(f"import {name}" for name in names), ROOT)
+    foreign = {m for m in modules if m not in sys.stdlib_module_names and not m.startswith("_")}
+    assert foreign == {"schedules", "numpy"}
