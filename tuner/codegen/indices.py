@@ -228,7 +228,8 @@ class Indices:
                 for lane in range(lanes)
             ]
             text = ", ".join(f"i1 {'true' if b else 'false'}" for b in bits)
-            return Val(f"<{text}>", DType.BOOL, lanes)
+            never = frozenset(lane for lane in range(lanes) if not bits[lane])
+            return Val(f"<{text}>", DType.BOOL, lanes, never)
         level = self.level_of(base)
         memo = self.text.levels[level].memo
         key = (cond, lanes)

@@ -11,7 +11,7 @@ from schedules.loop_ir import Buffer, Scope
 
 from .indices import Indices, VectorAxis
 from .module import ModuleText
-from .text import FunctionText, Val, literal, scalar_type, suffix, type_text
+from .text import FunctionText, Val, lane_choice, literal, scalar_type, suffix, type_text
 
 
 @dataclass(slots=True)
@@ -153,14 +153,59 @@ class Memory:
             pointer = self._redirect(pointer, where.name)
             text = f"load {vector}, ptr {pointer}, align {dtype.bytes}"
         else:
-            kind = suffix(dtype, lanes)
-            function = self.module.intrinsic(
-                f"llvm.masked.load.{kind}.p0", vector, ("ptr", where.type, vector)
-            )
-            zero = literal(0, dtype, lanes).name
-            arguments = f"ptr align {align} {pointer}, {where.typed}, {vector} {zero}"
-            text = f"call {vector} {function}({arguments})"
+            return self._load_masked(place, base, dtype, where)
         return Val(self.text.assign(text, "l"), dtype, lanes)
+
+    def _load_masked(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
+        """`mask.lanes` elements from element `base` on, in pieces if the target needs that."""
+        most = self.module.masked_load_bits
+        width = mask.lanes if most is None else most // (dtype.bytes * 8)
+        if mask.lanes <= width:
+            return self._load_masked_whole(place, base, dtype, mask)
+        result = literal(0, dtype, mask.lanes)
+        for start in range(0, mask.lanes, width):
+            piece = range(start, min(start + width, mask.lanes))
+            if mask.never.issuperset(piece):
+                continue
+            if len(piece) == 1:
+                pointer = self._redirect(
+                    self._pointer(place, base + start), self._mask_bit(mask, start)
+                )
+                one = f"{scalar_type(dtype)} {self._load_at(pointer, dtype)}"
+                name = self.text.assign(f"insertelement {result.typed}, {one}, i64 {start}", "l")
+            else:
+                bits = self._shuffled(mask, [*piece])
+                loaded = self._load_masked_whole(place, base + start, dtype, bits)
+                lanes = range(mask.lanes)
+                wide = self._shuffled(loaded, [n - start if n in piece else None for n in lanes])
+                choice = lane_choice([mask.lanes + n if n in piece else n for n in lanes])
+                name = self.text.assign(
+                    f"shufflevector {result.typed}, {wide.typed}, {choice}", "l"
+                )
+            result = Val(name, dtype, mask.lanes)
+        return result
+
+    def _load_masked_whole(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
+        vector, kind = type_text(dtype, mask.lanes), suffix(dtype, mask.lanes)
+        function = self.module.intrinsic(
+            f"llvm.masked.load.{kind}.p0", vector, ("ptr", mask.type, vector)
+        )
+        pointer, align = self._pointer(place, base), _align(place, base, mask.lanes)
+        zero = literal(0, dtype, mask.lanes).name
+        arguments = f"ptr align {align} {pointer}, {mask.typed}, {vector} {zero}"
+        return Val(
+            self.text.assign(f"call {vector} {function}({arguments})", "l"), dtype, mask.lanes
+        )
+
+    def _load_at(self, pointer: str, dtype: DType) -> str:
+        return self.text.assign(
+            f"load {scalar_type(dtype)}, ptr {pointer}, align {dtype.bytes}", "l"
+        )
+
+    def _shuffled(self, vector: Val, lanes: list[int | None]) -> Val:
+        """A vector of these lanes of `vector`; None is a lane that is never looked at."""
+        text = f"shufflevector {vector.typed}, {vector.type} poison, {lane_choice(lanes)}"
+        return Val(self.text.assign(text, "l"), vector.dtype, len(lanes))
 
     def _gather(
         self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None

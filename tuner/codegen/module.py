@@ -28,6 +28,16 @@ class ModuleText:
         features = self.target.features
         return any(f.lstrip("+") in ("fma", "avx512f", "neon", "v8a", "fp-armv8") for f in features)
 
+    @property
+    def masked_load_bits(self) -> int | None:
+        """The widest masked load that is left whole; None if any may be.
+
+        Where masks are kept in vector registers (AVX without AVX-512), LLVM 22 splits a wider
+        load, and reads all of a half whose mask it finds to be empty.
+        """
+        features = {f.lstrip("+") for f in self.target.features}
+        return 256 if "avx" in features and "avx512f" not in features else None
+
     def intrinsic(self, name: str, result: str, arguments: tuple[str, ...]) -> str:
         """Declare an external function; its name with the `@`."""
         self.declarations[name] = f"declare {result} @{name}({', '.join(arguments)})"

@@ -87,7 +87,8 @@ class Scalars:
         assert isinstance(a, Val)
         assert isinstance(b, Val)
         a, b = self.same_lanes(a, b)
-        return Val(self.text.assign(f"and {a.type} {a.name}, {b.name}", "m"), DType.BOOL, a.lanes)
+        name = self.text.assign(f"and {a.type} {a.name}, {b.name}", "m")
+        return Val(name, DType.BOOL, a.lanes, a.never | b.never)
 
     def _select(self, node: Select, where: Val | None) -> Val:
         if isinstance(node.cond, All):

@@ -7,7 +7,7 @@ operands exist: every open loop or branch is a `Level` with a list of lines just
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -40,11 +40,13 @@ def suffix(dtype: DType, lanes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Val:
-    """An LLVM value: a register name or a literal, with its type."""
+    """An LLVM value: a register name or a literal, with its type. `never` are the lanes of a
+    mask that are false whatever happens."""
 
     name: str
     dtype: DType
     lanes: int = 1
+    never: frozenset[int] = frozenset()
 
     @property
     def type(self) -> str:
@@ -90,6 +92,12 @@ def lane_numbers(dtype: DType, lanes: int, step: int, start: int = 0) -> str:
     element = scalar_type(dtype)
     inner = ", ".join(f"{element} {start + step * lane}" for lane in range(lanes))
     return f"<{inner}>"
+
+
+def lane_choice(lanes: Sequence[int | None]) -> str:
+    """The mask of a shufflevector that takes these lanes; None leaves a lane open."""
+    inner = ", ".join("i32 poison" if n is None else f"i32 {n}" for n in lanes)
+    return f"<{len(lanes)} x i32> <{inner}>"
 
 
 @dataclass(slots=True)
