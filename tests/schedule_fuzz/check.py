@@ -1,0 +1,240 @@
+"""Interpreter, compiled kernel and NumPy on one (workload, trace) pair: all must agree."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schedules.errors import ScheduleError, WorkloadError
+from schedules.interpret import interpret
+from schedules.limits import iterations
+from schedules.loop_ir import Nest
+from schedules.lower import lower
+from schedules.rules import space_for
+from schedules.target import Cache, Target
+from schedules.trace import Trace
+from schedules.verify_nest import verify
+from schedules.workload import Workload
+from tuner.codegen.kernel import CompiledKernel, compile_kernel
+from tuner.measure.compare import Case, Oracle
+from tuner.measure.loader import load_object, use_openmp
+
+from .traces import random_trace
+from .workloads import random_workload
+
+Array = npt.NDArray[Any]
+
+INTERPRETED_POINTS = 12_000
+"""Evaluations above which a pair is not interpreted: about a tenth of a second."""
+
+_MARGIN = 128
+_POISON = (0xA5, 0xFF)
+
+
+class Disagreement(AssertionError):
+    """Two of the three ways to a result differ, or one of them failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A workload with a legal trace, for kernels of up to `threads` threads."""
+
+    kind: str
+    workload: Workload
+    trace: Trace
+    threads: int
+    vector_bits: int = 256
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "workload": self.workload.to_json(),
+            "trace": self.trace.to_json(),
+            "threads": self.threads,
+            "vector_bits": self.vector_bits,
+        }
+
+    @staticmethod
+    def from_json(document: dict[str, Any]) -> Pair:
+        return Pair(
+            document["kind"],
+            Workload.from_json(document["workload"]),
+            Trace.from_json(document["trace"]),
+            document["threads"],
+            document["vector_bits"],
+        )
+
+
+def this_machine(threads: int = 1, vector_bits: int = 256) -> Target:
+    """The host's instructions with made-up caches, and vectors of any width (LLVM splits them)."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    return Target(
+        triple=llvm.get_process_triple(),
+        cpu=llvm.get_host_cpu_name(),
+        features=tuple(sorted(name for name, on in features.items() if on)),
+        vector_bits=vector_bits,
+        vector_registers=32 if vector_bits == 512 else 16,
+        caches=(Cache(32768, 8), Cache(524288, 8), Cache(1 << 25, 16)),
+        cores=2,
+        threads=threads,
+    )
+
+
+def random_pair(rng: random.Random, most_points: int, most_steps: int = 25) -> tuple[Pair, int]:
+    """A pair whose trace is legal, and how many illegal steps were refused on the way.
+
+    Half of the traces are random steps, half a random setting of a random sketch.
+    """
+    refused = 0
+    while True:
+        workload = random_workload(rng, most_points)
+        threads, bits = rng.choice((1, 2)), rng.choice((128, 256, 256, 512))
+        if rng.random() < 0.5:
+            trace = random_setting(rng, workload, this_machine(threads, bits))
+            return Pair("knobs", workload, trace, threads, bits), refused
+        trace, more = random_trace(rng, workload, most_steps)
+        refused += more
+        try:
+            lower(workload, trace)
+        except ScheduleError:
+            refused += 1
+            continue
+        return Pair("steps", workload, trace, threads, bits), refused
+
+
+def random_setting(rng: random.Random, workload: Workload, target: Target) -> Trace:
+    """The trace of a feasible setting of one of the sketches for `workload`, now and then the
+    default. A feasible setting with an illegal trace is a failure of the rules."""
+    sketch = rng.choice(space_for(workload, target).sketches)
+    sizes = [len(knob.values) for knob in sketch.knobs]
+    drawn = np.random.default_rng(rng.getrandbits(32)).integers(0, sizes, (500, len(sizes)))
+    feasible = drawn[sketch.feasible(drawn)]
+    setting = sketch.default()
+    if len(feasible) and rng.random() < 0.8:
+        setting = tuple(int(i) for i in feasible[0])
+    try:
+        return sketch.trace(setting)
+    except ScheduleError as error:
+        raise Disagreement(
+            f"setting {setting} of {sketch.name} is feasible, and its trace is not legal: {error};"
+            f" workload {json.dumps(workload.to_json())}"
+        ) from error
+
+
+def check_pair(pair: Pair, *, poisons: tuple[int, ...] = _POISON) -> bool:
+    """Disagreement unless all agree; whether the pair could be judged and was interpreted.
+
+    Exact results must be equal bit by bit, others lie within the bound of a correct kernel.
+    """
+    oracle = Oracle(pair.workload, seed=1)
+    try:
+        case = oracle.quick
+    except WorkloadError:
+        return False  # overflows for all inputs: nothing to compare with
+    nest = lower(pair.workload, pair.trace)
+    verify(nest)
+    interpreted = iterations(pair.workload) <= INTERPRETED_POINTS
+    if interpreted:
+        _judge("interpreter", case, interpret(nest, list(case.inputs)))
+    target = this_machine(pair.threads, pair.vector_bits)
+    kernel = compile_kernel(pair.workload, pair.trace, target)
+    results = [run_kernel(kernel, pair.workload, case, poison) for poison in poisons]
+    for outputs in results:
+        _judge("kernel", case, outputs)
+    for outputs in results[1:]:
+        for a, b in zip(results[0], outputs, strict=True):
+            if a.tobytes() != b.tobytes():
+                raise Disagreement("the kernel's result depends on what its memory held before")
+    return interpreted
+
+
+def cleaned(pair: Pair) -> Nest:
+    return lower(pair.workload, pair.trace)
+
+
+def _judge(who: str, case: Case, outputs: list[Array]) -> None:
+    problem = case.check(outputs)
+    if problem is not None:
+        raise Disagreement(f"{who}: {problem}")
+
+
+def run_kernel(
+    kernel: CompiledKernel, workload: Workload, case: Case, poison: int = 0xA5
+) -> list[Array]:
+    """The outputs for the case's inputs; Disagreement if the kernel wrote where it must not."""
+    use_openmp()
+    loaded = load_object(kernel.object_bytes, kernel.symbol)
+    inputs = [_Guarded(a.nbytes, poison, a) for a in case.inputs]
+    outputs = [_Guarded(t.bytes, poison) for t in workload.output_tensors]
+    workspace = _Guarded(kernel.workspace_bytes, poison)
+    arguments = [g.address for g in (*inputs, *outputs, workspace)]
+    status = loaded.caller(len(arguments))(*arguments)
+    if status != 0:
+        raise Disagreement(f"the kernel returned {status}")
+    for name, part in (("input", inputs), ("output", outputs), ("workspace", [workspace])):
+        if not all(g.intact for g in part):
+            raise Disagreement(f"the kernel wrote outside its {name}")
+    for guarded, array in zip(inputs, case.inputs, strict=True):
+        if guarded.bytes != array.tobytes():
+            raise Disagreement("the kernel changed an input")
+    return [
+        np.frombuffer(g.bytes, t.dtype.numpy).reshape(t.shape)
+        for g, t in zip(outputs, workload.output_tensors, strict=True)
+    ]
+
+
+class _Guarded:
+    """Bytes at an address that is a multiple of 64, with poisoned margins on both sides."""
+
+    def __init__(self, size: int, poison: int, content: Array | None = None) -> None:
+        self.size = size
+        self.poison = poison
+        self._memory = np.full(size + 2 * _MARGIN + 64, poison, np.uint8)
+        self._start = _MARGIN + -(self._memory.ctypes.data + _MARGIN) % 64
+        if content is not None:
+            self._memory[self._start : self._start + size] = np.frombuffer(
+                np.ascontiguousarray(content).tobytes(), np.uint8
+            )
+
+    @property
+    def address(self) -> int:
+        return int(self._memory.ctypes.data) + self._start
+
+    @property
+    def bytes(self) -> bytes:
+        return self._memory[self._start : self._start + self.size].tobytes()
+
+    @property
+    def intact(self) -> bool:
+        before, after = self._memory[: self._start], self._memory[self._start + self.size :]
+        return bool((before == self.poison).all() and (after == self.poison).all())
+
+
+def shrunk(pair: Pair) -> Pair:
+    """The same failure with fewer steps, for reports: steps are dropped while it still fails."""
+    steps = list(pair.trace.steps)
+    n = 0
+    while n < len(steps):
+        fewer = replace(pair, trace=Trace(tuple(steps[:n] + steps[n + 1 :])))
+        if _fails(fewer):
+            del steps[n]
+        else:
+            n += 1
+    return replace(pair, trace=Trace(tuple(steps)))
+
+
+def _fails(pair: Pair) -> bool:
+    try:
+        check_pair(pair)
+    except ScheduleError:
+        return False
+    except Exception:
+        return True
+    return False

@@ -1,0 +1,164 @@
+"""Random traces: every primitive, with arguments that are often sensible and sometimes not."""
+
+from __future__ import annotations
+
+import random
+
+from schedules.errors import ScheduleError
+from schedules.loop_ir import Allocate, LoopKind, Nest, loops, walk
+from schedules.lower import plain_nest
+from schedules.primitives import (
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    Fuse,
+    Inline,
+    Parallel,
+    Partition,
+    Prefetch,
+    Primitive,
+    Reorder,
+    RFactor,
+    Split,
+    TransformLayout,
+    Unroll,
+    Vectorize,
+)
+from schedules.trace import Trace
+from schedules.verify_nest import verify
+from schedules.workload import Workload
+
+MAX_COPIES = 256
+"""Copies of statements that unrolling may make: more is slow to compile and finds nothing new."""
+
+
+def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -> tuple[Trace, int]:
+    """A legal trace of up to `most_steps` steps, and how many illegal steps were refused.
+
+    Any exception but ScheduleError, and any malformed nest, is a failure of the primitives.
+    """
+    nest = plain_nest(workload)
+    steps: list[Primitive] = []
+    refused = 0
+    for _ in range(rng.randint(1, most_steps)):
+        step = random_step(rng, nest)
+        try:
+            after = step.apply(nest)
+        except ScheduleError:
+            refused += 1
+            continue
+        except Exception as error:
+            shown = Trace((*steps, step)).to_json()
+            raise AssertionError(f"{type(error).__name__}: {error} from {shown}") from error
+        if _copies(after) > MAX_COPIES or sum(1 for _ in walk(after.body)) > 150:
+            continue
+        try:
+            verify(after)
+        except Exception as error:
+            shown = Trace((*steps, step)).to_json()
+            raise AssertionError(f"{type(error).__name__}: {error} from {shown}") from error
+        steps.append(step)
+        nest = after
+    return Trace(tuple(steps)), refused
+
+
+def _copies(nest: Nest) -> int:
+    total = 0
+
+    def count(stmts: tuple[object, ...], times: int) -> None:
+        nonlocal total
+        for stmt in stmts:
+            inner = times
+            if getattr(stmt, "kind", None) is LoopKind.UNROLLED:
+                inner *= getattr(stmt, "extent", 1)
+            body = getattr(stmt, "body", None)
+            if body is None:
+                total += inner
+            else:
+                count(body, inner)
+
+    count(nest.body, 1)
+    return total
+
+
+def random_step(rng: random.Random, nest: Nest) -> Primitive:
+    """Any primitive with names that occur in `nest` (now and then one that does not)."""
+    found = list(loops(nest.body))
+    by_name = {loop.var: loop for loop in found}
+    names = list(by_name) or ["none"]
+    # Marked loops allow little more: what is serial is asked for most of the time.
+    serial = [n for n in names if n in by_name and by_name[n].kind is LoopKind.SERIAL] or names
+    loop = rng.choice(serial if rng.random() < 0.9 else [*names, "no.such.loop"])
+    private = [s.buffer for s in walk(nest.body) if isinstance(s, Allocate)]
+    buffers = [*(b.name for b in nest.argument_buffers), *(b.name for b in private)]
+    extent = by_name[loop].extent if loop in by_name else 1
+    new = f"q{rng.randint(0, 9)}"
+    inner = by_name[loop].body[0] if loop in by_name else None
+    body_loop = getattr(inner, "var", loop)
+    kind = rng.random()
+    if kind < 0.22:
+        return Split(loop, rng.choice((1, 2, 3, 4, 5, 7, 8, 16, extent, 0)))
+    if kind < 0.30:
+        return Reorder(tuple(rng.sample(names, min(len(names), rng.randint(2, 4)))))
+    if kind < 0.36:
+        chain = _chain(nest, loop)
+        rng.shuffle(chain)
+        return Reorder(tuple(chain) or (loop,))
+    if kind < 0.42:
+        return Fuse(loop, body_loop if rng.random() < 0.8 else rng.choice(names))
+    if kind < 0.50:
+        return Vectorize(_innermost(by_name, loop) if rng.random() < 0.7 else loop)
+    if kind < 0.55:
+        return Unroll(loop)
+    if kind < 0.60:
+        return Parallel(loop)
+    if kind < 0.66:
+        return Partition(loop, rng.choice((1, 2, 3, max(extent // 2, 1), max(extent - 1, 1))))
+    place = "" if rng.random() < 0.15 else loop
+    if kind < 0.74:
+        return CacheRead(rng.choice(buffers), place, new, rng.random() < 0.15)
+    if kind < 0.82:
+        return CacheWrite(rng.choice(buffers), place, new, rng.random() < 0.4)
+    own = [b.name for b in private] or buffers
+    if kind < 0.88:
+        return ComputeAt(rng.choice(own), loop, rng.random() < 0.2)
+    if kind < 0.90:
+        return Inline(rng.choice(own))
+    if kind < 0.94:
+        reducing = [n for n in names if n in by_name and by_name[n].reduce] or names
+        return RFactor(rng.choice(reducing), new)
+    if kind < 0.96:
+        return Prefetch(rng.choice(buffers), loop, rng.randint(0, 3))
+    return _layout(rng, nest, rng.choice(own))
+
+
+def _chain(nest: Nest, name: str) -> list[str]:
+    """The loops perfectly nested from `name` on."""
+    current = next((loop for loop in loops(nest.body) if loop.var == name), None)
+    found: list[str] = []
+    while current is not None:
+        found.append(current.var)
+        only = current.body[0] if len(current.body) == 1 else None
+        current = only if only is not None and hasattr(only, "var") else None  # type: ignore[assignment]
+    return found
+
+
+def _innermost(by_name: dict[str, object], name: str) -> str:
+    current = by_name.get(name)
+    while current is not None:
+        inner = [s for s in current.body if hasattr(s, "var")]  # type: ignore[attr-defined]
+        if not inner:
+            return str(current.var)  # type: ignore[attr-defined]
+        current = inner[0]
+    return name
+
+
+def _layout(rng: random.Random, nest: Nest, name: str) -> TransformLayout:
+    shapes = {b.name: b.shape for b in nest.argument_buffers}
+    shapes |= {s.buffer.name: s.buffer.shape for s in walk(nest.body) if isinstance(s, Allocate)}
+    rank = len(shapes[name])
+    split = [(d, rng.choice((2, 3, 4, 8))) for d in range(rank) if rng.random() < 0.4]
+    divided = {d for d, _ in split}
+    dims = [(d, p) for d in range(rank) for p in ((1, 2) if d in divided else (0,))]
+    rng.shuffle(dims)
+    return TransformLayout(name, tuple(split), tuple(dims))

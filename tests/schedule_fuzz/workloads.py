@@ -1,0 +1,172 @@
+"""Random computations at awkward extents: operators of the library, and expressions of no library."""
+
+from __future__ import annotations
+
+import random
+from math import prod
+
+from schedules.errors import WorkloadError
+from schedules.limits import iterations
+from schedules.notation import from_notation
+from schedules.operators import OPERATORS, build
+from schedules.workload import Workload
+
+EXTENTS = (1, 2, 3, 7, 13, 17, 31, 33, 65)
+"""One, the least that divides nothing, primes, and just off powers of two."""
+
+MAX_POINTS = 1 << 18
+
+
+def random_workload(rng: random.Random, max_points: int = MAX_POINTS) -> Workload:
+    """A valid workload of at most `max_points` points, from one of the two sources."""
+    while True:
+        try:
+            found = random_operator(rng) if rng.random() < 0.4 else random_expression(rng)
+        except WorkloadError:
+            continue
+        if iterations(found) <= max_points:
+            return found
+
+
+def random_operator(rng: random.Random) -> Workload:
+    """An operator of the library, every size drawn anew; WorkloadError where sizes do not fit."""
+    op = OPERATORS[rng.choice(sorted(OPERATORS))]
+    params: dict[str, object] = {}
+    for param in op.params:
+        if param.default is not None and rng.random() < 0.5:
+            continue
+        small = param.name in ("stride", "pad", "dilation", "groups") or len(param.per_axis) > 1
+        params[param.name] = rng.choice((1, 2, 3)) if small else rng.choice(EXTENTS)
+        if param.minimum == 0 and rng.random() < 0.5:
+            params[param.name] = rng.choice((0, 1))
+        if param.name in ("H", "W", "L", "D"):
+            params[param.name] = rng.choice(EXTENTS[2:7])
+    dtype = rng.choice(op.dtypes) if rng.random() < 0.5 else op.dtypes[0]
+    epilogue = ""
+    if op.epilogues and dtype in ("f32", "f64") and rng.random() < 0.5:
+        epilogue = rng.choice(("bias", "relu", "bias+relu6", "add", "bias+gelu"))
+    return build(op.name, params, dtype=dtype, epilogue=epilogue)
+
+
+def random_expression(rng: random.Random) -> Workload:
+    """Statements nobody has named: one to three stages with random indices, guards and reducers."""
+    return _Expressions(rng).workload()
+
+
+_ONE_TYPE = ("f32", "f32", "f32", "f64", "i32", "i64", "i8", "u8", "bf16")
+
+
+class _Expressions:
+    """Writes index notation. Every index name has a stated range: reads outside are zero."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.dtype = rng.choice(_ONE_TYPE)
+        self.extents: dict[str, int] = {}
+        self.tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self.computed: dict[str, tuple[int, ...]] = {}
+
+    def workload(self) -> Workload:
+        statements = []
+        for number in range(self.rng.choice((1, 1, 2, 2, 3))):
+            statements.append(self._statement(number))
+        text = "; ".join(statements)
+        used = {n: e for n, e in self.extents.items() if _occurs(n, text)}
+        inputs = {n: t for n, t in self.tensors.items() if f"{n}[" in text}
+        return from_notation(text, inputs, used)
+
+    def _axes(self, prefix: str, number: int, count: int, most: int) -> list[str]:
+        names = [f"{prefix}{number}{'abcd'[n]}" for n in range(count)]
+        total = 1
+        for name in names:
+            fitting = [e for e in EXTENTS if total * e <= most] or [1]
+            self.extents[name] = self.rng.choice(fitting)
+            total *= self.extents[name]
+        return names
+
+    def _statement(self, number: int) -> str:
+        rng = self.rng
+        axes = self._axes("x", number, rng.choice((1, 2, 2, 2, 3, 4)), 4096)
+        space = prod(self.extents[a] for a in axes)
+        reduces = self._axes("k", number, rng.choice((0, 1, 1, 1, 2, 3)), max(1, 65536 // space))
+        value = self._value(axes, reduces)
+        name = f"T{number}"
+        self.computed[name] = tuple(self.extents[a] for a in axes)
+        assign = rng.choice(("+=", "+=", "+=", "max=", "min=")) if reduces else "="
+        return f"{name}[{','.join(axes)}] {assign} {value}"
+
+    def _value(self, axes: list[str], reduces: list[str]) -> str:
+        """An expression that uses every reduction axis at least once."""
+        rng = self.rng
+        reads = [self._read(axes, reduces) for _ in range(rng.choice((1, 1, 2, 2, 3)))]
+        missing = [k for k in reduces if not any(_occurs(k, r) for r in reads)]
+        if missing:
+            reads.append(self._plain_read([*rng.sample(axes, min(1, len(axes))), *missing]))
+        text = reads[0]
+        for other in reads[1:]:
+            text = rng.choice((f"{text} * {other}", f"{text} * {other}", f"{text} + {other}"))
+        form = rng.random()
+        if form < 0.2:
+            text = f"where({self._condition(axes, reduces)}, {text}, 0)"
+        elif form < 0.3:
+            text = f"where({self._condition(axes, reduces)}, {text}, {reads[0]} + 1)"
+        elif form < 0.4:
+            text = f"max({text}, 0)"
+        elif form < 0.5 and self.dtype in ("f32", "f64"):
+            text = f"{rng.choice(('tanh', 'abs', 'sigmoid', 'floor'))}({text})"
+        elif form < 0.55:
+            text = f"where({reads[0]} > {reads[-1]}, {text}, 2)"
+        elif form < 0.6 and self.dtype in ("f32", "i32"):
+            text = f"{text} + {rng.choice(axes)}"
+        return text
+
+    def _condition(self, axes: list[str], reduces: list[str]) -> str:
+        rng = self.rng
+        names = [*axes, *reduces]
+        a, b = rng.choice(names), rng.choice(names)
+        return rng.choice(
+            (f"{a} >= {b}", f"{a} + 1 < {b}", f"{a} % 2 == 0", f"{a} == {b}", f"{a} + {b} < 9")
+        )
+
+    def _read(self, axes: list[str], reduces: list[str]) -> str:
+        rng = self.rng
+        if self.computed and rng.random() < 0.6:
+            name = rng.choice(sorted(self.computed))
+            rank = len(self.computed[name])
+            pool = [*axes, *reduces]
+            index = [self._index(pool, rng.choice(pool)) for _ in range(rank)]
+            return f"{name}[{','.join(index)}]"
+        pool = [a for a in (*axes, *reduces) if rng.random() < 0.7][:4] or axes[:1]
+        rng.shuffle(pool)
+        if rng.random() < 0.6:
+            return self._plain_read(pool)
+        name = f"A{len(self.tensors)}"
+        index = [self._index([*axes, *reduces], p) for p in pool]
+        shape = tuple(min(rng.choice(EXTENTS), 33) for _ in pool)
+        self.tensors[name] = (self.dtype, shape)
+        return f"{name}[{','.join(index)}]"
+
+    def _plain_read(self, pool: list[str]) -> str:
+        name = f"A{len(self.tensors)}"
+        self.tensors[name] = (self.dtype, tuple(self.extents[p] for p in pool))
+        return f"{name}[{','.join(pool)}]"
+
+    def _index(self, pool: list[str], axis: str) -> str:
+        other = self.rng.choice(pool)
+        return self.rng.choice(
+            (
+                axis, axis, axis, f"{axis}+1", f"{axis}-1", f"2*{axis}", f"{axis}+{other}",
+                f"2*{axis}+{other}-1", f"{axis}//2", f"{axis}%3", f"{axis}-{other}", "0",
+            )  # fmt: skip
+        )
+
+
+def _occurs(name: str, text: str) -> bool:
+    padded = f" {text} "
+    at = padded.find(name)
+    while at > 0:
+        after = padded[at + len(name)]
+        if not (after.isalnum() or after == "_"):
+            return True
+        at = padded.find(name, at + 1)
+    return False
