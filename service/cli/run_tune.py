@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ def tune(
         measurer=machine.measurer,
         fresh=fresh,
     )
-    again = spelled(spelling)
+    again = spelled(spelling, machine, common)
     with (
         wiring.session(common.db) as store,
         interruptible(output, again),
@@ -57,18 +58,23 @@ def tune(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def spelled(spelling: WorkloadSpelling) -> str:
-    """The workload as it would be typed again."""
-    import shlex
-
+def spelled(spelling: WorkloadSpelling, machine: Machine, common: Common) -> str:
+    """The workload and what names its stored answer, as they would be typed again."""
     if spelling.expr is None:
-        return shlex.quote(spelling.workload or "")
-    parts = ["--expr", spelling.expr]
-    for tensor in spelling.tensor or []:
-        parts += ["--tensor", tensor]
-    for axis in spelling.range or []:
-        parts += ["--range", axis]
-    return shlex.join(parts)
+        words = [spelling.workload or ""]
+    else:
+        words = ["--expr", spelling.expr]
+        for tensor in spelling.tensor or []:
+            words += ["--tensor", tensor]
+        for axis in spelling.range or []:
+            words += ["--range", axis]
+    if machine.target != "native":
+        words += ["--target", machine.target]
+    if machine.threads is not None:
+        words += ["--threads", str(machine.threads)]
+    if common.db is not None:
+        words += ["--db", common.db]
+    return shlex.join(words)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,9 @@ from schedules.trace import Trace
 from schedules.workload import Workload
 from service import wiring
 from service.cli import run
-from service.cli.options import WorkloadSpelling
+from service.cli.options import Common, Machine, WorkloadSpelling
 from service.cli.root import MODULES
+from service.cli.run_tune import spelled
 from service.exit_codes import ExitCode
 from tests.service.service_cases import HOST, MATMUL, keep_best
 
@@ -212,6 +214,20 @@ def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixtu
     file.write_text("def mm(:\n")
     assert run(["best", f"{file}:mm"]) == 2
     assert "line 1" in capsys.readouterr().err
+
+
+def test_a_hint_can_be_typed_as_it_stands() -> None:
+    plain = spelled(WorkloadSpelling(workload=MATMUL), Machine(), Common())
+    assert plain == MATMUL
+    full = spelled(
+        WorkloadSpelling(expr="C[i] = A[i]", tensor=["A=f32[8]"], range=["i=8"]),
+        Machine(target="my target.json", threads=2),
+        Common(db="x.sqlite"),
+    )
+    assert shlex.split(full) == [
+        "--expr", "C[i] = A[i]", "--tensor", "A=f32[8]", "--range", "i=8",
+        "--target", "my target.json", "--threads", "2", "--db", "x.sqlite",
+    ]  # fmt: skip
 
 
 def test_workload_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
