@@ -5,6 +5,7 @@ Nothing here, and nothing in the rules, knows what an operator is called.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..affine import Affine, FloorDiv, Interval, Mod, Var, simplify
@@ -178,3 +179,11 @@ MATH = frozenset({UnaryOp.EXP, UnaryOp.LOG, UnaryOp.TANH, UnaryOp.ERF, UnaryOp.S
 def math_calls(value: Scalar) -> int:
     """Evaluations of exp, tanh and the like in one evaluation of `value`."""
     return sum(1 for n in walk(value) if isinstance(n, Unary) and n.op in MATH)
+
+
+def once(reads: Sequence[Read]) -> tuple[Read, ...]:
+    """The first read of each tensor."""
+    found: dict[str, Read] = {}
+    for read in reads:
+        found.setdefault(read.tensor, read)
+    return tuple(found.values())

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd, prod
+from math import prod
 
 import numpy as np
 
@@ -26,13 +26,20 @@ from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..trace import Trace
 from ..workload import Workload
-from .analysis import Loop, Read, StageView, math_calls
+from .analysis import Loop, Read, StageView, once
+from .tile_model import tile_columns
 from .tile_trace import write_tile_trace
 from .writer import TraceWriter
 
 BLOCK_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 256, 512)
 MAX_UNROLLED = 48
 """Most multiply-adds in the unrolled body of the innermost loop, if it is unrolled at all."""
+
+MAX_WRITTEN_OUT = 288
+"""The same where taps are written out, so that neighbouring outputs share what they load."""
+
+MAX_TAPS = 7
+"""Longest reduction loop that is written out in full."""
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -128,7 +135,8 @@ class TileSketch:
                 if self.epilogue
                 else tuple(c for c in (1, 2, 3, 4, 6, 8, 16) if k // c >= 32 or c == 1),
             ),
-            Knob("unroll", tuple(u for u in (1, 2, 4) if k % u == 0)),
+            Knob("unroll", tuple(u for u in (1, 2, 4, k) if k % u == 0 and u <= MAX_TAPS)),
+            Knob("tap_unroll", tuple(range(len(self.short_taps()) + 1))),
             Knob("rows_outside", (0, 1)),
             Knob("row_tiles_inside", (0, 1)),
             Knob("pack_columns", (0, 1) if self.packable else (0,)),
@@ -137,6 +145,16 @@ class TileSketch:
             Knob("parallel", parallel),
         )
 
+    def short_taps(self) -> tuple[Loop, ...]:
+        """The innermost tap loops that are short enough to be written out, innermost first."""
+        short: list[Loop] = []
+        for loop in reversed(self.roles.taps):
+            if loop.extent > MAX_TAPS:
+                break
+            if loop.extent > 1:
+                short.append(loop)
+        return tuple(short)
+
     @property
     def packable(self) -> tuple[Read, ...]:
         """Column operands that can be packed: the column axis has a dimension of its own."""
@@ -144,17 +162,22 @@ class TileSketch:
         return tuple(
             read
             for read in once(self.roles.column_reads)
-            if read.own_dim(column) is not None and not self._moves_with_rows(read)
+            if read.own_dim(column) is not None and not self.moves_with_rows(read)
         )
 
-    def _moves_with_rows(self, read: Read) -> bool:
+    def moves_with_rows(self, read: Read) -> bool:
         rows = (*self.roles.rows, *self.roles.outer_rows)
         return any(read.uses(loop.name) for loop in rows)
 
     @property
+    def inner_reads(self) -> tuple[Read, ...]:
+        """Every operand, once, in the order of `accesses`."""
+        return once((*self.roles.column_reads, *self.roles.row_reads))
+
+    @property
     def copyable(self) -> tuple[Read, ...]:
         """Operands that move with the rows: a block of them can be copied, padding included."""
-        mixed = (r for r in self.roles.column_reads if self._moves_with_rows(r))
+        mixed = (r for r in self.roles.column_reads if self.moves_with_rows(r))
         return tuple(
             r for r in once((*self.roles.row_reads, *mixed)) if all(_plain(i) for i in r.index)
         )
@@ -187,6 +210,8 @@ class TileSketch:
         k, u = roles.main.extent, v["unroll"]
         s["kc"] = (((k - 1) // v["k_blocks"] + 1) + u - 1) // u * u
         s["k_count"] = -(-k // s["kc"])
+        counts = [prod(loop.extent for loop in self.short_taps()[:n]) for n in v["tap_unroll"]]
+        s["taps_inside"] = np.asarray(counts, np.int64)
         return s
 
     def feasible(self, settings: IntArray) -> BoolArray:
@@ -197,7 +222,9 @@ class TileSketch:
         live = s["mr"] * s["mr2"] * v["vectors"] + v["vectors"] * max(reads, 1) + 1
         ok: BoolArray = live <= registers - (1 if registers > 16 else 0)
         # More copies of a step only bring spills: LLVM moves their loads to the front.
-        ok &= (v["unroll"] == 1) | (s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] <= MAX_UNROLLED)
+        body = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
+        plain = (v["unroll"] == 1) & (v["tap_unroll"] == 0)
+        ok &= plain | (body <= np.where(v["tap_unroll"] > 0, MAX_WRITTEN_OUT, MAX_UNROLLED))
         # One spelling for each structure: block counts that give other block counts are skipped.
         ok &= s["col_blocks"] == np.minimum(v["column_blocks"], s["col_tiles"])
         ok &= s["row_blocks"] == np.minimum(v["row_blocks"], s["row_tiles"])
@@ -256,7 +283,7 @@ class TileSketch:
         groups = [[roles.columns], list(roles.rows[:1]), list(roles.rows[1:2]), [roles.main]]
         groups += [[*roles.batch, *roles.outer_rows], list(roles.taps)]
         found = []
-        for read in self._inner_reads:
+        for read in self.inner_reads:
             dims = tuple(
                 tuple(_stride(index, [loop.name for loop in g]) for g in groups)
                 for index in read.index
@@ -268,117 +295,7 @@ class TileSketch:
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS."""
-        v, s = self._values(settings), self._sizes(settings)
-        f = {key: value.astype(np.float64) for key, value in {**v, **s}.items()}
-        roles, view = self.roles, self.view
-        outside = float(prod(loop.extent for loop in roles.outer_rows))
-        batch = float(prod(loop.extent for loop in roles.batch)) * outside
-        taps = float(prod(loop.extent for loop in roles.taps))
-        k = float(roles.main.extent)
-        vectors = v["vectors"].astype(np.float64)
-        m = [loop.extent for loop in roles.rows] + [1, 1]
-        n = roles.columns.extent
-        over = v["tails"] == 0
-        row_tiles = np.where(over, f["row_tiles"], m[0] / f["mr"])
-        row2_tiles = np.where(over, f["row2_tiles"], m[1] / f["mr2"])
-        exact_cols = np.ceil(n / self.lanes) / vectors
-        col_tiles = np.where(v["tails"] == 2, exact_cols, f["col_tiles"])
-        tiles = batch * col_tiles * row_tiles * row2_tiles
-        depth = k * taps
-        acc = f["mr"] * f["mr2"] * vectors
-        ops = max(view.operations - 1, 1)
-        broadcast = len(once(roles.row_reads)) * f["mr"] * f["mr2"]
-        direct = len(once(roles.column_reads)) * vectors
-        unpacked = v["pack_columns"] == 0
-        panel = k * taps * f["nr"] * f["col_tiles"] * view.dtype.bytes * len(self.packable)
-        again = outside * f["row_blocks"] * f["row2_blocks"]
-        repeats = np.where((v["rows_outside"] == 1) | (v["parallel"] == 2), again, 1.0)
-        repeats = repeats * batch / outside
-        packed = np.where(unpacked, 0.0, panel * repeats)
-        contiguous = all(r.element_stride(roles.columns.name) in (0, 1) for r in self.packable)
-        copied = np.zeros_like(packed)
-        for read in self.copyable:
-            copied = copied + np.where(
-                v["copy_rows"] == 1,
-                prod(read.shape) * read.dtype.bytes
-                * np.where(v["rows_outside"] == 1, 1.0, f["col_blocks"]), 0.0,
-            )  # fmt: skip
-        padded = any(r.padded for r in roles.row_reads)
-        extra = np.where(padded & (v["copy_rows"] == 0), broadcast * 2.0, 0.0)
-        counts = self._block_counts(f)
-        tasks = np.full_like(tiles, batch / outside)
-        for n in range(2):
-            tasks = tasks * np.where(v["parallel"] > n, counts[n], 1.0)
-        serial = self.target.threads == 1
-        vector_ops = tiles * depth * (acc * ops + extra)
-        return {
-            "flops": vector_ops * self.lanes * 2.0,
-            "vector_ops": vector_ops,
-            "vector_loads": tiles * depth * (broadcast + direct),
-            "vector_stores": tiles * acc * f["k_count"],
-            "scalar_accesses": np.zeros_like(tiles),
-            "conflict_misses": self._conflict_misses(f, tiles, depth),
-            "math_calls": tiles * acc * (math_calls(self.epilogue.value) if self.epilogue else 0),
-            "accumulators": acc,
-            "live_registers": acc + direct + 1.0,
-            "inner_trips": np.ceil(f["kc"] / v["unroll"]),
-            "inner_entries": tiles * taps * f["k_count"],
-            "code_ops": (acc * ops + broadcast + direct) * v["unroll"],
-            "packed_bytes": packed + copied,
-            "strided_packed_bytes": np.where(contiguous, 0.0, packed),
-            "packed_accesses": self._packed_accesses(v),
-            "masked_share": self._masked_share(v, s),
-            "tasks": np.ones_like(tiles) if serial else tasks.astype(np.float64),
-            "regions": np.zeros_like(tiles) if serial else np.ones_like(tiles),
-        }
-
-    def _masked_share(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> FloatArray:
-        """(P,) how much of the inner work stands under guards: all of it where unpacked operands
-        are guarded in the reduction itself, a part where tiles are guarded but not split off."""
-        m = [loop.extent for loop in self.roles.rows] + [1, 1]
-        rows = (m[0] % s["mr"] != 0) | (m[1] % s["mr2"] != 0)
-        columns = self.roles.columns.extent % s["nr"] != 0
-        deep = (v["pack_columns"] == 0) & (self.roles.main.extent % s["kc"] != 0)
-        share = 0.35 * ((v["tails"] == 0) & rows) + 0.35 * ((v["tails"] < 2) & columns)
-        return np.where(deep, 1.0, share).astype(np.float64)
-
-    def _packed_accesses(self, v: dict[str, IntArray]) -> FloatArray:
-        """(P,) which of `accesses` are read through a copy, as the bits of a number."""
-        bits = {read.tensor: 1 << b for b, read in enumerate(self._inner_reads)}
-        columns = sum(bits[read.tensor] for read in self.packable)
-        rows = sum(bits[read.tensor] for read in self.copyable)
-        return ((v["pack_columns"] * columns) | (v["copy_rows"] * rows)).astype(np.float64)
-
-    @property
-    def _inner_reads(self) -> tuple[Read, ...]:
-        return once((*self.roles.column_reads, *self.roles.row_reads))
-
-    def _conflict_misses(
-        self, f: dict[str, FloatArray], tiles: FloatArray, depth: float
-    ) -> FloatArray:
-        """Lines of operands used in place that do not survive from one tile to the next, because
-        rows at a stride of a large power of two share the sets of a cache."""
-        roles, total = self.roles, np.zeros_like(tiles)
-        for read in once(roles.column_reads):
-            step = read.element_stride(roles.main.name)
-            if not step or self._moves_with_rows(read):
-                continue
-            used = (f["pack_columns"] == 0) | (read.own_dim(roles.columns.name) is None)
-            lines = np.ceil(f["nr"] * read.dtype.bytes / 64.0)
-            rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
-            lost = lost_levels(self.target, step * read.dtype.bytes, lines, rows)
-            total = total + np.where(used, tiles * depth * lines * lost, 0.0)
-        for read in once(roles.row_reads):
-            for loop in roles.rows[:1]:
-                step = read.element_stride(loop.name)
-                if not step:
-                    continue
-                ones = np.ones_like(tiles)
-                lost = lost_levels(self.target, step * read.dtype.bytes, ones, f["mr"] * f["mr2"])
-                per_step = f["mr"] * f["mr2"] * read.dtype.bytes / 64.0
-                in_place = (f["copy_rows"] == 0) | (read not in self.copyable)
-                total = total + np.where(in_place, tiles * depth * per_step * lost, 0.0)
-        return total
+        return tile_columns(self, self._values(settings), self._sizes(settings))
 
     def outer_presplit(self) -> tuple[Split, ...]:
         """The splits of the view, of the loops that are outside: the epilogue's if there is one."""
@@ -396,7 +313,7 @@ class TileSketch:
         columns = [self.roles.columns.name]
         return [*rows, *columns] if rows_outside else [*columns, *rows]
 
-    def _block_counts(self, f: dict[str, FloatArray]) -> list[FloatArray]:
+    def block_counts(self, f: dict[str, FloatArray]) -> list[FloatArray]:
         """How many iterations the first and the second block loop have."""
         ones = np.ones_like(f["nr"])
         by_name = {loop.name: ones * loop.extent for loop in self.roles.outer_rows}
@@ -453,28 +370,6 @@ class TileSketch:
         v = {key: int(value[0]) for key, value in self._values(row).items()}
         s = {key: int(value[0]) for key, value in self._sizes(row).items()}
         write_tile_trace(writer, self, v, s)
-
-
-def lost_levels(
-    target: Target, stride_bytes: int, lines_a_row: FloatArray, rows: FloatArray
-) -> FloatArray:
-    """(P,) how many caches cannot keep `rows` rows of `lines_a_row` lines at a stride: the sets
-    such rows fall into, times the ways, hold fewer lines than there are."""
-    lost = np.zeros_like(rows)
-    for cache in target.caches[:2]:
-        sets = max(cache.bytes // (cache.ways * cache.line_bytes), 1)
-        apart = max(stride_bytes // cache.line_bytes, 1)
-        reached = np.minimum(sets, sets // gcd(apart, sets) * lines_a_row)
-        lost = lost + ((lines_a_row * rows > reached * cache.ways) & (reached < sets))
-    return lost
-
-
-def once(reads: Sequence[Read]) -> tuple[Read, ...]:
-    """The first read of each tensor."""
-    found: dict[str, Read] = {}
-    for read in reads:
-        found.setdefault(read.tensor, read)
-    return tuple(found.values())
 
 
 def _plain(index: Affine) -> bool:

@@ -61,11 +61,12 @@ class _TileTrace:
             row_tiles.insert(0, tile_loop)
             row_inner.insert(0, inner)
         ko, ki = w.split(roles.main.name, s["kc"])
-        depth = [*(loop.name for loop in roles.taps), ki]
-        unrolled: list[str] = []
+        written_out = [loop.name for loop in k.short_taps()[: v["tap_unroll"]]]
+        depth = [*(loop.name for loop in roles.taps if loop.name not in written_out), ki]
+        unrolled = list(reversed(written_out))
         if v["unroll"] > 1:
             depth[-1], ku = w.split(ki, v["unroll"])
-            unrolled.append(ku)
+            unrolled.insert(0, ku)
         batch = [self.rename(loop.name) for loop in roles.batch]
         order = [blocks[name] for name in k.block_loops(bool(v["rows_outside"]))]
         tiles = [column_tile, *row_tiles] if v["row_tiles_inside"] else [*row_tiles, column_tile]

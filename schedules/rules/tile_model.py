@@ -1,0 +1,193 @@
+"""What a setting of the tile sketch does, counted: the columns that prior and features read."""
+
+from __future__ import annotations
+
+from math import gcd, prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..space import FloatArray, IntArray
+from ..target import Target
+from .analysis import Read, math_calls, once
+
+if TYPE_CHECKING:
+    from .tile import TileSketch
+
+
+def tile_columns(
+    sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
+) -> dict[str, FloatArray]:
+    """COLUMNS for knob values `v` and sizes `s`, arrays (P,)."""
+    f = {key: value.astype(np.float64) for key, value in {**v, **s}.items()}
+    roles, view = sketch.roles, sketch.view
+    outside = float(prod(loop.extent for loop in roles.outer_rows))
+    batch = float(prod(loop.extent for loop in roles.batch)) * outside
+    taps = float(prod(loop.extent for loop in roles.taps))
+    tiles = batch * _tile_count(sketch, f)
+    depth = float(roles.main.extent) * taps
+    acc = f["mr"] * f["mr2"] * f["vectors"]
+    ops = max(view.operations - 1, 1)
+    inside = f["taps_inside"] * f["unroll"]
+    row_loads, column_loads = _loads_a_step(sketch, v)
+    guarded = any(r.padded for r in roles.row_reads)
+    extra = np.where(guarded & (v["copy_rows"] == 0), row_loads * 2.0, 0.0)
+    packed, strided = _packed_bytes(sketch, f, outside, batch)
+    steps = tiles * depth / inside
+    vector_ops = tiles * depth * acc * ops + steps * extra
+    serial = sketch.target.threads == 1
+    epilogue = math_calls(sketch.epilogue.value) if sketch.epilogue else 0
+    return {
+        "flops": vector_ops * sketch.lanes * 2.0,
+        "vector_ops": vector_ops,
+        "vector_loads": steps * (row_loads + column_loads),
+        "vector_stores": tiles * acc * f["k_count"],
+        "scalar_accesses": np.zeros_like(tiles),
+        "conflict_misses": _conflict_misses(sketch, f, tiles, depth),
+        "math_calls": tiles * acc * epilogue,
+        "accumulators": acc,
+        "live_registers": acc + len(once(roles.column_reads)) * f["vectors"] + 1.0,
+        "inner_trips": np.ceil(f["kc"] / f["unroll"]),
+        "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"],
+        "code_ops": acc * ops * inside + row_loads + column_loads,
+        "packed_bytes": packed,
+        "strided_packed_bytes": strided,
+        "packed_accesses": _packed_accesses(sketch, v),
+        "masked_share": _masked_share(sketch, v, s),
+        "tasks": np.ones_like(tiles) if serial else _tasks(sketch, v, f, batch / outside),
+        "regions": np.zeros_like(tiles) if serial else np.ones_like(tiles),
+    }
+
+
+def _tile_count(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
+    """Register tiles in one batch; fractions where an incomplete tile has code of its own."""
+    roles = sketch.roles
+    m = [loop.extent for loop in roles.rows] + [1, 1]
+    whole = f["tails"] == 0
+    rows = np.where(whole, f["row_tiles"], m[0] / f["mr"])
+    rows2 = np.where(whole, f["row2_tiles"], m[1] / f["mr2"])
+    exact = np.ceil(roles.columns.extent / sketch.lanes) / f["vectors"]
+    return np.asarray(np.where(f["tails"] == 2, exact, f["col_tiles"]) * rows * rows2)
+
+
+def _loads_a_step(sketch: TileSketch, v: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
+    """(P,) broadcasts, and vector loads, in one step of the innermost loop: elements that several
+    outputs or taps of the unrolled body share are loaded once."""
+    shape = np.stack([v["rows"], v["rows2"], v["unroll"], v["tap_unroll"]], axis=1)
+    settings, place = np.unique(shape, axis=0, return_inverse=True)
+    roles = sketch.roles
+    loops = [*roles.rows[:2], roles.main]
+    counts = np.zeros((len(settings), 2))
+    for n, (rows, rows2, unroll, taps) in enumerate(settings.tolist()):
+        extents = dict(zip((x.name for x in loops), (rows, rows2)[: len(roles.rows)], strict=False))
+        extents[roles.main.name] = unroll
+        extents |= {loop.name: loop.extent for loop in sketch.short_taps()[:taps]}
+        counts[n, 0] = sum(_distinct(read, extents) for read in once(roles.row_reads))
+        counts[n, 1] = sum(_distinct(read, extents) for read in once(roles.column_reads))
+    found = counts[place.reshape(-1)]
+    return found[:, 0], found[:, 1] * v["vectors"]
+
+
+def _distinct(read: Read, extents: dict[str, int]) -> int:
+    """How many different elements `read` touches while the given loops run."""
+    total = 1
+    for index in read.index:
+        values = {0}
+        for name, extent in extents.items():
+            step = index.coefficient(name)
+            if step:
+                values = {x + step * i for x in values for i in range(extent)}
+        total *= len(values)
+    return total
+
+
+def _packed_bytes(
+    sketch: TileSketch, f: dict[str, FloatArray], outside: float, batch: float
+) -> tuple[FloatArray, FloatArray]:
+    """(P,) bytes of private copies written in a call, and the part that is copied piecemeal."""
+    roles, view = sketch.roles, sketch.view
+    depth = float(roles.main.extent * prod(loop.extent for loop in roles.taps))
+    panels = depth * f["nr"] * f["col_tiles"] * view.dtype.bytes * len(sketch.packable)
+    again = outside * f["row_blocks"] * f["row2_blocks"]
+    inside_rows = (f["rows_outside"] == 1) | (f["parallel"] == 2)
+    columns = np.where(inside_rows, again, 1.0) * panels * batch / outside
+    columns = np.where(f["pack_columns"] == 0, 0.0, columns)
+    rows = np.zeros_like(columns)
+    for read in sketch.copyable:
+        times = np.where(f["rows_outside"] == 1, 1.0, f["col_blocks"])
+        size = prod(read.shape) * read.dtype.bytes
+        rows = rows + np.where(f["copy_rows"] == 1, size * times, 0.0)
+    column = roles.columns.name
+    whole = all(read.element_stride(column) in (0, 1) for read in sketch.packable)
+    return columns + rows, np.where(whole, 0.0, columns)
+
+
+def _tasks(
+    sketch: TileSketch, v: dict[str, IntArray], f: dict[str, FloatArray], batch: float
+) -> FloatArray:
+    """(P,) iterations of the parallel loop."""
+    tasks = np.full_like(f["nr"], batch)
+    for n, count in enumerate(sketch.block_counts(f)):
+        tasks = tasks * np.where(v["parallel"] > n, count, 1.0)
+    return tasks
+
+
+def _masked_share(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> FloatArray:
+    """(P,) how much of the inner work stands under guards: all of it where unpacked operands
+    are guarded in the reduction itself, a part where tiles are guarded but not split off."""
+    m = [loop.extent for loop in sketch.roles.rows] + [1, 1]
+    rows = (m[0] % s["mr"] != 0) | (m[1] % s["mr2"] != 0)
+    columns = sketch.roles.columns.extent % s["nr"] != 0
+    deep = (v["pack_columns"] == 0) & (sketch.roles.main.extent % s["kc"] != 0)
+    share = 0.35 * ((v["tails"] == 0) & rows) + 0.35 * ((v["tails"] < 2) & columns)
+    return np.where(deep, 1.0, share).astype(np.float64)
+
+
+def _packed_accesses(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray:
+    """(P,) which of `accesses` are read through a copy, as the bits of a number."""
+    bits = {read.tensor: 1 << b for b, read in enumerate(sketch.inner_reads)}
+    columns = sum(bits[read.tensor] for read in sketch.packable)
+    rows = sum(bits[read.tensor] for read in sketch.copyable)
+    return ((v["pack_columns"] * columns) | (v["copy_rows"] * rows)).astype(np.float64)
+
+
+def _conflict_misses(
+    sketch: TileSketch, f: dict[str, FloatArray], tiles: FloatArray, depth: float
+) -> FloatArray:
+    """Lines of operands used in place that do not survive from one tile to the next, because
+    rows at a stride of a large power of two share the sets of a cache."""
+    roles, total = sketch.roles, np.zeros_like(tiles)
+    for read in once(roles.column_reads):
+        step = read.element_stride(roles.main.name)
+        if not step or sketch.moves_with_rows(read):
+            continue
+        used = (f["pack_columns"] == 0) | (read.own_dim(roles.columns.name) is None)
+        lines = np.ceil(f["nr"] * read.dtype.bytes / 64.0)
+        rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
+        lost = lost_levels(sketch.target, step * read.dtype.bytes, lines, rows)
+        total = total + np.where(used, tiles * depth * lines * lost, 0.0)
+    for read in once(roles.row_reads):
+        for loop in roles.rows[:1]:
+            step = read.element_stride(loop.name)
+            if not step:
+                continue
+            ones = np.ones_like(tiles)
+            lost = lost_levels(sketch.target, step * read.dtype.bytes, ones, f["mr"] * f["mr2"])
+            per_step = f["mr"] * f["mr2"] * read.dtype.bytes / 64.0
+            in_place = (f["copy_rows"] == 0) | (read not in sketch.copyable)
+            total = total + np.where(in_place, tiles * depth * per_step * lost, 0.0)
+    return total
+
+
+def lost_levels(
+    target: Target, stride_bytes: int, lines_a_row: FloatArray, rows: FloatArray
+) -> FloatArray:
+    """(P,) how many caches cannot keep `rows` rows of `lines_a_row` lines at a stride: the sets
+    such rows fall into, times the ways, hold fewer lines than there are."""
+    lost = np.zeros_like(rows)
+    for cache in target.caches[:2]:
+        sets = max(cache.bytes // (cache.ways * cache.line_bytes), 1)
+        apart = max(stride_bytes // cache.line_bytes, 1)
+        reached = np.minimum(sets, sets // gcd(apart, sets) * lines_a_row)
+        lost = lost + ((lines_a_row * rows > reached * cache.ways) & (reached < sets))
+    return lost
