@@ -193,22 +193,22 @@ def intensity(data: dict[str, Any]) -> float:
     return float(workload["flops"]) / float(workload["min_bytes"])
 
 
+def gflops(data: dict[str, Any], side: str) -> float:
+    """Speed of a side, by the workload's own count of operations."""
+    flops = float(data["tune"]["workload"]["flops"])
+    return flops / float(data["race"][side]["run_secs"]) / 1e9
+
+
 def _draw_points(axis: Any, rows: list[dict[str, Any]]) -> None:
     """A dot a side, and a line from the better peer to ours."""
     for data in rows:
-        flops, x = float(data["tune"]["workload"]["flops"]), intensity(data)
-        ours = flops / data["race"]["kernel"]["run_secs"] / 1e9
         if "against_best_peer" in data:
-            theirs = ours / data["against_best_peer"]["median"]
-            axis.plot([x, x], [theirs, ours], color=SOFT, linewidth=0.8, zorder=1)
+            x, peer = intensity(data), data["against_best_peer"]["peer"]
+            ends = [gflops(data, peer), gflops(data, "kernel")]
+            axis.plot([x, x], ends, color=SOFT, linewidth=0.8, zorder=1)
     for side, name in SIDES.items():
         points = [
-            (
-                intensity(d),
-                float(d["tune"]["workload"]["flops"]) / d["race"][side]["run_secs"] / 1e9,
-            )
-            for d in rows
-            if "run_secs" in d["race"].get(side, {})
+            (intensity(d), gflops(d, side)) for d in rows if "run_secs" in d["race"].get(side, {})
         ]
         if points:
             axis.scatter(
@@ -222,7 +222,7 @@ def _draw_roofs(axis: Any, machine: dict[str, Any], threads: int, reached: list[
     """The probed peak, and the bandwidth of each level up to it."""
     at = min(threads, len(machine["peak_gflops"])) - 1
     peak = machine["peak_gflops"][at]
-    left, right = min(reached) / 2, max(max(reached) * 2, 16.0)
+    left, right = min(*reached, 0.1) / 1.5, max(*reached, 200.0) * 1.5
     for level, values in machine["bandwidth_gbs"].items():
         bandwidth = values[at]
         ridge = peak / bandwidth
@@ -240,6 +240,9 @@ def _draw_roofs(axis: Any, machine: dict[str, Any], threads: int, reached: list[
         xytext=(-4, 5), textcoords="offset points",
     )  # fmt: skip
     axis.set(xscale="log", yscale="log", xlim=(left, right))
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("")
     axis.set_xlabel("operations a byte (every input and output once)", color=INK)
     axis.grid(True, which="major", color="#eeeeee", linewidth=0.8)
     axis.set_axisbelow(True)

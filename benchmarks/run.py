@@ -59,7 +59,7 @@ def _measure(
     pace = 1.0  # how long rows really take, of what was expected
     for number, row in enumerate(rows, start=1):
         head = f"[{number}/{len(rows)}, {_minutes(remaining * pace)} left] {row.key}"
-        busy = machine.wait_until_quiet(patience_secs, lambda text, at=head: _say(f"{at}: {text}"))
+        busy = machine.wait_until_quiet(patience_secs, _say)
         start = time.monotonic()
         try:
             data = row.run(context)

@@ -49,7 +49,8 @@ def aligned(shape: Sequence[int], dtype: Any = np.float32) -> Array:
     raw: NDArray[np.uint8] = np.zeros(count + CACHE_LINE, np.uint8)
     raw.fill(0)
     skip = -raw.ctypes.data % CACHE_LINE
-    return raw[skip : skip + count].view(dtype).reshape(tuple(shape))
+    array: Array = raw[skip : skip + count].view(dtype).reshape(tuple(shape))
+    return array
 
 
 def make_inputs(tensors: Sequence[Tensor], seed: int) -> list[Array]:
