@@ -74,7 +74,7 @@ def run_json(command: list[str], folder: Path, deadline_secs: float) -> tuple[An
         raise RowError(f"{' '.join(command)}: no end after {deadline_secs:.0f} s") from error
     secs = time.perf_counter() - start
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip())[-400:]
+        said = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])[-300:]
         raise RowError(f"{' '.join(command)}: exit code {done.returncode}: {said}")
     for text in (done.stdout, (done.stdout.strip().splitlines() or [""])[-1]):
         try:
