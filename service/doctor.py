@@ -173,10 +173,10 @@ def noise(clock: Callable[[], float]) -> Finding:
 
 def database(url: str | None) -> Finding:
     """Whether the database can be opened, without creating it."""
-    from . import wiring
+    from . import database as stored
 
     try:
-        detail = wiring.database_state(url)
+        detail = stored.database_state(url)
     except TilewrightError as error:
         return Finding("database", "fail", str(error), "tilewright db check")
     return Finding("database", "ok", detail)

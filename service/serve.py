@@ -13,7 +13,7 @@ import uvicorn
 
 from db import open_store
 
-from . import wiring
+from . import database
 from .app import create_app
 from .cli.output import Output
 from .errors import CannotServe
@@ -29,7 +29,7 @@ def serve(settings: Settings, output: Output) -> int:
     check_exposure(settings)
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
-    db_url = wiring.database_url(settings.db)
+    db_url = database.database_url(settings.db)
     with open_store(db_url) as store, listener:
         app = create_app(settings, store)
         server = _Server(

@@ -14,7 +14,7 @@ from schedules.record import MeasureResult, MeasureStatus
 from schedules.target import Target
 from schedules.workload import Workload
 
-from . import wiring
+from . import database, wiring
 from .answer import Answer, same_toolchain
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def verify_stored(
     """Check the record of `found`, which is stored, in fresh processes."""
     assert found.record_key is not None
     result = wiring.verify(workload, found, target, seed)
-    with wiring.session(db) as store:
+    with database.session(db) as store:
         if result.status in WRONG:
             reason = f"{result.status}: {result.detail}"[:500]
             store.withdraw(found.record_key, reason)

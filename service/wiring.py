@@ -1,4 +1,4 @@
-"""Where the service meets the storeys below: the only file that knows their names.
+"""Where the service meets the storeys below: workloads, targets, answers, machine.
 
 Everything is imported when it is used, so that a query does not load what tuning needs.
 """
@@ -6,21 +6,15 @@ Everything is imported when it is used, so that a query does not load what tunin
 from __future__ import annotations
 
 import importlib.util
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedules.errors import TilewrightError
-
+from . import database
 from .errors import NoAnswer, UsageProblem
 from .notation_request import read_notation
 from .submission import Spelling, check_one_spelling, read_text
 
 if TYPE_CHECKING:
-    from db import Store
     from schedules.record import MeasureResult, Toolchain
     from schedules.target import Target
     from schedules.trace import Trace
@@ -28,93 +22,6 @@ if TYPE_CHECKING:
 
     from .answer import Answer, Grade
     from .answers import Found
-
-# The database
-
-
-def database_url(flag: str | None) -> str | None:
-    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own."""
-    return flag or os.environ.get("TILEWRIGHT_DB") or None
-
-
-@contextmanager
-def session(flag: str | None) -> Iterator[Store]:
-    """An open store, closed at the end."""
-    from db import open_store
-
-    with open_store(database_url(flag)) as store:
-        yield store
-
-
-def database_state(flag: str | None) -> str:
-    """One line on the database, which is neither made nor upgraded. StoreError if unusable."""
-    from db import default_url, open_store
-    from db.errors import StoreMissing
-
-    url = database_url(flag)
-    try:
-        with open_store(url, create=False, upgrade=False) as store:
-            return f"{store.path}: {store.counts().records} records"
-    except StoreMissing:
-        return f"{url or default_url()}: not there yet; the first `tune` makes it"
-
-
-def upgrade(flag: str | None) -> dict[str, Any]:
-    """Bring the database to this version; what was done."""
-    with session(flag) as store:
-        from db.schema import HEAD
-
-        return {"database": str(store.path), "revision": HEAD, "records": store.counts().records}
-
-
-def check(flag: str | None) -> dict[str, Any]:
-    """Every inconsistency in the database. StoreError if it cannot even be opened."""
-    from db import open_store
-
-    with open_store(database_url(flag), create=False, upgrade=False) as store:
-        findings = [f"{p.kind} {p.subject}: {p.detail}" for p in store.check()]
-        counts = store.counts()
-        return {
-            "database": str(store.path),
-            "ok": not findings,
-            "records": counts.records,
-            "blobs": counts.blobs,
-            "findings": findings,
-        }
-
-
-def export_to(store: Store, file: Path | None) -> dict[str, int]:
-    """Write every record as JSON lines to `file` (None: stdout)."""
-    if file is None:
-        return {"records": store.export(sys.stdout)}
-    temporary = file.with_name(f".{file.name}.part")
-    try:
-        with temporary.open("w", encoding="utf-8") as out:
-            count = store.export(out)
-        temporary.replace(file)
-    except OSError as error:
-        raise UsageProblem(f"cannot write {file}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    return {"records": count}
-
-
-def import_from(store: Store, file: Path) -> dict[str, Any]:
-    """Take in an export; counts, and the lines that were not taken."""
-    if str(file) == "-":
-        report = store.import_(sys.stdin)
-    else:
-        try:
-            with file.open(encoding="utf-8", errors="surrogateescape") as lines:
-                report = store.import_(lines)
-        except OSError as error:
-            raise UsageProblem(f"cannot read {file}: {error.strerror or error}") from error
-    return {
-        "added": report.added,
-        "known": report.known,
-        "bad": [{"line": bad.line, "reason": bad.reason} for bad in report.bad],
-    }
-
 
 # Workloads
 
@@ -373,7 +280,7 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
     from .answer import Answer, Grade, grade_of
 
     name = "sha256:" + key.removeprefix("sha256:")
-    with session(db) as store:
+    with database.session(db) as store:
         record = store.record(name)
         document = store.target(record.target_key) if record is not None else None
     if record is None or document is None:
@@ -408,7 +315,7 @@ def _stored_answer(
     from .answer import Grade, Stored, choose
     from .answers import Found, find_answer
 
-    url = database_url(db)
+    url = database.database_url(db)
     try:
         record = best_record(url, workload.key, target.key)
     except StoreMissing:
@@ -461,8 +368,3 @@ def verify(workload: Workload, found: Answer, target: Target, seed: int) -> Meas
     from tuner.measure.local import verify_full
 
     return verify_full(workload, found.trace, target, seed=seed)
-
-
-OnEvent = Callable[[dict[str, Any]], None]
-
-__all__ = ["OnEvent", "TilewrightError"]

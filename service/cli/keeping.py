@@ -28,15 +28,15 @@ def add_commands(app: typer.Typer) -> None:
 
         With --json the document on standard output tells what was written, so FILE is needed.
         """
-        from service import wiring
+        from service import database
         from service.errors import UsageProblem
         from service.render import facts
 
         to_stdout = file is None or str(file) == "-"
         if to_stdout and common.json:
             raise UsageProblem("export --json needs a FILE: standard output holds the summary")
-        with wiring.session(common.db) as store:
-            counts = wiring.export_to(store, None if to_stdout else file)
+        with database.session(common.db) as store:
+            counts = database.export_to(store, None if to_stdout else file)
         if to_stdout:
             sys.stderr.write(f"{_counts(counts)}\n")
             return
@@ -52,11 +52,11 @@ def add_commands(app: typer.Typer) -> None:
 
         Exit code 1 if lines were not taken; the others are.
         """
-        from service import wiring
+        from service import database
         from service.render import facts
 
-        with wiring.session(common.db) as store:
-            counts = wiring.import_from(store, file)
+        with database.session(common.db) as store:
+            counts = database.import_from(store, file)
         document = {"file": str(file), **counts}
         rows = [("imported", f"{counts['added']} new, {counts['known']} known already")]
         rows += [(f"line {bad['line']}", str(bad["reason"])) for bad in counts["bad"]]
@@ -65,29 +65,29 @@ def add_commands(app: typer.Typer) -> None:
             common.output().remark("tilewright: some lines were not taken; the others are stored")
             raise typer.Exit(ExitCode.FAILED)
 
-    database = typer.Typer(help="Migrations and consistency of the database.")
-    app.add_typer(database, name="db")
+    group = typer.Typer(help="Migrations and consistency of the database.")
+    app.add_typer(group, name="db")
 
-    @command(database, "upgrade")
+    @command(group, "upgrade")
     def upgrade(common: Common = Common()) -> None:  # noqa: B008
         """Bring the database to this version's schema."""
-        from service import wiring
+        from service import database
         from service.render import facts
 
-        document = wiring.upgrade(common.db)
+        document = database.upgrade(common.db)
         rows = [(name, str(value)) for name, value in document.items()]
         common.output().result(document, facts(rows))
 
-    @command(database, "check")
+    @command(group, "check")
     def check(common: Common = Common()) -> None:  # noqa: B008
         """Check every row against its hash and every pointer against its record.
 
         Exit code 4 if something is wrong.
         """
-        from service import wiring
+        from service import database
         from service.render import facts
 
-        document = wiring.check(common.db)
+        document = database.check(common.db)
         rows = [
             (name, str(value)) for name, value in document.items() if not isinstance(value, list)
         ]

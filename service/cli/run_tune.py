@@ -28,7 +28,7 @@ def tune(
     fresh: bool,
 ) -> None:
     """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted."""
-    from service import runs, wiring
+    from service import database, runs, wiring
 
     output = common.output()
     workload = wiring.read_workload(spelling)
@@ -46,7 +46,7 @@ def tune(
     )
     again = spelled(spelling, machine, common)
     with (
-        wiring.session(common.db) as store,
+        database.session(common.db) as store,
         interruptible(output, again),
         trial_reporter(output, wiring.flops_of(workload), trials) as on_event,
     ):

@@ -1,0 +1,99 @@
+"""The database as commands see it: opened by `--db`, checked, upgraded, exported, imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import UsageProblem
+
+if TYPE_CHECKING:
+    from db import Store
+
+
+def database_url(flag: str | None) -> str | None:
+    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own."""
+    return flag or os.environ.get("TILEWRIGHT_DB") or None
+
+
+@contextmanager
+def session(flag: str | None) -> Iterator[Store]:
+    """An open store, closed at the end."""
+    from db import open_store
+
+    with open_store(database_url(flag)) as store:
+        yield store
+
+
+def database_state(flag: str | None) -> str:
+    """One line on the database, which is neither made nor upgraded. StoreError if unusable."""
+    from db import default_url, open_store
+    from db.errors import StoreMissing
+
+    url = database_url(flag)
+    try:
+        with open_store(url, create=False, upgrade=False) as store:
+            return f"{store.path}: {store.counts().records} records"
+    except StoreMissing:
+        return f"{url or default_url()}: not there yet; the first `tune` makes it"
+
+
+def upgrade(flag: str | None) -> dict[str, Any]:
+    """Bring the database to this version; what was done."""
+    with session(flag) as store:
+        from db.schema import HEAD
+
+        return {"database": str(store.path), "revision": HEAD, "records": store.counts().records}
+
+
+def check(flag: str | None) -> dict[str, Any]:
+    """Every inconsistency in the database. StoreError if it cannot even be opened."""
+    from db import open_store
+
+    with open_store(database_url(flag), create=False, upgrade=False) as store:
+        findings = [f"{p.kind} {p.subject}: {p.detail}" for p in store.check()]
+        counts = store.counts()
+        return {
+            "database": str(store.path),
+            "ok": not findings,
+            "records": counts.records,
+            "blobs": counts.blobs,
+            "findings": findings,
+        }
+
+
+def export_to(store: Store, file: Path | None) -> dict[str, int]:
+    """Write every record as JSON lines to `file` (None: stdout)."""
+    if file is None:
+        return {"records": store.export(sys.stdout)}
+    temporary = file.with_name(f".{file.name}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as out:
+            count = store.export(out)
+        temporary.replace(file)
+    except OSError as error:
+        raise UsageProblem(f"cannot write {file}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return {"records": count}
+
+
+def import_from(store: Store, file: Path) -> dict[str, Any]:
+    """Take in an export; counts, and the lines that were not taken."""
+    if str(file) == "-":
+        report = store.import_(sys.stdin)
+    else:
+        try:
+            with file.open(encoding="utf-8", errors="surrogateescape") as lines:
+                report = store.import_(lines)
+        except OSError as error:
+            raise UsageProblem(f"cannot read {file}: {error.strerror or error}") from error
+    return {
+        "added": report.added,
+        "known": report.known,
+        "bad": [{"line": bad.line, "reason": bad.reason} for bad in report.bad],
+    }
