@@ -347,19 +347,23 @@ def update_twice(nest: Nest) -> Edited:
 def share_private(nest: Nest) -> Edited:
     """A buffer of each thread's own becomes one of all threads."""
     for loop in loops(nest.body):
-        if loop.kind is not LoopKind.PARALLEL:
-            continue
-        for inner in walk(loop.body):
-            if isinstance(inner, Allocate):
-                buffer = replace(inner.buffer, scope=Scope.WORKSPACE)
+        if loop.kind is LoopKind.PARALLEL:
+            for inner in walk(loop.body):
+                if isinstance(inner, Allocate):
+                    body = transform(nest.body, _hoist(loop, inner))
+                    yield f"{inner.buffer.name} shared", replace(nest, body=body)
 
-                def hoist(stmt: Stmt, inner: Allocate = inner, loop: For = loop) -> Body | None:
-                    if stmt is loop:
-                        body = transform(loop.body, lambda s: s.body if s is inner else None)
-                        return (Allocate(buffer, (replace(loop, body=body),)),)
-                    return None
 
-                yield f"{buffer.name} shared", replace(nest, body=transform(nest.body, hoist))
+def _hoist(loop: For, inner: Allocate) -> Callable[[Stmt], Body | None]:
+    buffer = replace(inner.buffer, scope=Scope.WORKSPACE)
+
+    def change(stmt: Stmt) -> Body | None:
+        if stmt is not loop:
+            return None
+        body = transform(loop.body, lambda s: s.body if s is inner else None)  # type: ignore[union-attr]
+        return (Allocate(buffer, (replace(loop, body=body),)),)
+
+    return change
 
 
 def shrink_buffer(nest: Nest) -> Edited:
@@ -584,8 +588,8 @@ def other_tensor(nest: Nest) -> Edited:
 
 OPERATORS: tuple[Callable[[Nest], Edited], ...] = (
     drop_last_iteration, one_iteration_more, halve_loop, change_bounds, reduce_in_parallel,
-    parallel_inside, swap_loops, drop_statement, swap_statements, sink_statement, update_twice, share_private,
-    shrink_buffer, store_for_update, update_for_store, change_first, wrong_reducer, drop_cond,
+    parallel_inside, swap_loops, drop_statement, swap_statements, sink_statement, update_twice,
+    share_private, shrink_buffer, store_for_update, update_for_store, change_first, wrong_reducer, drop_cond,
     shift_cond, shift_write, shift_read, swap_dims_written, swap_dims_read, rescale_write,
     rescale_read, reverse_lanes, swap_operands, other_operation, drop_operation, change_constant,
     cast_too_late, other_tensor,

@@ -39,7 +39,8 @@ class Job:
 
     `team_sizes` are the thread counts the stand-in verifies with. `incumbent_secs` and
     `final_secs` are the race's; `timed=False` stops after verification. `repeats` runs on the
-    real runtime must all give the first result.
+    real runtime must all give the first result; with `misaligned`, also one on tensors that are
+    aligned to their elements and no more.
     """
 
     object_bytes: bytes
@@ -51,6 +52,7 @@ class Job:
     final_secs: float = 0.05
     timed: bool = True
     repeats: int = 1
+    misaligned: bool = False
 
     @property
     def parallel(self) -> bool:
@@ -122,6 +124,8 @@ def _check_and_time(
     for _ in range(job.repeats):
         warm_secs = flat.warm(kernel.caller(arguments))
         flat.compare(expected)
+    if job.misaligned:
+        _compare(arena, expected, _misaligned_run(job, arena, kernel.caller(arguments)))
     verified = clock()
     document: dict[str, Any] = {
         "status": MeasureStatus.OK,
@@ -261,6 +265,36 @@ def _same(
             )
 
 
+def _compare(
+    arena: Arena, expected: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
+) -> None:
+    """Hold outputs against those of the guarded run.
+
+    Another thread count may round differently where the result is not exact; then the known
+    answer decides.
+    """
+    if arena.case.exact:
+        _same(arena.outputs, expected, outputs, "is not the same each time it runs")
+    elif not all(np.array_equal(a, b) for a, b in zip(expected, outputs, strict=True)):
+        _check(arena, outputs)
+
+
+def _misaligned_run(job: Job, arena: Arena, call: Callable[..., int]) -> list[NDArray[np.uint8]]:
+    """One call on tensors one element past a cache line: shapes of whole lines, flush with a page
+    at either end, are aligned everywhere else."""
+    tensors = arena.tensors
+    flat = flat_buffers([*(t.dtype.bytes + t.bytes for t in tensors), job.workspace_bytes])
+    views = [flat.view(i)[t.dtype.bytes :] for i, t in enumerate(tensors)]
+    inputs, outputs = views[: len(arena.inputs)], views[len(arena.inputs) :]
+    for view, array in zip(inputs, arena.case.inputs, strict=True):
+        view[:] = as_bytes(array)
+    for view in outputs:
+        view.fill(_SECOND_FILL)
+    workspace = flat.addresses[-1] if job.workspace_bytes else 0
+    call(*(view.ctypes.data for view in views), workspace)
+    return outputs
+
+
 class _Flat:
     """The buffers a kernel is timed on, with a workspace of its own."""
 
@@ -299,16 +333,8 @@ class _Flat:
         return min(secs[1:] or secs)
 
     def compare(self, expected: Sequence[NDArray[np.uint8]]) -> None:
-        """Hold the outputs against those of the guarded run.
-
-        Another thread count may round differently where the result is not exact; then the known
-        answer decides.
-        """
-        outputs = self.outputs()
-        if self._arena.case.exact:
-            _same(self._arena.outputs, expected, outputs, "is not the same each time it runs")
-        elif not all(np.array_equal(a, b) for a, b in zip(expected, outputs, strict=True)):
-            _check(self._arena, outputs)
+        """Hold the outputs against those of the guarded run."""
+        _compare(self._arena, expected, self.outputs())
 
 
 def _race(job: Job, address: int, argv: Any, equipment: Equipment, warm_secs: float) -> Race:

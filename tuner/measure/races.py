@@ -6,10 +6,12 @@ one after the other on one thread. Three runs settle it:
 1. forward: shares 0, 1, ..., n-1;
 2. reverse: shares n-1, ..., 0. Both must give the right result. A share that reads what another
    share of the region writes meets, in one of the two orders, poison or a value too new;
-3. write sets: before every share, outputs and workspace are filled with 0x55 and, for a second
-   run of the same share, with 0xAA; a byte that changed in either was written. A byte equal to
-   what was there both times would have to be a copy of itself. The sets of two shares of one
-   region must not meet: this finds what no order shows, such as two threads adding to one sum.
+3. write sets: before every share, outputs and workspace are filled with 0x55, for a second run
+   of the same share with 0xAA, and for further ones with noise; a byte that changed in any was
+   written. A byte equal to what was there each time would have to be a copy of itself, or the
+   maximum of itself and something less: noise is there because equal fills hide every maximum
+   of one buffer and another. The sets of two shares of one region must not meet: this finds
+   what no order shows, such as two threads adding to one sum.
 
 In run 3 values are garbage from the first region on. That is sound because no address in the
 language depends on data. Regions are sampled where a kernel enters so many that watching each
@@ -27,6 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _POISONS = (0x55, 0xAA)
+_NOISES = 6
+_SMALL_BYTES = 1 << 15  # beyond this, one noise: there are many elements for it to show in
+_NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
 _WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
 
 _Share = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -126,7 +131,7 @@ def reverse(region: Region, shares: int, run: Callable[[int], None]) -> None:
 
 def regions_to_watch(regions: Sequence[Region], writable_bytes: int, shares: int) -> frozenset[int]:
     """Indices of the regions whose write sets are worth their cost; all of them if affordable."""
-    each = max(1, writable_bytes * 2 * 2 * shares)
+    each = max(1, writable_bytes * 2 * len(_fills(writable_bytes)) * shares)
     count = max(1, _WATCH_BYTES // each)
     if len(regions) <= count:
         return frozenset(range(len(regions)))
@@ -151,12 +156,24 @@ def find_conflict(
     """
     watcher = _Watcher(writable, watched)
     team = openmp.threads
-    affordable = _WATCH_BYTES // max(1, 4 * sum(view.size for _, view in writable))
+    size = sum(view.size for _, view in writable)
+    affordable = _WATCH_BYTES // max(1, 2 * len(_fills(size)) * size)
     openmp.threads = min(team, max(2, affordable))
     openmp.watch(watcher.on_region)
     call()
     openmp.threads = team
     return watcher.conflict
+
+
+def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
+    """What buffers are filled with before a share is run to see what it writes, repeated."""
+    noises = []
+    rng = np.random.default_rng(0)
+    for _ in range(_NOISES // 2):
+        noise = rng.integers(0, 256, _NOISE_BYTES, np.uint8)
+        noises += [noise, noise ^ 0x80]  # signs turned round: what was the greater is the less
+    constant = [np.full(1, poison, np.uint8) for poison in _POISONS]
+    return constant + (noises if writable_bytes <= _SMALL_BYTES else noises[:1])
 
 
 class _Watcher:
@@ -166,6 +183,7 @@ class _Watcher:
         self._writable = writable
         self._watched = watched
         self.conflict: Conflict | None = None
+        self._fills = _fills(sum(view.size for _, view in writable))
 
     def on_region(self, region: Region, shares: int, run: Callable[[int], None]) -> None:
         if region.index not in self._watched or self.conflict is not None:
@@ -185,10 +203,11 @@ class _Watcher:
     def _write_set(self, thread: int, run: Callable[[int], None]) -> list[NDArray[np.bool_]]:
         """Which bytes of each buffer share `thread` writes."""
         changed = [np.zeros(view.size, np.bool_) for _, view in self._writable]
-        for poison in _POISONS:
-            for _, view in self._writable:
-                view.fill(poison)
+        for fill in self._fills:
+            before = [np.resize(fill, view.size) for _, view in self._writable]
+            for (_, view), filled in zip(self._writable, before, strict=True):
+                view[:] = filled
             run(thread)
-            for (_, view), hit in zip(self._writable, changed, strict=True):
-                np.logical_or(hit, view != poison, out=hit)
+            for (_, view), filled, hit in zip(self._writable, before, changed, strict=True):
+                np.logical_or(hit, view != filled, out=hit)
         return changed
