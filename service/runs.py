@@ -45,7 +45,7 @@ def run_tuning(
     """Tune and store. `on_event` gets every trial as JSON data once it is durable; what it
     raises ends the run."""
     from tuner.report import Budget
-    from tuner.tune import tune
+    from tuner.tuning import tune
 
     wiring.check_measurable(target, options.measurer)
     if options.measurer == REAL:

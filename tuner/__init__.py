@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .kernel import compile
-    from .tune import tune
+    from .tuning import tune
 
 __all__ = ["compile", "tune"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "tune":
-        from .tune import tune
+        from .tuning import tune
 
         return tune
     if name == "compile":

@@ -70,7 +70,7 @@ class MockedTuner:
         `workload` is spelled as on the command line ("matmul:M=64,N=64,K=64"), or is a Workload.
         """
         from .report import Budget
-        from .tune import tune
+        from .tuning import tune
 
         if self.factory is None:
             pytest.fail("call tilewright_replay.use(FILE) with a file of recorded timings first")

@@ -38,7 +38,7 @@ def check(case: Case, threads: int, trials: int, extents: int = len(EXTENTS)) ->
     """Statuses of all candidates at all extents, and what was wrong."""
     from tuner.native_target import native_target
     from tuner.report import Budget
-    from tuner.tune import tune
+    from tuner.tuning import tune
 
     target = native_target(threads)
     statuses: Counter[str] = Counter()

@@ -72,3 +72,22 @@ def test_schedules_are_pure() -> None:
     modules = loaded("\n".join(f"import {name}" for name in names), ROOT)
     foreign = {m for m in modules if m not in sys.stdlib_module_names and not m.startswith("_")}
     assert foreign == {"schedules", "numpy"}
+
+
+def test_promised_names_are_what_they_are_called() -> None:
+    """Also once the modules they come from are loaded: a module must not hide a function."""
+    import tuner.tuning
+    from schedules import (  # noqa: F401
+        Target,
+        Workload,
+        compute,
+        operators,
+        placeholder,
+        reduce_axis,
+        sum,
+    )
+    from service.client import Client
+    from tuner import compile, tune
+
+    assert tune is tuner.tuning.tune
+    assert all(callable(x) for x in (Client, Target, Workload, compile, compute, placeholder, sum))
