@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 WORKLOAD = "matmul:M=512,N=512,K=512"
-PEERS = {"numpy": "NumPy", "default": "default schedule"}
+PEERS = {"numpy": "NumPy", "default": "default"}
 NEST_LINES = 40
 TAIL_LOOP = re.compile(r" *for [\w.]+\.t in ")
 """A loop over what a split leaves over: its name ends in `.t`."""
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     if code:
         return code
     console.print()
-    seconds = str(options.seconds)
+    seconds = f"{options.seconds:g}"
     bench = ["bench", options.workload, "--against", ",".join(PEERS), "--seconds", seconds]
     times = _ask(console, bench)
     best = _ask(console, ["best", options.workload])
@@ -67,7 +67,7 @@ def before_after(times: Document, best: Document, target: Document) -> Table:
     )
     table.caption_justify = "left"
     table.add_column("")
-    for name in ("time a call", "GFLOP/s", "of the peak", "against NumPy"):
+    for name in ("time", "GFLOP/s", "of peak", "vs NumPy"):
         table.add_column(name, justify="right")
     for name in ("verified", "stored"):
         table.add_column(name, justify="center")
@@ -90,13 +90,11 @@ def _figures(secs: float | None, flops: float, peak: float, numpy_secs: float | 
 
 
 def _introduce(console: Console, workload: str) -> None:
+    console.print(workload, style="bold")
     console.print(
-        Text.from_markup(
-            f"[bold]{workload}[/]: C = A B in float32, on one core. Tilewright writes candidate "
-            "schedules,\ncompiles each with LLVM, runs it, checks the result against NumPy "
-            "in exact arithmetic,\ntimes it, and stores it. The first run also probes "
-            "this machine (two seconds).\n"
-        )
+        "Tilewright writes schedules for it, compiles each with LLVM, runs it on one\n"
+        "core, checks the result against NumPy in exact arithmetic, times it, and\n"
+        "stores it. The first run also probes this machine, for two seconds.\n"
     )
 
 
@@ -145,7 +143,8 @@ def _ask(console: Console, arguments: list[str]) -> Document:
 
 
 def _echo(console: Console, arguments: list[str]) -> None:
-    console.print(Text.assemble(("$ ", "dim"), (f"tilewright {' '.join(arguments)}", "bold cyan")))
+    text = Text.assemble(("$ ", "dim"), (f"tilewright {' '.join(arguments)}", "bold cyan"))
+    console.print(text, soft_wrap=True)
 
 
 def _program() -> str:
