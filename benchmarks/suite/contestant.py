@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.peers import Array, numpy_peer
 from benchmarks.suite.cases import Case, every_case
+from benchmarks.suite.shelf import Shelf
 from schedules.workload import Tensor, Workload
 
-CACHE_LINE = 64
 TOLERANCE = 1e-4
 """Of the largest element. This only guards against timing something else: what a kernel may
 answer is decided far more strictly by `tilewright verify`, which every best has passed."""
@@ -43,22 +42,12 @@ class Side(Protocol):
         ...
 
 
-def aligned(shape: Sequence[int], dtype: Any = np.float32) -> Array:
-    """An array at the start of a cache line, every page of it written."""
-    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw: NDArray[np.uint8] = np.zeros(count + CACHE_LINE, np.uint8)
-    raw.fill(0)
-    skip = -raw.ctypes.data % CACHE_LINE
-    array: Array = raw[skip : skip + count].view(dtype).reshape(tuple(shape))
-    return array
-
-
-def make_inputs(tensors: Sequence[Tensor], seed: int) -> list[Array]:
+def make_inputs(tensors: Sequence[Tensor], seed: int, shelf: Shelf) -> list[Array]:
     """Standard normal float32 values, the same in every process."""
     rng = np.random.default_rng(seed)
     made = []
     for tensor in tensors:
-        array = aligned(tensor.shape)
+        array = shelf.array(tensor.shape)
         array[...] = rng.standard_normal(tensor.shape, dtype=np.float32)
         made.append(array)
     return made
@@ -82,10 +71,10 @@ def workload_of(case: Case, sizes: dict[str, int] | None = None) -> Workload:
 class KernelSide:
     """A shared library made of an emitted object and `timer.c`."""
 
-    def __init__(self, library: Path, inputs: list[Array], output: Array) -> None:
+    def __init__(self, library: Path, inputs: list[Array], output: Array, shelf: Shelf) -> None:
         self._library = ctypes.CDLL(str(library))
         self._library.kernel_workspace_bytes.restype = ctypes.c_size_t
-        workspace = aligned([self._library.kernel_workspace_bytes()], np.uint8)
+        workspace = shelf.array([self._library.kernel_workspace_bytes()], np.uint8)
         self._arrays = [*inputs, output, workspace]
         addresses = [a.ctypes.data if a.size else None for a in self._arrays]
         self._pointers = (ctypes.c_void_p * len(addresses))(*addresses)
@@ -146,7 +135,8 @@ class PeakSide:
         )
         self._ops = kernel.ops_per_iteration
         self._cpus = sorted(os.sched_getaffinity(0))[-threads:]
-        self._scratch = [aligned([1024]) for _ in range(threads)]
+        shelf = Shelf()
+        self._scratch = [shelf.array([1024]) for _ in range(threads)]
         self._pool = ThreadPoolExecutor(threads)
         self._iterations = 1000
         while (secs := self._on_one(0)) < BURST_SECS:
@@ -189,10 +179,11 @@ def _open(request: dict[str, Any]) -> Side | str:
         return PeakSide(request["target"], threads)
     case = every_case()[request["case"]]
     workload = workload_of(case)
-    inputs = make_inputs(workload.inputs, request["seed"])
-    output = aligned(workload.output_tensors[0].shape)
+    shelf = Shelf()
+    inputs = make_inputs(workload.inputs, request["seed"], shelf)
+    output = shelf.array(workload.output_tensors[0].shape)
     if "library" in request:
-        return KernelSide(Path(request["library"]), inputs, output)
+        return KernelSide(Path(request["library"]), inputs, output, shelf)
     if request["side"] == "numpy":
         call = numpy_peer(case.peer, case.epilogue, inputs, output, case.sizes)
         return CallSide(call, lambda: output)
@@ -208,7 +199,7 @@ def _reference(request: dict[str, Any]) -> Array:
     """NumPy's answer in float64."""
     case = every_case()[request["case"]]
     workload = workload_of(case)
-    inputs = [a.astype(np.float64) for a in make_inputs(workload.inputs, request["seed"])]
+    inputs = [a.astype(np.float64) for a in make_inputs(workload.inputs, request["seed"], Shelf())]
     output = np.empty(workload.output_tensors[0].shape)
     numpy_peer(case.peer, case.epilogue, inputs, output, case.sizes)()
     return output
