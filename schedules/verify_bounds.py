@@ -16,9 +16,6 @@ from .loop_ir import Allocate, For, Nest, Prefetch, Stmt, Store, Update
 from .printer import access_text
 from .scalar import All, Load, Scalar, Select, children
 
-PROOF_DEPTH = 3
-"""Conditions on several variables added up in one proof."""
-
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """The shape of every buffer that exists at one place."""
 
@@ -66,9 +63,7 @@ class Facts:
     def proves(self, cond: Ge0) -> bool:
         """Whether `cond` follows. False means "not found", not "wrong"."""
         goals = (cond, normal_cond(_opened(cond)))
-        return not self.reachable or any(
-            follows(goal, self.conds, self.ranges, PROOF_DEPTH) for goal in goals
-        )
+        return not self.reachable or any(follows(goal, self.conds, self.ranges) for goal in goals)
 
 
 def unproven_accesses(nest: Nest) -> tuple[Access, ...]:
