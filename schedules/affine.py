@@ -137,6 +137,8 @@ class Affine:
 
     def vars(self) -> frozenset[str]:
         """Names of all variables, also those inside divisions and remainders."""
+        if all(type(atom) is Var for atom, _ in self.terms):  # cheaper than hashing for a cache
+            return frozenset([str(atom) for atom, _ in self.terms])
         return _vars(self)
 
     def is_linear_in(self, name: str) -> bool:
@@ -149,17 +151,23 @@ class Affine:
         """This index with variables replaced, all at once."""
         if mapping.keys().isdisjoint(self.vars()):
             return self
-        total = affine(self.const)
+        total: dict[Atom, int] = {}
+        const = self.const
         for atom, c in self.terms:
             match atom:
                 case Var(name):
                     replaced = mapping.get(name)
-                    total = total + (Affine(((atom, c),), 0) if replaced is None else replaced * c)
+                    if replaced is None:
+                        total[atom] = total.get(atom, 0) + c
+                        continue
                 case FloorDiv(numerator, divisor):
-                    total = total + floor_div(numerator.substitute(mapping), divisor) * c
+                    replaced = floor_div(numerator.substitute(mapping), divisor)
                 case Mod(numerator, divisor):
-                    total = total + modulo(numerator.substitute(mapping), divisor) * c
-        return total
+                    replaced = modulo(numerator.substitute(mapping), divisor)
+            const += c * replaced.const
+            for inner, inner_c in replaced.terms:
+                total[inner] = total.get(inner, 0) + c * inner_c
+        return _from_terms(total, const)
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         """The value when every variable has the value `env` gives it (arrays work as well)."""
@@ -271,10 +279,20 @@ def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
 
 def simplify(index: Affine, ranges: Ranges) -> Affine:
     """`index` with divisions, remainders and fixed variables removed where `ranges` allow it."""
+    if not any(_simplifies(atom, ranges) for atom, _ in index.terms):
+        return index
     total = affine(index.const)
     for atom, c in index.terms:
         total = total + _simplify_atom(atom, ranges) * c
     return total
+
+
+def _simplifies(atom: Atom, ranges: Ranges) -> bool:
+    """Whether `_simplify_atom` could give anything but `atom` itself."""
+    if type(atom) is not Var:
+        return True
+    bounds = ranges.get(atom.name)
+    return bounds is not None and bounds.lo == bounds.hi
 
 
 def _simplify_atom(atom: Atom, ranges: Ranges) -> Affine:
