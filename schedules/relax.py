@@ -10,14 +10,30 @@ for the element it reads; reads that the guard kept in bounds get it as a condit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import TypeAlias
 
-from .affine import Affine, Cond, Interval, Var, substitute_cond, var
+from .affine import (
+    Affine,
+    Cond,
+    Ge0,
+    Interval,
+    Var,
+    affine,
+    interval,
+    prove,
+    substitute_cond,
+    tighten,
+    var,
+)
 from .loop_ir import Allocate, Buffer, For, Leaf, Prefetch, Stmt, Store, Update, transform, walk
 from .primitives.nest_edit import leaf_sites
 from .primitives.region import in_bounds
 from .scalar import All, Const, Load, Scalar, Select, loads, rewrite
+
+Sites: TypeAlias = Sequence[tuple[Store | Update, tuple[For, ...]]]
+"""Leaves that write one buffer, with the loops around them."""
 
 
 def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tuple[Stmt, ...]:
@@ -28,19 +44,43 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
         if isinstance(stmt, Allocate):
             buffers[stmt.buffer.name] = private[stmt.buffer.name] = stmt.buffer
     sites = list(leaf_sites(stmts))
-    replaced: dict[int, Leaf] = {}
+    droppable: dict[int, tuple[Cond, ...]] = {}
+    writers: dict[str, Sites] = {}
     for name in private:
-        writers = [
+        writers[name] = [
             (leaf, chain)
             for leaf, chain in sites
             if not isinstance(leaf, Prefetch) and leaf.buffer == name
         ]
-        if not any(w.guards for w, _ in writers):
-            continue
-        for writer, new in _relaxed(name, writers, sites, buffers):
-            replaced[id(writer)] = new
-    if not replaced:
+        if any(w.guards for w, _ in writers[name]):
+            droppable |= _droppable(name, writers[name], sites, buffers)
+    if not droppable:
         return stmts
+    around = dict(_loops_around_allocations(stmts, frozenset()))
+    replaced: dict[int, Leaf] = {}
+    for writer, chain in (site for own in writers.values() for site in own):
+        gone = droppable.get(id(writer))
+        if gone is None:
+            continue
+        ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+
+        def unless_written(
+            load: Load,
+            ranges: dict[str, Interval] = ranges,
+            gone: tuple[Cond, ...] = gone,
+        ) -> tuple[Cond, ...]:
+            if load.tensor not in private or any(
+                _fills(w, c, private[load.tensor], droppable.get(id(w), ()))
+                or _writes(w, c, load, ranges, droppable.get(id(w), ()))
+                for w, c in writers[load.tensor]
+            ):
+                return ()
+            fixed = around[load.tensor].union(*(i.vars() for i in load.index))
+            return tuple(g for g in gone if not _holds_somewhere(g, ranges, fixed))
+
+        value = guard_reads(writer.value, gone, buffers, ranges, unless_written)
+        kept = tuple(g for g in writer.guards if g not in gone)
+        replaced[id(writer)] = replace(writer, value=value, guards=kept)
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
         return (replaced[id(stmt)],) if id(stmt) in replaced else None
@@ -48,13 +88,38 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
     return transform(stmts, change)
 
 
-def _relaxed(
+def _loops_around_allocations(
+    stmts: tuple[Stmt, ...], around: frozenset[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Every allocated buffer with the variables of the loops that make a new one."""
+    for stmt in stmts:
+        if isinstance(stmt, For):
+            yield from _loops_around_allocations(stmt.body, around | {stmt.var})
+        elif isinstance(stmt, Allocate):
+            yield stmt.buffer.name, around
+            yield from _loops_around_allocations(stmt.body, around)
+
+
+def _holds_somewhere(guard: Cond, ranges: dict[str, Interval], fixed: Set[str]) -> bool:
+    """Whether some setting of the variables that are not `fixed` makes `guard` hold, whatever
+    the others are: what is read there is then read elsewhere too, with the guard."""
+    if not isinstance(guard, Ge0):
+        return False
+    best = dict[str, Affine]()
+    for atom, step in guard.index.terms:
+        if isinstance(atom, Var) and atom.name in ranges and atom.name not in fixed:
+            bounds = ranges[atom.name]
+            best[atom.name] = affine(bounds.hi if step > 0 else bounds.lo)
+    return prove(substitute_cond(guard, best), ranges) is True
+
+
+def _droppable(
     name: str,
-    writers: Sequence[tuple[Store | Update, tuple[For, ...]]],
+    writers: Sites,
     sites: list[tuple[Leaf, tuple[For, ...]]],
     buffers: Mapping[str, Buffer],
-) -> list[tuple[Leaf, Leaf]]:
-    """The writers of buffer `name` with their droppable guards dropped; none if one must stay."""
+) -> dict[int, tuple[Cond, ...]]:
+    """For each writer of buffer `name` (by id), its droppable guards; none if one must stay."""
     readers = [
         (read.index, leaf.guards)
         for leaf, _ in sites
@@ -62,7 +127,7 @@ def _relaxed(
         for read in loads(leaf.value)
         if read.tensor == name
     ]
-    result: list[tuple[Leaf, Leaf]] = []
+    result: dict[int, tuple[Cond, ...]] = {}
     for writer, chain in writers:
         reduced = {loop.var for loop in chain if loop.reduce}
         droppable = tuple(g for g in writer.guards if not g.index.vars() & reduced)
@@ -70,21 +135,58 @@ def _relaxed(
         for index, guards in readers:
             renaming = _same_element(writer.index, index, own)
             if renaming is None:
-                return []
+                return {}
             wanted = {substitute_cond(g, renaming) for g in droppable}
             if not wanted <= set(guards):
-                return []
-        kept = tuple(g for g in writer.guards if g not in droppable)
+                return {}
         ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
         if in_bounds(writer.index, buffers[name].shape, ranges):
-            return []  # without its guards the write would leave the buffer
-        value = guard_reads(writer.value, droppable, buffers, ranges)
-        result.append((writer, replace(writer, value=value, guards=kept)))
+            return {}  # without its guards the write would leave the buffer
+        result[id(writer)] = droppable
     return result
 
 
+def _fills(
+    writer: Store | Update, chain: tuple[For, ...], buffer: Buffer, dropped: tuple[Cond, ...]
+) -> bool:
+    """Whether `writer` writes every element of `buffer`, once the guards `dropped` are gone: its
+    index counts through all dimensions, and guards that stay only end it where the buffer ends."""
+    ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+    ends = {tighten(c, ranges) for c in in_bounds(writer.index, buffer.shape, ranges)}
+    if any(g not in dropped and g not in ends for g in writer.guards):
+        return False
+    extents = {loop.var: loop.extent for loop in chain}
+    for index, extent in zip(writer.index, buffer.shape, strict=True):
+        counted = 1
+        for atom, step in sorted(index.terms, key=lambda term: term[1]):
+            if not isinstance(atom, Var) or step != counted or atom.name not in extents:
+                return False
+            counted *= extents.pop(atom.name)
+        if index.const or counted < extent:
+            return False
+    return True
+
+
+def _writes(
+    writer: Store | Update,
+    chain: tuple[For, ...],
+    load: Load,
+    ranges: Mapping[str, Interval],
+    dropped: tuple[Cond, ...],
+) -> bool:
+    """Whether `writer` writes what `load` reads, once the guards `dropped` are gone: the same
+    function of loops that run as far."""
+    if any(g not in dropped for g in writer.guards):
+        return False
+    own = {loop.var: loop.extent for loop in chain}
+    renaming = _same_element(writer.index, load.index, own.keys())
+    return renaming is not None and all(
+        interval(read, ranges).hi < own[name] for name, read in renaming.items()
+    )
+
+
 def _same_element(
-    written: tuple[Affine, ...], read: tuple[Affine, ...], own: set[str]
+    written: tuple[Affine, ...], read: tuple[Affine, ...], own: Set[str]
 ) -> dict[str, Affine] | None:
     """How the writer's loops are called in the reader if both indices are the same function.
 
@@ -111,23 +213,25 @@ def guard_reads(
     guards: tuple[Cond, ...],
     buffers: Mapping[str, Buffer],
     ranges: dict[str, Interval],
+    unless_written: Callable[[Load], tuple[Cond, ...]],
 ) -> Scalar:
-    """`value` computed even where `guards` fail: reads that need a guard give zero there."""
+    """`value` computed even where `guards` fail: reads that need a guard give zero there, be it
+    to stay inside or because the element may never be written."""
     if not guards:
         return value
 
-    def needs(load: Load, known: tuple[Cond, ...]) -> bool:
+    def missing(load: Load, known: tuple[Cond, ...]) -> tuple[Cond, ...]:
         conds = in_bounds(load.index, buffers[load.tensor].shape, ranges)
-        return any(c not in known for c in conds)
+        return guards if any(c not in known for c in conds) else unless_written(load)
 
     def leaf(node: Scalar) -> Scalar | None:
         match node:
             case Select(All(conds), Load() as load, on_false):
-                if not needs(load, conds):
-                    return node
-                return Select(All((*conds, *guards)), load, on_false)
+                more = missing(load, conds)
+                return Select(All((*conds, *more)), load, on_false) if more else node
             case Load() as load:
-                return Select(All(guards), load, Const(0, load.dtype)) if needs(load, ()) else load
+                more = missing(load, ())
+                return Select(All(more), load, Const(0, load.dtype)) if more else load
             case _:
                 return None
 
