@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from schedules.errors import ScheduleError, WorkloadError
 from schedules.interpret import interpret
-from schedules.limits import iterations
-from schedules.loop_ir import Nest
+from schedules.loop_ir import Allocate, For, Nest, Stmt
 from schedules.lower import lower
 from schedules.rules import space_for
 from schedules.target import Cache, Target
@@ -29,8 +28,11 @@ from .workloads import random_workload
 
 Array = npt.NDArray[Any]
 
-INTERPRETED_POINTS = 12_000
-"""Evaluations above which a pair is not interpreted: about a tenth of a second."""
+INTERPRETED_EXECUTIONS = 30_000
+"""Statements above which a pair is not interpreted: about a tenth of a second."""
+
+MAX_EXECUTIONS = 5_000_000
+"""Statements above which it is not run either: copies of padding can be far larger than data."""
 
 _MARGIN = 128
 _POISON = (0xA5, 0xFF)
@@ -128,6 +130,24 @@ def random_setting(rng: random.Random, workload: Workload, target: Target) -> Tr
         ) from error
 
 
+def executions(nest: Nest) -> int:
+    """How often the statements of `nest` run at the most."""
+
+    def count(stmts: tuple[Stmt, ...]) -> int:
+        total = 0
+        for stmt in stmts:
+            match stmt:
+                case For():
+                    total += stmt.extent * count(stmt.body)
+                case Allocate():
+                    total += count(stmt.body)
+                case _:
+                    total += 1
+        return total
+
+    return count(nest.body)
+
+
 def check_pair(pair: Pair, *, poisons: tuple[int, ...] = _POISON) -> bool:
     """Disagreement unless all agree; whether the pair could be judged and was interpreted.
 
@@ -140,7 +160,10 @@ def check_pair(pair: Pair, *, poisons: tuple[int, ...] = _POISON) -> bool:
         return False  # overflows for all inputs: nothing to compare with
     nest = lower(pair.workload, pair.trace)
     verify(nest)
-    interpreted = iterations(pair.workload) <= INTERPRETED_POINTS
+    times = executions(nest)
+    if times > MAX_EXECUTIONS:
+        return False
+    interpreted = times <= INTERPRETED_EXECUTIONS
     if interpreted:
         _judge("interpreter", case, interpret(nest, list(case.inputs)))
     target = this_machine(pair.threads, pair.vector_bits)
