@@ -129,12 +129,7 @@ class TileSketch:
             Knob("column_blocks", _counts(columns)),
             Knob("row_blocks", _counts(rows[0])),
             Knob("row2_blocks", _counts(rows[1])),
-            Knob(
-                "k_blocks",
-                (1,)
-                if self.epilogue
-                else tuple(c for c in (1, 2, 3, 4, 6, 8, 16) if k // c >= 32 or c == 1),
-            ),
+            Knob("k_blocks", tuple(c for c in (1, 2, 3, 4, 6, 8, 16) if k // c >= 32 or c == 1)),
             Knob("unroll", tuple(u for u in (1, 2, 4, k) if k % u == 0 and u <= MAX_TAPS)),
             Knob("tap_unroll", tuple(range(len(self.short_taps()) + 1))),
             Knob("rows_outside", (0, 1)),
@@ -238,6 +233,15 @@ class TileSketch:
         size = self.view.dtype.bytes
         panel = s["kc"] * taps * s["nr"] * s["col_per"] * size
         ok &= (v["pack_columns"] == 0) | (panel <= last // 2)
+        if self.epilogue:  # partial sums of a block wait in a private buffer
+            rows = s["mr"] * s["row_per"] * s["mr2"] * s["row2_per"]
+            block = rows * s["nr"] * s["col_per"] * size
+            small = block <= self.target.caches[min(1, len(self.target.caches) - 1)].bytes // 2
+            whole = [loop.extent > 1 for loop in (*self.roles.rows, self.roles.columns)]
+            ok &= (v["k_blocks"] == 1) | (small & (v["tails"] == 0) & all(whole))
+            one = (s["mr"] * s["row_per"] == 1) & bool(self.roles.rows)
+            one |= (s["mr2"] * s["row2_per"] == 1) & (len(self.roles.rows) > 1)
+            ok &= (v["k_blocks"] == 1) | ~one
         must_pack = any(
             r.element_stride(self.roles.columns.name) not in (0, 1) for r in self.packable
         )

@@ -45,57 +45,124 @@ class _TileTrace:
 
     def write(self) -> None:
         k, v, s, w = self.k, self.v, self.s, self.w
-        roles = k.roles
         w.do(*k.outer_presplit())
-        column_block, rest = w.split(self.rename(roles.columns.name), s["nr"] * s["col_per"])
-        column_tile, rest = w.split(rest, s["nr"])
-        vectors, lanes = w.split(rest, k.lanes)
-        blocks = {roles.columns.name: column_block}
-        blocks |= {loop.name: self.rename(loop.name) for loop in roles.outer_rows}
-        row_tiles: list[str] = []
-        row_inner: list[str] = []
-        for loop, key in zip(roles.rows, ("row", "row2"), strict=False):
-            tile = s["mr" if key == "row" else "mr2"]
-            blocks[loop.name], rest = w.split(self.rename(loop.name), tile * s[f"{key}_per"])
-            tile_loop, inner = w.split(rest, tile)
-            row_tiles.insert(0, tile_loop)
-            row_inner.insert(0, inner)
-        ko, ki = w.split(roles.main.name, s["kc"])
-        written_out = [loop.name for loop in k.short_taps()[: v["tap_unroll"]]]
-        depth = [*(loop.name for loop in roles.taps if loop.name not in written_out), ki]
-        unrolled = list(reversed(written_out))
-        if v["unroll"] > 1:
-            depth[-1], ku = w.split(ki, v["unroll"])
-            unrolled.insert(0, ku)
-        batch = [self.rename(loop.name) for loop in roles.batch]
+        blocks, rests = self._split_blocks()
+        ko, depth, unrolled = self._split_reduction()
+        batch = [self.rename(loop.name) for loop in k.roles.batch]
         order = [blocks[name] for name in k.block_loops(bool(v["rows_outside"]))]
-        tiles = [column_tile, *row_tiles] if v["row_tiles_inside"] else [*row_tiles, column_tile]
-        inner_loops = [*row_inner, vectors, lanes]
-        if k.epilogue:
-            w.reorder(*batch, *order, *tiles, *inner_loops)
+        if k.epilogue and s["k_count"] > 1:
+            tiles, joined = self._whole_blocks(batch, order, rests, [ko, *depth], unrolled)
         else:
-            w.reorder(*batch, *self._with_ko(order, ko), *tiles, *depth, *unrolled, *inner_loops)
-        joined = self._fuse(batch, order)
+            tiles, joined = self._single_tiles(batch, order, rests, ko, depth, unrolled)
         place = {name: joined or name for name in (*batch, *order)}
         place |= {name: name for name in order[v["parallel"] :]}
-        if k.epilogue:
-            self._compute_tile(tiles[-1], [ko, *depth], unrolled)
-        w.do(Vectorize(lanes), Unroll(vectors), *(Unroll(r) for r in row_inner))
-        if not k.epilogue:
-            w.do(*(Unroll(u) for u in unrolled))
-        self._pack(place[column_block], place[order[-1]], ko)
+        self._pack(place[blocks[k.roles.columns.name]], place[order[-1]], ko)
         w.do(CacheWrite(self.stage, tiles[-1], f"{self.stage}.acc"))
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
-        if v["tails"]:
-            for loop, tile_loop, key in zip(
-                roles.rows, reversed(row_tiles), ("row", "row2"), strict=False
-            ):
-                tile = s["mr" if key == "row" else "mr2"]
-                self._cut(loop, blocks[loop.name], tile_loop, tile, s[f"{key}_per"], fused)
-        if v["tails"] == 2:
-            self._cut(roles.columns, column_block, column_tile, s["nr"], s["col_per"], fused)
+        self._cut_tails(blocks, tiles, fused)
         if joined:
             w.do(Parallel(joined))
+
+    def _axes(self) -> list[tuple[Loop, int, int]]:
+        """Rows, innermost first, then columns: the loop, its tile, and tiles a block."""
+        roles, s = self.k.roles, self.s
+        tiles = ((s["mr"], s["row_per"]), (s["mr2"], s["row2_per"]))
+        rows = [(loop, *sizes) for loop, sizes in zip(roles.rows, tiles, strict=False)]
+        return [*rows, (roles.columns, s["nr"], s["col_per"])]
+
+    def _split_blocks(self) -> tuple[dict[str, str], list[str]]:
+        """Block loops by axis, and what is left of rows and columns inside a block."""
+        blocks = {loop.name: self.rename(loop.name) for loop in self.k.roles.outer_rows}
+        rests = []
+        for loop, tile, per in self._axes():
+            blocks[loop.name], rest = self.w.split(self.rename(loop.name), tile * per)
+            rests.append(rest)
+        return blocks, rests
+
+    def _split_reduction(self) -> tuple[str, list[str], list[str]]:
+        """The loop over blocks of the reduction, the loops inside it, and the unrolled ones."""
+        k, w = self.k, self.w
+        ko, ki = w.split(k.roles.main.name, self.s["kc"])
+        written_out = [loop.name for loop in k.short_taps()[: self.v["tap_unroll"]]]
+        depth = [*(loop.name for loop in k.roles.taps if loop.name not in written_out), ki]
+        unrolled = list(reversed(written_out))
+        if self.v["unroll"] > 1:
+            depth[-1], ku = w.split(ki, self.v["unroll"])
+            unrolled.insert(0, ku)
+        return ko, depth, unrolled
+
+    def _split_tiles(self, rests: list[str]) -> tuple[list[str], list[str]]:
+        """Loops over tiles in the order asked for, and the loops of one tile, lanes last."""
+        w = self.w
+        tiles: list[str] = []
+        inner: list[str] = []
+        for (_, tile, _), rest in zip(self._axes()[:-1], rests[:-1], strict=True):
+            outer, within = w.split(rest, tile)
+            tiles.insert(0, outer)
+            inner.insert(0, within)
+        column_tile, rest = w.split(rests[-1], self.s["nr"])
+        vectors, lanes = w.split(rest, self.k.lanes)
+        tiles = [column_tile, *tiles] if self.v["row_tiles_inside"] else [*tiles, column_tile]
+        return tiles, [*inner, vectors, lanes]
+
+    def _single_tiles(
+        self,
+        batch: list[str],
+        order: list[str],
+        rests: list[str],
+        ko: str,
+        depth: list[str],
+        unrolled: list[str],
+    ) -> tuple[list[str], str]:
+        """Tiles that are finished one after the other, by an epilogue if there is one."""
+        w, epilogue = self.w, self.k.epilogue
+        tiles, inner = self._split_tiles(rests)
+        if epilogue:
+            w.reorder(*batch, *order, *tiles, *inner)
+        else:
+            w.reorder(*batch, *self._with_ko(order, ko), *tiles, *depth, *unrolled, *inner)
+        joined = self._fuse(batch, order)
+        if epilogue:
+            self._compute_tile(tiles[-1], [ko, *depth], unrolled)
+        w.do(Vectorize(inner[-1]), *(Unroll(name) for name in inner[:-1]))
+        if not epilogue:
+            w.do(*(Unroll(name) for name in unrolled))
+        return tiles, joined
+
+    def _whole_blocks(
+        self,
+        batch: list[str],
+        order: list[str],
+        rests: list[str],
+        depth: list[str],
+        unrolled: list[str],
+    ) -> tuple[list[str], str]:
+        """Blocks that are summed up over all of the reduction in a private buffer, a block of the
+        reduction at a time, before the epilogue walks over them."""
+        w = self.w
+        rows = list(reversed(rests[:-1]))
+        w.reorder(*batch, *order, *rows, rests[-1])
+        joined = self._fuse(batch, order)
+        last = order[-1]
+        place = joined if last in (*batch, *order[: self.v["parallel"]]) and joined else last
+        w.do(ComputeAt(self.stage, place))
+        w.vectorise_loop(rests[-1], self.k.lanes)
+        own = {loop.var for loop in w.own_loops(self.stage, inside=place) if not loop.reduce}
+        names = [f"{self.stage}.{loop.dim}" for loop, _, _ in self._axes()]
+        spare = sorted(own - set(names))
+        tiles, inner = self._split_tiles(names)
+        w.reorder(*spare, depth[0], *tiles, *depth[1:], *unrolled, *inner)
+        w.do(Vectorize(inner[-1]), *(Unroll(name) for name in (*inner[:-1], *unrolled)))
+        return tiles, joined
+
+    def _cut_tails(self, blocks: dict[str, str], tiles: list[str], fused: tuple[str, ...]) -> None:
+        """Code of its own for incomplete tiles of rows, and of columns too if asked for."""
+        axes = self._axes()
+        in_order = tiles[1:] if self.v["row_tiles_inside"] else tiles[:-1]
+        names = [*reversed(in_order), tiles[0] if self.v["row_tiles_inside"] else tiles[-1]]
+        count = {0: 0, 1: len(axes) - 1, 2: len(axes)}[self.v["tails"]]
+        for (loop, tile, per), name in list(zip(axes, names, strict=True))[:count]:
+            self._cut(loop, blocks[loop.name], name, tile, per, fused)
 
     def _with_ko(self, order: list[str], ko: str) -> list[str]:
         """The blocks of the reduction stand inside the first block loop unless that is fused."""
@@ -138,7 +205,7 @@ class _TileTrace:
 
     def _pack(self, column_place: str, row_place: str, ko: str) -> None:
         k, s, w = self.k, self.s, self.w
-        blocked = s["k_count"] > 1 and not k.epilogue
+        blocked = s["k_count"] > 1
         if self.v["copy_rows"]:
             for n, read in enumerate(k.copyable):
                 name = f"{self.stage}.rows{n}"
