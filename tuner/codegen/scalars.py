@@ -174,6 +174,9 @@ class Scalars:
         dtype, lanes = a.dtype, a.lanes
         if op in (BinaryOp.MIN, BinaryOp.MAX):
             if dtype.is_float:
+                # A comparison with NaN is false and gives `b`: a constant first lets NaN through.
+                if not b.name.startswith("%"):
+                    a, b = b, a
                 test = "fcmp ogt" if op is BinaryOp.MAX else "fcmp olt"
             else:
                 sign = "s" if dtype.is_signed else "u"
