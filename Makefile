@@ -7,6 +7,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
+DEMO_ARGS ?=
 
 # The first Python that is new enough; PYTHON=... on the command line decides otherwise.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -22,7 +24,7 @@ help:  ## this list
 		| awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.installed-tune  ## tune a matrix multiplication and print the before/after table
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
 
 test: lint  ## everything a change must pass: lint, types, import rules, tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
@@ -37,7 +39,7 @@ format: $(VENV)/.installed-dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-dev  ## the table of benchmarks/
+bench: $(VENV)/.installed-dev  ## measure everything the README and docs claim (benchmarks/README.md)
 	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)
 
 # Versions come from a new environment, so that nothing installed by hand gets in.

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as nnf
+from torch import Tensor
 
 from benchmarks.peers import LAYERNORM_EPS, Array, Sizes
 
-Tensor = torch.Tensor
 Call = Callable[[], Tensor]
 """Gives the result, in the layout of the workload (perhaps as a view)."""
 
