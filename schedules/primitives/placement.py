@@ -150,7 +150,31 @@ class ComputeAt:
                 return (replace(stmt, body=(inside,)),)
             return None
 
-        return replace(nest, body=transform(nest.body, change))
+        return _outlived(replace(nest, body=transform(nest.body, change)))
+
+
+def _outlived(nest: Nest) -> Nest:
+    """`nest` with buffers that a stage took along allocated around everything: the stage was
+    moved out of the part in which they existed."""
+    outside: list[Buffer] = []
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Allocate) and _uses(nest.body, stmt.buffer.name) > _uses(
+            stmt.body, stmt.buffer.name
+        ):
+            outside.append(stmt.buffer)
+            return transform(stmt.body, change)
+        return None
+
+    body = transform(nest.body, change)
+    for buffer in reversed(outside):
+        body = (Allocate(buffer, body),)
+    return replace(nest, body=body)
+
+
+def _uses(stmts: tuple[Stmt, ...], buffer: str) -> int:
+    """How many reads, writes and hints of `buffer` there are below `stmts`."""
+    return len(reads_of(stmts, buffer)) + sum(1 for leaf in leaves(stmts) if leaf.buffer == buffer)
 
 
 def _moved_stage(
@@ -220,7 +244,7 @@ class Inline:
                 return (stmt if value is stmt.value else replace(stmt, value=value),)
             return None
 
-        return replace(nest, body=transform(nest.body, change))
+        return _outlived(replace(nest, body=transform(nest.body, change)))
 
 
 @dataclass(frozen=True, slots=True)
