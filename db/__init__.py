@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .location import default_url as default_url
+    from .quick import artefacts_of_record as artefacts_of_record
     from .quick import best_record as best_record
     from .store import Store as Store
     from .store import open_store as open_store
 
 _HOME = {
     "Store": ".store",
+    "artefacts_of_record": ".quick",
     "best_record": ".quick",
     "default_url": ".location",
     "open_store": ".store",
 }
 
-__all__ = ["Store", "best_record", "default_url", "open_store"]
+__all__ = ["Store", "artefacts_of_record", "best_record", "default_url", "open_store"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from schedules.errors import TilewrightError
 
+from .artefact_rows import sound as sound_artefact
 from .best import FULL
 from .blobs import intact
 from .engine import Database, quick_check
 from .errors import StoreBroken
 from .job_states import JobState
 from .models import (
+    ArtefactRow,
     BestMoveRow,
     BestRow,
     BlobRow,
@@ -49,7 +51,7 @@ def problems(database: Database) -> list[Problem]:
         found += (Problem("file", str(database.path), line) for line in quick_check(database))
     except StoreBroken as error:
         found.append(Problem("file", str(database.path), str(error)))
-    for part in (_works, _records, _bests, _history, _blobs, _jobs):
+    for part in (_works, _records, _bests, _history, _blobs, _artefacts, _jobs):
         try:
             with database.reading() as session:
                 found.extend(part(session))
@@ -149,6 +151,18 @@ def _blobs(session: Session) -> Iterator[Problem]:
     for row in session.scalars(select(BlobRow).execution_options(yield_per=20)):
         if not intact(row):
             yield Problem("blob", row.sha256, "the bytes do not have this hash")
+
+
+def _artefacts(session: Session) -> Iterator[Problem]:
+    statement = select(ArtefactRow, BlobRow.sha256, func.length(BlobRow.data)).join(
+        BlobRow, BlobRow.sha256 == ArtefactRow.sha256, isouter=True
+    )
+    for row, blob, size in session.execute(statement):
+        subject = f"{row.record_key}/{row.kind}"
+        if not sound_artefact(row):
+            yield Problem("artefact", subject, _CHANGED)
+        elif blob is None or size != row.bytes:
+            yield Problem("artefact", subject, f"blob {row.sha256} is missing or of another size")
 
 
 def _jobs(session: Session) -> Iterator[Problem]:

@@ -190,6 +190,20 @@ class BlobRow(Base):
     created_at: Mapped[datetime]
 
 
+class ArtefactRow(Base):
+    """A file a record was built into. The bytes are a blob; `name` is what to call the file."""
+
+    __tablename__ = "artefact"
+    __table_args__ = (CheckConstraint("bytes >= 0", name="bytes"),)
+
+    record_key: Mapped[str] = mapped_column(Key, ForeignKey("record.key"), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    name: Mapped[str] = mapped_column(String(100))
+    sha256: Mapped[str] = mapped_column(String(64), ForeignKey("blob.sha256"))
+    bytes: Mapped[int]
+    row_sha256: Mapped[str] = mapped_column(String(64))
+
+
 class JobRow(Base):
     """One tuning job. `flight_key` is set while an equal request should join this job."""
 

@@ -1,4 +1,4 @@
-"""The one query that programs wait for, without SQLAlchemy.
+"""The queries that programs wait for, without SQLAlchemy: the best record and its files.
 
 Importing SQLAlchemy takes longer than everything else `tilewright best` does. This module reads
 the same rows through the standard library and holds them to the same hash; a test compares its
@@ -17,6 +17,8 @@ from urllib.parse import quote
 
 from schedules.record import TuningRecord
 
+from .artefact_rows import HASHED as FILE
+from .artefact_rows import Artefact, ArtefactLike, artefacts_of
 from .errors import StoreBroken, StoreError, StoreHeld, StoreMissing
 from .location import default_url, sqlite_path
 from .rows import HASHED, from_row
@@ -29,12 +31,35 @@ _BEST = (
     " AND record.status = 'ok' AND record.verified_level = 'full'"
     " WHERE best.workload_key = ? AND best.target_key = ?"
 )
+_ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"
 
 
 def best_record(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> TuningRecord | None:
     """What `open_store(url, create=False, upgrade=False).best(...)` answers, and its errors."""
+    row = next(iter(_rows(url, _BEST, (workload_key, target_key), timeout_secs)), None)
+    if row is None:
+        return None
+    columns = SimpleNamespace(**{name: row[name] for name in (*HASHED, "row_sha256")})
+    return from_row(cast(Any, columns))
+
+
+def artefacts_of_record(
+    url: str | None, record_key: str, *, timeout_secs: float = 30.0
+) -> list[Artefact]:
+    """What `Store.artefacts` answers, and the errors of `best_record`."""
+    rows = _rows(url, _ARTEFACTS, (record_key,), timeout_secs)
+    return artefacts_of(
+        cast(ArtefactLike, SimpleNamespace(**{name: row[name] for name in (*FILE, "row_sha256")}))
+        for row in rows
+    )
+
+
+def _rows(
+    url: str | None, statement: str, values: tuple[str, ...], timeout_secs: float
+) -> list[sqlite3.Row]:
+    """The rows of one query on a database of the schema this version knows."""
     path = sqlite_path(url or default_url())
     if not path.is_file():
         raise StoreMissing(f"database {path}: there is none; `tilewright tune` makes it")
@@ -48,15 +73,11 @@ def best_record(
                 raise StoreBroken(f"database {path}: alembic_version is empty")
             refuse_newer(path, revision)
             refuse_older(path, revision)
-            row = connection.execute(_BEST, (workload_key, target_key)).fetchone()
+            return list(connection.execute(statement, values))
         finally:
             connection.close()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # damaged names do not decode
         raise _error(path, error) from error
-    if row is None:
-        return None
-    columns = SimpleNamespace(**{name: row[name] for name in (*HASHED, "row_sha256")})
-    return from_row(cast(Any, columns))
 
 
 def _error(path: Path, error: Exception) -> StoreError:

@@ -11,6 +11,8 @@ from typing import Any, Self, TextIO
 
 from schedules.record import TuningRecord
 
+from .artefact_rows import Artefact
+from .artefacts import ArtefactFile, ArtefactRepository
 from .best import BestElsewhere, BestMove, BestRepository
 from .blobs import Blob, BlobRepository
 from .check import Problem, problems
@@ -111,7 +113,7 @@ class Store(JobStore):
 
     # Workloads and targets
 
-    def register(  # noqa: PLR0917  # two documents, each with its key
+    def register(  # two documents, each with its key
         self,
         workload_key: str,
         workload_document: dict[str, Any],
@@ -231,6 +233,26 @@ class Store(JobStore):
         """The bytes of this name; None if missing or damaged (then `put_blob` mends them)."""
         with self._database.reading() as session:
             return BlobRepository(session).get(sha256)
+
+    # Artefacts
+
+    def add_artefacts(self, record_key: str, files: Sequence[ArtefactFile]) -> list[Artefact]:
+        """Keep the files a stored record was built into, all or none; those it has now.
+
+        The first ones stay. NotRegistered: the record is not stored. BlobTooLarge.
+        """
+        with self._database.writing() as session:
+            return ArtefactRepository(session).add(record_key, files, self._clock())
+
+    def artefacts(self, record_key: str) -> list[Artefact]:
+        """The files of a record, by kind; empty if none were kept."""
+        with self._database.reading() as session:
+            return ArtefactRepository(session).of(record_key)
+
+    def artefacts_many(self, record_keys: Sequence[str]) -> dict[str, list[Artefact]]:
+        """The files of each record that has some."""
+        with self._database.reading() as session:
+            return ArtefactRepository(session).of_many(record_keys)
 
     # Whole database
 

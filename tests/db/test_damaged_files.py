@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from db import Store, best_record, open_store
+from db import Store, artefacts_of_record, best_record, open_store
+from db.artefact_rows import Artefact
+from db.artefacts import ArtefactFile
 from db.errors import StoreBroken, StoreError
 from schedules.record import TuningRecord
 from tests.contracts.store_values import TARGET, WORKLOAD, a_record, full, promoted, register
@@ -18,6 +20,8 @@ DAMAGES = 150
 BEST = full(3, 1e-4)
 RECORDS = [a_record(1), a_record(2, None), BEST]
 OBJECT = bytes(range(256)) * 30
+FILE = ArtefactFile("object", "neg.o", "application/x-object", OBJECT)
+ARTEFACT = Artefact("object", "neg.o", FILE.sha256, len(OBJECT))
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +31,7 @@ def sound_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         register(store)
         store.add(RECORDS)
         assert promoted(store, BEST)
-        store.put_blob(OBJECT, "application/x-object")
+        store.add_artefacts(BEST.key, [FILE])
     return path
 
 
@@ -42,6 +46,7 @@ def answers(store: Store, blob: str) -> None:
     assert workload is None or (workload.name, workload.flops) == ("neg:1", 1024)
     found = store.blob(blob)
     assert found is None or found.data == OBJECT
+    assert store.artefacts(BEST.key) in ([], [ARTEFACT])
     for record in RECORDS:
         assert store.record(record.key) in (None, record)
 
@@ -67,6 +72,7 @@ def test_random_damage_never_gives_a_wrong_answer(sound_file: Path, tmp_path: Pa
         path.write_bytes(damaged)
         try:
             assert best_record(str(path), WORKLOAD, TARGET.key) in (None, BEST)
+            assert artefacts_of_record(str(path), BEST.key) in ([], [ARTEFACT])
         except StoreError:
             outcomes["quick error"] += 1
         try:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from db import Store, open_store
+from db.artefacts import ArtefactFile
 from db.job_states import JobState
 from db.models import Base
 from tests.contracts.store_values import TARGET, WORKLOAD
@@ -87,6 +88,7 @@ def every_write(store: Store) -> None:
     assert promoted(store, full(4, 1e-4))
     store.withdraw(full(4, 1e-4).key, "wrong")
     store.put_blob(b"object", "application/x-object")
+    store.add_artefacts(full(3, 1e-3).key, [ArtefactFile("object", "neg.o", "x/o", b"object")])
     job, _ = submit(store, idempotency_key="k")
     store.lease_job("worker", 30)
     store.update_progress(job.id, 1, {"trials": 2})

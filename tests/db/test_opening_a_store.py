@@ -14,7 +14,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from db import best_record, default_url, open_store
+from db import artefacts_of_record, best_record, default_url, open_store
+from db.artefacts import ArtefactFile
 from db.engine import store_error
 from db.errors import StoreBroken, StoreError, StoreHeld, StoreMissing, StoreNewer, StoreOlder
 from db.location import sqlite_path
@@ -248,9 +249,13 @@ def test_best_is_answered_without_sqlalchemy(tmp_path: Path) -> None:
         register(store)
         assert promoted(store, record)
         assert best_record(str(path), WORKLOAD, TARGET.key) == record, "while it is open"
+        files = store.add_artefacts(record.key, [ArtefactFile("object", "neg.o", "x/o", b"x")])
+        assert artefacts_of_record(str(path), record.key) == files
+        assert artefacts_of_record(str(path), "sha256:none") == []
     code = (
         "import sys, db\n"
         f"record = db.best_record({str(path)!r}, {WORKLOAD!r}, {TARGET.key!r})\n"
+        f"[file] = db.artefacts_of_record({str(path)!r}, record.key)\n"
         "print(record.key, sorted({'sqlalchemy', 'alembic', 'numpy'} & set(sys.modules)))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

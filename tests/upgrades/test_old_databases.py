@@ -56,6 +56,7 @@ def test_an_old_database_is_upgraded_and_works(dump: Path, tmp_path: Path) -> No
         assert job.state is JobState.SUCCEEDED
         assert [trial for trial, _ in store.job_trials(job.id)] == [1]
         assert store.counts().blobs == 1
+        assert [a.name for a in store.artefacts(best.key)] == ["neg.o"]
         assert promoted(store, full(9, 1e-5))
         with store._database.connection(immediate=False) as connection:
             context = MigrationContext.configure(connection, opts={"render_as_batch": True})
