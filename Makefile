@@ -26,14 +26,21 @@ help:  ## this list
 demo: $(VENV)/.installed-tune  ## tune a matrix multiplication and print the before/after table
 	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
 
-test: lint  ## everything a change must pass: lint, types, import rules, tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+# Nothing hides behind the first failure: every check runs, pytest's summary comes last.
+test: $(VENV)/.installed-dev  ## everything a change must pass: lint, types, import rules, tests
+	@status=0; \
+	$(MAKE) --no-print-directory lint || status=1; \
+	echo "$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)"; \
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS) || status=1; \
+	test $$status = 0 || echo "make test: something above failed" >&2; \
+	exit $$status
 
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	@status=0; \
+	for check in "ruff check ." "ruff format --check ." "mypy" "lint-imports --no-logo"; do \
+		echo "$(BIN)/$$check"; $(BIN)/$$check || status=1; \
+	done; \
+	exit $$status
 
 format: $(VENV)/.installed-dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
