@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import atan2, degrees
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ SIDES = {"kernel": "Tilewright", "numpy": "NumPy", "torch": "PyTorch"}
 COLOURS = {"kernel": "#D55E00", "numpy": "#0072B2", "torch": "#009E73"}
 MARKERS = {"kernel": "o", "numpy": "s", "torch": "^"}
 INK, SOFT = "#222222", "#8a8a8a"
+ALONG = "along a roof"
 
 
 def main() -> int:
@@ -183,8 +185,19 @@ def plot(results: ResultsFile, path: Path) -> None:
     axes[0][0].set_ylabel("GFLOP/s", color=INK)
     axes[0][0].legend(loc="lower right", frameon=False, fontsize=9)
     figure.tight_layout()
+    for axis in axes[0]:
+        _turn_labels(axis)
     figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+def _turn_labels(axis: Any) -> None:
+    """Let the labels of bandwidth roofs run along them, now that the scales are final."""
+    low, high = axis.transData.transform([(1.0, 1.0), (10.0, 10.0)])
+    angle = degrees(atan2(high[1] - low[1], high[0] - low[0]))
+    for label in axis.texts:
+        if label.get_gid() == ALONG:
+            label.set_rotation(angle)
 
 
 def intensity(data: dict[str, Any]) -> float:
@@ -229,9 +242,9 @@ def _draw_roofs(axis: Any, machine: dict[str, Any], threads: int, reached: list[
         if ridge <= left:
             continue
         axis.plot([left, ridge], [left * bandwidth, peak], color=SOFT, linewidth=1, zorder=0)
-        axis.annotate(
-            f"{level} {bandwidth:.0f} GB/s", (left, left * bandwidth), fontsize=8, color=SOFT,
-            xytext=(4, 5), textcoords="offset points", rotation=0,
+        axis.text(
+            left * 1.1, left * 1.1 * bandwidth * 1.07, f"{level} {bandwidth:.0f} GB/s",
+            fontsize=8, color=SOFT, rotation_mode="anchor", gid=ALONG,
         )  # fmt: skip
     ridge = peak / max(v[at] for v in machine["bandwidth_gbs"].values())
     axis.plot([max(ridge, left), right], [peak, peak], color=INK, linewidth=1.2, zorder=0)

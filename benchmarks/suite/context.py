@@ -59,11 +59,8 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
 
 
-def run_json(command: list[str], folder: Path, deadline_secs: float) -> tuple[Any, float]:
-    """The last JSON document a command prints, and the wall time of its process.
-
-    That is all of stdout, or its last line. RowError if the command fails or prints neither.
-    """
+def run(command: list[str], folder: Path, deadline_secs: float) -> tuple[int, str, str, float]:
+    """Exit code, stdout, stderr and wall time of a process. RowError if it does not end in time."""
     start = time.perf_counter()
     try:
         done = subprocess.run(
@@ -71,17 +68,36 @@ def run_json(command: list[str], folder: Path, deadline_secs: float) -> tuple[An
             timeout=deadline_secs, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise RowError(f"{' '.join(command)}: no end after {deadline_secs:.0f} s") from error
-    secs = time.perf_counter() - start
-    if done.returncode:
-        said = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-2:])[-300:]
-        raise RowError(f"{' '.join(command)}: exit code {done.returncode}: {said}")
-    for text in (done.stdout, (done.stdout.strip().splitlines() or [""])[-1]):
+        raise RowError(f"{shown(command)}: no end after {deadline_secs:.0f} s") from error
+    return done.returncode, done.stdout, done.stderr, time.perf_counter() - start
+
+
+def run_json(command: list[str], folder: Path, deadline_secs: float) -> tuple[Any, float]:
+    """The JSON a command prints, and the wall time of its process. RowError if it fails."""
+    code, out, errors, secs = run(command, folder, deadline_secs)
+    if code:
+        raise RowError(f"{shown(command)}: exit code {code}: {last_words(errors or out)}")
+    return last_document(command, out), secs
+
+
+def last_document(command: list[str], out: str) -> Any:
+    """All of `out` as JSON, or its last line. RowError if neither is."""
+    for text in (out, (out.strip().splitlines() or [""])[-1]):
         try:
-            return json.loads(text), secs
+            return json.loads(text)
         except ValueError:
             continue
-    raise RowError(f"{' '.join(command)}: printed no JSON: {done.stdout[-200:]!r}")
+    raise RowError(f"{shown(command)}: printed no JSON: {last_words(out)!r}")
+
+
+def last_words(text: str) -> str:
+    """The end of what a process wrote, on one line."""
+    return " ".join(text.strip().splitlines()[-2:])[-300:]
+
+
+def shown(command: list[str]) -> str:
+    """A command without the folders of its program and of this repository."""
+    return " ".join([Path(command[0]).name, *command[1:]]).replace(f"{ROOT}/", "")
 
 
 def tilewright(

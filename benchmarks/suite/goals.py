@@ -173,19 +173,23 @@ _PROGRAMS = (
 
 
 def _program(results: ResultsFile, key: str, what: str, to_reach: str) -> Judgement:
-    """The program's own verdict, its field `ok`; its other plain fields are the figures."""
+    """The program's own verdict and figures."""
     row = results.rows.get(key)
     if row is None or row.failed:
         return _nothing(what, to_reach, row)
-    shown = [
-        f"{k.replace('_', ' ')} {v:.4g}" if isinstance(v, float) else f"{k.replace('_', ' ')} {v}"
-        for k, v in row.data.items()
-        if isinstance(v, (int, float)) and not isinstance(v, bool)
-    ]
-    verdict = row.data.get("ok")
-    return Judgement(
-        what, to_reach, ", ".join(shown), verdict if isinstance(verdict, bool) else None, (row,)
-    )
+    return Judgement(what, to_reach, figures(row.data), bool(row.data["passed"]), (row,))
+
+
+def figures(data: Data) -> str:
+    """The numbers of a program's summary, those one level down included, in one line."""
+    parts = []
+    for name, value in data.items():
+        if isinstance(value, dict):
+            parts.append(f"{name.replace('_', ' ')} ({figures(value)})" if value else "")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+            parts.append(f"{name.replace('_', ' ')} {shown}")
+    return ", ".join(part for part in parts if part)
 
 
 def _emit(rows: dict[str, Result]) -> Judgement:

@@ -18,7 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.suite.cases import EXPRESSIONS, EXTENTS, GEMMS, OPERATORS, Case
-from benchmarks.suite.context import ROOT, Context, Row, RowError, run_json, tilewright
+from benchmarks.suite.context import (
+    ROOT,
+    Context,
+    Row,
+    RowError,
+    last_document,
+    last_words,
+    run,
+    run_json,
+    shown,
+    tilewright,
+)
+from benchmarks.suite.goals import figures
 
 EXAMPLE = ROOT / "benchmarks" / "suite" / "link_me.c"
 EMITTED = "matmul:M=100,N=70,K=50"
@@ -76,6 +88,10 @@ PROGRAMS = {
     "kill": ("kill_tune", 600),
 }
 """Group to module and deadline in seconds."""
+QUICK_FLAGS = {
+    "fuzz_schedules": [], "planted_miscompiles": ["--controls", "24"], "bad_candidates": [],
+    "kill_tune": [],
+}  # fmt: skip
 
 
 def program_rows(context: Context, group: str) -> list[Row]:
@@ -83,24 +99,23 @@ def program_rows(context: Context, group: str) -> list[Row]:
     module, deadline_secs = PROGRAMS[group]
     if not (ROOT / "benchmarks" / f"{module}.py").exists():
         return []
-    run = partial(_run_program, module=module, deadline_secs=float(deadline_secs))
-    return [Row(group, run, _program_summary, expected_secs=deadline_secs / 5)]
+    measure = partial(_run_program, module=module, deadline_secs=float(deadline_secs))
+    return [Row(group, measure, _program_summary, expected_secs=deadline_secs / 5)]
 
 
 def _run_program(context: Context, *, module: str, deadline_secs: float) -> dict[str, Any]:
     command = [sys.executable, "-m", f"benchmarks.{module}"]
     if context.quick:
-        command += QUICK_FLAGS.get(module, [])
-    document, secs = run_json(command, context.folder, deadline_secs)
-    return {"wall_secs": secs, **document}
-
-
-QUICK_FLAGS: dict[str, list[str]] = {}
+        command += QUICK_FLAGS[module]
+    code, out, errors, secs = run(command, context.folder, deadline_secs)
+    if code not in (0, 1):  # 1: the program's own verdict, with its figures
+        raise RowError(f"{shown(command)}: exit code {code}: {last_words(errors or out)}")
+    document = last_document(command, out)
+    return {"wall_secs": secs, **document, "passed": code == 0, "said": last_words(errors)}
 
 
 def _program_summary(data: dict[str, Any]) -> str:
-    plain = (f"{k}={v}" for k, v in data.items() if isinstance(v, (bool, int, str)))
-    return ", ".join(plain)[:160] or "see the results file"
+    return f"{'passed' if data['passed'] else 'NOT PASSED'}: {figures(data)}"
 
 
 def emit_rows(context: Context) -> list[Row]:
