@@ -35,7 +35,7 @@ BLOCK_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 
 MAX_UNROLLED = 48
 """Most multiply-adds in the unrolled body of the innermost loop, if it is unrolled at all."""
 
-MAX_WRITTEN_OUT = 288
+MAX_WRITTEN_OUT = 96
 """The same where taps are written out, so that neighbouring outputs share what they load."""
 
 MAX_TAPS = 7
