@@ -360,7 +360,7 @@ def _hoist(loop: For, inner: Allocate) -> Callable[[Stmt], Body | None]:
     def change(stmt: Stmt) -> Body | None:
         if stmt is not loop:
             return None
-        body = transform(loop.body, lambda s: s.body if s is inner else None)  # type: ignore[union-attr]
+        body = transform(loop.body, lambda s: s.body if s is inner else None)
         return (Allocate(buffer, (replace(loop, body=body),)),)
 
     return change
@@ -589,7 +589,8 @@ def other_tensor(nest: Nest) -> Edited:
 OPERATORS: tuple[Callable[[Nest], Edited], ...] = (
     drop_last_iteration, one_iteration_more, halve_loop, change_bounds, reduce_in_parallel,
     parallel_inside, swap_loops, drop_statement, swap_statements, sink_statement, update_twice,
-    share_private, shrink_buffer, store_for_update, update_for_store, change_first, wrong_reducer, drop_cond,
+    share_private, shrink_buffer, store_for_update, update_for_store, change_first,
+    wrong_reducer, drop_cond,
     shift_cond, shift_write, shift_read, swap_dims_written, swap_dims_read, rescale_write,
     rescale_read, reverse_lanes, swap_operands, other_operation, drop_operation, change_constant,
     cast_too_late, other_tensor,

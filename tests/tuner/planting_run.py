@@ -7,7 +7,7 @@ guard pages, poison, races and comparison, then the full check if the quick one 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -40,7 +40,10 @@ _REFUSALS = (ScheduleError, AssertionError, KeyError, IndexError, ValueError, Ty
 
 @dataclass(frozen=True)
 class Mutant:
-    """One planted mistake: `edit` says what `operator` changed in `base`."""
+    """One planted mistake: `edit` says what `operator` changed in `base`.
+
+    `level` is "nest" or "text", where it was planted; "none" for the kernel that must pass in full.
+    """
 
     base: str
     operator: str
@@ -84,10 +87,10 @@ class Judged:
     detail: str
 
 
-def right_kernel(base: Base) -> Mutant:
+def right_kernel(base: Base, level: str = "none") -> Mutant:
     """The kernel of `base` with nothing planted in it."""
     made = generate(base.nest, base.target, SYMBOL)
-    return Mutant(base.name, "nothing", "", made.text, made.workspace_bytes, "none")
+    return Mutant(base.name, "nothing", "", made.text, made.workspace_bytes, level)
 
 
 def plant(base: Base, seed: int, each: int) -> list[Mutant]:
@@ -225,11 +228,3 @@ def _answer(runner: RunnerClient, job: dict[str, Any], blob: bytes, op: str) -> 
     runner.submit(job, blob, _DEADLINE_SECS, op)
     document = runner.result()
     return _Answer(MeasureStatus(document["status"]), document.get("detail") or "")
-
-
-def kinds_of(judged: Iterable[Judged], key: Callable[[Judged], str]) -> dict[str, int]:
-    """How many there are of each kind, most first."""
-    counts: dict[str, int] = {}
-    for each in judged:
-        counts[key(each)] = counts.get(key(each), 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -41,9 +41,9 @@ class InputKind(StrEnum):
     - extremes: integer types over their full range, a fifth of them at its ends; floats normal.
     - normal: N(0, 1). uniform: U(0, 1).
     - special: normal, with zeros of both signs, 5 % denormals and a few large values.
-    - peaks: normal, with 100 to 6400 added at one place of each row, one further in each (the
-      seed says where the first is), and subtracted at a few. Exponentials of these overflow, so
-      what is subtracted first to prevent that must be the right thing.
+    - peaks: normal, with 100 to 6400 at one place of each row, one further in each (the seed
+      says where the first is), and as much subtracted at a few. Exponentials of these overflow,
+      so what is subtracted first to prevent that must be the right thing.
 
     Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, positive peaks
     only, and powers of two between 1/64 and 64 times U(1, 2) for special.
@@ -219,7 +219,7 @@ def _peaks(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, seed: int)
     length = tensor.shape[-1] if tensor.shape else 1
     rows = tensor.elements // length
     places = (np.arange(rows) + seed * rows) % length
-    values.reshape(rows, length)[np.arange(rows), places] += _peak_sizes(rows, rng)
+    values.reshape(rows, length)[np.arange(rows), places] = _peak_sizes(rows, rng)
     return values
 
 

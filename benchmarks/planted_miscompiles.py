@@ -1,0 +1,141 @@
+"""Who checks the checker: plant mistakes blindly and see what verification makes of them.
+
+    python benchmarks/planted_miscompiles.py [--seed 0] [--each 1] [--controls 200] [--verbose]
+
+A table on standard output, then one line of JSON. Exit code 1 if a mistake got through that
+`tests/tuner/planting_equivalents.py` does not explain, or a right kernel was rejected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from schedules import operators  # noqa: E402
+from schedules.rules import space_for  # noqa: E402
+from schedules.space import Candidate, ScheduleSpace  # noqa: E402
+from tests.tuner.planting_bases import TARGET, Base, load_bases  # noqa: E402
+from tests.tuner.planting_run import COMPILER, Judged, Verdict, judge, plant  # noqa: E402
+from tests.tuner.planting_run import right_kernel as kernel_of  # noqa: E402
+from tuner.measure.compile_pool import CompilePool  # noqa: E402
+
+CAUGHT = (Verdict.QUICK, Verdict.FULL)
+COLUMNS = (*CAUGHT, Verdict.EQUIVALENT, Verdict.SAME, Verdict.REFUSED, Verdict.MISSED)
+CONTROLS: tuple[tuple[str, dict[str, int | str]], ...] = (
+    ("matmul", {"M": 31, "N": 65, "K": 33}),
+    ("matmul", {"M": 7, "N": 13, "K": 17, "dtype": "i8"}),
+    ("matmul_tn", {"M": 17, "N": 31, "K": 65}),
+    ("batch_matmul", {"B": 3, "M": 7, "N": 33, "K": 13}),
+    ("conv2d_nhwc", {"H": 13, "W": 7, "CI": 3, "CO": 17, "K": 3, "pad": 1, "epilogue": "bias"}),
+    ("depthwise_conv2d_nhwc", {"H": 13, "W": 17, "C": 31, "K": 3, "stride": 2, "pad": 1}),
+    ("softmax_mn", {"M": 13, "N": 65}),
+    ("layernorm_mn", {"M": 7, "N": 33}),
+    ("norm_bmn", {"B": 3, "M": 13, "N": 17}),
+    ("elementwise_add_relu", {"M": 17, "N": 31}),
+    ("gemv", {"N": 33, "K": 65}),
+    ("max_pool2d_nhwc", {"H": 13, "W": 13, "C": 7, "K": 3}),
+)
+
+
+def candidates(space: ScheduleSpace, count: int, rng: np.random.Generator) -> Iterator[Candidate]:
+    """`count` feasible points drawn by chance."""
+    found = 0
+    while found < count:
+        sketch = int(rng.integers(len(space.sketches)))
+        knobs = space.sketches[sketch].knobs
+        setting = np.array([[rng.integers(len(k.values)) for k in knobs]], dtype=np.int64)
+        if space.sketches[sketch].feasible(setting)[0]:
+            found += 1
+            yield Candidate(sketch, tuple(int(v) for v in setting[0]))
+
+
+def alarms(count: int, seed: int, pool: CompilePool) -> tuple[int, list[Judged]]:
+    """Right candidates verified quickly: how many, and those that were rejected."""
+    rng = np.random.default_rng(seed)
+    share = -(-count // (2 * len(CONTROLS)))
+    checked, rejected = 0, []
+    for name, parameters in CONTROLS:
+        workload = operators.build(name, parameters).normalised()
+        for threads in (1, 2):
+            target = TARGET.with_threads(threads)
+            space = space_for(workload, target)
+            bases = [
+                Base(f"{name} {number}", workload, space.trace(point), target)
+                for number, point in enumerate(candidates(space, share, rng))
+            ]
+            # Each is planted in the first as if it were a mutant of it: none must be caught.
+            mutants = [kernel_of(base, level="right") for base in bases]
+            checked += len(mutants)
+            judged = judge(bases[0], mutants, pool, seed, full=False)
+            rejected += [j for j in judged if j.verdict in (*CAUGHT, Verdict.ALARM)]
+    return checked, rejected
+
+
+def table(rows: dict[str, Counter[Verdict]]) -> str:
+    """Rows of counts, one a base, with their sum."""
+    rows = {**rows, "all": sum(rows.values(), Counter())}
+    lines = [f"{'planted in':<20}{'planted':>8}" + "".join(f"{c:>11}" for c in COLUMNS)]
+    for name, counts in rows.items():
+        planted = sum(counts[c] for c in COLUMNS)
+        lines.append(f"{name:<20}{planted:>8}" + "".join(f"{counts[c]:>11}" for c in COLUMNS))
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0, help="where mistakes are planted")
+    parser.add_argument("--each", type=int, default=1, help="mistakes of each kind in each kernel")
+    parser.add_argument("--controls", type=int, default=200, help="right kernels to verify")
+    parser.add_argument("--verbose", action="store_true", help="say what became of each")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    rows: dict[str, Counter[Verdict]] = {}
+    statuses: Counter[str] = Counter()
+    failed: list[Judged] = []
+    with CompilePool(workers=2, compiler=COMPILER) as pool:
+        for name, base in load_bases().items():
+            rows[name] = Counter()
+            for judged in judge(base, plant(base, options.seed, options.each), pool, options.seed):
+                if judged.verdict is Verdict.ALARM:
+                    failed.append(judged)
+                if judged.mutant.level == "none":
+                    continue
+                rows[name][judged.verdict] += 1
+                statuses[str(judged.status)] += judged.verdict in CAUGHT
+                failed += [judged] if judged.verdict is Verdict.MISSED else []
+                if options.verbose:
+                    print(f"{judged.verdict:<10} {judged.mutant.name} | {judged.detail}")
+        checked, rejected = alarms(options.controls, options.seed, pool)
+    counts = sum(rows.values(), Counter())
+    print(table(rows))
+    for judged in [*failed, *rejected]:
+        print(f"{judged.verdict}: {judged.mutant.name} | {judged.detail}")
+    summary = {
+        "planted": sum(counts[c] for c in COLUMNS if c is not Verdict.REFUSED),
+        "miscompiles": sum(counts[c] for c in (*CAUGHT, Verdict.MISSED)),
+        "caught": {str(c): counts[c] for c in CAUGHT},
+        "caught_by_status": {k: v for k, v in sorted(statuses.items()) if v},
+        "equivalent": {"same_object": counts[Verdict.SAME], "listed": counts[Verdict.EQUIVALENT]},
+        "missed": counts[Verdict.MISSED],
+        "right_kernels": checked,
+        "false_alarms": len(rejected) + sum(j.verdict is Verdict.ALARM for j in failed),
+        "seed": options.seed,
+        "wall_secs": round(time.perf_counter() - start, 1),
+    }
+    print(json.dumps(summary))
+    return 1 if failed or rejected else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

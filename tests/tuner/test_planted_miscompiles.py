@@ -1,0 +1,122 @@
+"""Who checks the checker: mistakes planted blindly in right kernels, all of them caught.
+
+`benchmarks/planted_miscompiles.py` does the same in every kernel there is, some 900 mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from llvmlite import binding as llvm
+
+from schedules.loop_ir import Nest
+from tests.tuner import planting_nests, planting_text
+from tests.tuner.planting_bases import TARGET, Base, load_bases
+from tests.tuner.planting_equivalents import ANY, EQUIVALENTS, why_equivalent
+from tests.tuner.planting_run import (
+    COMPILER,
+    SYMBOL,
+    Judged,
+    Mutant,
+    Verdict,
+    judge,
+    plant,
+    right_kernel,
+)
+from tuner.codegen.nest_writer import generate
+from tuner.measure.compile_pool import CompilePool
+
+PLANTED_IN = ("matmul_parallel", "norm")
+BASES = load_bases()
+
+pytestmark = pytest.mark.skipif(
+    not all(llvm.get_host_cpu_features().get(name) for name in TARGET.features),
+    reason=f"the kernels are made for {TARGET.cpu}",
+)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[CompilePool]:
+    with CompilePool(workers=2, compiler=COMPILER) as pool:
+        yield pool
+
+
+def test_every_planted_miscompile_is_caught_or_explained(pool: CompilePool) -> None:
+    judged = [
+        each
+        for name in PLANTED_IN
+        for each in judge(BASES[name], plant(BASES[name], seed=0, each=1), pool, seed=0)
+    ]
+    wrong = (Verdict.MISSED, Verdict.ALARM)
+    assert [each.mutant.name for each in judged if each.verdict in wrong] == []
+    assert sum(each.verdict in (Verdict.QUICK, Verdict.FULL) for each in judged) >= 80
+
+
+def with_nests(base: Base, edits: Iterable[tuple[str, Nest]]) -> list[Mutant]:
+    made = [(edit, generate(nest, base.target, SYMBOL)) for edit, nest in edits]
+    return [Mutant(base.name, "", edit, m.text, m.workspace_bytes, "nest") for edit, m in made]
+
+
+def judged_in(base: Base, mutants: list[Mutant], pool: CompilePool) -> list[Judged]:
+    first, *judged = judge(base, mutants, pool, seed=0)
+    assert first.verdict is Verdict.SAME, first.detail
+    return judged
+
+
+def test_what_keeps_an_exponential_finite_must_be_right(pool: CompilePool) -> None:
+    """exp(x - m) / sum is the same for every m, as long as nothing overflows."""
+    base = BASES["softmax"]
+    edits = planting_nests.other_operation(base.nest)
+    mutants = with_nests(base, [e for e in edits if "sub -> add" in e[0]])
+    edits = planting_nests.drop_last_iteration(base.nest)
+    mutants += with_nests(base, [e for e in edits if e[0].startswith("s0.r0i.rfo")])
+    judged = judged_in(base, mutants, pool)
+    assert [(each.verdict, "inputs: peaks" in each.detail) for each in judged] == [
+        (Verdict.FULL, True)
+    ] * 2
+
+
+def test_threads_that_take_a_maximum_in_one_place_are_a_race(pool: CompilePool) -> None:
+    """Poison is the maximum of itself and other poison: only noise shows who writes."""
+    base = BASES["max_pool"]
+    judged = judged_in(base, with_nests(base, planting_nests.parallel_inside(base.nest)), pool)
+    assert len(judged) >= 2
+    assert {each.verdict for each in judged} == {Verdict.QUICK}
+
+
+def test_whole_cache_lines_need_not_begin_at_one(pool: CompilePool) -> None:
+    base = BASES["matmul_even"]
+    right = right_kernel(base)
+    lies = [e for e in planting_text.align_lie(right.text) if "masked" not in e[0]][:2]
+    mutants = [Mutant(base.name, "", e, text, right.workspace_bytes, "text") for e, text in lies]
+    judged = judged_in(base, mutants, pool)
+    assert [each.verdict for each in judged] == [Verdict.FULL] * 2
+
+
+def test_the_same_seed_plants_the_same_mistakes() -> None:
+    base = BASES["norm"]
+    assert plant(base, 3, 1) == plant(base, 3, 1) != plant(base, 4, 1)
+
+
+@pytest.mark.parametrize(
+    "operator", [*planting_nests.OPERATORS, *planting_text.OPERATORS], ids=lambda f: f.__name__
+)
+def test_every_way_to_plant_a_mistake_finds_a_place(operator: Any) -> None:
+    """An operator that nothing matches any more would leave a hole nobody sees."""
+    on_nests = operator in planting_nests.OPERATORS
+    for base in BASES.values():
+        where = base.nest if on_nests else right_kernel(base).text
+        for _, changed in operator(where):
+            assert changed != where
+            return
+    pytest.fail(f"{operator.__name__} finds nothing to change")
+
+
+def test_explanations_are_of_bases_and_operators_there_are() -> None:
+    known = {f.__name__ for f in (*planting_nests.OPERATORS, *planting_text.OPERATORS)}
+    assert {e.operator for e in EQUIVALENTS} <= known
+    assert {e.base for e in EQUIVALENTS} <= {ANY, *BASES}
+    assert all(e.reason and e.edit for e in EQUIVALENTS)
+    assert why_equivalent("matmul_packed", "drop_store", "store") is None
