@@ -17,7 +17,6 @@ from typing import TypeAlias
 from .affine import (
     Affine,
     Cond,
-    Ge0,
     Interval,
     Var,
     affine,
@@ -30,7 +29,7 @@ from .affine import (
 from .loop_ir import Allocate, Buffer, For, Leaf, Prefetch, Stmt, Store, Update, transform, walk
 from .primitives.nest_edit import leaf_sites
 from .primitives.region import in_bounds
-from .scalar import All, Const, Load, Scalar, Select, loads, rewrite
+from .scalar import All, Const, Load, Scalar, Select, index_conds, loads, rewrite
 
 Sites: TypeAlias = Sequence[tuple[Store | Update, tuple[For, ...]]]
 """Leaves that write one buffer, with the loops around them."""
@@ -76,10 +75,10 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
             ):
                 return ()
             fixed = around[load.tensor].union(*(i.vars() for i in load.index))
-            return tuple(g for g in gone if not _holds_somewhere(g, ranges, fixed))
+            return _that_matter(gone, ranges, fixed)
 
-        value = guard_reads(writer.value, gone, buffers, ranges, unless_written)
         kept = tuple(g for g in writer.guards if g not in gone)
+        value = guard_reads(writer.value, gone, kept, buffers, ranges, unless_written)
         replaced[id(writer)] = replace(writer, value=value, guards=kept)
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
@@ -100,17 +99,25 @@ def _loops_around_allocations(
             yield from _loops_around_allocations(stmt.body, around)
 
 
-def _holds_somewhere(guard: Cond, ranges: dict[str, Interval], fixed: Set[str]) -> bool:
-    """Whether some setting of the variables that are not `fixed` makes `guard` hold, whatever
-    the others are: what is read there is then read elsewhere too, with the guard."""
-    if not isinstance(guard, Ge0):
-        return False
+def _that_matter(
+    guards: tuple[Cond, ...], ranges: dict[str, Interval], fixed: Set[str]
+) -> tuple[Cond, ...]:
+    """`guards` without those that some setting of the variables that are not `fixed` makes hold,
+    all at once and whatever the others are: the same is done elsewhere, with the guard."""
     best = dict[str, Affine]()
-    for atom, step in guard.index.terms:
-        if isinstance(atom, Var) and atom.name in ranges and atom.name not in fixed:
-            bounds = ranges[atom.name]
-            best[atom.name] = affine(bounds.hi if step > 0 else bounds.lo)
-    return prove(substitute_cond(guard, best), ranges) is True
+    matter: list[Cond] = []
+    for guard in guards:
+        chosen = dict[str, Affine]()
+        for atom, step in guard.index.terms:
+            if isinstance(atom, Var) and atom.name in ranges and atom.name not in fixed:
+                bounds = ranges[atom.name]
+                chosen[atom.name] = affine(bounds.hi if step > 0 else bounds.lo)
+        agree = all(best.get(name, value) == value for name, value in chosen.items())
+        if agree and prove(substitute_cond(guard, chosen), ranges) is True:
+            best |= chosen
+        else:
+            matter.append(guard)
+    return tuple(matter)
 
 
 def _droppable(
@@ -211,18 +218,24 @@ def _same_element(
 def guard_reads(
     value: Scalar,
     guards: tuple[Cond, ...],
+    kept: tuple[Cond, ...],
     buffers: Mapping[str, Buffer],
     ranges: dict[str, Interval],
     unless_written: Callable[[Load], tuple[Cond, ...]],
 ) -> Scalar:
-    """`value` computed even where `guards` fail: reads that need a guard give zero there, be it
-    to stay inside or because the element may never be written."""
+    """`value` computed even where `guards` fail, while those `kept` hold: reads that need a guard
+    give zero there, be it to stay inside or because the element may never be written."""
     if not guards:
         return value
 
+    # Other conditions may keep a read inside only together with a guard.
+    spoken_of = frozenset[str]().union(*(c.index.vars() for c in (*kept, *index_conds(value))))
+
     def missing(load: Load, known: tuple[Cond, ...]) -> tuple[Cond, ...]:
         conds = in_bounds(load.index, buffers[load.tensor].shape, ranges)
-        return guards if any(c not in known for c in conds) else unless_written(load)
+        if any(c not in known for c in conds):
+            return _that_matter(guards, ranges, spoken_of.union(*(i.vars() for i in load.index)))
+        return unless_written(load)
 
     def leaf(node: Scalar) -> Scalar | None:
         match node:
