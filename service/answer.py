@@ -14,7 +14,7 @@ A better grade wins over a faster time; among equals the faster wins.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -56,7 +56,8 @@ class Answer:
     """What is told to who asks. `workload` and `target` are short descriptions (JSON data).
 
     `run_secs` is measured, or None for a default. `verified` says that the record passed the
-    full check under the toolchain that is installed here.
+    full check under the toolchain that is installed here. `artefacts` names the record's stored
+    files by kind.
     """
 
     grade: Grade
@@ -68,6 +69,7 @@ class Answer:
     verified: bool = False
     note: str = ""
     made_for: dict[str, Any] | None = None
+    artefacts: dict[str, dict[str, Any]] = field(default_factory=dict)
     created_at: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -84,6 +86,7 @@ class Answer:
             "note": self.note,
             "made_for": self.made_for,
             "created_at": self.created_at,
+            "artefacts": self.artefacts,
             "trace": self.trace.to_json(),
         }
 

@@ -70,12 +70,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best known answer. `etag` makes the next question cheap."""
+    """The best known answer. `etag` makes the next question cheap; `artefacts["object"]["key"]`
+    names the object file for `Client.blob`."""
 
     grade: str
     record_key: str | None
     run_secs: float | None
     trace: list[Any]
+    artefacts: dict[str, dict[str, Any]]
     etag: str
     document: dict[str, Any] = field(compare=False, repr=False)
 
@@ -201,6 +203,7 @@ class Client:
             record_key=document["record_key"],
             run_secs=document["run_secs"],
             trace=document["trace"],
+            artefacts=document.get("artefacts") or {},
             etag=answer.headers.get("etag", ""),
             document=document,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from schedules.workload import Workload
 from . import wiring
 from .answer import Answer, Grade
 from .answers import find_answer
+from .artefact_links import links
 from .errors import InvalidField, Located, NoAnswer, problem_of
 from .job_requests import admit, located
 from .schemas import LookupIn
@@ -43,7 +44,8 @@ def answer_by_keys(store: Store, workload_key: str, target_key: str, minimum: Gr
     summary = {"key": entry.key, "name": entry.name, "flops": entry.flops}
     found = find_answer(store, workload_key, target, minimum, wiring.toolchain())
     if found is not None:
-        return found.answer(summary, wiring.target_summary(target))
+        answer = found.answer(summary, wiring.target_summary(target))
+        return replace(answer, artefacts=links(store.artefacts(found.stored.record.key)))
     if minimum is not Grade.DEFAULT:
         raise NoAnswer(f"no {minimum.value} answer stored for these keys")
     return default_answer(wiring.workload_of(entry.document), target)
@@ -68,7 +70,7 @@ def look_up(state: ServiceState, asked: LookupIn) -> list[dict[str, Any]]:
     question = _Question(state.store, target, minimum, wiring.toolchain())
     keys = [key for key, _, _ in wanted if key]
     exact = state.store.best_many([(key, target.key) for key in dict.fromkeys(keys)])
-    return [
+    items = [
         problem
         if problem is not None
         else _item(
@@ -77,6 +79,16 @@ def look_up(state: ServiceState, asked: LookupIn) -> list[dict[str, Any]]:
         )
         for number, (key, workload, problem) in enumerate(wanted)
     ]
+    _name_files(state.store, [item["answer"] for item in items if item["found"]])
+    return items
+
+
+def _name_files(store: Store, answers: list[dict[str, Any]]) -> None:
+    """Fill in the files of every record, with one question for all of them."""
+    keys = {answer["record_key"] for answer in answers if answer["record_key"]}
+    known = store.artefacts_many(sorted(keys))
+    for answer in answers:
+        answer["artefacts"] = links(known.get(answer["record_key"], ()))
 
 
 def bare(key: str) -> str:

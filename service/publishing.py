@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from schedules.errors import TilewrightError
+from schedules.target import Target
 from schedules.trace import Trace
+from schedules.workload import Workload
 
 from . import artefacts, wiring
 from .answer import Answer, Grade
-from .job_requests import JobRequest
+from .artefact_links import links
 
 if TYPE_CHECKING:
     from db import Store
-    from tuner.report import BestFound
+    from db.artefact_rows import Artefact
+    from tuner.report import TuneReport
 
 MEDIA_TYPES = {
     "object": "application/x-object",
@@ -20,28 +26,75 @@ MEDIA_TYPES = {
     "llvm": "text/x-llvm; charset=utf-8",
     "asm": "text/x-asm; charset=utf-8",
 }
+KINDS = frozenset({"object", "header", "llvm"})
+"""What is kept of every winner."""
 
 
-def publish(store: Store, request: JobRequest, best: BestFound) -> dict[str, Any]:
-    """Build the winner's files and store them; kind -> name, key, size and URL."""
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What is stored of a record by kind (see `links`), and why not, where it is not."""
+
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warning: str = ""
+
+
+def publish(
+    store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
+) -> Published:
+    """Build the files of a stored record and keep them, unless they are kept already.
+
+    The record is worth keeping without them, so what goes wrong on the machine is a warning.
+    """
+    try:
+        known = store.artefacts(record_key)
+        if _complete(store, known):
+            return Published(links(known))
+        return Published(links(_built(store, workload, target, record_key, trace)))
+    except (TilewrightError, OSError, MemoryError) as error:
+        return Published(warning=f"the best is stored, its object file is not: {error}")
+
+
+def _complete(store: Store, known: Iterable[Artefact]) -> bool:
+    """Whether every file is kept and its bytes are sound."""
+    sound = {artefact.kind for artefact in known if store.blob(artefact.sha256) is not None}
+    return sound >= KINDS
+
+
+def _built(
+    store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
+) -> list[Artefact]:
+    from db.artefacts import ArtefactFile
+
     answer = Answer(
         grade=Grade.EXACT,
-        workload=wiring.workload_summary(request.workload),
-        target=wiring.target_summary(request.target),
-        trace=Trace.from_json(best.trace),
-        record_key=best.record_key,
-        run_secs=best.run_secs,
-        verified=best.verified,
+        workload=wiring.workload_summary(workload),
+        target=wiring.target_summary(target),
+        trace=trace,
+        record_key=record_key,
     )
-    symbol = artefacts.symbol_name(None, request.workload)
-    files = artefacts.build(request.workload, answer, request.target, symbol, ll=True, asm=False)
-    published = {}
-    for file in files:
-        key = "sha256:" + store.put_blob(file.data, MEDIA_TYPES[file.kind])
-        published[file.kind] = {
-            "name": file.name,
-            "key": key,
-            "bytes": len(file.data),
-            "url": f"/v1/blobs/{key}",
-        }
-    return published
+    symbol = artefacts.symbol_name(None, workload)
+    files = artefacts.build(workload, answer, target, symbol, ll=True, asm=False)
+    return store.add_artefacts(
+        record_key,
+        [ArtefactFile(f.kind, f.name, MEDIA_TYPES[f.kind], f.data) for f in files],
+    )
+
+
+Publish = Callable[["Store", Workload, Target, str, Trace], Published]
+
+
+def result_document(
+    store: Store,
+    workload: Workload,
+    target: Target,
+    report: TuneReport,
+    publish: Publish = publish,
+) -> dict[str, Any]:
+    """The document of `tune --json` and of a job's `result`: the report, and the files of its
+    best, which are kept now. `warning` says why there are none."""
+    document = report.to_json()
+    if report.best is None:
+        return document
+    best = report.best
+    published = publish(store, workload, target, best.record_key, Trace.from_json(best.trace))
+    return {**document, "artefacts": published.files, "warning": published.warning}

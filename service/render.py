@@ -188,6 +188,9 @@ def answer_facts(answer: Document) -> RenderableType:
     if answer.get("record_key"):
         rows.append(("record", str(answer["record_key"])))
         rows.append(("verified", "yes" if answer["verified"] else "no: " + str(answer["note"])))
+    file = answer.get("artefacts", {}).get("object")
+    if file:
+        rows.append(("object", f"{file['name']}, {byte_size(file['bytes'])}, {file['key']}"))
     return facts(rows)
 
 

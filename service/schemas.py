@@ -120,8 +120,20 @@ class TrialPage(BaseModel):
     next_page_token: str | None
 
 
+class ArtefactOut(BaseModel):
+    """A stored file: `key` is its sha256, `url` gives its bytes."""
+
+    name: str
+    key: str
+    bytes: int
+    url: str
+
+
 class AnswerOut(BaseModel):
-    """The best known answer and its grade. Times in seconds."""
+    """The best known answer and its grade. Times in seconds.
+
+    `artefacts` are the files of the record by kind ("object", "header", "llvm"), where kept.
+    """
 
     grade: GradeName
     workload: dict[str, Any]
@@ -133,6 +145,7 @@ class AnswerOut(BaseModel):
     note: str
     made_for: dict[str, Any] | None
     created_at: str | None
+    artefacts: dict[str, ArtefactOut]
     trace: list[Any]
 
 

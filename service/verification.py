@@ -1,7 +1,8 @@
 """What `verify` does with a stored best: rebuild it, check it, and keep the store honest.
 
 A record that computes wrong results is withdrawn and never best again. One made by another code
-generator, or with mocked timings, that passes is stored anew as measured here.
+generator, or with mocked timings, that passes is stored anew as measured here. The files of one
+that passes are kept where they are missing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from schedules.workload import Workload
 
 from . import database, wiring
 from .answer import Answer, same_toolchain
+from .publishing import publish
 
 if TYPE_CHECKING:
     from db import Store
@@ -32,6 +34,7 @@ class Verification:
     result: MeasureResult
     withdrawn: bool = False
     renewed_as: str | None = None
+    warning: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -42,6 +45,7 @@ class Verification:
             "verify_secs": self.result.verify_secs,
             "withdrawn": self.withdrawn,
             "renewed_as": self.renewed_as,
+            "warning": self.warning,
         }
 
 
@@ -56,8 +60,12 @@ def verify_stored(
             reason = f"{result.status}: {result.detail}"[:500]
             store.withdraw(found.record_key, reason)
             return Verification(found.record_key, result, withdrawn=True)
-        renewed = _renewed(store, found, result) if result.ok else None
-    return Verification(found.record_key, result, renewed_as=renewed)
+        if not result.ok:
+            return Verification(found.record_key, result)
+        renewed = _renewed(store, found, result)
+        key = renewed or found.record_key
+        published = publish(store, workload, target, key, found.trace)
+    return Verification(found.record_key, result, renewed_as=renewed, warning=published.warning)
 
 
 def _renewed(store: Store, found: Answer, result: MeasureResult) -> str | None:

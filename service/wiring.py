@@ -6,6 +6,7 @@ Everything is imported when it is used, so that a query does not load what tunin
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -250,12 +251,17 @@ def answer(
     With `any_toolchain` a record made by another code generator counts as if made by this one:
     for `verify`, which rebuilds it.
     """
+    from db.quick import artefacts_of_record
+
     from .answer import Answer, Grade
+    from .artefact_links import links
 
     minimum = Grade(min_grade)
     found = _stored_answer(db, workload, target, minimum, None if any_toolchain else toolchain())
     if found is not None:
-        return found.answer(workload_summary(workload), target_summary(target))
+        answer = found.answer(workload_summary(workload), target_summary(target))
+        files = artefacts_of_record(database.database_url(db), found.stored.record.key)
+        return replace(answer, artefacts=links(files))
     if minimum is not Grade.DEFAULT:
         threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
         raise NoAnswer(

@@ -24,7 +24,7 @@ from schedules.errors import TilewrightError
 
 from .errors import problem_of
 from .job_requests import JobRequest, stored_job
-from .publishing import publish
+from .publishing import Publish, publish, result_document
 from .runs import run_tuning
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Worker:
     owner: str
     stop: threading.Event
     run: Callable[..., TuneReport] = run_tuning
-    publish: Callable[..., dict[str, Any]] = publish
+    publish: Publish = publish
     clock: Callable[[], float] = time.monotonic
 
     def work(self) -> None:
@@ -139,7 +139,9 @@ class _JobRun:
     def _conclude(self, request: JobRequest, report: TuneReport) -> None:
         from db.job_states import JobState
 
-        document = report.to_json()
+        document = result_document(
+            self._store, request.workload, request.target, report, self._worker.publish
+        )
         self._link_reused(request, int(report.trials["total"]))
         self._tell_progress(
             {
@@ -159,7 +161,8 @@ class _JobRun:
             error = {"code": "no_candidate_passed", "detail": detail}
             self._end(JobState.FAILED, result=document, error=error)
             return
-        document["artefacts"] = self._worker.publish(self._store, request, report.best)
+        if document["warning"]:
+            log.warning("job %s: %s", self._job.id, document["warning"])
         self._end(JobState.SUCCEEDED, result=document)
 
     def _end(

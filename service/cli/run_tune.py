@@ -29,6 +29,7 @@ def tune(
 ) -> None:
     """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted."""
     from service import database, runs, wiring
+    from service.publishing import result_document
 
     output = common.output()
     workload = wiring.read_workload(spelling)
@@ -51,8 +52,10 @@ def tune(
         trial_reporter(output, wiring.flops_of(workload), trials) as on_event,
     ):
         report = runs.run_tuning(store, workload, target, options, on_event)
-    document = report.to_json()
+        document = result_document(store, workload, target, report)
     output.result(document, tune_summary(document, again=again))
+    if document.get("warning"):
+        sys.stderr.write(f"tilewright: {document['warning']}\n")
     if report.best is None:
         output.remark("tilewright: no candidate passed; nothing is stored as the best")
         raise typer.Exit(ExitCode.FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -148,4 +149,6 @@ def add_commands(app: typer.Typer) -> None:
                 + ("; it is withdrawn" if verification.withdrawn else "")
             )
         document = verification.to_json()
+        if verification.warning:
+            sys.stderr.write(f"tilewright: {verification.warning}\n")
         common.output().result(document, verified_facts(document))

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
+from service.artefact_links import links
 from service.deps import State, checked_key
 from service.errors import NotFound
 from service.problems import problem_responses
@@ -18,13 +19,22 @@ IMMUTABLE = "public, max-age=31536000, immutable"
 
 @router.get("/records/{key}", operation_id="readRecord", responses=problem_responses(404))
 def record(state: State, key: str) -> JSONResponse:
-    """One measurement: trace, samples, toolchain."""
+    """One measurement: trace, samples, toolchain; `artefacts` names the files built from it."""
     name = "sha256:" + checked_key(key, "record").removeprefix("sha256:")
     found = state.store.record(name)
     if found is None:
         raise NotFound(f"record {name}: not stored here")
-    document: dict[str, Any] = {"key": name, **found.to_json()}
-    return JSONResponse(document, headers={"ETag": f'"{name}"', "Cache-Control": IMMUTABLE})
+    files = links(state.store.artefacts(name))
+    document: dict[str, Any] = {"key": name, **found.to_json(), "artefacts": files}
+    # Files may still come, once, to a record that was verified in full.
+    settled = files or found.verified_level != "full"
+    return JSONResponse(
+        document,
+        headers={
+            "ETag": f'"{name}"' if settled else f'"{name};no-files"',
+            "Cache-Control": IMMUTABLE if settled else "no-cache",
+        },
+    )
 
 
 @router.get(

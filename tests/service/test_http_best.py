@@ -10,12 +10,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from db import Store
+from db.artefacts import ArtefactFile
 from schedules.record import Toolchain
 from schedules.trace import Trace
 from schedules.workload import Workload
 from service import lookup, wiring
-from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best
+from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 
+OBJECT = [ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF...")]
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")
 
 
@@ -167,7 +169,37 @@ def test_records_are_immutable_and_named_by_their_content(
         answer = api.get(f"/v1/records/{name}")
         assert answer.json()["key"] == record.key
         assert answer.json()["result"]["run_secs"] == list(record.result.run_secs)
-        assert "immutable" in answer.headers["cache-control"]
+        assert answer.json()["artefacts"] == {}
+        assert answer.headers["cache-control"] == "no-cache", "files may still come"
+    before = answer.headers["etag"]
+    [file] = store.add_artefacts(record.key, OBJECT)
+    answer = api.get(f"/v1/records/{record.key}")
+    assert answer.json()["artefacts"]["object"]["key"] == f"sha256:{file.sha256}"
+    assert answer.headers["etag"] != before
+    assert "immutable" in answer.headers["cache-control"]
+
+
+def test_a_record_that_gets_no_files_is_immutable_at_once(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    keep_best(store, workload)
+    record = make_record(workload, trial=9, level="quick")
+    store.add([record])
+    assert "immutable" in api.get(f"/v1/records/{record.key}").headers["cache-control"]
+
+
+def test_an_answer_names_its_files(api: TestClient, store: Store, workload: Workload) -> None:
+    record = keep_best(store, workload)
+    bare = api.get(url(workload))
+    assert bare.json()["artefacts"] == {}
+    store.add_artefacts(record.key, OBJECT)
+    answer = api.get(url(workload), headers={"If-None-Match": bare.headers["etag"]})
+    file = answer.json()["artefacts"]["object"]
+    assert (file["name"], file["bytes"]) == ("matmul.o", 7)
+    assert api.get(file["url"]).content == OBJECT[0].data
+    found, missing = ask(api, [MATMUL, "matmul:M=9,N=9,K=9"])
+    assert found["answer"]["artefacts"] == {"object": file}
+    assert not missing["found"]
 
 
 def test_blobs_are_served_by_their_hash_and_never_run_by_a_browser(

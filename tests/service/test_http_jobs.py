@@ -14,6 +14,7 @@ from db import Store
 from db.job_states import JobState
 from service.app import create_app
 from service.limits import Limits
+from service.publishing import Published
 from service.settings import Settings
 from service.worker import Worker, WorkerSettings
 from tests.service.service_cases import HOST, MATMUL, fake_run
@@ -36,7 +37,7 @@ def work(store: Store, **more: Any) -> None:
         "test",
         threading.Event(),
         run=fake_run(**more),
-        publish=lambda *_: {},
+        publish=lambda *_: Published(),
     )
     assert worker.work_once()
 

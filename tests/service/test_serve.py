@@ -124,7 +124,13 @@ def stored(db: str, job: dict[str, Any]) -> list[Any]:
 def test_the_winners_files_are_there_by_their_hash(running: Running) -> None:
     client, _, _ = running
     job = client.submit(MATMUL, trials=10, seed=3, measurer="simulated:machine.json")
-    files = client.wait(job.id).document["result"]["artefacts"]
+    done = client.wait(job.id)
+    assert done.target is not None
+    best = client.best(done.workload["key"], done.target["key"])
+    assert best is not None
+    files = best.artefacts
+    assert files == done.document["result"]["artefacts"]
+    assert client.record(best.record_key or "")["artefacts"] == files
     assert client.blob(files["object"]["key"])[:4] == b"\x7fELF"
     assert b"int matmul(const float *A" in client.blob(files["header"]["key"])
     assert b"define" in client.blob(files["llvm"]["key"])

@@ -13,6 +13,7 @@ from db.job_states import JobState
 from db.jobs import Job
 from schedules.errors import WorkloadError
 from service.job_requests import read_job, stored_job
+from service.publishing import Publish, Published
 from service.settings import Settings
 from service.worker import Worker, WorkerSettings
 from tests.service.service_cases import HOST, MATMUL, fake_run, make_record
@@ -31,7 +32,7 @@ def worker(
     store: Store,
     run: Callable[..., Any] | None = None,
     stop: threading.Event | None = None,
-    publish: Callable[..., dict[str, Any]] = lambda *_: {"object": {"key": "sha256:0"}},
+    publish: Publish = lambda *_: Published({"object": {"key": "sha256:0"}}),
 ) -> Worker:
     return Worker(store, SETTINGS, "test", stop or threading.Event(), run or fake_run(), publish)
 

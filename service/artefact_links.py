@@ -1,0 +1,24 @@
+"""The files of a record as answers tell them: what each is called, its key, where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from db.artefact_rows import Artefact
+
+Links = dict[str, dict[str, Any]]
+
+
+def links(known: Iterable[Artefact]) -> Links:
+    """Kind -> name, key, size and URL, as answers tell it."""
+    return {
+        artefact.kind: {
+            "name": artefact.name,
+            "key": f"sha256:{artefact.sha256}",
+            "bytes": artefact.bytes,
+            "url": f"/v1/blobs/sha256:{artefact.sha256}",
+        }
+        for artefact in known
+    }

@@ -1,0 +1,106 @@
+"""The winner's files: built once, kept under its record, never a reason to lose a result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from db import Store, open_store
+from schedules.errors import ScheduleError
+from schedules.trace import Trace
+from schedules.workload import Workload
+from service import artefacts, publishing
+from service.artefact_links import links
+from service.cli import run
+from tests.service.service_cases import HOST, MATMUL, keep_best
+
+
+def test_the_files_of_a_record_are_built_once(
+    store: Store, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = keep_best(store, workload).key
+    first = publishing.publish(store, workload, HOST, key, Trace())
+    assert set(first.files) == publishing.KINDS
+    assert first.files == links(store.artefacts(key))
+    header = store.blob(first.files["header"]["key"].removeprefix("sha256:"))
+    assert header is not None
+    assert key.encode() in header.data
+    monkeypatch.setattr(artefacts, "build", None)
+    assert publishing.publish(store, workload, HOST, key, Trace()) == first
+
+
+def test_what_cannot_be_built_is_a_warning(
+    store: Store, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*_: object, **__: object) -> None:
+        raise ScheduleError("split(i, 8)", "there is no axis i")
+
+    key = keep_best(store, workload).key
+    monkeypatch.setattr(artefacts, "build", build)
+    published = publishing.publish(store, workload, HOST, key, Trace())
+    assert published.files == {}
+    assert published.warning == (
+        "the best is stored, its object file is not: split(i, 8): there is no axis i"
+    )
+
+
+def test_a_bug_of_ours_is_not_a_warning(
+    store: Store, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    key = keep_best(store, workload).key
+    monkeypatch.setattr(artefacts, "build", build)
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        publishing.publish(store, workload, HOST, key, Trace())
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """What follows the command: a small machine that does not exist, a database, JSON."""
+    (tmp_path / "target.json").write_text(json.dumps(HOST.to_json()))
+    return [
+        MATMUL, "--json", "--db", str(tmp_path / "db.sqlite"),
+        "--target", str(tmp_path / "target.json"),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> str:
+    (tmp_path / "machine.json").write_text("{}")
+    return f"simulated:{tmp_path}/machine.json"
+
+
+def test_tune_keeps_the_files_and_best_names_them(
+    words: list[str], machine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["tune", *words, "--trials", "4", "--measurer", machine]) == 0
+    tuned = json.loads(capsys.readouterr().out)
+    assert tuned["warning"] == ""
+    assert run(["best", *words]) == 0
+    best = json.loads(capsys.readouterr().out)
+    assert best["record_key"] == tuned["best"]["record_key"]
+    assert best["artefacts"] == tuned["artefacts"]
+    with open_store(words[3]) as store:
+        blob = store.blob(best["artefacts"]["object"]["key"].removeprefix("sha256:"))
+    assert blob is not None
+    assert blob.data[:4] == b"\x7fELF"
+
+
+def test_tune_succeeds_where_the_files_cannot_be_kept(
+    words: list[str],
+    machine: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def build(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(artefacts, "build", build)
+    assert run(["tune", *words, "--trials", "4", "--measurer", machine]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["artefacts"] == {}
+    assert "its object file is not: [Errno 28] No space left on device" in said.err
