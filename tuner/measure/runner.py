@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Any
 
 from schedules.record import MeasureStatus
+from tuner.host import available_memory_bytes
 
 from . import child, linux
 from .arena import Arena, build_arena, free_guarded
@@ -35,6 +36,7 @@ _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30
 _FULL_CASES = 6
 _KEPT_BYTES = 256 << 20
+_USABLE = 0.8  # of the memory that is free: the rest of the machine goes on working
 
 
 @dataclass(slots=True)
@@ -116,10 +118,15 @@ def _job(document: dict[str, Any], blob: bytes) -> Job:
 
 
 def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dict[str, Any]:
-    """Run a kernel on one case in a child."""
+    """Run a kernel on one case in a child, unless its workspace alone is too much."""
+    free_bytes = int(_USABLE * available_memory_bytes())
+    if job.workspace_bytes > free_bytes:
+        detail = f"wants a workspace of {job.workspace_bytes} bytes, {free_bytes} can be had"
+        return {"status": MeasureStatus.OUT_OF_MEMORY, "detail": detail}
+    wanted_bytes = 10 * (arena.size_bytes + job.workspace_bytes) + session.spare_bytes
     limits = Limits(
         deadline_secs=deadline_secs,
-        memory_bytes=10 * (arena.size_bytes + job.workspace_bytes) + session.spare_bytes,
+        memory_bytes=min(wanted_bytes, free_bytes),
         reserved_bytes=2 * GUARD_BYTES * (len(arena.outputs) + 1),
         threads=job.threads,
         cpus=session.cpus if job.threads == 1 else (),
