@@ -10,7 +10,7 @@ for the element it reads; reads that the guard kept in bounds get it as a condit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -29,7 +29,8 @@ from .affine import (
 from .loop_ir import Allocate, Buffer, For, Leaf, Prefetch, Stmt, Store, Update, transform, walk
 from .primitives.nest_edit import leaf_sites
 from .primitives.region import in_bounds
-from .scalar import All, Const, Load, Scalar, Select, index_conds, loads, rewrite
+from .scalar import All, Const, Load, Scalar, Select, loads, rewrite
+from .scalar import walk as walk_scalar
 
 Sites: TypeAlias = Sequence[tuple[Store | Update, tuple[For, ...]]]
 """Leaves that write one buffer, with the loops around them."""
@@ -228,13 +229,14 @@ def guard_reads(
     if not guards:
         return value
 
-    # Other conditions may keep a read inside only together with a guard.
-    spoken_of = frozenset[str]().union(*(c.index.vars() for c in (*kept, *index_conds(value))))
+    # Other conditions around a read may keep it inside only together with a guard.
+    spoken_of = _variables((*kept, *_outer_conds(value)))
 
     def missing(load: Load, known: tuple[Cond, ...]) -> tuple[Cond, ...]:
         conds = in_bounds(load.index, buffers[load.tensor].shape, ranges)
         if any(c not in known for c in conds):
-            return _that_matter(guards, ranges, spoken_of.union(*(i.vars() for i in load.index)))
+            fixed = spoken_of.union(_variables(known), *(i.vars() for i in load.index))
+            return _that_matter(guards, ranges, fixed)
         return unless_written(load)
 
     def leaf(node: Scalar) -> Scalar | None:
@@ -249,3 +251,15 @@ def guard_reads(
                 return None
 
     return rewrite(value, leaf)
+
+
+def _outer_conds(value: Scalar) -> Iterator[Cond]:
+    """The conditions of choices between anything but one read and a value without."""
+    for node in walk_scalar(value):
+        if isinstance(node, Select) and isinstance(node.cond, All):
+            alone = isinstance(node.on_true, Load) and not loads(node.on_false)
+            yield from () if alone else node.cond.conds
+
+
+def _variables(conds: Iterable[Cond]) -> frozenset[str]:
+    return frozenset[str]().union(*(c.index.vars() for c in conds))
