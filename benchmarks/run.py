@@ -30,7 +30,8 @@ GROUPS: dict[str, Callable[[Context], list[Row]]] = {
     "extents": extent_rows,
     **{group: partial(program_rows, group=group) for group in PROGRAMS},
 }
-PATIENCE_SECS = 60.0
+PATIENCE_SECS, IMPATIENCE_SECS = 60.0, 5.0
+INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = [row for group in options.rows for row in GROUPS[group](context)]
         if options.only:
             rows = [row for row in rows if options.only in row.key]
-        wanted = [r for r in rows if options.fresh or _missing(r, results)]
+        wanted = [r for r in rows if options.fresh or _missing(r, results, options.redo_busy)]
         _say(f"{len(rows)} rows, {len(rows) - len(wanted)} measured before; results in {folder}")
         _warn_of_other_commits(results, description["commit"], rows)
         _measure(wanted, context, results, session, 0.0 if options.quick else PATIENCE_SECS)
@@ -59,7 +60,11 @@ def _measure(
     pace = 1.0  # how long rows really take, of what was expected
     for number, row in enumerate(rows, start=1):
         head = f"[{number}/{len(rows)}, {_minutes(remaining * pace)} left] {row.key}"
-        busy = machine.wait_until_quiet(patience_secs, _say)
+        busy = 0.0
+        if row.timed:
+            busy = machine.wait_until_quiet(patience_secs, _say)
+            if busy > machine.QUIET_SHARE:  # it will not become quiet for the next row either
+                patience_secs = min(patience_secs, IMPATIENCE_SECS)
         start = time.monotonic()
         try:
             data = row.run(context)
@@ -86,9 +91,11 @@ def _context(folder: Path, quick: bool) -> Context:
     return Context(folder, target, quick)
 
 
-def _missing(row: Row, results: ResultsFile) -> bool:
+def _missing(row: Row, results: ResultsFile, redo_busy: bool) -> bool:
     known = results.rows.get(row.key)
-    return known is None or known.failed is not None
+    if known is None or known.failed is not None:
+        return True
+    return redo_busy and row.timed and known.busy_share > machine.QUIET_SHARE
 
 
 def _warn_of_other_commits(results: ResultsFile, commit: str, rows: list[Row]) -> None:
@@ -117,6 +124,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--only", metavar="TEXT", help="only rows with TEXT in their key")
     parser.add_argument("--fresh", action="store_true", help="measure again what is there")
+    parser.add_argument(
+        "--redo-busy", action="store_true", help="measure again what was timed on a busy machine"
+    )
     parser.add_argument("--quick", action="store_true", help="does everything work? no figures")
     parser.add_argument("--report-only", action="store_true", help="only write table and plot")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where results are kept")
@@ -133,4 +143,8 @@ def _groups(text: str) -> list[str]:
 
 if __name__ == "__main__":
     os.chdir(ROOT)
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        _say("stopped; every finished row is kept, and the same command goes on from there")
+        sys.exit(INTERRUPTED)

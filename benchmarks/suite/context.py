@@ -46,12 +46,16 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the results. `run` measures it; `summary` says in a few words what came out."""
+    """One line of the results. `run` measures it; `summary` says in a few words what came out.
+
+    `timed` rows want a quiet machine.
+    """
 
     key: str
     run: Callable[[Context], dict[str, Any]]
     summary: Callable[[dict[str, Any]], str]
     expected_secs: float
+    timed: bool = True
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -23,9 +23,12 @@ INPUT_SEED = 1
 
 def tune_and_race(
     context: Context, key: str, case: Case, *, threads: int, trials: int, seed: int,
-    peers: tuple[str, ...], seconds: float,
+    peers: tuple[str, ...], seconds: float, confirm: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """The row's figures: `tune` (the report without its trace and curve) and `race`."""
+    """The row's figures: `tune` (the report without its trace and curve) and `race`.
+
+    With `confirm` also what `tilewright bench` says: a second opinion by other code.
+    """
     folder = context.fresh_folder(key)
     flags = ["--db", str(folder / "tune.sqlite"), "--threads", str(threads)]
     report, process_secs = tilewright(
@@ -43,6 +46,7 @@ def tune_and_race(
     tuned = _emit(context, folder / "best", case, flags, "exact")
     nothing = ["--db", str(folder / "empty.sqlite"), "--threads", str(threads)]
     default = _emit(context, folder / "default", case, nothing, "default")
+    bench = _bench(context, case, flags, seconds) if confirm else None
     sides: dict[str, dict[str, Any]] = {
         "kernel": {"case": case.name, "library": str(tuned)},
         "peak": {"target": context.target},
@@ -62,6 +66,7 @@ def tune_and_race(
         "process_secs": process_secs,
         "compile_secs": compile_times(folder / "tune.sqlite", context.folder),
         "race": result,
+        "bench": bench,
         **_derived(report, result, threads, case),
     }
 
@@ -76,6 +81,15 @@ def _emit(context: Context, folder: Path, case: Case, flags: list[str], grade: s
         return build_library(folder / "kernel.o", len(workload_of(case).arguments))
     except RaceError as error:
         raise RowError(str(error)) from error
+
+
+def _bench(context: Context, case: Case, flags: list[str], seconds: float) -> dict[str, Any]:
+    """Speed-ups over NumPy and the default schedule, as `tilewright bench` finds them."""
+    document, _ = tilewright(
+        context.folder, "bench", *case.arguments, *flags, "--against", "numpy,default",
+        "--seconds", str(seconds),
+    )  # fmt: skip
+    return document
 
 
 def compile_times(database: Path, cache: Path) -> dict[str, float]:

@@ -99,6 +99,9 @@ def _default(what: str, rows: dict[str, Result]) -> Judgement:
         f"worst {found[worst]:.2f} ({worst}), median {statistics.median(found.values()):.2f},"
         f" {sum(v < 0.6 for v in found.values())} of {len(found)} below"
     )
+    bench = rows[worst].data.get("bench")
+    if bench and bench["against"]["default"]["speedup"]:
+        measured += f"; `bench` finds {1 / bench['against']['default']['speedup']:.2f} there"
     return Judgement(what, ">= 0.6", measured, found[worst] >= 0.6, tuple(rows.values()))
 
 

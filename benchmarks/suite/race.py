@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMER = Path(__file__).with_name("timer.c")
 SAMPLE_SECS, BLOCK_SECS, SETTLE_SECS = 1e-3, 0.03, 0.01
 LEAST_BLOCKS = 5
+ANSWER_SECS = 120.0
 
 
 class RaceError(Exception):
@@ -68,6 +70,9 @@ class Contestant:
 
     def answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_SECS)
+        if not ready:
+            raise RaceError(f"a side gave no answer for {ANSWER_SECS:.0f} s; see {self._log}")
         line = self._process.stdout.readline()
         if not line:
             raise RaceError(f"a side's process ended; {self._log} says why")

@@ -42,7 +42,13 @@ def extent_rows(context: Context) -> list[Row]:
     for case in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS):
         chosen.setdefault(f"{case.operator or case.name} {case.epilogue}", case)
     return [
-        Row(f"extents/{case.name}", partial(_check_extents, case=case), _extents_summary, 12)
+        Row(
+            f"extents/{case.name}",
+            partial(_check_extents, case=case),
+            _extents_summary,
+            12,
+            timed=False,
+        )
         for case in chosen.values()
     ]
 
@@ -100,7 +106,7 @@ def program_rows(context: Context, group: str) -> list[Row]:
     if not (ROOT / "benchmarks" / f"{module}.py").exists():
         return []
     measure = partial(_run_program, module=module, deadline_secs=float(deadline_secs))
-    return [Row(group, measure, _program_summary, expected_secs=deadline_secs / 5)]
+    return [Row(group, measure, _program_summary, deadline_secs / 5, timed=False)]
 
 
 def _run_program(context: Context, *, module: str, deadline_secs: float) -> dict[str, Any]:
@@ -121,7 +127,7 @@ def _program_summary(data: dict[str, Any]) -> str:
 def emit_rows(context: Context) -> list[Row]:
     counts = (1, 2) if context.cores > 1 else (1,)
     return [
-        Row(f"emit/{n}t", partial(_emit, threads=n), _emit_summary, expected_secs=8) for n in counts
+        Row(f"emit/{n}t", partial(_emit, threads=n), _emit_summary, 8, timed=False) for n in counts
     ]
 
 

@@ -1,0 +1,103 @@
+"""Peers compute what the workload says, and results survive an interruption."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.peers import numpy_peer
+from benchmarks.suite.cases import EXPRESSIONS, EXTENTS, GEMMS, OPERATORS, every_case
+from benchmarks.suite.check_extents import sizes_at
+from benchmarks.suite.contestant import make_inputs, workload_of
+from benchmarks.suite.goals import figures, geomean, judge
+from benchmarks.suite.race import RaceError, build_library
+from benchmarks.suite.results import Result, ResultsFile
+from benchmarks.suite.shelf import Shelf
+from schedules.reference import evaluate
+
+CASES = list(every_case())
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_peer_computes_the_workload(name: str, mixed: bool) -> None:
+    case = every_case()[name]
+    sizes = sizes_at(case, EXTENTS.index(7), mixed)
+    workload = workload_of(case, sizes)
+    inputs = [a.astype(np.float64) for a in make_inputs(workload.inputs, 3, Shelf())]
+    found = np.full(workload.output_tensors[0].shape, np.nan)
+    numpy_peer(case.peer, case.epilogue, inputs, found, sizes)()
+    (expected,) = evaluate(workload, [a.astype(np.float32) for a in inputs])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pytorch_computes_what_numpy_does(name: str) -> None:
+    pytest.importorskip("torch")
+    from benchmarks.torch_peers import torch_peer
+
+    case = every_case()[name]
+    sizes = sizes_at(case, EXTENTS.index(13), mixed=True)
+    workload = workload_of(case, sizes)
+    inputs = make_inputs(workload.inputs, 3, Shelf())
+    numpy_output, torch_output = (
+        np.empty(workload.output_tensors[0].shape, np.float32) for _ in "ab"
+    )
+    numpy_peer(case.peer, case.epilogue, inputs, numpy_output, sizes)()
+    call, result = torch_peer(case.peer, case.epilogue, inputs, torch_output, sizes, threads=1)
+    call()
+    scale = float(np.abs(numpy_output).max())
+    np.testing.assert_allclose(result(), numpy_output, atol=2e-5 * max(scale, 1.0), rtol=0)
+
+
+def test_names_are_unique() -> None:
+    assert len(CASES) == len(GEMMS) + len(OPERATORS) + len(EXPRESSIONS)
+    assert len(EXPRESSIONS) == 10
+
+
+def test_mixed_sizes_bring_every_extent_to_every_axis() -> None:
+    case = every_case()["matmul 512"]
+    for axis in case.axes:
+        assert {sizes_at(case, i, mixed=True)[axis] for i in range(9)} == set(EXTENTS)
+
+
+def test_results_survive_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    first = ResultsFile(path)
+    session = first.begin({"cpu": "any"})
+    first.add(Result("a", "now", session, 0.0, {"failed": "no compiler"}))
+    first.add(Result("a", "later", session, 0.0, {"x": 1}))
+    first.add(Result("b", "later", session, 0.0, {"failed": "no compiler"}))
+    with path.open("a") as file:
+        file.write('{"key": "c", "at"')
+    again = ResultsFile(path)
+    assert again.rows == first.rows
+    assert list(again.matching("")) == ["a"]
+    assert again.sessions == {session: {"cpu": "any"}}
+
+
+def test_what_was_not_measured_is_never_met(tmp_path: Path) -> None:
+    judgements = judge(ResultsFile(tmp_path / "results.jsonl"))
+    assert judgements
+    assert all(each.met is None for each in judgements)
+
+
+def test_arrays_lie_at_different_offsets_of_their_pages() -> None:
+    shelf = Shelf()
+    offsets = [shelf.array([5, 3]).ctypes.data % 4096 for _ in range(4)]
+    assert len(set(offsets)) == 4
+    assert all(offset % 64 == 0 for offset in offsets)
+
+
+def test_figures_and_means() -> None:
+    assert figures({"a_b": 1, "c": {"d": 2.5}, "ok": True, "e": {}}) == "a b 1, c (d 2.5)"
+    assert geomean([0.5, 2.0]) == pytest.approx(1.0)
+
+
+def test_a_bad_object_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    bad = tmp_path / "kernel.o"
+    bad.write_text("not an object")
+    with pytest.raises(RaceError, match=r"failed on .*kernel\.o"):
+        build_library(bad, 3)
