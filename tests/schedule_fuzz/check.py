@@ -38,7 +38,7 @@ _MARGIN = 128
 _POISON = (0xA5, 0xFF)
 
 
-class Disagreement(AssertionError):
+class DisagreementError(AssertionError):
     """Two of the three ways to a result differ, or one of them failed."""
 
 
@@ -124,7 +124,7 @@ def random_setting(rng: random.Random, workload: Workload, target: Target) -> Tr
     try:
         return sketch.trace(setting)
     except ScheduleError as error:
-        raise Disagreement(
+        raise DisagreementError(
             f"setting {setting} of {sketch.name} is feasible, and its trace is not legal: {error};"
             f" workload {json.dumps(workload.to_json())}"
         ) from error
@@ -149,7 +149,7 @@ def executions(nest: Nest) -> int:
 
 
 def check_pair(pair: Pair, *, poisons: tuple[int, ...] = _POISON) -> bool:
-    """Disagreement unless all agree; whether the pair could be judged and was interpreted.
+    """DisagreementError unless all agree; whether the pair could be judged and was interpreted.
 
     Exact results must be equal bit by bit, others lie within the bound of a correct kernel.
     """
@@ -174,7 +174,9 @@ def check_pair(pair: Pair, *, poisons: tuple[int, ...] = _POISON) -> bool:
     for outputs in results[1:]:
         for a, b in zip(results[0], outputs, strict=True):
             if a.tobytes() != b.tobytes():
-                raise Disagreement("the kernel's result depends on what its memory held before")
+                raise DisagreementError(
+                    "the kernel's result depends on what its memory held before"
+                )
     return interpreted
 
 
@@ -185,13 +187,13 @@ def cleaned(pair: Pair) -> Nest:
 def _judge(who: str, case: Case, outputs: list[Array]) -> None:
     problem = case.check(outputs)
     if problem is not None:
-        raise Disagreement(f"{who}: {problem}")
+        raise DisagreementError(f"{who}: {problem}")
 
 
 def run_kernel(
     kernel: CompiledKernel, workload: Workload, case: Case, poison: int = 0xA5
 ) -> list[Array]:
-    """The outputs for the case's inputs; Disagreement if the kernel wrote where it must not."""
+    """The outputs for the case's inputs. DisagreementError if it wrote where it must not."""
     use_openmp()
     loaded = load_object(kernel.object_bytes, kernel.symbol)
     inputs = [_Guarded(a.nbytes, poison, a) for a in case.inputs]
@@ -200,13 +202,13 @@ def run_kernel(
     arguments = [g.address for g in (*inputs, *outputs, workspace)]
     status = loaded.caller(len(arguments))(*arguments)
     if status != 0:
-        raise Disagreement(f"the kernel returned {status}")
+        raise DisagreementError(f"the kernel returned {status}")
     for name, part in (("input", inputs), ("output", outputs), ("workspace", [workspace])):
         if not all(g.intact for g in part):
-            raise Disagreement(f"the kernel wrote outside its {name}")
+            raise DisagreementError(f"the kernel wrote outside its {name}")
     for guarded, array in zip(inputs, case.inputs, strict=True):
         if guarded.bytes != array.tobytes():
-            raise Disagreement("the kernel changed an input")
+            raise DisagreementError("the kernel changed an input")
     return [
         np.frombuffer(g.bytes, t.dtype.numpy).reshape(t.shape)
         for g, t in zip(outputs, workload.output_tensors, strict=True)
@@ -258,6 +260,6 @@ def _fails(pair: Pair) -> bool:
         check_pair(pair)
     except ScheduleError:
         return False
-    except Exception:
+    except Exception:  # noqa: BLE001 (any failure is the one to make smaller)
         return True
     return False

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from schedules.errors import ScheduleError
-from schedules.loop_ir import Allocate, LoopKind, Nest, loops, walk
+from schedules.loop_ir import Allocate, For, LoopKind, Nest, Stmt, loops, walk
 from schedules.lower import plain_nest
 from schedules.primitives import (
     CacheRead,
@@ -63,22 +64,22 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
 
 
 def _copies(nest: Nest) -> int:
-    total = 0
+    """How many leaves there are once unrolled loops are written out."""
 
-    def count(stmts: tuple[object, ...], times: int) -> None:
-        nonlocal total
+    def count(stmts: tuple[Stmt, ...]) -> int:
+        total = 0
         for stmt in stmts:
-            inner = times
-            if getattr(stmt, "kind", None) is LoopKind.UNROLLED:
-                inner *= getattr(stmt, "extent", 1)
-            body = getattr(stmt, "body", None)
-            if body is None:
-                total += inner
-            else:
-                count(body, inner)
+            match stmt:
+                case For():
+                    times = stmt.extent if stmt.kind is LoopKind.UNROLLED else 1
+                    total += times * count(stmt.body)
+                case Allocate():
+                    total += count(stmt.body)
+                case _:
+                    total += 1
+        return total
 
-    count(nest.body, 1)
-    return total
+    return count(nest.body)
 
 
 def random_step(rng: random.Random, nest: Nest) -> Primitive:
@@ -134,22 +135,20 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
 
 def _chain(nest: Nest, name: str) -> list[str]:
     """The loops perfectly nested from `name` on."""
-    current = next((loop for loop in loops(nest.body) if loop.var == name), None)
+    current: object = next((loop for loop in loops(nest.body) if loop.var == name), None)
     found: list[str] = []
-    while current is not None:
+    while isinstance(current, For):
         found.append(current.var)
-        only = current.body[0] if len(current.body) == 1 else None
-        current = only if only is not None and hasattr(only, "var") else None  # type: ignore[assignment]
+        current = current.body[0] if len(current.body) == 1 else None
     return found
 
 
-def _innermost(by_name: dict[str, object], name: str) -> str:
+def _innermost(by_name: Mapping[str, For], name: str) -> str:
+    """The first innermost loop within loop `name`."""
     current = by_name.get(name)
     while current is not None:
-        inner = [s for s in current.body if hasattr(s, "var")]  # type: ignore[attr-defined]
-        if not inner:
-            return str(current.var)  # type: ignore[attr-defined]
-        current = inner[0]
+        name = current.var
+        current = next((s for s in current.body if isinstance(s, For)), None)
     return name
 
 

@@ -1,4 +1,4 @@
-"""Random computations at awkward extents: operators of the library, and expressions of no library."""
+"""Random computations at awkward extents: operators of the library, and others."""
 
 from __future__ import annotations
 
@@ -67,10 +67,8 @@ class _Expressions:
         self.computed: dict[str, tuple[int, ...]] = {}
 
     def workload(self) -> Workload:
-        statements = []
-        for number in range(self.rng.choice((1, 1, 2, 2, 3))):
-            statements.append(self._statement(number))
-        text = "; ".join(statements)
+        count = self.rng.choice((1, 1, 2, 2, 3))
+        text = "; ".join([self._statement(number) for number in range(count)])
         used = {n: e for n, e in self.extents.items() if _occurs(n, text)}
         inputs = {n: t for n, t in self.tensors.items() if f"{n}[" in text}
         return from_notation(text, inputs, used)
@@ -153,12 +151,9 @@ class _Expressions:
 
     def _index(self, pool: list[str], axis: str) -> str:
         other = self.rng.choice(pool)
-        return self.rng.choice(
-            (
-                axis, axis, axis, f"{axis}+1", f"{axis}-1", f"2*{axis}", f"{axis}+{other}",
-                f"2*{axis}+{other}-1", f"{axis}//2", f"{axis}%3", f"{axis}-{other}", "0",
-            )  # fmt: skip
-        )
+        plain = [axis, axis, axis, "0", f"{axis}+1", f"{axis}-1", f"2*{axis}"]
+        mixed = [f"{axis}+{other}", f"2*{axis}+{other}-1", f"{axis}-{other}"]
+        return self.rng.choice([*plain, *mixed, f"{axis}//2", f"{axis}%3"])
 
 
 def _occurs(name: str, text: str) -> bool:
