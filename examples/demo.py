@@ -104,8 +104,9 @@ def _print_nest(console: Console, nest: str) -> None:
     shown = lines[: min(whole, NEST_LINES)]
     console.print("\nThe loops that do it (Tilewright's own notation):", style="bold")
     if console.is_terminal:
-        text = Syntax("\n".join(shown), "python", background_color="default", word_wrap=False)
-        console.print(text)
+        code = Syntax("", "python", background_color="default").highlight("\n".join(shown))
+        code.rstrip()
+        console.print(code, soft_wrap=True)
     else:
         console.print("\n".join(shown), soft_wrap=True, markup=False)
     if len(lines) > len(shown):
@@ -116,13 +117,13 @@ def _print_nest(console: Console, nest: str) -> None:
 def _say_what_next(console: Console, workload: str) -> None:
     program = _program_to_type()
     console.print("\nNow try:", style="bold")
-    for command, does in (
-        (f"{program} best {workload}", "the stored answer, in milliseconds"),
-        (f"{program} show {workload} --what asm", "what the core runs"),
-        (f"{program} emit {workload} -o out", "an object file and a header for C"),
-        (f"{program} tune softmax_mn:M=64,N=1000", "something else"),
+    for does, command in (
+        ("the stored answer", f"{program} best {workload}"),
+        ("what the core runs", f"{program} show {workload} --what asm"),
+        ("an object file for C", f"{program} emit {workload} -o out"),
+        ("something else", f"{program} tune softmax_mn:M=64,N=1000"),
     ):
-        console.print(Text.assemble("  ", (command, "cyan"), f"   {does}"), soft_wrap=True)
+        console.print(Text.assemble(f"  {does:<22}", (command, "cyan")), soft_wrap=True)
 
 
 def _show(console: Console, arguments: list[str]) -> int:
