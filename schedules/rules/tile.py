@@ -157,7 +157,18 @@ class TileSketch:
         return tuple(
             read
             for read in once(self.roles.column_reads)
-            if read.own_dim(column) is not None and not self.moves_with_rows(read)
+            if read.own_dim(column) is not None
+            and not self.moves_with_rows(read)
+            and self._moves_as_one(read)
+        )
+
+    def _moves_as_one(self, read: Read) -> bool:
+        """Whether all reads of the tensor keep their distance: a copy of a block holds them all."""
+        return all(
+            (a - b).is_const
+            for other in self.view.reads
+            if other.tensor == read.tensor
+            for a, b in zip(read.index, other.index, strict=True)
         )
 
     def moves_with_rows(self, read: Read) -> bool:
@@ -174,7 +185,9 @@ class TileSketch:
         """Operands that move with the rows: a block of them can be copied, padding included."""
         mixed = (r for r in self.roles.column_reads if self.moves_with_rows(r))
         return tuple(
-            r for r in once((*self.roles.row_reads, *mixed)) if all(_plain(i) for i in r.index)
+            r
+            for r in once((*self.roles.row_reads, *mixed))
+            if all(_plain(i) for i in r.index) and self._moves_as_one(r)
         )
 
     def _values(self, settings: IntArray) -> dict[str, IntArray]:
