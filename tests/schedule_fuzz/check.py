@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from schedules.errors import ScheduleError, WorkloadError
 from schedules.interpret import interpret
-from schedules.loop_ir import Allocate, For, Nest, Stmt
+from schedules.loop_ir import Allocate, For, Nest, Stmt, walk
 from schedules.lower import lower
 from schedules.rules import space_for
 from schedules.target import Cache, Target
@@ -33,6 +33,9 @@ INTERPRETED_EXECUTIONS = 30_000
 
 MAX_EXECUTIONS = 5_000_000
 """Statements above which it is not run either: copies of padding can be far larger than data."""
+
+MAX_BYTES = 1 << 27
+"""The same for the bytes of private buffers."""
 
 _MARGIN = 128
 _POISON = (0xA5, 0xFF)
@@ -161,7 +164,8 @@ def check_pair(pair: Pair, *, poisons: tuple[int, ...] = _POISON) -> bool:
     nest = lower(pair.workload, pair.trace)
     verify(nest)
     times = executions(nest)
-    if times > MAX_EXECUTIONS:
+    held = sum(s.buffer.bytes for s in walk(nest.body) if isinstance(s, Allocate))
+    if times > MAX_EXECUTIONS or held > MAX_BYTES:
         return False
     interpreted = times <= INTERPRETED_EXECUTIONS
     if interpreted:

@@ -1,0 +1,171 @@
+"""Vectorize, Unroll and Parallel, and the proofs about dependences they rest on."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedules.affine import Interval, affine, var
+from schedules.errors import ScheduleError
+from schedules.loop_ir import LoopKind, loops
+from schedules.lower import plain_nest
+from schedules.primitives import (
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    Fuse,
+    Parallel,
+    Prefetch,
+    Reorder,
+    RFactor,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from schedules.primitives.dependence import separates
+from schedules.primitives.marks import MAX_UNROLLED
+from schedules.trace import Trace
+from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation
+
+
+def kinds(nest: object) -> dict[str, LoopKind]:
+    return {loop.var: loop.kind for loop in loops(nest.body)}  # type: ignore[attr-defined]
+
+
+def test_marks_change_nothing_but_the_kind_of_a_loop() -> None:
+    nest = applied(
+        matmul(), Reorder(("s0.r0", "s0.d1")), Vectorize("s0.d1"), Unroll("s0.r0"),
+        Parallel("s0.d0"),
+    )  # fmt: skip
+    assert kinds(nest) == {
+        "s0.d0": LoopKind.PARALLEL,
+        "s0.r0": LoopKind.UNROLLED,
+        "s0.d1": LoopKind.VECTORIZED,
+    }
+
+
+def test_vectorise_needs_an_innermost_loop_of_64_lanes_at_most() -> None:
+    with pytest.raises(ScheduleError, match=r"'s0.d1' must be innermost, and it contains"):
+        Vectorize("s0.d1").apply(plain_nest(matmul()))
+    copied = notation("C[i] = A[i]", A="f32[65]")
+    with pytest.raises(ScheduleError, match="at most 64 lanes, the loop has 65"):
+        Vectorize("s0.d0").apply(plain_nest(copied))
+
+
+def test_a_vectorised_loop_cannot_be_marked_again() -> None:
+    copied = plain_nest(notation("C[i] = A[i]", A="f32[8]"))
+    vectorised = Vectorize("s0.d0").apply(copied)
+    for step in (Vectorize("s0.d0"), Unroll("s0.d0"), Parallel("s0.d0")):
+        with pytest.raises(ScheduleError, match="is vectorized; this needs a serial loop"):
+            step.apply(vectorised)
+
+
+def test_lanes_of_a_reduction_need_their_first_update_elsewhere() -> None:
+    nest = plain_nest(matmul())
+    with pytest.raises(ScheduleError, match="first update of 's0' would be in one lane"):
+        Vectorize("s0.r0").apply(nest)
+    applied(matmul(), CacheWrite("s0", "s0.d1", "w"), Vectorize("s0.r0"))
+
+
+def test_a_reduction_that_runs_outside_may_not_become_lanes() -> None:
+    nest = Reorder(("s0.r0", "s0.d1")).apply(plain_nest(matmul()))
+    factored = Trace((CacheRead("i0", "s0.r0", "p"),)).apply(nest)
+    with pytest.raises(ScheduleError, match="must be innermost"):
+        Vectorize("s0.r0").apply(factored)
+
+
+def test_lanes_that_combine_into_one_element_are_no_spatial_lanes() -> None:
+    nest = plain_nest(notation("C[i] max= A[i,j]", A="f32[3,4]"))
+    with pytest.raises(ScheduleError, match=r"must be innermost|may write the same element"):
+        Vectorize("s0.d0").apply(nest)
+
+
+def test_unrolling_is_refused_where_it_makes_too_many_copies() -> None:
+    nest = plain_nest(notation("C[i,j] = A[i,j]", A="f32[65,65]"))
+    unrolled = Unroll("s0.d0").apply(nest)
+    with pytest.raises(
+        ScheduleError, match=f"unrolling makes 4225 copies; at most {MAX_UNROLLED} are allowed"
+    ):
+        Unroll("s0.d1").apply(unrolled)
+    inner_first = Unroll("s0.d1").apply(nest)
+    with pytest.raises(ScheduleError, match="unrolling makes 4225 copies"):
+        Unroll("s0.d0").apply(inner_first)
+
+
+def test_a_reduction_is_not_parallel_until_it_is_factored() -> None:
+    nest = plain_nest(matmul())
+    with pytest.raises(ScheduleError, match="combine into the same elements; RFactor it first"):
+        Parallel("s0.r0").apply(nest)
+    summed = notation("C[i] += A[i,j]", A="f32[2,12]")
+    applied(summed, Split("s0.r0", 4), RFactor("s0.r0o", "p"), Reorder(("s0.r0o", "s0.d0")),
+            Parallel("s0.r0o"))  # fmt: skip
+
+
+def test_parallel_loops_stand_in_serial_loops_and_do_not_nest() -> None:
+    nest = Parallel("s0.d0").apply(plain_nest(matmul()))
+    with pytest.raises(ScheduleError, match=r"parallel loops do not nest, and 's0.d0' is one"):
+        Parallel("s0.d1").apply(nest)
+    inner = Parallel("s0.d1").apply(plain_nest(matmul()))
+    with pytest.raises(ScheduleError, match=r"parallel loops do not nest, and 's0.d1' is one"):
+        Parallel("s0.d0").apply(inner)
+    unrolled = Unroll("s0.d0").apply(plain_nest(matmul()))
+    with pytest.raises(ScheduleError, match="may stand in serial loops only"):
+        Parallel("s0.d1").apply(unrolled)
+
+
+def test_a_loop_over_a_buffer_that_all_iterations_share_is_not_parallel() -> None:
+    nest = Trace((CacheWrite("s0", "", "w", False),)).apply(
+        plain_nest(notation("C[i] += A[i,j]", A="f32[3,4]"))
+    )
+    assert Parallel("s0.d0").apply(nest)  # each iteration has its own element of w
+    tiled = Trace((ComputeAt("s0", "s1.d0"),)).apply(plain_nest(bias_relu()))
+    assert Parallel("s1.d0").apply(tiled)  # s0 is private to an iteration
+
+
+RANGES = {"a": Interval(0, 3), "b": Interval(0, 4)}
+
+
+@pytest.mark.parametrize(
+    ("index", "name", "expected"),
+    [
+        ((var("a") * 5 + var("b"),), "a", True),
+        ((var("a") * 5 + var("b"),), "b", False),  # true, and not proved
+        ((var("a") * 4 + var("b"),), "a", False),
+        ((var("a") + var("b"),), "b", False),
+        ((var("a"), affine(0)), "b", False),
+        ((var("a"), var("b")), "b", True),
+        ((var("b") // 2, var("b") % 2), "b", True),
+        ((var("b") // 2,), "b", False),
+        ((var("b") % 2,), "b", False),
+        ((var("o") * 9 + var("a"),), "a", True),
+    ],
+)
+def test_separation_of_iterations(index: tuple, name: str, expected: bool) -> None:  # type: ignore[type-arg]
+    assert separates(index, name, RANGES) is expected
+
+
+def test_what_separation_claims_is_true() -> None:
+    """Against brute force over all pairs of iterations, for every small index of two variables."""
+    for ca in range(-4, 5):
+        for cb in range(-4, 5):
+            for index in (
+                (var("a") * ca + var("b") * cb,),
+                ((var("a") * ca + var("b") * cb) // 3, (var("a") * ca + var("b") * cb) % 3),
+                ((var("a") * ca + var("b")) // 2, var("b") * cb),
+            ):
+                if not separates(index, "a", RANGES):
+                    continue
+                seen: dict[tuple[int, ...], int] = {}
+                for a in range(4):
+                    for b in range(5):
+                        at = tuple(i.evaluate({"a": a, "b": b}) for i in index)
+                        assert seen.setdefault(at, a) == a, (index, at)
+
+
+def test_fused_loops_separate_like_the_loops_they_are_made_of() -> None:
+    applied(matmul(4, 6, 2), Fuse("s0.d0", "s0.d1"), Parallel("s0.d0f"))
+    applied(matmul(4, 6, 2), Fuse("s0.d0", "s0.d1"), Split("s0.d0f", 4), Parallel("s0.d0fo"))
+
+
+def test_hints_may_stand_in_vectorised_loops() -> None:
+    copied = notation("C[i,j] = A[i,j] + 1", A="f32[7,8]")
+    applied(copied, Prefetch("i0", "s0.d1", 1), Vectorize("s0.d1"))
