@@ -95,9 +95,11 @@ PROGRAMS = {
 }
 """Group to module and deadline in seconds."""
 QUICK_FLAGS = {
-    "fuzz_schedules": [], "planted_miscompiles": ["--controls", "24"], "bad_candidates": [],
-    "kill_tune": [],
-}  # fmt: skip
+    "fuzz_schedules": ["--pairs", "40"],
+    "planted_miscompiles": ["--controls", "24"],
+    "bad_candidates": [],
+    "kill_tune": ["--kills", "2", "--trials", "8"],
+}
 
 
 def program_rows(context: Context, group: str) -> list[Row]:
