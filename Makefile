@@ -68,6 +68,8 @@ clean:  ## remove the environment and everything made by tools
 $(VENV)/.python:
 	@test -n "$(PYTHON)" || { echo "Tilewright needs Python 3.11 or newer; none was found." \
 		"Name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tilewright needs Python" \
+		"3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make environments;" \
 		"on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "making $(VENV) with $$($(PYTHON) --version)"

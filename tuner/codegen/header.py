@@ -1,4 +1,4 @@
-"""The C header of an emitted kernel: what a caller must know, and nothing that changes by itself."""
+"""The C header of an emitted kernel: what a caller must know, nothing that changes by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if int"
     " inline long register restrict return short signed sizeof static struct switch typedef union"
     " unsigned void volatile while class new delete template this namespace bool true false"
-    " workspace".split()
+    " workspace".split()  # noqa: SIM905  # words are easier to read
 )
 
 
