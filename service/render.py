@@ -108,7 +108,9 @@ def tune_summary(report: Document, *, again: str) -> RenderableType:
     trials = report["trials"]
     ran = f"{trials['total']} ({trials['ok']} ok"
     failed = failures_text(trials["by_status"])
-    ran += f"; {failed})" if failed else ")"
+    ran += f"; {failed}" if failed else ""
+    reused = trials["total"] - trials.get("measured_now", trials["total"])
+    ran += f"; {reused} reused)" if reused else ")"
     rows = [
         ("workload", f"{workload_title(workload)}  ({quantity(flops)} flop)"),
         ("target", f"{target['cpu']}, {_threads(target['threads'])}"),

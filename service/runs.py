@@ -41,9 +41,10 @@ def run_tuning(
     target: Target,
     options: TuneOptions,
     on_event: Callable[[dict[str, Any]], None],
+    should_stop: Callable[[], bool] | None = None,
 ) -> TuneReport:
     """Tune and store. `on_event` gets every trial as JSON data once it is durable; what it
-    raises ends the run."""
+    raises ends the run. `should_stop` ends it after a trial, with the best so far confirmed."""
     from tuner.report import Budget
     from tuner.tuning import tune
 
@@ -60,6 +61,7 @@ def run_tuning(
         measurer=options.measurer,
         sink=store,
         on_event=lambda event: on_event(event_document(event)),
+        should_stop=should_stop,
         fresh=options.fresh,
     )
 

@@ -38,12 +38,9 @@ ENVIRONMENT = "TILEWRIGHT_WORKER"
 PROGRESS_SECS = 0.25
 
 
-class _Cancelled(BaseException):
-    """Ends a run from within `on_event`; nothing between there and the worker may catch it."""
-
-
 class _Draining(BaseException):
-    """The worker was told to stop; the job goes back to the queue."""
+    """The worker was told to stop; the job goes back to the queue. It ends a run from within
+    `on_event`: nothing between there and the worker may catch it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,8 @@ class _JobRun:
         self._lost = threading.Event()
         self._started = worker.clock()
         self._told = -PROGRESS_SECS
-        self._failed = 0
+        self._failed = self._reused = 0
+        self._unlinked: list[tuple[int, str]] = []
 
     def to_its_end(self) -> None:
         from db.errors import StaleLease
@@ -121,10 +119,13 @@ class _JobRun:
         try:
             request = stored_job(self._job.request)
             report = self._worker.run(
-                self._store, request.workload, request.target, request.options, self._on_event
+                self._store,
+                request.workload,
+                request.target,
+                request.options,
+                self._on_event,
+                self._cancelled.is_set,
             )
-        except _Cancelled:
-            self._end(JobState.CANCELLED)
         except _Draining:
             if not self._lost.is_set():
                 self._store.release_job(self._job.id, self._job.epoch)
@@ -142,11 +143,12 @@ class _JobRun:
         document = result_document(
             self._store, request.workload, request.target, report, self._worker.publish
         )
-        self._link_reused(request, int(report.trials["total"]))
+        self._link()
         self._tell_progress(
             {
                 "trials": request.options.trials,
                 "trials_done": report.trials["total"],
+                "reused": self._reused,
                 "failed": report.trials["total"] - report.trials["ok"],
                 "best_run_secs": report.best.run_secs if report.best else None,
                 "fraction_of_bound": report.best.fraction_of_bound if report.best else None,
@@ -154,6 +156,9 @@ class _JobRun:
                 "eta_secs": 0.0,
             }
         )
+        if self._cancelled.is_set():
+            self._end(JobState.CANCELLED, result=document)
+            return
         if report.best is None:
             detail = "no candidate passed: " + (
                 ", ".join(f"{n} {s}" for s, n in report.trials["by_status"].items() if n) or "none"
@@ -178,9 +183,23 @@ class _JobRun:
         log.info("job %s: %s", job.id, job.state)
 
     def _on_event(self, event: dict[str, Any]) -> None:
-        """Note a trial that is stored, then look whether to go on."""
-        self._store.link_trials(self._job.id, [(event["trial"], event["record_key"])])
+        """Note a trial that is stored, then look whether to go on.
+
+        Trials of an earlier run, or of this job before its worker died, come in numbers and are
+        no news: they are linked and counted together, without events.
+        """
+        self._unlinked.append((event["trial"], event["record_key"]))
         self._failed += event["result"]["status"] != "ok"
+        if event["reused"]:
+            self._reused += 1
+        else:
+            self._link()
+            self._tell(event)
+        if self._worker.stop.is_set() or self._lost.is_set():
+            raise _Draining
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        """A trial measured now, for whoever follows the job."""
         short = {
             **event,
             "result": {
@@ -195,6 +214,7 @@ class _JobRun:
                 {
                     "trials": event["of_trials"],
                     "trials_done": event["trial"],
+                    "reused": self._reused,
                     "failed": self._failed,
                     "best_run_secs": event["best_run_secs"],
                     "fraction_of_bound": event["fraction_of_bound"],
@@ -202,24 +222,15 @@ class _JobRun:
                     "eta_secs": event["eta_secs"],
                 }
             )
-        if self._cancelled.is_set():
-            raise _Cancelled
-        if self._worker.stop.is_set() or self._lost.is_set():
-            raise _Draining
 
     def _tell_progress(self, progress: dict[str, Any]) -> None:
         self._store.update_progress(self._job.id, self._job.epoch, progress)
 
-    def _link_reused(self, request: JobRequest, total: int) -> None:
-        """List trials that an earlier run of the same search measured: no event told of them."""
-        records = self._store.records(request.workload.key, request.target.key)
-        known: dict[int, str] = {}
-        for record in records:
-            if record.verified_level == "quick" and record.seed == request.options.seed:
-                known.setdefault(record.trial, record.key)
-        self._store.link_trials(
-            self._job.id, [(trial, key) for trial, key in known.items() if 1 <= trial <= total]
-        )
+    def _link(self) -> None:
+        """List the trials told since the last time."""
+        if self._unlinked:
+            self._store.link_trials(self._job.id, self._unlinked)
+            self._unlinked = []
 
     def _keep_lease(self) -> None:
         """Renew the lease in time, and look for a request to cancel four times a second."""

@@ -21,7 +21,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class TrialEvent:
-    """One trial ended and is durably stored."""
+    """One trial ended and is durably stored. `reused`: by an earlier run, not measured now.
+
+    Trials are told in the order of their numbers; `eta_secs` is None before one was measured.
+    """
 
     trial: int
     of_trials: int
@@ -32,6 +35,7 @@ class TrialEvent:
     wall_secs: float
     eta_secs: float | None
     record_key: str
+    reused: bool = False
 
 
 class RecordSink(Protocol):
@@ -46,7 +50,7 @@ class RecordSink(Protocol):
         ...
 
     def promote(self, record: TuningRecord) -> bool:
-        """Make a stored, fully verified record the best unless a faster one is; whether it is now."""
+        """Make a stored, fully verified record the best unless a faster one is; true if it is."""
         ...
 
 

@@ -38,7 +38,8 @@ class SessionOptions:
     """What may differ between two runs of the same search.
 
     `fresh` ignores what is stored. `clock` gives seconds, monotonic; `timestamp` the time of day
-    for `created_at`. `should_stop` is asked between batches and ends the run early when true.
+    for `created_at`. `should_stop` is asked after every trial; once true, nothing more is
+    measured, and the best so far is confirmed and promoted as ever.
     """
 
     fresh: bool = False
@@ -65,9 +66,11 @@ def run_session(
 ) -> TuneReport:
     """Tune `workload` over `space` and return the whole report.
 
-    Every measured trial is in `sink` before `on_event` hears of it. The best is rebuilt and
+    Every trial is in `sink` as soon as it is measured, and before `on_event` hears of it, which
+    hears of the trials of earlier runs too. The best is rebuilt and
     verified in full, stored and promoted; `report.best` is None where nothing passed. StrategyError
-    for an unknown strategy. KeyboardInterrupt passes through; what was measured stays stored.
+    for an unknown strategy. What `on_event` raises, and KeyboardInterrupt, ends the run at once and
+    passes through; what was measured stays stored.
     """
     limit = bound(workload, space.target)
     # Candidates cannot beat a measured bound; an assumed one may be wrong and must end nothing.
@@ -85,6 +88,10 @@ def run_session(
         limit=limit,
     )
     return session.run()
+
+
+class _Stopped(BaseException):
+    """Ends a batch from within, for the reason given; no measurer may take it for a failure."""
 
 
 @dataclass
@@ -143,13 +150,16 @@ class _Session:
             elif key in waiting:
                 waiting[key].append(candidate)
             elif key in known:
-                self._enter(candidate, trace, known[key], stored=True)
+                self._enter(len(self.trials) + 1, candidate, trace, known[key], stored=True)
                 told.append((candidate, known[key].result))
             else:
                 waiting[key] = [candidate]
                 missing.append((candidate, trace))
         if missing:
-            self._measure(missing)
+            try:
+                self._measure(missing)
+            except _Stopped as stopped:
+                return str(stopped)
         for key, candidates in waiting.items():
             told += [(candidate, self.by_trace[key].record.result) for candidate in candidates]
         mark = self.options.clock()
@@ -158,26 +168,52 @@ class _Session:
         return self._reason_to_stop()
 
     def _measure(self, missing: list[tuple[Candidate, Trace]]) -> None:
-        """Measure, store durably, and only then tell the world."""
+        """Measure; store each result durably as it comes, and only then tell the world of it.
+
+        Trials are told in the order of their numbers. _Stopped where the run should end now.
+        """
         first = len(self.trials) + 1
         requests = [MeasureRequest(first + i, trace) for i, (_, trace) in enumerate(missing)]
-        mark = self.options.clock()
-        results = self.measurer.measure(requests)
-        self._spend_measuring(mark, results)
-        mark = self.options.clock()
-        records = [
-            self._record(request, result) for request, result in zip(requests, results, strict=True)
-        ]
-        self.sink.add(records)
-        self._spend("store", mark)
-        for (candidate, trace), record in zip(missing, records, strict=True):
-            self._enter(candidate, trace, record, stored=False)
+        records: dict[int, TuningRecord] = {}
+        results: list[MeasureResult] = []
+        told = 0
+
+        def on_result(position: int, result: MeasureResult) -> None:
+            nonlocal told
+            since = self.options.clock()
+            records[position] = self._record(requests[position], result)
+            results.append(result)
+            self.sink.add([records[position]])
+            while told in records:
+                told += 1
+                self._enter(first + told - 1, *missing[told - 1], records[told - 1], stored=False)
+            self._spend("store", since)
+            reason = self._out_of_time() if len(records) < len(missing) else None
+            if reason is not None:
+                raise _Stopped(reason)
+
+        mark, stored = self.options.clock(), self.phases["store"]
+        try:
+            self.measurer.measure(requests, on_result)
+        except _Stopped:
+            for position in sorted(position for position in records if position >= told):
+                self._enter(first + position, *missing[position], records[position], stored=False)
+            raise
+        finally:
+            wall = self.options.clock() - mark - (self.phases["store"] - stored)
+            self._spend_measuring(wall, results)
 
     def _enter(
-        self, candidate: Candidate, trace: Trace, record: TuningRecord, *, stored: bool
+        self,
+        number: int,
+        candidate: Candidate,
+        trace: Trace,
+        record: TuningRecord,
+        *,
+        stored: bool,
     ) -> None:
-        """Count a trial whose record is durable; report it unless an earlier run did."""
-        trial = Trial(len(self.trials) + 1, candidate, trace, record, stored)
+        """Count a trial whose record is durable, and report it."""
+        trial = Trial(number, candidate, trace, record, stored)
         self.trials.append(trial)
         self.by_trace[canonical_bytes(record.trace)] = trial
         secs = record.result.run_secs_estimate if record.result.ok else None
@@ -186,14 +222,13 @@ class _Session:
         if is_best and secs is not None:
             self.best_secs = secs
             self.curve.append({"trial": trial.number, "wall_secs": elapsed, "best_run_secs": secs})
-        if not stored:
-            self.on_event(self._event(trial, is_best, elapsed))
+        self.on_event(self._event(trial, is_best, elapsed))
 
     def _event(self, trial: Trial, is_best: bool, elapsed: float) -> TrialEvent:
         measured = sum(not t.stored for t in self.trials)
         left = self.budget.trials - trial.number
-        eta = elapsed / measured * left
-        if self.budget.seconds is not None:
+        eta = elapsed / measured * left if measured else None
+        if eta is not None and self.budget.seconds is not None:
             eta = min(eta, max(self.budget.seconds - elapsed, 0.0))
         best = self.best_secs
         return TrialEvent(
@@ -206,6 +241,7 @@ class _Session:
             wall_secs=elapsed,
             eta_secs=eta,
             record_key=trial.record.key,
+            reused=trial.stored,
         )
 
     def _reason_to_stop(self) -> str | None:
@@ -215,12 +251,16 @@ class _Session:
             return f"stopped: {wrong} of {len(self.trials)} candidates computed wrong results"
         if len(self.trials) >= MAX_BATCH and not counts[MeasureStatus.OK]:
             return f"stopped: none of {len(self.trials)} candidates could be measured"
+        return self._out_of_time() or self.strategy.stop_reason
+
+    def _out_of_time(self) -> str | None:
+        """Why nothing more should be measured, whatever was found."""
         if self.options.should_stop():
             return "stopped on request"
         elapsed = self.options.clock() - self.started
         if self.budget.seconds is not None and elapsed >= self.budget.seconds:
             return f"the time budget of {self.budget.seconds:g} s is used up"
-        return self.strategy.stop_reason
+        return None
 
     # -- what is stored
 
@@ -333,9 +373,8 @@ class _Session:
     def _spend(self, phase: str, since: float) -> None:
         self.phases[phase] += self.options.clock() - since
 
-    def _spend_measuring(self, since: float, results: list[MeasureResult]) -> None:
+    def _spend_measuring(self, wall: float, results: list[MeasureResult]) -> None:
         """Wall time of a batch, shared out as its candidates say they spent it."""
-        wall = self.options.clock() - since
         parts = {
             "compile": sum(r.compile_secs for r in results),
             "measure": sum(r.measure_secs for r in results),

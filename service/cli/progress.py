@@ -28,12 +28,21 @@ def trial_reporter(output: Output, flops: float, trials: int) -> Iterator[OnEven
 
 
 def _plain(flops: float) -> OnEvent:
-    """Lines for logs: the first trial, every new best, else one each `PLAIN_EVERY_SECS`."""
+    """Lines for logs: how many trials were reused, the first that is measured, every new best, else
+    one each `PLAIN_EVERY_SECS`."""
     last_secs = -PLAIN_EVERY_SECS
+    reused = 0
 
     def on_event(event: dict[str, Any]) -> None:
-        nonlocal last_secs
+        nonlocal last_secs, reused
         finished = event["trial"] >= event["of_trials"]
+        if event["reused"]:
+            reused += 1
+            if not finished:
+                return
+        if reused:
+            sys.stderr.write(f"{reused} trials reused from earlier runs\n")
+            reused = 0
         if event["is_best"] or finished or event["wall_secs"] - last_secs >= PLAIN_EVERY_SECS:
             last_secs = event["wall_secs"]
             sys.stderr.write(trial_line(event, flops) + "\n")
@@ -51,17 +60,19 @@ def _bar(output: Output, flops: float, trials: int) -> Iterator[OnEvent]:
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("{task.fields[best]}"),
+        TextColumn("{task.fields[reused]}"),
         TextColumn("{task.fields[failed]}"),
         TextColumn("[dim]ETA {task.fields[eta]}"),
     )
-    failures = 0
+    failures = reused = 0
     with Progress(*columns, console=output.notes(), transient=True) as progress:
         task = progress.add_task(
-            "tuning", total=trials, best="first candidates ...", failed="", eta="-:--"
+            "tuning", total=trials, best="first candidates ...", reused="", failed="", eta="-:--"
         )
 
         def on_event(event: dict[str, Any]) -> None:
-            nonlocal failures
+            nonlocal failures, reused
+            reused += event["reused"]
             failures += event["result"]["status"] != "ok"
             progress.update(
                 task,
@@ -69,6 +80,7 @@ def _bar(output: Output, flops: float, trials: int) -> Iterator[OnEvent]:
                 completed=event["trial"],
                 total=event["of_trials"],
                 best=f"[green]best {best_text(event, flops)}",
+                reused=f"{reused} reused" if reused else "",
                 failed=f"[red]{failures} failed" if failures else "",
                 eta=clock(event["eta_secs"]),
             )

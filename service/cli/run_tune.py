@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import typer
 
@@ -27,7 +30,11 @@ def tune(
     strategy: str,
     fresh: bool,
 ) -> None:
-    """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted."""
+    """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted.
+
+    The first Ctrl-C ends the search after the trial in flight: the best so far is confirmed, kept
+    and printed. The second leaves at once.
+    """
     from service import database, runs, wiring
     from service.publishing import result_document
 
@@ -46,16 +53,19 @@ def tune(
         fresh=fresh,
     )
     again = spelled(spelling, machine, common)
-    with (
-        database.session(common.db) as store,
-        interruptible(output, again),
-        trial_reporter(output, wiring.flops_of(workload), trials) as on_event,
-    ):
-        report = runs.run_tuning(store, workload, target, options, on_event)
+    with database.session(common.db) as store, interruptible(output, again):
+        with (
+            polite_interrupts() as stop,
+            trial_reporter(output, wiring.flops_of(workload), trials) as on_event,
+        ):
+            report = runs.run_tuning(store, workload, target, options, on_event, stop.is_set)
         document = result_document(store, workload, target, report)
     output.result(document, tune_summary(document, again=again))
     if document.get("warning"):
         sys.stderr.write(f"tilewright: {document['warning']}\n")
+    if stop.is_set():
+        sys.stderr.write(_INTERRUPTED.format(again=again))
+        raise typer.Exit(ExitCode.INTERRUPTED)
     if report.best is None:
         output.remark("tilewright: no candidate passed; nothing is stored as the best")
         raise typer.Exit(ExitCode.FAILED)
@@ -80,16 +90,42 @@ def spelled(spelling: WorkloadSpelling, machine: Machine, common: Common) -> str
     return shlex.join(words)
 
 
+_INTERRUPTED = (
+    "tilewright: interrupted; every trial that was reported is stored.\n"
+    "  The same command goes on from there: tilewright tune {again} ...\n"
+)
+
+
+@contextmanager
+def polite_interrupts() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second is a KeyboardInterrupt as ever."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread hears of signals
+        return
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        sys.stderr.write(
+            "\ntilewright: stopping; the best so far is checked (Ctrl-C again leaves at once)\n"
+        )
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @contextmanager
 def interruptible(output: Output, again: str) -> Iterator[None]:
     """Turn Ctrl-C into exit code 130 with a word on how to go on."""
     try:
         yield
     except KeyboardInterrupt:
-        sys.stderr.write(
-            "\ntilewright: interrupted; every trial that was reported is stored.\n"
-            f"  The same command goes on from there: tilewright tune {again} ...\n"
-        )
+        sys.stderr.write("\n" + _INTERRUPTED.format(again=again))
         if output.as_json:
             output.print_json(
                 {"error": {"code": "interrupted", "message": "interrupted; trials are stored",

@@ -73,6 +73,33 @@ class MeasurerContract:
         for result in results:
             assert_keeps_its_word(result)
 
+    def test_each_result_is_told_once_as_it_comes(
+        self, measurer: Measurer, requests: Sequence[MeasureRequest]
+    ) -> None:
+        told: dict[int, MeasureResult] = {}
+
+        def on_result(position: int, result: MeasureResult) -> None:
+            assert position not in told
+            told[position] = result
+
+        results = measurer.measure(requests, on_result)
+        assert [told[i] for i in range(len(requests))] == results
+
+    def test_a_listener_ends_a_batch_and_the_measurer_goes_on(
+        self, measurer: Measurer, requests: Sequence[MeasureRequest]
+    ) -> None:
+        told: list[int] = []
+
+        def on_result(position: int, result: MeasureResult) -> None:
+            told.append(position)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            measurer.measure(requests, on_result)
+        assert len(told) == 1
+        assert measurer.confirm(requests[0]).ok
+        assert measurer.measure(requests[:1])[0].ok
+
     def test_an_empty_batch_gives_nothing(self, measurer: Measurer) -> None:
         assert measurer.measure([]) == []
 

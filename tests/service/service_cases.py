@@ -65,7 +65,7 @@ def keep_best(store: Store, workload: Workload, target: Target = HOST, **more: A
 
 
 def fake_run(
-    trials: int = 3, best: bool = True, before: Callable[[int], None] | None = None
+    trials: int = 3, best: bool = True, before: Callable[[int], None] | None = None, reused: int = 0
 ) -> Callable[..., TuneReport]:
     """Stands in for `run_tuning`: stores `trials` records and reports each; no machine needed."""
 
@@ -75,6 +75,7 @@ def fake_run(
         target: Target,
         options: runs.TuneOptions,
         on_event: Callable[[dict[str, Any]], None],
+        should_stop: Callable[[], bool] | None = None,
     ) -> TuneReport:
         runs.register(store, workload, target)
         records = []
@@ -84,7 +85,9 @@ def fake_run(
             record = make_record(workload, target, secs=1e-3 / trial, trial=trial)
             store.add([record])
             records.append(record)
-            on_event(event(record, trials))
+            on_event(event(record, trials, reused=trial <= reused))
+            if should_stop is not None and should_stop():
+                break
         winner = records[-1]
         store.promote(winner)
         found = BestFound(winner.key, 1e-3 / trials, 1.0, 0.5, "compute", trials, True, [])
@@ -94,7 +97,7 @@ def fake_run(
             strategy=options.strategy,
             seed=options.seed,
             space_size=10,
-            trials={"total": trials, "ok": trials, "by_status": {"ok": trials}},
+            trials={"total": len(records), "ok": len(records), "by_status": {"ok": len(records)}},
             wall_secs=0.1,
             wall_secs_by_phase={"propose": 0.1},
             stopped_because="all trials of the budget are done",
@@ -105,7 +108,7 @@ def fake_run(
     return run
 
 
-def event(record: TuningRecord, of_trials: int) -> dict[str, Any]:
+def event(record: TuningRecord, of_trials: int, *, reused: bool = False) -> dict[str, Any]:
     """The event of a stored trial, as JSON data."""
     return {
         "trial": record.trial,
@@ -122,4 +125,5 @@ def event(record: TuningRecord, of_trials: int) -> dict[str, Any]:
         "wall_secs": float(record.trial),
         "eta_secs": 1.0,
         "record_key": record.key,
+        "reused": reused,
     }

@@ -16,7 +16,7 @@ from service.job_requests import read_job, stored_job
 from service.publishing import Publish, Published
 from service.settings import Settings
 from service.worker import Worker, WorkerSettings
-from tests.service.service_cases import HOST, MATMUL, fake_run, make_record
+from tests.service.service_cases import HOST, MATMUL, fake_run
 
 SETTINGS = WorkerSettings("", lease_secs=0.2, poll_secs=0.01)
 
@@ -71,16 +71,15 @@ def test_a_job_is_run_and_its_report_kept(store: Store) -> None:
     assert [e.kind for e in store.events_after(job.id)].count("trial") == 3
 
 
-def test_trials_of_an_earlier_run_are_listed_too(store: Store) -> None:
+def test_reused_trials_are_listed_and_counted_but_no_news(store: Store) -> None:
     job = queued(store)
-
-    def reuse(store: Store, workload: Any, target: Any, options: Any, on_event: Any) -> Any:
-        report = fake_run(trials=2)(store, workload, target, options, lambda _event: None)
-        store.add([make_record(workload, target, trial=n, level="quick") for n in (1, 2)])
-        return report
-
-    assert worker(store, reuse).work_once()
-    assert [trial for trial, _ in store.job_trials(job.id)] == [1, 2]
+    assert worker(store, fake_run(trials=5, reused=3)).work_once()
+    assert [trial for trial, _ in store.job_trials(job.id)] == [1, 2, 3, 4, 5]
+    told = [e.data["trial"] for e in store.events_after(job.id) if e.kind == "trial"]
+    assert told == [4, 5]
+    done = read(store, job)
+    assert done.progress["trials_done"] == 5
+    assert done.progress["reused"] == 3
 
 
 def test_a_cancelled_job_stops_at_its_next_trial_and_keeps_what_it_found(store: Store) -> None:
@@ -94,7 +93,11 @@ def test_a_cancelled_job_stops_at_its_next_trial_and_keeps_what_it_found(store: 
             threading.Event().wait(0.3)  # the heartbeat looks four times a second
 
     assert worker(store, fake_run(trials=50, before=before)).work_once()
-    assert read(store, job).state is JobState.CANCELLED
+    cancelled = read(store, job)
+    assert cancelled.state is JobState.CANCELLED
+    assert cancelled.result is not None
+    assert cancelled.result["best"]["verified"], "the best so far is in the answer"
+    assert cancelled.result["artefacts"]
     assert len(seen) < 50
     assert len(store.job_trials(job.id)) == len(seen)
 

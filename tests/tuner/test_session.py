@@ -12,8 +12,9 @@ import pytest
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord, canonical_bytes
 from schedules.space import ScheduleSpace
 from schedules.target import Probes, Target
+from schedules.trace import Trace
 from tests.synthetic_sketch import synthetic_space
-from tuner.measure.protocol import MeasureRequest
+from tuner.measure.protocol import MeasureRequest, OnResult, measure_each
 from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer
 from tuner.memory_sink import MemorySink
 from tuner.report import Budget, TrialEvent
@@ -41,9 +42,11 @@ class Scripted:
     confirmations: list[MeasureRequest] = field(default_factory=list)
     toolchain: Toolchain = field(default_factory=lambda: Toolchain(1, "0.50", "22"))
 
-    def measure(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
+    def measure(
+        self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+    ) -> list[MeasureResult]:
         self.requests += requests
-        return [self.answer(r) for r in requests]
+        return measure_each(requests, self.answer, on_result)
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         self.confirmations.append(request)
@@ -134,10 +137,12 @@ def test_an_interrupted_run_goes_on_where_it_was(after: int) -> None:
     sink, batches = MemorySink(), count()
 
     class Interrupted(SimulatedMeasurer):
-        def measure(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
+        def measure(
+            self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+        ) -> list[MeasureResult]:
             if next(batches) == after:
                 raise KeyboardInterrupt
-            return SimulatedMeasurer.measure(self, requests)
+            return SimulatedMeasurer.measure(self, requests, on_result)
 
     broken = Interrupted(SimulatedMachine(), space().workload)
     with pytest.raises(KeyboardInterrupt):
@@ -158,7 +163,7 @@ def test_a_listener_that_raises_loses_nothing() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         tune(simulated(), sink, on_event=listen)
-    assert len(sink.records(space().workload.key, space().target.key)) == 8
+    assert len(sink.records(space().workload.key, space().target.key)) == 6
 
 
 def test_a_larger_budget_continues_a_finished_run() -> None:
@@ -258,10 +263,60 @@ def test_time_budget_is_kept_to_a_batch() -> None:
     assert "time budget of 5 s" in report.stopped_because
 
 
-def test_stops_on_request() -> None:
-    report = tune(Scripted(by_trial), should_stop=lambda: True)
+@pytest.mark.parametrize("wanted", [1, 5, 24])
+def test_stops_on_request_after_the_trial_and_has_its_best(wanted: int) -> None:
+    sink, measurer = MemorySink(), Scripted(by_trial)
+    told: list[TrialEvent] = []
+    report = tune(measurer, sink, on_event=told.append, should_stop=lambda: len(told) >= wanted)
     assert report.stopped_because == "stopped on request"
+    assert report.trials["measured_now"] == len(told) == wanted
+    fastest = min(told, key=lambda e: e.result.run_secs_estimate or 1.0)
+    assert report.best.trial == fastest.trial
+    assert report.best.verified
+    assert sink.best(space().workload.key, space().target.key) is not None
+
+
+class Unordered(Scripted):
+    """Answers a batch from its end, as processes that work side by side may."""
+
+    def measure(
+        self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+    ) -> list[MeasureResult]:
+        assert on_result is not None
+        for position in reversed(range(len(requests))):
+            on_result(position, self.answer(requests[position]))
+        return [self.answer(request) for request in requests]
+
+
+def test_trials_are_stored_as_they_come_and_told_in_order() -> None:
+    told: list[TrialEvent] = []
+    report = tune(Unordered(by_trial), on_event=told.append)
+    assert [event.trial for event in told] == list(range(1, 25))
+    assert all(event.result == by_trial(MeasureRequest(event.trial, Trace())) for event in told)
+    in_order = tune(Scripted(by_trial))
+    assert (report.best, report.curve) == (in_order.best, in_order.curve)
+
+
+def test_a_trial_that_came_before_its_turn_counts_when_the_run_is_stopped() -> None:
+    sink = MemorySink()
+    asked = count()
+    report = tune(Unordered(by_trial), sink, should_stop=lambda: next(asked) == 1)
+    stored = sink.records(space().workload.key, space().target.key)
+    assert report.trials["total"] == 2
+    assert [r.verified_level for r in stored] == ["quick", "quick", "full"]
     assert report.best is not None
+
+
+def test_reused_trials_are_told_as_such() -> None:
+    sink = MemorySink()
+    tune(simulated(), sink, budget=Budget(trials=10))
+    told: list[TrialEvent] = []
+    tune(simulated(), sink, on_event=told.append)
+    assert [event.trial for event in told] == list(range(1, 25))
+    assert [event.reused for event in told] == [True] * 10 + [False] * 14
+    assert [event.eta_secs is None for event in told] == [event.reused for event in told]
+    stored = {r.key for r in sink.records(space().workload.key, space().target.key)}
+    assert {event.record_key for event in told} <= stored
 
 
 def test_a_measured_bound_ends_the_search_an_assumed_one_does_not() -> None:

@@ -31,7 +31,7 @@ from .cases import DEFAULT_CASES
 from .compile_pool import Compiled, CompilePool
 from .compile_worker import DEFAULT_COMPILER
 from .machine_lock import machine_lock
-from .protocol import MeasureRequest
+from .protocol import MeasureRequest, OnResult
 from .runner_client import RunnerClient
 
 _MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
@@ -130,20 +130,35 @@ class LocalMeasurer:
         """Of the compile workers and the runner, for those who look after processes."""
         return [*self._pool.process_ids, self._runner.pid]
 
-    def measure(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
+    def measure(
+        self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+    ) -> list[MeasureResult]:
         """One result a request, in order; see `Measurer`."""
-        batch = _Batch(total=len(requests))
+        batch = _Batch(len(requests), on_result or _unheard)
+        self._pool.start()
+        try:
+            self._run(batch, requests)
+        except BaseException:
+            # Half of the batch is under way: these processes would answer the next call with it.
+            self._pool.close()
+            self._runner.close()
+            raise
+        finally:
+            for i, object_sha256 in batch.objects.items():
+                self._built[requests[i].trace] = object_sha256
+        return [batch.results[i] for i in range(batch.total)]
+
+    def _run(self, batch: _Batch, requests: Sequence[MeasureRequest]) -> None:
         for i, request in enumerate(requests):
             self._pool.submit(i, self._document(request.trace))
         if not self._overlaps:
             while self._pool.pending:
                 batch.take(self._pool.poll(None))
+                batch.tell()
         with machine_lock(self._settings.lock_path):
             while len(batch.results) < batch.total:
                 self._advance(batch)
-        for i, object_sha256 in batch.objects.items():
-            self._built[requests[i].trace] = object_sha256
-        return [batch.results[i] for i in range(batch.total)]
+            batch.tell()
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """Rebuild twice in processes that have compiled nothing, compare the bytes with each
@@ -174,12 +189,18 @@ class LocalMeasurer:
             return self._result(first, self._runner.result())
 
     def _advance(self, batch: _Batch) -> None:
-        """Wait for whatever comes next, a compiled candidate or a timed one, and go on from it."""
+        """Wait for whatever comes next, a compiled candidate or a timed one, and go on from it.
+
+        Results are told while the next candidate runs, unless it wants every CPU for itself.
+        """
+        if not self._overlaps:
+            batch.tell()
         if not self._runner.busy and batch.ready:
             compiled = batch.ready.pop(0)
             batch.running = compiled
             deadline_secs = self._deadline_secs(compiled.threads)
             self._runner.submit(self._job(compiled), compiled.object_bytes, deadline_secs)
+        batch.tell()
         self._wait()
         batch.take(self._pool.poll())
         if batch.running is not None and self._runner.has_answer():
@@ -187,7 +208,7 @@ class LocalMeasurer:
             result = self._result(compiled, self._runner.result())
             if result.ok and result.run_secs_estimate is not None:
                 self._incumbent_secs = min(self._incumbent_secs or inf, result.run_secs_estimate)
-            batch.results[compiled.key] = result
+            batch.settle(compiled.key, result)
 
     def _wait(self) -> None:
         """Until a compile worker or the runner has something to say, or a compile is overdue."""
@@ -254,10 +275,23 @@ class _Batch:
     """Where the candidates of one call of `measure` are. Keys are positions in the batch."""
 
     total: int
+    on_result: OnResult
     ready: list[Compiled] = field(default_factory=list)
     running: Compiled | None = None
     results: dict[Any, MeasureResult] = field(default_factory=dict)
     objects: dict[Any, str] = field(default_factory=dict)
+    untold: list[Any] = field(default_factory=list)
+
+    def settle(self, key: Any, result: MeasureResult) -> None:
+        """A candidate is done."""
+        self.results[key] = result
+        self.untold.append(key)
+
+    def tell(self) -> None:
+        """Hand out every result that was not."""
+        while self.untold:
+            key = self.untold.pop(0)
+            self.on_result(key, self.results[key])
 
     def take(self, outcomes: list[Compiled]) -> None:
         """Queue what was compiled, settle what was not."""
@@ -266,9 +300,14 @@ class _Batch:
                 self.ready.append(outcome)
                 self.objects[outcome.key] = _sha256(outcome.object_bytes)
             else:
-                self.results[outcome.key] = MeasureResult(
+                failed = MeasureResult(
                     outcome.status, compile_secs=outcome.secs, detail=outcome.detail
                 )
+                self.settle(outcome.key, failed)
+
+
+def _unheard(position: int, result: MeasureResult) -> None:
+    """Nobody is listening."""
 
 
 def verify_full(

@@ -6,7 +6,7 @@ Implementations: local processes, recorded timings, a simulated machine. Each is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +24,9 @@ class MeasureRequest:
     trace: Trace
 
 
+OnResult = Callable[[int, MeasureResult], None]
+
+
 class Measurer(Protocol):
     """Measures candidates of one workload on one target. A failure is a result, never raised.
 
@@ -33,8 +36,14 @@ class Measurer(Protocol):
     @property
     def toolchain(self) -> Toolchain: ...
 
-    def measure(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
-        """One result a request, in order. Candidates that pass verification are timed."""
+    def measure(
+        self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+    ) -> list[MeasureResult]:
+        """One result a request, in order. Candidates that pass verification are timed.
+
+        `on_result` hears of each as soon as it is known, in any order, by its position in
+        `requests`. What it raises ends the batch and passes through; the measurer stays usable.
+        """
         ...
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
@@ -50,3 +59,17 @@ class MeasurerFactory(Protocol):
     """Opens a measurer for a workload on a target."""
 
     def __call__(self, workload: Workload, target: Target, seed: int) -> Measurer: ...
+
+
+def measure_each(
+    requests: Sequence[MeasureRequest],
+    answer: Callable[[MeasureRequest], MeasureResult],
+    on_result: OnResult | None,
+) -> list[MeasureResult]:
+    """`Measurer.measure` for one that takes its candidates one after the other."""
+    results: list[MeasureResult] = []
+    for position, request in enumerate(requests):
+        results.append(answer(request))
+        if on_result is not None:
+            on_result(position, results[-1])
+    return results

@@ -20,7 +20,7 @@ from schedules.target import Target
 from schedules.workload import Workload
 
 from .choose import MeasurerError
-from .protocol import MeasureRequest
+from .protocol import MeasureRequest, OnResult, measure_each
 from .timings_file import file_tag, parse_object, read_text
 
 REPLAY_VERSION = 1
@@ -68,8 +68,10 @@ class ReplayMeasurer:
     missing: str
     toolchain: Toolchain
 
-    def measure(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
-        return [self._answer(request) for request in requests]
+    def measure(
+        self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+    ) -> list[MeasureResult]:
+        return measure_each(requests, self._answer, on_result)
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """The recorded result again: a recording is as verified as the run it was made from."""

@@ -23,7 +23,7 @@ from schedules.target import Target
 from schedules.workload import Workload
 
 from .choose import MeasurerError
-from .protocol import MeasureRequest
+from .protocol import MeasureRequest, OnResult, measure_each
 from .timings_file import file_tag, parse_object, read_text
 
 SIMULATED_VERSION = 1
@@ -72,8 +72,10 @@ class SimulatedMeasurer:
         settings = {f.name: getattr(self.machine, f.name) for f in fields(self.machine)}
         return Toolchain(0, "simulated", file_tag(canonical_bytes(settings)))
 
-    def measure(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
-        return [self._run(request, "measure") for request in requests]
+    def measure(
+        self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+    ) -> list[MeasureResult]:
+        return measure_each(requests, lambda request: self._run(request, "measure"), on_result)
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """The same landscape under fresh noise; a share of candidates is found to be wrong."""
