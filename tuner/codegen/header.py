@@ -17,10 +17,10 @@ _C_TYPES = {
 }  # fmt: skip
 
 _RESERVED = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if int"
-    " inline long register restrict return short signed sizeof static struct switch typedef union"
-    " unsigned void volatile while class new delete template this namespace bool true false"
-    " workspace".split()  # noqa: SIM905  # words are easier to read
+    """auto break case char const continue default do double else enum extern float for goto if int
+    inline long register restrict return short signed sizeof static struct switch typedef union
+    unsigned void volatile while class new delete template this namespace bool true false
+    workspace""".split()  # noqa: SIM905  # words are easier to read
 )
 
 
