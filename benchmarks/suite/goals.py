@@ -184,11 +184,13 @@ def _program(results: ResultsFile, key: str, what: str, to_reach: str) -> Judgem
 
 
 def figures(data: Data) -> str:
-    """The numbers of a program's summary, those one level down included, in one line."""
+    """The numbers of a program's summary, those of parts included, and what was wrong."""
     parts = []
     for name, value in data.items():
         if isinstance(value, dict):
             parts.append(f"{name.replace('_', ' ')} ({figures(value)})" if value else "")
+        elif isinstance(value, list) and value:
+            parts.append(f"{len(value)} {name.replace('_', ' ')}, the first: {value[0]!s:.100}")
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             shown = f"{value:.4g}" if isinstance(value, float) else str(value)
             parts.append(f"{name.replace('_', ' ')} {shown}")

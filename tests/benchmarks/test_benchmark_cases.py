@@ -92,7 +92,8 @@ def test_arrays_lie_at_different_offsets_of_their_pages() -> None:
 
 
 def test_figures_and_means() -> None:
-    assert figures({"a_b": 1, "c": {"d": 2.5}, "ok": True, "e": {}}) == "a b 1, c (d 2.5)"
+    data = {"a_b": 1, "c": {"d": 2.5}, "ok": True, "e": {}, "wrong": ["x is 1", "y"], "left": []}
+    assert figures(data) == "a b 1, c (d 2.5), 2 wrong, the first: x is 1"
     assert geomean([0.5, 2.0]) == pytest.approx(1.0)
 
 
