@@ -58,10 +58,10 @@ def _plain(value: Any) -> Any:
 
 def _step(number: int, entry: object) -> Primitive:
     where = f"step {number}"
-    if not isinstance(entry, dict) or entry.get("do") not in _BY_NAME:
-        found = entry.get("do") if isinstance(entry, dict) else entry
-        raise ScheduleError(where, f'"do" must be one of {", ".join(_BY_NAME)}; found {found!r}')
-    name = entry["do"]
+    name = entry.get("do") if isinstance(entry, dict) else entry
+    if not isinstance(entry, dict) or not isinstance(name, str) or name not in _BY_NAME:
+        found = repr(name)[:80]
+        raise ScheduleError(where, f'"do" must be one of {", ".join(_BY_NAME)}; found {found}')
     hints = _HINTS[name]
     given = {k: v for k, v in entry.items() if k != "do"}
     if given.keys() != hints.keys():
