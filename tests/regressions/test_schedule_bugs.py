@@ -1,0 +1,122 @@
+"""Schedules that once came out wrong, or brought a primitive or the compiler down."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedules.loop_ir import Allocate, walk
+from schedules.lower import clean
+from schedules.primitives import (
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    Inline,
+    Parallel,
+    Prefetch,
+    Primitive,
+    Reorder,
+    RFactor,
+    Split,
+    TransformLayout,
+    Unroll,
+    Vectorize,
+)
+from schedules.printer import to_text
+from schedules.rules import space_for
+from schedules.trace import Trace
+from schedules.workload import Workload
+from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation, softmax
+from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+
+
+def holds(workload: Workload, *steps: Primitive, threads: int = 1, bits: int = 256) -> None:
+    assert check_pair(Pair("steps", workload, Trace(steps), threads, bits))
+
+
+def test_a_guard_stays_on_a_buffer_the_loops_would_leave() -> None:
+    nest = applied(bias_relu(), Split("s0.d0", 2), Split("s1.d0", 2))
+    text = to_text(clean(nest))
+    assert "while s0.d0i + 2*s0.d0o <= 6" in text
+    holds(bias_relu(), Split("s0.d0", 2), Split("s1.d0", 2))
+
+
+def test_one_element_read_by_lanes_under_a_mask_is_zero_outside_it() -> None:
+    triangle = notation("C[i,j] = where(i >= j, A[i], 0)", {"j": 9}, A="f32[9]")
+    holds(triangle, Vectorize("s0.d1"))
+    running = notation("C[i] += where(i >= k, A[k], 0)", {"i": 9}, A="f32[9]")
+    holds(running, Reorder(("s0.r0", "s0.d0")), Vectorize("s0.d0"))
+
+
+def test_padding_read_from_registers_is_zero() -> None:
+    spread = notation("Y[i] = where(i%2 == 0, X[i//2], 0)", {"i": 10}, X="f32[5]")
+    holds(spread, CacheRead("i0", "", "r", True), Unroll("s0.d0"), Unroll("r.0"))
+
+
+@pytest.mark.parametrize("lanes", [12, 16, 17, 33, 64])
+@pytest.mark.parametrize("condition", ["i < 2", "i + 3 >= j"])
+def test_wide_masked_loads_with_lanes_that_are_never_read(lanes: int, condition: str) -> None:
+    # LLVM 22 loads all of a half of a vector when it finds that half's mask to be empty.
+    for known in (f"j < {lanes // 4}", f"j >= {lanes - 3}"):
+        masked = notation(
+            f"C[i,j] = where({known}, where({condition}, A[i,j], 0), 0)", A=f"f32[4,{lanes}]"
+        )
+        holds(masked, Vectorize("s0.d1"))
+
+
+def test_a_parallel_region_gets_the_variables_of_open_loops_only() -> None:
+    holds(bias_relu(), Split("s0.d0", 2), Parallel("s1.d0"), threads=2)
+
+
+def test_hints_go_with_their_buffers() -> None:
+    two = notation("T[i,j] = exp(A[i,j]); C[i] += T[i,j]", A="f32[7,8]")
+    applied(two, Prefetch("s0", "s1.d0", 1), Inline("s0"))
+    applied(two, Prefetch("s0", "s1.d0", 1), ComputeAt("s0", "s1.r0"))
+    applied(
+        matmul(), Reorder(("s0.r0", "s0.d1")), CacheRead("i0", "s0.r0", "p"),
+        CacheRead("i1", "s0.r0", "q"), Prefetch("p", "s0.r0", 1),
+    )  # fmt: skip
+
+
+def test_hints_in_vector_loops_and_behind_divisions() -> None:
+    copied = notation("C[i,j] = A[i,j] + 1", A="f32[7,8]")
+    holds(copied, Prefetch("i0", "s0.d1", 1), Vectorize("s0.d1"))
+    grouped = notation("C[i] = A[i//2]", {"i": 6}, A="f32[3]")
+    holds(grouped, Split("s0.d0", 4), Prefetch("i0", "s0.d0i", 3))
+
+
+def test_a_guard_is_not_dropped_for_reads_of_what_was_never_written() -> None:
+    product = bias_relu(7, 3, 5)
+    holds(
+        product, Split("s0.d1", 3),
+        TransformLayout("s0", ((0, 3), (1, 4)), ((1, 2), (0, 2), (1, 1), (0, 1))),
+        CacheWrite("s0", "s0.d1o", "q3", False), Split("s1.d0", 3), Split("s1.d1", 3),
+        Split("s0.d1i", 16), CacheWrite("s1", "", "q7", False),
+    )  # fmt: skip
+    holds(
+        notation("C[i,j] += A[k,i] * B[k,j]", A="f32[65,17]", B="f32[65,2]"),
+        CacheRead("i1", "s0.d0", "q8"), Split("q8.0", 16), CacheWrite("s0", "s0.r0", "q5", False),
+        Split("s0.d0", 7),
+    )  # fmt: skip
+
+
+def test_buffers_that_a_moved_stage_reads_move_with_it() -> None:
+    applied(softmax(), RFactor("s2.r0", "p"), ComputeAt("s2", "s3.d0"))
+    copied = notation("T[i] = A[i] + 1; C[i,j] = T[i] * B[j]", A="f32[5]", B="f32[4]")
+    nest = applied(copied, CacheWrite("s0", "", "w", False), Inline("s0"))
+    names = {s.buffer.name for s in walk(nest.body) if isinstance(s, Allocate)}
+    assert names == {"w"}
+
+
+def test_axes_read_in_parts_are_divided_before_a_reduction_is_factored() -> None:
+    summed = notation("S[i] += A[k//2, k%2] * B[k]", {"i": 3, "k": 26}, A="f32[13,2]", B="f32[26]")
+    space = space_for(summed, this_machine(2))
+    for sketch in space.sketches:
+        trace = sketch.trace(sketch.default())
+        assert check_pair(Pair("knobs", summed, trace, 2))
+
+
+def test_a_tensor_read_at_unrelated_places_is_not_packed() -> None:
+    gram = notation("C[i,j] += A[i,k] * A[j,k]", A="f32[17,7]")
+    target = this_machine(1)
+    for sketch in space_for(gram, target).sketches:
+        assert check_pair(Pair("knobs", gram, sketch.trace(sketch.default()), 1))
