@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class DType(StrEnum):
@@ -39,6 +41,8 @@ class DType(StrEnum):
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy type of a buffer of this type; bf16 is kept as its 16 bits, in uint16."""
+        import numpy as np  # not needed to spell, hash or look up a workload, and slow to import
+
         return np.dtype(_NUMPY[self])
 
 

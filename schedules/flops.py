@@ -8,12 +8,14 @@ Casts, comparisons, selections and index arithmetic count nothing.
 from __future__ import annotations
 
 from math import prod
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from .affine import Affine, Cond, Eq0
 from .scalar import All, Binary, Scalar, Select, Unary, children, walk
 from .workload import Stage, Workload
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Above this a connected group of axes is counted as if no guard excluded anything.
 _MAX_COUNTED_POINTS = 1 << 22
@@ -87,11 +89,13 @@ def _count(extents: dict[str, int], conds: list[Cond]) -> int:
     total = prod(extents.values())
     if not conds or total > _MAX_COUNTED_POINTS:
         return total
-    grids = np.meshgrid(
-        *(np.arange(e, dtype=np.int64) for e in extents.values()), indexing="ij", sparse=True
+    import numpy  # only conditions need it, and queries should start at once
+
+    grids = numpy.meshgrid(
+        *(numpy.arange(e, dtype=numpy.int64) for e in extents.values()), indexing="ij", sparse=True
     )
     env = dict(zip(extents, grids, strict=True))
-    holds = np.ones(tuple(extents.values()), dtype=bool)
+    holds = numpy.ones(tuple(extents.values()), dtype=bool)
     for cond in conds:
         found = _evaluate(cond.index, env)
         holds &= found == 0 if isinstance(cond, Eq0) else found >= 0
@@ -99,4 +103,6 @@ def _count(extents: dict[str, int], conds: list[Cond]) -> int:
 
 
 def _evaluate(index: Affine, env: dict[str, np.ndarray]) -> np.ndarray:
-    return np.asarray(index.evaluate(env))  # type: ignore[arg-type]  # arrays work as well
+    import numpy
+
+    return numpy.asarray(index.evaluate(env))  # type: ignore[arg-type]  # arrays work as well

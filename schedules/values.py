@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from .arithmetic import bf16_bits_to_f32, f32_to_bf16_bits
 from .dtypes import DType
 from .errors import WorkloadError
 from .scalar import (
@@ -79,6 +76,10 @@ def _rounded(value: float, dtype: DType) -> float:
         raise WorkloadError(f"a constant does not fit {dtype}", code="bad_constant") from None
     if dtype is DType.F64 or not math.isfinite(exact):
         return exact
+    import numpy as np  # few expressions hold such numbers, and queries should start at once
+
+    from .arithmetic import bf16_bits_to_f32, f32_to_bf16_bits
+
     with np.errstate(over="ignore"):
         rounded = float(np.float32(exact))
     if dtype is DType.BF16 and math.isfinite(rounded):
