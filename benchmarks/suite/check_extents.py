@@ -36,6 +36,7 @@ def sizes_at(case: Case, position: int, mixed: bool) -> dict[str, int]:
 
 def check(case: Case, threads: int, trials: int, extents: int = len(EXTENTS)) -> dict[str, Any]:
     """Statuses of all candidates at all extents, and what was wrong."""
+    from tuner import tune
     from tuner.native_target import native_target
     from tuner.report import Budget
     from tuner.tuning import tune
