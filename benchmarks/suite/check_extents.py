@@ -39,7 +39,6 @@ def check(case: Case, threads: int, trials: int, extents: int = len(EXTENTS)) ->
     from tuner import tune
     from tuner.native_target import native_target
     from tuner.report import Budget
-    from tuner.tuning import tune
 
     target = native_target(threads)
     statuses: Counter[str] = Counter()
