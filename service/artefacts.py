@@ -103,9 +103,7 @@ def build(
     from tuner.codegen.kernel import assembly_text, compile_kernel, llvm_text
 
     kernel = compile_kernel(workload, answer.trace, target, symbol)
-    # A name comes from whoever asked first; it must not end the comment it stands in.
-    harmless = workload.named(workload.name.replace("*/", "* /"))
-    header = c_header(harmless, kernel, target, record_key=answer.record_key or "")
+    header = c_header(workload, kernel, target, record_key=answer.record_key or "")
     files = [
         Artefact("object", f"{symbol}.o", kernel.object_bytes),
         Artefact("header", f"{symbol}.h", header.encode()),

@@ -37,8 +37,9 @@ def c_header(
         for tensor, name in zip(workload.arguments, names, strict=True)
     )
     made_by = toolchain()
+    title = _harmless(workload.name) or "a tensor expression"
     lines = [
-        f"/* {kernel.symbol}: {workload.name or 'a tensor expression'}, made by Tilewright.",
+        f"/* {kernel.symbol}: {title}, made by Tilewright.",
         " *",
         *(
             f" * {name:<12} {'in ' if tensor in inputs else 'out'} {_described(tensor)}"
@@ -52,10 +53,10 @@ def c_header(
         + (", on OpenMP's runtime (link with -fopenmp)." if kernel.uses_openmp else "."),
         " * Re-entrant: calls at the same time need workspaces of their own.",
         " *",
-        f" * CPU: {target.cpu} ({target.triple})",
-        *_wrapped(" * needs: ", sorted(target.features)),
+        f" * CPU: {_harmless(target.cpu)} ({_harmless(target.triple)})",
+        *_wrapped(" * needs: ", [_harmless(name) for name in sorted(target.features)]),
         f" * workload: {workload.key}",
-        f" * record: {record_key or 'none, the schedule chosen without measuring'}",
+        f" * record: {_harmless(record_key) or 'none, the schedule chosen without measuring'}",
         f" * object sha256: {kernel.object_sha256}",
         f" * codegen {made_by.codegen_version}, llvmlite {made_by.llvmlite}, LLVM {made_by.llvm}",
         " */",
@@ -97,6 +98,12 @@ def argument_names(workload: Workload) -> tuple[str, ...]:
         taken.add(name)
         names.append(name)
     return tuple(names)
+
+
+def _harmless(text: str) -> str:
+    """What somebody wrote, on one line and unable to end the comment it stands in."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return line.replace("*/", "* /").replace("/*", "/ *")
 
 
 def _described(tensor: Tensor) -> str:
