@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from db.artefact_rows import Artefact
 
+MEDIA_TYPES = {
+    "object": "application/x-object",
+    "header": "text/x-c; charset=utf-8",
+    "llvm": "text/x-llvm; charset=utf-8",
+    "asm": "text/x-asm; charset=utf-8",
+}
+"""What each kind of file is served as."""
+
 Links = dict[str, dict[str, Any]]
 
 

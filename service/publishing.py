@@ -13,19 +13,13 @@ from schedules.workload import Workload
 
 from . import artefacts, wiring
 from .answer import Answer, Grade
-from .artefact_links import links
+from .artefact_links import MEDIA_TYPES, links
 
 if TYPE_CHECKING:
     from db import Store
     from db.artefact_rows import Artefact
     from tuner.report import TuneReport
 
-MEDIA_TYPES = {
-    "object": "application/x-object",
-    "header": "text/x-c; charset=utf-8",
-    "llvm": "text/x-llvm; charset=utf-8",
-    "asm": "text/x-asm; charset=utf-8",
-}
 KINDS = frozenset({"object", "header", "llvm"})
 """What is kept of every winner."""
 

@@ -34,6 +34,17 @@ JOB_BODY = {
     }
 }
 
+EVENT = {
+    "type": "object",
+    "description": "One event of the stream; `data` is JSON.",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"enum": ["state", "trial", "done"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["event", "data"],
+}
+
 IdempotencyKey = Annotated[
     str | None,
     Header(description="Sending the same key and body again gives the same job."),
@@ -135,7 +146,7 @@ def cancel(state: State, job_id: str) -> dict[str, Any]:
         200: {
             "description": "`state`, `trial` and at the end `done` events; each but the last has "
             "an id to resume after.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": EVENT}},
         },
         **problem_responses(404, 422, 429),
     },

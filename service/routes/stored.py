@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
-from service.artefact_links import links
+from service.artefact_links import MEDIA_TYPES, links
 from service.deps import State, checked_key
 from service.errors import NotFound
 from service.problems import problem_responses
@@ -44,8 +44,8 @@ def record(state: State, key: str) -> JSONResponse:
     responses={
         200: {
             "description": "The bytes: an object file, a header, LLVM IR.",
-            "content": {"application/octet-stream": {"schema": {"type": "string",
-                                                                "format": "binary"}}},
+            "content": {media.partition(";")[0]: {"schema": {"type": "string", "format": "binary"}}
+                        for media in MEDIA_TYPES.values()},
         },
         **problem_responses(404),
     },

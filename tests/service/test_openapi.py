@@ -1,0 +1,107 @@
+"""The API against its own description: generated requests get documented answers, never a 5xx."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from db import open_store
+from db.artefacts import ArtefactFile
+from schedules.trace import Trace
+from service import wiring
+from service.app import create_app
+from service.job_requests import read_job
+from service.settings import Settings
+from tests.service.service_cases import HOST, MATMUL, keep_best
+
+schemathesis = pytest.importorskip("schemathesis", reason="pip install 'tilewright[dev]'")
+checks = pytest.importorskip("schemathesis.checks")
+
+EXAMPLES = 12
+OBJECT = ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF")
+BY_NAME = {"cancelJob", "followJob", "readRecord", "readBlob"}  # any text is a valid name
+OPERATIONS = BY_NAME | {
+    "submitJob", "listJobs", "readJob", "listTrials", "readBest", "lookUpBest",
+}  # fmt: skip
+MODES = {
+    "positive": OPERATIONS,
+    "negative": OPERATIONS - BY_NAME,
+    "known": OPERATIONS - {"submitJob", "listJobs", "lookUpBest"},
+}
+"""Valid requests, requests that break the description, valid ones for things that are there."""
+CASES = [(mode, name) for mode, names in MODES.items() for name in sorted(names)]
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, dict[str, str]]]:
+    """The description of an API over a database that holds one of everything, and its names."""
+    folder = tmp_path_factory.mktemp("openapi")
+    with open_store(str(folder / "store.sqlite")) as store:
+        record = keep_best(store, wiring.workload_of(MATMUL))
+        [file] = store.add_artefacts(
+            record.key, [ArtefactFile("object", "m.o", "application/x-object", b"x")]
+        )
+        document = {"workload": MATMUL, "target": HOST.to_json()}
+        request = read_job(document, Settings()).to_json()
+        job, _ = store.create_job(request, body_hash="x", flight_key="x")
+        store.request_cancel(job.id)  # finished, so that its events end
+        names = {
+            "workload_key": record.workload_key,
+            "target_key": record.target_key,
+            "job_id": job.id,
+            "record": record.key,
+            "blob": file.sha256,
+        }
+        app = create_app(Settings(poll_secs=0.01, heartbeat_secs=0.05), store)
+        yield schemathesis.openapi.from_asgi("/openapi.json", app), names
+
+
+@pytest.mark.parametrize(("mode", "operation_id"), CASES)
+def test_every_answer_is_a_documented_one(
+    described: tuple[Any, dict[str, str]],
+    mode: str,
+    operation_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wiring, "default_trace", lambda workload, target: Trace())
+    schema, names = described
+    generation = schemathesis.GenerationMode("negative" if mode == "negative" else "positive")
+    cases = schema.find_operation_by_id(operation_id).as_strategy(generation_mode=generation)
+    known = {**names, "key": names["blob" if operation_id == "readBlob" else "record"]}
+
+    @seed(20261121)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=cases)
+    def answers(case: Any) -> None:
+        if mode == "known":
+            case.path_parameters = {name: known[name] for name in case.path_parameters}
+        case.call_and_validate(
+            checks=[
+                checks.not_a_server_error,
+                checks.status_code_conformance,
+                checks.content_type_conformance,
+                checks.response_schema_conformance,
+            ]
+        )
+
+    answers()
+
+
+def test_every_operation_is_tried(described: tuple[Any, dict[str, str]]) -> None:
+    schema, _ = described
+    operations = {
+        operation["operationId"]
+        for path, methods in schema.raw_schema["paths"].items()
+        for operation in methods.values()
+        if path.startswith("/v1")
+    }
+    assert operations == OPERATIONS
