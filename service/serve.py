@@ -30,7 +30,7 @@ def serve(settings: Settings, output: Output) -> int:
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db)
-    with open_store(db_url) as store, listener:
+    with listener, open_store(db_url) as store:
         app = create_app(settings, store)
         server = _Server(
             uvicorn.Config(

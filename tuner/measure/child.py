@@ -93,6 +93,9 @@ def run_job(job: Job, arena: Arena, equipment: Equipment, send: Callable[[Frame]
     except _WrongError as wrong:
         document = {"status": wrong.status, "detail": str(wrong)}
         document["verify_secs"] = time.perf_counter() - start
+    except loader.MissingLibraryError as error:
+        # Not the candidate's failure: measured again once the library is there.
+        document = {"status": MeasureStatus.LOST, "detail": str(error)}
     except loader.LoadError as error:
         document = {"status": MeasureStatus.COMPILE_ERROR, "detail": str(error)}
     send(Frame(document))

@@ -21,6 +21,10 @@ class LoadError(TilewrightError):
     """The object cannot be loaded here: not an object file, or a library is missing."""
 
 
+class MissingLibraryError(LoadError):
+    """A runtime library is not installed: says nothing about the candidate, and may change."""
+
+
 @dataclass(frozen=True)
 class LoadedKernel:
     """A kernel in memory, callable at `address` as long as this value lives."""
@@ -64,13 +68,13 @@ def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
 
 
 def load_openmp() -> None:
-    """Bring libgomp into this process; LoadError says what to install where it is missing."""
+    """Bring libgomp into this process; MissingLibraryError says what to install."""
     import llvmlite.binding as llvm
 
     try:
         llvm.load_library_permanently(OPENMP_LIBRARY)
     except RuntimeError as error:
-        raise LoadError(
+        raise MissingLibraryError(
             f"parallel kernels need {OPENMP_LIBRARY}, which was not found ({error}): install "
             "it (Debian and Ubuntu: apt install libgomp1, Fedora: dnf install libgomp) or tune "
             "with --threads 1"
@@ -107,7 +111,8 @@ def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
         try:
             llvm.load_library_permanently(_VECTOR_MATH_LIBRARY)
         except RuntimeError as error:
-            raise LoadError(f"the kernel needs {_VECTOR_MATH_LIBRARY} of glibc: {error}") from error
+            what = f"the kernel needs {_VECTOR_MATH_LIBRARY} of glibc: {error}"
+            raise MissingLibraryError(what) from error
     missing = [name for name in wanted if not llvm.address_of_symbol(name)]
     if missing:
         raise LoadError(f"the object needs {', '.join(missing)}, which no loaded library provides")

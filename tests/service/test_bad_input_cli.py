@@ -1,0 +1,209 @@
+"""Hostile files, illegal traces, a database of the future, a library that is not installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from db import open_store
+from schedules.record import TuningRecord
+from schedules.workload import Workload
+from service import runs
+from service.cli import run
+from tests.service.service_cases import HOST, MATMUL, make_record
+
+EXPR = "C[i,j] += A[i,k] * B[k,j]"
+Told = Callable[[list[str], int], str]
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Told:
+    """Run the command; what it says on standard error. It ended with `code`, not in a traceback."""
+
+    def tell(words: list[str], code: int) -> str:
+        capsys.readouterr()
+        assert run(words) == code
+        said = capsys.readouterr().err
+        assert said.startswith("tilewright: ")
+        assert "Traceback" not in said
+        return said
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("tensors", "says"),
+    [
+        (["A=f32[4,5]", "B=f32[6,7]"], "index 'k' runs over 5 by dimension 1 of A, but over 6"),
+        (["A=f32[4]", "B=f32[6,7]"], "A has 1 dimensions [4], got 2 indices"),
+        (["A=f32[0,5]", "B=f32[5,7]"], "an extent must be 1..2147483647, got 0"),
+        (["A=f32[-3,5]", "B=f32[5,7]"], "an extent is a positive integer, got '-3'"),
+        (["A=f99[3,5]", "B=f32[5,7]"], "f99"),
+        (["A=f32[3,5]"], "B"),
+        (["A=f32[99999,5]", "B=f32[5,2000000000]"], "the tensors need 800032001999980 bytes"),
+    ],
+)
+def test_clashes_of_shapes_are_pointed_at(tensors: list[str], says: str, told: Told) -> None:
+    words = ["tune", "--expr", EXPR, *(word for t in tensors for word in ("--tensor", t))]
+    assert says in told(words, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"", "line 1, column 1"),
+        (b'{"a":', "line 1, column 6"),
+        (b"{}", "field 'inputs' is missing"),
+        (b"[]", "list"),
+        (b'{"inputs": 3, "stages": [], "outputs": []}', "inputs"),
+        (b"[" * 100_000, "64 levels deep"),
+        (b'{"version": 1, "version": 1}', "'version' is given twice"),
+        (b'{"version": NaN}', "NaN is not a number"),
+        (b'{"version": 1e999}', "1e999"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b" " * (2 << 20), "at most 1048576 are allowed"),
+    ],
+)
+def test_hostile_workload_files(text: bytes, says: str, told: Told, tmp_path: Path) -> None:
+    path = tmp_path / "w.json"
+    path.write_bytes(text)
+    assert says in told(["tune", str(path)], 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "says"),
+    [
+        ("simulated", '{"luck": 1}', "unknown field 'luck'; there are seed"),
+        ("simulated", "[", "not JSON"),
+        ("replay", "garbage", "not JSON"),
+        ("replay", '{"trace": []}', "not a recorded candidate"),
+    ],
+)
+def test_files_of_timings_that_are_none(
+    kind: str, text: str, says: str, told: Told, tmp_path: Path
+) -> None:
+    path = tmp_path / "timings.json"
+    path.write_text(text)
+    said = told(["tune", MATMUL, "--measurer", f"{kind}:{path}"], 2)
+    assert says in said
+    assert "simulated:FILE will do" in said
+
+
+ILLEGAL: list[tuple[list[Any], str]] = [
+    ([{"do": "Split", "loop": "nope", "factor": 4}], "there is no loop 'nope'; the nest has"),
+    ([{"do": "Split", "loop": "s0.d0", "factor": -1}], "factor must be >= 1, got -1"),
+    ([{"do": "Explode"}], '"do" must be one of Split'),
+    ([{"do": "Split", "loop": "s0.d0"}], "factor"),
+    ([{"do": "Split", "loop": "s0.d0", "factor": 1e300}], "factor"),
+    ([{"do": "Parallel", "loop": "s0.r0"}], "s0.r0"),
+]
+
+
+@pytest.mark.parametrize(("trace", "says"), ILLEGAL)
+def test_an_illegal_trace_is_never_compiled(
+    trace: list[Any], says: str, told: Told, workload: Workload, tmp_path: Path
+) -> None:
+    """Anybody can write one into a file of records: it is kept as a claim, and refused in use."""
+    db, file = str(tmp_path / "x.sqlite"), tmp_path / "records.jsonl"
+    with open_store(str(tmp_path / "source.sqlite")) as store:
+        runs.register(store, workload, HOST)
+        store.add([make_record(workload)])
+        with file.open("w") as out:
+            store.export(out)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        if line.get("kind") == "record":
+            line["record"]["trace"] = trace
+            line["key"] = key = TuningRecord.from_json(line["record"]).key
+    file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    assert run(["import", str(file), "--db", db]) == 0
+    with open_store(db) as store:
+        stored = next(iter(store.records(workload.key, HOST.key, include_imported=True)))
+    target = tmp_path / "host.json"
+    target.write_text(json.dumps(HOST.to_json()))
+    words = ["show", MATMUL, "--db", db, "--target", str(target), "--record", stored.key]
+    for what in ("nest", "llvm", "asm"):
+        assert says in told([*words, "--what", what], 1)
+    told(["best", MATMUL, "--db", db, "--target", str(target)], 3)
+    assert key
+
+
+def test_a_database_of_a_newer_version_is_left_alone(told: Told, tmp_path: Path) -> None:
+    db = tmp_path / "newer.sqlite"
+    open_store(str(db)).close()
+    with sqlite3.connect(db) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    before = db.read_bytes()
+    machine = tmp_path / "machine.json"
+    machine.write_text("{}")
+    for words in (
+        ["tune", MATMUL, "--measurer", f"simulated:{machine}", "--trials", "1"],
+        ["best", MATMUL],
+        ["verify", MATMUL],
+        ["export"],
+        ["db", "check"],
+        ["db", "upgrade"],
+        ["serve", "--port", "0"],
+    ):
+        said = told([*words, "--db", str(db)], 4)
+        assert "its schema is revision '9999', this version knows up to" in said
+        assert "use a newer tilewright, or another database" in said
+    assert db.read_bytes() == before
+
+
+def test_without_libgomp_the_same_command_goes_on_once_it_is_there(tmp_path: Path) -> None:
+    """A missing library is no property of the candidates: they are measured when it comes."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two CPUs")
+    folder = tmp_path / "without"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "from tuner.measure import loader\nloader.OPENMP_LIBRARY = 'libgomp_is_not_here.so.1'\n"
+    )
+    program = "from service.cli import main; main()"
+    words = ["tune", "matmul:M=64,N=64,K=64", "--trials", "2", "--threads", "2", "--json"]
+    command = [sys.executable, "-c", program, *words, "--db", str(tmp_path / "x.sqlite")]
+
+    def tune(*path: str) -> tuple[int, dict[str, Any], str]:
+        paths = os.pathsep.join([*path, os.getcwd()])
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=120,
+            env={**os.environ, "PYTHONPATH": paths},
+        )  # fmt: skip
+        return done.returncode, json.loads(done.stdout), done.stderr
+
+    code, report, said = tune(str(folder))
+    assert (code, report["best"]) == (1, None)
+    assert "Traceback" not in said
+    text = json.dumps(report)
+    assert "libgomp_is_not_here.so.1, which was not found" in text
+    assert "apt install libgomp1" in text
+    code, report, said = tune()
+    assert (code, report["trials"]["ok"]) == (0, 2), said
+
+
+@pytest.mark.parametrize(
+    ("workload", "says"),
+    [
+        ({"expr": EXPR, "tensors": {"A": "f32[4,5]", "B": "f32[6,7]"}}, "but over 6"),
+        ({"expr": EXPR, "tensors": {"A": "f32[0,5]", "B": "f32[5,7]"}}, "got 0"),
+        ("matmol:M=8,N=8,K=8", "did you mean matmul"),
+        ("matmul:M=8,N=8,K=8,Q=1", "no parameter 'q'; parameters: M, N, K"),
+        ("matmul:M=2000000000,N=2000000000,K=2", "bytes"),
+    ],
+)
+def test_the_same_over_http_is_422(api: TestClient, workload: Any, says: str) -> None:
+    answer = api.post("/v1/jobs", json={"workload": workload, "target": HOST.to_json()})
+    assert answer.status_code == 422
+    assert says in json.dumps(answer.json())
+    assert api.get("/v1/jobs").json()["jobs"] == []
