@@ -90,6 +90,15 @@ def run_session(
     return session.run()
 
 
+@dataclass(frozen=True, slots=True)
+class _New:
+    """A candidate this run has not met before, and what an earlier run measured of it."""
+
+    candidate: Candidate
+    trace: Trace
+    known: TuningRecord | None
+
+
 class _Stopped(BaseException):
     """Ends a batch from within, for the reason given; no measurer may take it for a failure."""
 
@@ -137,7 +146,7 @@ class _Session:
         if not batch:
             return "every candidate of the space has been tried"
         told: list[tuple[Candidate, MeasureResult]] = []
-        missing: list[tuple[Candidate, Trace]] = []
+        new: list[_New] = []
         waiting: dict[bytes, list[Candidate]] = {}
         for candidate, trace in made:
             if trace is None:
@@ -149,17 +158,13 @@ class _Session:
                 told.append((candidate, self.by_trace[key].record.result))
             elif key in waiting:
                 waiting[key].append(candidate)
-            elif key in known:
-                self._enter(len(self.trials) + 1, candidate, trace, known[key], stored=True)
-                told.append((candidate, known[key].result))
             else:
                 waiting[key] = [candidate]
-                missing.append((candidate, trace))
-        if missing:
-            try:
-                self._measure(missing)
-            except _Stopped as stopped:
-                return str(stopped)
+                new.append(_New(candidate, trace, known.get(key)))
+        try:
+            self._enter_all(new)
+        except _Stopped as stopped:
+            return str(stopped)
         for key, candidates in waiting.items():
             told += [(candidate, self.by_trace[key].record.result) for candidate in candidates]
         mark = self.options.clock()
@@ -167,53 +172,57 @@ class _Session:
         self._spend("propose", mark)
         return self._reason_to_stop()
 
-    def _measure(self, missing: list[tuple[Candidate, Trace]]) -> None:
-        """Measure; store each result durably as it comes, and only then tell the world of it.
+    def _enter_all(self, new: list[_New]) -> None:
+        """Measure what is not known; store each result durably as it comes, and only then tell.
 
-        Trials are told in the order of their numbers. _Stopped where the run should end now.
+        Numbers are given in the order in which candidates were asked for, so that a resumed run
+        has those of a whole one, and trials are told in that order. _Stopped ends the run.
         """
         first = len(self.trials) + 1
-        requests = [MeasureRequest(first + i, trace) for i, (_, trace) in enumerate(missing)]
-        records: dict[int, TuningRecord] = {}
+        numbered = dict(enumerate(new, start=first))
+        records = {number: n.known for number, n in numbered.items() if n.known is not None}
+        requests = [MeasureRequest(i, n.trace) for i, n in numbered.items() if n.known is None]
+        untold = list(numbered)
+
+        def tell(number: int) -> None:
+            untold.remove(number)
+            self._enter(number, numbered[number], records[number])
+
+        def tell_ready() -> None:
+            while untold and untold[0] in records:
+                tell(untold[0])
+
         results: list[MeasureResult] = []
-        told = 0
 
         def on_result(position: int, result: MeasureResult) -> None:
-            nonlocal told
             since = self.options.clock()
-            records[position] = self._record(requests[position], result)
+            record = self._record(requests[position], result)
+            self.sink.add([record])
+            records[record.trial] = record
             results.append(result)
-            self.sink.add([records[position]])
-            while told in records:
-                told += 1
-                self._enter(first + told - 1, *missing[told - 1], records[told - 1], stored=False)
+            tell_ready()
             self._spend("store", since)
-            reason = self._out_of_time() if len(records) < len(missing) else None
+            reason = self._out_of_time() if len(results) < len(requests) else None
             if reason is not None:
                 raise _Stopped(reason)
 
+        tell_ready()
+        if not requests:
+            return
         mark, stored = self.options.clock(), self.phases["store"]
         try:
             self.measurer.measure(requests, on_result)
         except _Stopped:
-            for position in sorted(position for position in records if position >= told):
-                self._enter(first + position, *missing[position], records[position], stored=False)
+            for number in [number for number in untold if number in records]:
+                tell(number)
             raise
         finally:
             wall = self.options.clock() - mark - (self.phases["store"] - stored)
             self._spend_measuring(wall, results)
 
-    def _enter(
-        self,
-        number: int,
-        candidate: Candidate,
-        trace: Trace,
-        record: TuningRecord,
-        *,
-        stored: bool,
-    ) -> None:
+    def _enter(self, number: int, new: _New, record: TuningRecord) -> None:
         """Count a trial whose record is durable, and report it."""
-        trial = Trial(number, candidate, trace, record, stored)
+        trial = Trial(number, new.candidate, new.trace, record, stored=new.known is not None)
         self.trials.append(trial)
         self.by_trace[canonical_bytes(record.trace)] = trial
         secs = record.result.run_secs_estimate if record.result.ok else None

@@ -307,6 +307,17 @@ def test_a_trial_that_came_before_its_turn_counts_when_the_run_is_stopped() -> N
     assert report.best is not None
 
 
+def test_a_resumed_run_has_the_numbers_of_a_whole_one() -> None:
+    whole, sink, asked = tune(Scripted(by_trial)), MemorySink(), count()
+    tune(Unordered(by_trial), sink, should_stop=lambda: next(asked) == 2)
+    told: list[TrialEvent] = []
+    resumed = tune(Scripted(by_trial), sink, on_event=told.append)
+    assert [event.trial for event in told] == list(range(1, 25))
+    assert sum(event.reused for event in told) == 3
+    assert not told[0].reused, "the last of a batch came first"
+    assert (resumed.best, resumed.default) == (whole.best, whole.default)
+
+
 def test_reused_trials_are_told_as_such() -> None:
     sink = MemorySink()
     tune(simulated(), sink, budget=Budget(trials=10))
