@@ -23,6 +23,7 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
     children,
+    vars_of,
 )
 from schedules.target import Target
 from schedules.workload import Stage, Workload
@@ -58,7 +59,7 @@ def bound(workload: Workload, target: Target) -> Bound:
     choices = []
     for p in range(1, target.threads + 1):
         # A pipe slot is one lane of one FMA: the peak counts two operations for it.
-        compute = max(float(useful), 2.0 * slots) / machine.peak_flops[p - 1]
+        compute = 2.0 * slots / machine.peak_flops[p - 1]
         level = home_level(workload.min_bytes, target, p)
         memory = workload.min_bytes / machine.bandwidth[level][p - 1]
         region = machine.region_secs if p > 1 else 0.0
@@ -87,37 +88,54 @@ def home_level(data_bytes: int, target: Target, threads: int) -> str:
     return "memory"
 
 
-def pipe_slots(stage: Stage) -> int:
-    """Fewest lane-slots of the arithmetic pipes one call of `stage` needs, padding included.
+def pipe_slots(stage: Stage) -> float:
+    """Fewest lane-slots of the multiply-add pipes one call of `stage` needs, padding included.
 
-    A multiplication whose result is only added is one slot with that addition.
+    An operation counts once for each setting of the axes it depends on, however often it is
+    written: what is the same is computed once, what does not change is computed outside. A
+    multiplication whose result is only added is one slot with that addition. Additions and
+    comparisons may run on other pipes, at most as many as there are for multiplications. What a
+    choice computes on one side only is left out: it may not be taken.
     """
-    points = prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes))
-    each = _slots(stage.body)
+    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    multiplied, added = 0, 0
+    for node in _computed(stage.body):
+        times = prod(extents[name] for name in vars_of(node))
+        match node:
+            case Binary(op=BinaryOp.MUL | BinaryOp.DIV):
+                multiplied += times
+            case Binary(op=BinaryOp.ADD | BinaryOp.SUB, a=a, b=b):
+                added += 0 if _is_product(a) or _is_product(b) else times
+            case Unary(op=op) if op in _TRANSCENDENTAL:
+                multiplied += _MATH_SLOTS * times
+            case Unary(op=UnaryOp.SQRT | UnaryOp.RSQRT):
+                multiplied += times
+            case Binary():
+                added += times
+            case _:
+                pass
     if stage.reducer is not None:
         fused = stage.reducer is Reducer.SUM and _is_product(stage.body)
-        each += 0 if fused else 1
-    return points * each
+        added += 0 if fused else prod(extents.values())
+    return max(multiplied, (multiplied + added) / 2)
+
+
+def _computed(node: Scalar) -> set[Scalar]:
+    """Every different operation that is surely evaluated."""
+    found: set[Scalar] = set()
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Binary | Unary):
+            found.add(current)
+        pending.extend([current.cond] if isinstance(current, Select) else children(current))
+    return found
 
 
 def _is_product(node: Scalar) -> bool:
     while isinstance(node, Cast):
         node = node.x
     return isinstance(node, Binary) and node.op is BinaryOp.MUL
-
-
-def _slots(node: Scalar) -> int:
-    match node:
-        case Select():
-            return min(_slots(node.on_true), _slots(node.on_false))
-        case Binary(op=BinaryOp.ADD | BinaryOp.SUB, a=a, b=b):
-            return _slots(a) + _slots(b) + (0 if _is_product(a) or _is_product(b) else 1)
-        case Binary(a=a, b=b):
-            return _slots(a) + _slots(b) + 1
-        case Unary(op=op):
-            return _slots(node.x) + (_MATH_SLOTS if op in _TRANSCENDENTAL else 1)
-        case _:
-            return sum(_slots(child) for child in children(node))
 
 
 _TRANSCENDENTAL = frozenset({UnaryOp.EXP, UnaryOp.LOG, UnaryOp.TANH, UnaryOp.ERF, UnaryOp.SIGMOID})
