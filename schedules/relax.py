@@ -44,6 +44,7 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
         if isinstance(stmt, Allocate):
             buffers[stmt.buffer.name] = private[stmt.buffer.name] = stmt.buffer
     sites = list(leaf_sites(stmts))
+    around = dict(_loops_around_allocations(stmts, frozenset()))
     droppable: dict[int, tuple[Cond, ...]] = {}
     writers: dict[str, Sites] = {}
     for name in private:
@@ -53,10 +54,9 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
             if not isinstance(leaf, Prefetch) and leaf.buffer == name
         ]
         if any(w.guards for w, _ in writers[name]):
-            droppable |= _droppable(name, writers[name], sites, buffers)
+            droppable |= _droppable(name, writers[name], sites, buffers, around[name])
     if not droppable:
         return stmts
-    around = dict(_loops_around_allocations(stmts, frozenset()))
     replaced: dict[int, Leaf] = {}
     for writer, chain in (site for own in writers.values() for site in own):
         gone = droppable.get(id(writer))
@@ -126,6 +126,7 @@ def _droppable(
     writers: Sites,
     sites: list[tuple[Leaf, tuple[For, ...]]],
     buffers: Mapping[str, Buffer],
+    around: Set[str],
 ) -> dict[int, tuple[Cond, ...]]:
     """For each writer of buffer `name` (by id), its droppable guards; none if one must stay."""
     readers = [
@@ -150,8 +151,27 @@ def _droppable(
         ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
         if in_bounds(writer.index, buffers[name].shape, ranges):
             return {}  # without its guards the write would leave the buffer
+        if droppable and not _is_one_to_one(writer.index, ranges, around):
+            return {}  # without its guards it would write over what others wrote
         result[id(writer)] = droppable
     return result
+
+
+def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed: Set[str]) -> bool:
+    """Whether different settings of the variables that are not `fixed` are different elements:
+    in each dimension, each step is longer than all shorter ones together reach."""
+    for dimension in index:
+        reach = 0
+        for atom, step in sorted(dimension.terms, key=lambda term: abs(term[1])):
+            if not isinstance(atom, Var):
+                return False
+            if atom.name in fixed:
+                continue
+            if abs(step) <= reach:
+                return False
+            bounds = ranges[atom.name]
+            reach += abs(step) * (bounds.hi - bounds.lo)
+    return True
 
 
 def _fills(

@@ -7,7 +7,19 @@ Every primitive keeps this, so whether two iterations can meet is a question abo
 
 from __future__ import annotations
 
-from ..affine import Affine, FloorDiv, Interval, Mod, Ranges, Var, floor_div, interval, recombine
+from ..affine import (
+    Affine,
+    Cond,
+    FloorDiv,
+    Ge0,
+    Interval,
+    Mod,
+    Ranges,
+    Var,
+    floor_div,
+    interval,
+    recombine,
+)
 from ..errors import ScheduleError
 from ..loop_ir import For, Prefetch, Stmt, Store, Update, leaves
 from .nest_edit import all_ranges, private_buffers, reads_of
@@ -45,7 +57,7 @@ def check_disjoint(loop: For, asked_by: object) -> None:
     for leaf in leaves(loop.body):
         if isinstance(leaf, Prefetch) or leaf.buffer in private:
             continue
-        if loop.extent > 1 and not separates(leaf.index, loop.var, ranges):
+        if loop.extent > 1 and not separates(leaf.index, loop.var, ranges, leaf.guards):
             raise ScheduleError(
                 asked_by,
                 f"iterations of {loop.var!r} may write the same element of {leaf.buffer!r}"
@@ -59,19 +71,22 @@ def check_disjoint(loop: For, asked_by: object) -> None:
                 )
 
 
-def separates(index: tuple[Affine, ...], name: str, ranges: Ranges) -> bool:
+def separates(
+    index: tuple[Affine, ...], name: str, ranges: Ranges, guards: tuple[Cond, ...] = ()
+) -> bool:
     """Whether different values of variable `name` always give different index tuples.
 
     `ranges` has `name` and the variables that may differ between two iterations; all others are
-    fixed. The proof: an atom whose coefficient exceeds the spread of the other varying terms of
-    its dimension is determined by the index; a division and a remainder determine what they
-    divide; and from a determined sum, a dominating variable is determined in turn.
+    fixed. `guards` hold in every iteration that counts. The proof: an atom whose coefficient
+    exceeds the spread of the other varying terms of its dimension is determined by the index; a
+    division and a remainder determine what they divide; and from a determined sum, a dominating
+    variable is determined in turn.
     """
     determined: set[object] = set()
     for dimension in _merged(index):
         for atom, coefficient in dimension.terms:
             rest = Affine(tuple(t for t in dimension.terms if t[0] != atom), 0)
-            if abs(coefficient) > _spread(rest, ranges) and _varies(
+            if abs(coefficient) > _guarded_spread(rest, ranges, guards) and _varies(
                 Affine(((atom, 1),), 0), ranges
             ):
                 determined.add(atom)
@@ -140,6 +155,30 @@ def _spread(index: Affine, ranges: Ranges) -> int:
             raise AssertionError(f"a variable is fixed or it has a range: {atom}")
         total += abs(coefficient) * width
     return total
+
+
+def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> int:
+    """`_spread`, where a guard may end a part of `index` before its loops do: tiles that reach
+    beyond the end of an axis are as wide as the axis."""
+    best = _spread(index, ranges)
+    for guard in guards:
+        ended = _ended_part(index, guard) if isinstance(guard, Ge0) else None
+        if ended is None or not all(n in ranges for n in ended.vars()):
+            continue
+        # guard: const - part/scale >= 0, so the part is at most scale * const.
+        scale = abs(ended.terms[0][1] // dict(guard.index.terms)[ended.terms[0][0]])
+        width = max(scale * guard.index.const - interval(ended, ranges).lo, 0)
+        best = min(best, width + _spread(index - ended, ranges))
+    return best
+
+
+def _ended_part(index: Affine, guard: Ge0) -> Affine | None:
+    """The terms of `index` that are a positive multiple of what `guard` bounds from above."""
+    terms = dict(index.terms)
+    scales = {-terms[atom] / c if atom in terms else 0.0 for atom, c in guard.index.terms}
+    if len(scales) != 1 or not (scale := scales.pop()) > 0 or scale != int(scale):
+        return None
+    return Affine(tuple((a, -c * int(scale)) for a, c in guard.index.terms), 0)
 
 
 def check_vector_lanes(loop: For, asked_by: object) -> None:

@@ -373,7 +373,23 @@ class TileSketch:
             good = rows[self.feasible(rows)]
             assert len(good), f"no setting fits {self.view.name}"
             best = tuple(int(x) for x in good[0])
-        return best
+        return self._with_tasks(best)
+
+    def _with_tasks(self, setting: tuple[int, ...]) -> tuple[int, ...]:
+        """`setting` with rows divided among threads as well where columns are a single block."""
+        names = [knob.name for knob in self.knobs]
+        at = {name: names.index(name) for name in ("parallel", "row_blocks")}
+        both = self.knobs[at["parallel"]].values
+        blocks = self._sizes(np.asarray([setting]))["col_blocks"][0]
+        if self.target.threads == 1 or blocks > 1 or 2 not in both:
+            return setting
+        counts = self.knobs[at["row_blocks"]].values
+        for n in reversed([n for n, c in enumerate(counts) if c <= 2 * self.target.threads]):
+            changed = list(setting)
+            changed[at["parallel"]], changed[at["row_blocks"]] = both.index(2), n
+            if self.feasible(np.asarray([changed]))[0]:
+                return tuple(changed)
+        return setting
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one feasible setting."""
