@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from schedules.loop_ir import Allocate, walk
-from schedules.lower import clean
+from schedules.errors import ScheduleError
+from schedules.loop_ir import Allocate, Stmt, Store, transform, walk
+from schedules.lower import clean, plain_nest
 from schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -120,3 +123,27 @@ def test_a_tensor_read_at_unrelated_places_is_not_packed() -> None:
     target = this_machine(1)
     for sketch in space_for(gram, target).sketches:
         assert check_pair(Pair("knobs", gram, sketch.trace(sketch.default()), 1))
+
+
+def test_a_guard_stays_where_the_write_behind_it_is_another_elements() -> None:
+    # Parts of an axis overlap beyond their guards: element 3 is part 0's fourth and part 1's first.
+    summed = notation("C[i] += A[i//3,k] * B[i%3,k] + 1", {"i": 12}, A="f32[4,5]", B="f32[3,5]")
+    parts = (Split("s0.d0", 3), Split("s0.d0i", 2))
+    holds(summed, *parts, CacheWrite("s0", "", "w", False))
+    copied = notation("C[i] = A[i]", A="f32[12]")
+    inside_out = Reorder(("s0.d0io", "s0.d0ii", "s0.d0o"))
+    holds(copied, *parts, inside_out, CacheWrite("s0", "", "w", False))
+
+
+def test_parts_that_end_by_a_guard_may_run_in_parallel() -> None:
+    copied = notation("C[i] = A[i]", A="f32[12]")
+    holds(copied, Split("s0.d0", 3), Split("s0.d0i", 8), Vectorize("s0.d0ii"), Parallel("s0.d0o"),
+          threads=2)  # fmt: skip
+    nest = Trace((Split("s0.d0", 3), Split("s0.d0i", 8))).apply(plain_nest(copied))
+    unguarded = replace(nest, body=transform(nest.body, _without_guards))
+    with pytest.raises(ScheduleError, match="may write the same element"):
+        Parallel("s0.d0o").apply(unguarded)
+
+
+def _without_guards(stmt: Stmt) -> tuple[Stmt, ...] | None:
+    return (replace(stmt, guards=()),) if isinstance(stmt, Store) else None
