@@ -16,9 +16,11 @@ from ..affine import (
     Mod,
     Ranges,
     Var,
+    affine,
     floor_div,
     interval,
     recombine,
+    simplify,
 )
 from ..errors import ScheduleError
 from ..loop_ir import For, Prefetch, Stmt, Store, Update, leaves
@@ -83,7 +85,8 @@ def separates(
     variable is determined in turn.
     """
     determined: set[object] = set()
-    for dimension in _merged(index):
+    guards = tuple(type(g)(_settled(g.index, ranges)) for g in guards)
+    for dimension in _merged(tuple(_settled(i, ranges) for i in index)):
         for atom, coefficient in dimension.terms:
             rest = Affine(tuple(t for t in dimension.terms if t[0] != atom), 0)
             if abs(coefficient) > _guarded_spread(rest, ranges, guards) and _varies(
@@ -101,6 +104,16 @@ def separates(
                         determined.add(inner_atom)
                         changed = True
     return Var(name) in determined
+
+
+def _settled(index: Affine, ranges: Ranges) -> Affine:
+    """`index` without the divisions and remainders that `ranges` decide."""
+    total = affine(index.const)
+    for atom, c in index.terms:
+        term = Affine(((atom, 1),), 0)
+        known = not isinstance(atom, Var) and all(n in ranges for n in term.vars())
+        total = total + (simplify(term, ranges) if known else term) * c
+    return total
 
 
 def _merged(index: tuple[Affine, ...]) -> list[Affine]:
