@@ -111,7 +111,8 @@ def _call_function(file: str, name: str) -> Workload:
     workload = function()
     if not isinstance(workload, Workload):
         raise UsageProblem(f"{file}:{name} returned {type(workload).__name__}; a Workload will do")
-    return workload.normalised()
+    workload.normalised()  # what does not describe a computation is refused here
+    return workload if workload.name else workload.named(name)
 
 
 def operator_documents(name: str | None) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ class BestFound:
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """All that INTERFACE's `tune --json` prints, field for field; `to_json` gives that document."""
+    """All that `tune --json` prints, field for field; `to_json` gives that document."""
 
     workload: dict[str, Any]
     target: dict[str, Any]
