@@ -70,7 +70,7 @@ class BenchReport:
     against: dict[str, Side] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """What `bench --json` prints; a side that could not take part has only nulls and `detail`."""
+        """What `bench --json` prints; a side that took no part has only nulls and `detail`."""
         return {
             "kernel": {"run_secs": self.run_secs},
             "blocks": self.blocks,
