@@ -261,7 +261,7 @@ def guard_reads(
 
     def leaf(node: Scalar) -> Scalar | None:
         match node:
-            case Select(All(conds), Load() as load, on_false):
+            case Select(All(conds), Load() as load, on_false) if not loads(on_false):
                 more = missing(load, conds)
                 return Select(All((*conds, *more)), load, on_false) if more else node
             case Load() as load:
