@@ -4,6 +4,7 @@ TransformLayout (the order in which a private buffer is kept)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from ..affine import (
     Affine,
@@ -89,7 +90,9 @@ class CacheRead:
             raise ScheduleError(self, f"{self.loop or 'the nest'!r} does not read {self.tensor!r}")
         if writes_of(body, self.tensor) or self.tensor in private_buffers(body):
             raise ScheduleError(self, f"the body writes {self.tensor!r}")
-        if not all(_writes_all(w, source) for w in writes_of(nest.body, self.tensor)):
+        writes = writes_of(nest.body, self.tensor)
+        enough = not writes or _elements_written(nest, writes) >= source.elements
+        if not enough or not all(_writes_all(w, source) for w in writes):
             raise ScheduleError(self, f"parts of {self.tensor!r} may never be written")
         outer, inner = ranges_of((*place.outer, place.loop)), all_ranges(body)
         region = region_of((r.index for r in reads), inner, outer, self)
@@ -108,6 +111,18 @@ def _writes_all(write: Store | Update, buffer: Buffer) -> bool:
         for cond in (at_least(i, 0), less(i, extent))
     }
     return inside.issuperset(write.guards)
+
+
+def _elements_written(nest: Nest, writes: list[Store | Update]) -> int:
+    """How many elements `writes` can give a value at the most: a layout in parts that do not
+    divide has more."""
+    total = 0
+    for write in writes:
+        chain = chain_to(nest.body, write)
+        assert chain is not None
+        moving = {name for i in write.index for name in i.vars()}
+        total += prod(loop.extent for loop in chain if loop.var in moving)
+    return total
 
 
 def _copy_nest(
