@@ -147,3 +147,20 @@ def test_parts_that_end_by_a_guard_may_run_in_parallel() -> None:
 
 def _without_guards(stmt: Stmt) -> tuple[Stmt, ...] | None:
     return (replace(stmt, guards=()),) if isinstance(stmt, Store) else None
+
+
+def test_both_sides_of_a_choice_are_kept_inside_when_a_guard_is_dropped() -> None:
+    chosen = notation("C[i,j] += where(i + i < 9, A[k,i,j], A[k,i,j] + 1)", A="f32[5,7,31]")
+    holds(
+        chosen, Split("s0.d1", 16), Split("s0.d1i", 8),
+        Reorder(("s0.d1o", "s0.r0", "s0.d1io", "s0.d1ii")), Vectorize("s0.d1ii"),
+        Unroll("s0.d1io"), CacheWrite("s0", "s0.d1o", "w"),
+    )  # fmt: skip
+
+
+def test_the_unused_end_of_a_layout_is_not_copied() -> None:
+    nest = Trace((TransformLayout("s2", ((0, 3),), ((0, 1), (0, 2))),)).apply(
+        plain_nest(softmax(7, 5))
+    )
+    with pytest.raises(ScheduleError, match="parts of 's2' may never be written"):
+        CacheRead("s2", "s3.d0o", "q").apply(Split("s3.d0", 3).apply(nest))
