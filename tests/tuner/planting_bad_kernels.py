@@ -154,7 +154,7 @@ class Sabotaged(LocalMeasurer):
         target: Target,
         plan: list[str | None],
         *,
-        run_deadline_secs: float = 3.0,
+        run_deadline_secs: float = 8.0,  # long enough to fill memory on a busy machine
         compile_deadline_secs: float = 10.0,
     ) -> None:
         settings = Settings(
