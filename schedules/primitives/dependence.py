@@ -80,29 +80,28 @@ def separates(
 
     `ranges` has `name` and the variables that may differ between two iterations; all others are
     fixed. `guards` hold in every iteration that counts. The proof: an atom whose coefficient
-    exceeds the spread of the other varying terms of its dimension is determined by the index; a
-    division and a remainder determine what they divide; and from a determined sum, a dominating
-    variable is determined in turn.
+    exceeds the spread of its dimension's other terms that are still open is determined by the
+    index; a division and a remainder determine what they divide, which is one more known sum.
     """
-    determined: set[object] = set()
     guards = tuple(type(g)(_settled(g.index, ranges)) for g in guards)
-    for dimension in _merged(tuple(_settled(i, ranges) for i in index)):
-        for atom, coefficient in dimension.terms:
-            rest = Affine(tuple(t for t in dimension.terms if t[0] != atom), 0)
-            if abs(coefficient) > _guarded_spread(rest, ranges, guards) and _varies(
-                Affine(((atom, 1),), 0), ranges
-            ):
-                determined.add(atom)
+    known_sums = _merged(tuple(_settled(i, ranges) for i in index))
+    determined: set[object] = set()
     changed = True
     while changed:
         changed = False
-        for known in list(determined):
-            for whole in _wholes(known, determined):
-                for inner_atom, coefficient in whole.terms:
-                    rest = Affine(tuple(t for t in whole.terms if t[0] != inner_atom), 0)
-                    if inner_atom not in determined and abs(coefficient) > _spread(rest, ranges):
-                        determined.add(inner_atom)
-                        changed = True
+        for known in known_sums:
+            for atom, coefficient in known.terms:
+                if atom in determined or not _varies(Affine(((atom, 1),), 0), ranges):
+                    continue
+                open_terms = (t for t in known.terms if t[0] != atom and t[0] not in determined)
+                rest = Affine(tuple(open_terms), 0)
+                if abs(coefficient) > _guarded_spread(rest, ranges, guards):
+                    determined.add(atom)
+                    changed = True
+        found = [w for atom in determined for w in _wholes(atom, determined)]
+        new = [w for w in dict.fromkeys(found) if w not in known_sums]
+        known_sums += new
+        changed = changed or bool(new)
     return Var(name) in determined
 
 
