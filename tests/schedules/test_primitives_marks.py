@@ -121,14 +121,16 @@ def test_a_loop_over_a_buffer_that_all_iterations_share_is_not_parallel() -> Non
     assert Parallel("s1.d0").apply(tiled)  # s0 is private to an iteration
 
 
-RANGES = {"a": Interval(0, 3), "b": Interval(0, 4)}
+RANGES = {"a": Interval(0, 3), "b": Interval(0, 4), "f": Interval(0, 8)}
 
 
 @pytest.mark.parametrize(
     ("index", "name", "expected"),
     [
         ((var("a") * 5 + var("b"),), "a", True),
-        ((var("a") * 5 + var("b"),), "b", False),  # true, and not proved
+        ((var("a") * 5 + var("b"),), "b", True),
+        ((var("a") + var("b") * 2,), "b", False),
+        ((var("f") % 3 + var("a") * 3 + (var("f") // 3) * 12,), "f", True),
         ((var("a") * 4 + var("b"),), "a", False),
         ((var("a") + var("b"),), "b", False),
         ((var("a"), affine(0)), "b", False),
