@@ -159,6 +159,7 @@ class TileSketch:
             for read in once(self.roles.column_reads)
             if read.own_dim(column) is not None
             and not self.moves_with_rows(read)
+            and all(_plain(i) for i in read.index)
             and self._moves_as_one(read)
         )
 
