@@ -1,6 +1,7 @@
 """Races: several sides of one computation, timed in alternation, each in a process of its own.
 
-Time is spent in blocks, one a side in turn and there and back again. A block's figure is its
+Time is spent in blocks, one a side in turn and there and back again, while the other processes are
+stopped: threads of a pool spin for up to a tenth of a second after a call. A block's figure is its
 fastest sample, a side's the median over its blocks, and a ratio the median of the ratios of
 neighbouring blocks with a bootstrap interval: what slows the machine for longer than a block
 slows every side.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -29,7 +31,9 @@ from tuner.measure.machine_lock import machine_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMER = Path(__file__).with_name("timer.c")
-SAMPLE_SECS, BLOCK_SECS, SETTLE_SECS = 1e-3, 0.03, 0.01
+SAMPLE_SECS, BLOCK_SECS = 1e-3, 0.03
+# Enough for the scheduler to find each thread a core of its own, which may take a call or two.
+LEAST_ROUNDS = {True: 8, False: 1}
 LEAST_BLOCKS = 5
 ANSWER_SECS = 120.0
 
@@ -83,11 +87,19 @@ class Contestant:
         """Fix how many calls a sample and how many samples a block has."""
         secs = max(call_secs, 1e-8)
         self._calls = max(1, ceil(SAMPLE_SECS / secs))
-        self._rounds = max(1, min(40, int(BLOCK_SECS / (self._calls * secs))))
+        least = LEAST_ROUNDS[self._threads > 1]
+        self._rounds = max(least, min(40, int(BLOCK_SECS / (self._calls * secs))))
 
     def block(self) -> list[float]:
+        self._process.send_signal(signal.SIGCONT)
         self.ask({"op": "time", "calls": self._calls, "rounds": self._rounds})
-        return [float(s) for s in self.answer()["samples"]]
+        samples = [float(s) for s in self.answer()["samples"]]
+        self.pause()
+        return samples
+
+    def pause(self) -> None:
+        """Stop the process, with all its threads, until its next block."""
+        self._process.send_signal(signal.SIGSTOP)
 
 
 def build_library(object_file: Path, arguments: int) -> Path:
@@ -151,6 +163,7 @@ def _open(
         contestant.pace(answer["call_secs"])
         found[name] = {"difference": answer["difference"]}
         ready[name] = contestant
+        contestant.pause()
     for contestant in ready.values():  # opened while others still worked: take the pace again
         contestant.pace(min(contestant.block()))
     return ready, found
@@ -163,7 +176,6 @@ def _alternate(contestants: Sequence[Contestant], seconds: float) -> list[list[l
     while len(blocks[0]) < LEAST_BLOCKS or time.monotonic() < end:
         order = range(len(contestants))
         for i in order if len(blocks[0]) % 2 == 0 else reversed(order):
-            time.sleep(SETTLE_SECS)  # for the last side's threads to stop spinning
             blocks[i].append(contestants[i].block())
     return blocks
 

@@ -1,13 +1,15 @@
 """Time the best kernel and others in alternation: what `bench` prints.
 
-Every side has a process of its own; one works while the others sleep. Time is spent in blocks,
-one a side in turn, and a speed-up is the median of the ratios of neighbouring blocks: what slows
-the machine for longer than a block slows both.
+Every side has a process of its own; one works while the others are stopped, since threads of a
+pool spin for up to a tenth of a second after a call, in a core that is somebody else's by then.
+Time is spent in blocks, one a side in turn, and a speed-up is the median of the ratios of
+neighbouring blocks: what slows the machine for longer than a block slows both.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,7 +41,8 @@ from .machine_lock import machine_lock
 PEERS = ("numpy", "torch", "default")
 _BLOCK_SECS, _LEAST_BLOCKS, _MOST_BLOCKS = 0.04, 5, 500
 _SAMPLE_SECS = 1e-3
-_SETTLE_SECS = 0.005  # for the last side's threads to stop spinning
+# Enough for the scheduler to find each thread a core of its own, which may take a call or two.
+_LEAST_ROUNDS = {True: 8, False: 3}
 _RESAMPLES = 1000
 
 
@@ -153,7 +156,6 @@ def _alternate(contenders: list[_Contender], seconds: float) -> list[NDArray[np.
         # There and back again, so that no side always runs after the same other one.
         order = range(len(contenders))
         for i in order if len(blocks[0]) % 2 == 0 else reversed(order):
-            time.sleep(_SETTLE_SECS)
             blocks[i].append(min(contenders[i].block()))
     return [np.asarray(b) for b in blocks]
 
@@ -240,13 +242,17 @@ class _Contender:
             return str(answer["detail"])
         call_secs = max(float(answer["call_secs"]), 1e-9)
         self._calls = max(1, ceil(_SAMPLE_SECS / call_secs))
-        self._rounds = max(3, min(40, int(_BLOCK_SECS / (self._calls * call_secs))))
+        least = _LEAST_ROUNDS[self._threads > 1]
+        self._rounds = max(least, min(40, int(_BLOCK_SECS / (self._calls * call_secs))))
+        self._process.send_signal(signal.SIGSTOP)
         return None
 
     def block(self) -> list[float]:
         """One block's samples, seconds a call. BenchError if the process ended."""
         request = {"op": "time", "calls": self._calls, "rounds": self._rounds}
+        self._process.send_signal(signal.SIGCONT)
         answer = self._ask(Frame(request))
+        self._process.send_signal(signal.SIGSTOP)
         if answer is None:
             raise BenchError(f"while benchmarking, {self._describe_end()}")
         return [float(s) for s in answer["samples"]]

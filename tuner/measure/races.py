@@ -176,6 +176,13 @@ def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
     return constant + (noises if writable_bytes <= _SMALL_BYTES else noises[:1])
 
 
+def _repeated(fill: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    # Not `np.resize`: it joins a list of as many arrays as there are repetitions.
+    if fill.size == 1:
+        return np.full(size, fill[0], np.uint8)
+    return np.tile(fill, -(-size // fill.size))[:size]
+
+
 class _Watcher:
     def __init__(
         self, writable: Sequence[tuple[str, NDArray[np.uint8]]], watched: frozenset[int]
@@ -204,7 +211,7 @@ class _Watcher:
         """Which bytes of each buffer share `thread` writes."""
         changed = [np.zeros(view.size, np.bool_) for _, view in self._writable]
         for fill in self._fills:
-            before = [np.resize(fill, view.size) for _, view in self._writable]
+            before = [_repeated(fill, view.size) for _, view in self._writable]
             for (_, view), filled in zip(self._writable, before, strict=True):
                 view[:] = filled
             run(thread)
