@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.measure.bench import speedup_interval
+from tuner.measure.loader import openmp_environment
 from tuner.measure.machine_lock import machine_lock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,12 +52,14 @@ class Contestant:
 
     def __enter__(self) -> Contestant:
         threads = str(self._threads)
-        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         self._errors = self._log.open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.suite.contestant"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            cwd=ROOT, env={**os.environ, **dict.fromkeys(names, threads)},
+            cwd=ROOT, env={
+                **os.environ, **dict.fromkeys(names, threads), **openmp_environment(self._threads),
+            },
         )  # fmt: skip
         return self
 

@@ -36,6 +36,7 @@ from tuner.host import cpu_affinity
 
 from .compile_pool import Compiled, CompilePool, child_environment, tail
 from .frames import Frame, FrameReader, write_frame
+from .loader import openmp_environment
 from .machine_lock import machine_lock
 
 PEERS = ("numpy", "torch", "default")
@@ -212,7 +213,9 @@ class _Contender:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=child_environment(
-                OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads, MKL_NUM_THREADS=threads
+                OPENBLAS_NUM_THREADS=threads,
+                MKL_NUM_THREADS=threads,
+                **openmp_environment(self._threads),
             ),
             start_new_session=True,
         )  # fmt: skip

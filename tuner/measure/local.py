@@ -30,6 +30,7 @@ from tuner.host import cpu_affinity
 from .cases import DEFAULT_CASES
 from .compile_pool import Compiled, CompilePool
 from .compile_worker import DEFAULT_COMPILER
+from .loader import openmp_environment
 from .machine_lock import machine_lock
 from .protocol import MeasureRequest, OnResult
 from .runner_client import RunnerClient
@@ -106,7 +107,7 @@ class LocalMeasurer:
                 "lanes": max(target.vector_bits // 32, 1),
                 "cpus": cpus[-1:],
             },
-            environment={"OMP_NUM_THREADS": str(target.threads)},
+            environment=openmp_environment(target.threads),
         )
         self._incumbent_secs: float | None = None
         self._built: dict[Trace, str] = {}
