@@ -16,7 +16,7 @@ from schedules.space import IntArray, ScheduleSpace
 
 from .prior import COMPONENTS, Analysis, Prior, total
 
-FEATURE_VERSION = 1
+FEATURE_VERSION = 2
 """Raised whenever a column changes its place or meaning."""
 
 MAX_KNOBS = 16
@@ -46,6 +46,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("math_per_op", "math function calls a vector operation", "ratio"),
     Feature("accumulators", "independent accumulators", "count"),
     Feature("live_registers", "registers needed over registers there are", "ratio"),
+    Feature("held_values", "accumulators and shared operands over registers there are", "ratio"),
     Feature("spilled_registers", "registers needed beyond those there are", "count"),
     Feature("inner_trips", "trips of the innermost loop", "log2"),
     Feature("inner_entries", "entries into the innermost loop", "log2"),
@@ -117,6 +118,7 @@ class Featuriser:
             columns["math_calls"] / ops,
             columns["accumulators"],
             live / machine.vector_registers,
+            (columns["accumulators"] + columns["held_values"]) / machine.vector_registers,
             np.maximum(live - machine.vector_registers, 0.0),
             log2_plus(columns["inner_trips"]),
             log2_plus(columns["inner_entries"]),

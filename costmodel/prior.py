@@ -47,6 +47,7 @@ class PriorConstants:
     cycles_per_conflict_miss: float = 5.0
     spill_slowdown: float = 1.0
     spill_slowdown_per_share: float = 2.0
+    held_slowdown_per_share: float = 2.0
     cycles_per_loop_entry: float = 12.0
     cycles_per_accumulator: float = 1.5
     full_registers_slowdown: float = 0.1
@@ -152,6 +153,10 @@ def combine(
         # Not one register to spare: what the scheduler moves ahead is spilled now and then.
         np.where(live >= machine.vector_registers, c.full_registers_slowdown, 0.0),
     )
+    # LLVM loads what steps share once, ahead of them all, whether or not there is room to keep it.
+    needed = np.maximum(chains + columns["held_values"], 1.0)
+    excess = np.where(columns["held_values"] > 0, needed - machine.vector_registers - 1.0, 0.0)
+    slowdown = slowdown + c.held_slowdown_per_share * np.maximum(excess, 0.0) / needed
     fixed = (
         columns["scalar_accesses"] * c.cycles_per_scalar_access
         + columns["conflict_misses"] * c.cycles_per_conflict_miss

@@ -149,7 +149,7 @@ class Affine:
 
     def substitute(self, mapping: Mapping[str, Affine]) -> Affine:
         """This index with variables replaced, all at once."""
-        if mapping.keys().isdisjoint(self.vars()):
+        if not any(_mentions(atom, mapping) for atom, _ in self.terms):
             return self
         total: dict[Atom, int] = {}
         const = self.const
@@ -417,6 +417,12 @@ def fresh(name: str, taken: frozenset[str] | set[str]) -> str:
     while f"{name}{number}" in taken:
         number += 1
     return f"{name}{number}"
+
+
+def _mentions(atom: Atom, mapping: Mapping[str, Affine]) -> bool:
+    if isinstance(atom, Var):
+        return atom.name in mapping
+    return not mapping.keys().isdisjoint(_vars(atom.numerator))
 
 
 def _from_terms(total: Mapping[Atom, int], const: int) -> Affine:

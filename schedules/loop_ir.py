@@ -12,7 +12,7 @@ element of a buffer has no defined value. All arithmetic of a leaf is done in it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from typing import TypeAlias, assert_never
@@ -116,6 +116,8 @@ class Allocate:
 Leaf: TypeAlias = Store | Update | Prefetch
 Stmt: TypeAlias = For | Allocate | Store | Update | Prefetch
 
+_PARENTS, _LEAVES = (For, Allocate), (Store, Update, Prefetch)
+
 
 @dataclass(frozen=True, slots=True)
 class Nest:
@@ -137,15 +139,20 @@ class Nest:
 
 def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Every statement, parents first, in program order."""
-    for stmt in stmts:
-        yield stmt
-        if isinstance(stmt, For | Allocate):
-            yield from walk(stmt.body)
+    waiting = [iter(stmts)]  # not recursion: that hands every statement up through all levels
+    while waiting:
+        for stmt in waiting[-1]:
+            yield stmt
+            if isinstance(stmt, _PARENTS):
+                waiting.append(iter(stmt.body))
+                break
+        else:
+            waiting.pop()
 
 
 def leaves(stmts: tuple[Stmt, ...]) -> Iterator[Leaf]:
     for stmt in walk(stmts):
-        if isinstance(stmt, Store | Update | Prefetch):
+        if isinstance(stmt, _LEAVES):
             yield stmt
 
 
@@ -153,6 +160,14 @@ def loops(stmts: tuple[Stmt, ...]) -> Iterator[For]:
     for stmt in walk(stmts):
         if isinstance(stmt, For):
             yield stmt
+
+
+def with_body(stmt: For | Allocate, body: tuple[Stmt, ...]) -> For | Allocate:
+    """`stmt` around another body. Several times as fast as `dataclasses.replace`, and most of
+    what rewriting a nest does."""
+    if isinstance(stmt, For):
+        return For(stmt.var, stmt.extent, body, stmt.kind, stmt.reduce, stmt.bounds)
+    return Allocate(stmt.buffer, body)
 
 
 def transform(
@@ -174,7 +189,7 @@ def transform(
             case For() | Allocate():
                 body = transform(stmt.body, change)
                 changed = changed or body is not stmt.body
-                result.append(stmt if body is stmt.body else replace(stmt, body=body))
+                result.append(stmt if body is stmt.body else with_body(stmt, body))
             case Store() | Update() | Prefetch():
                 result.append(stmt)
             case _:

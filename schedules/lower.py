@@ -26,6 +26,7 @@ from .loop_ir import (
     Update,
     leaves,
     walk,
+    with_body,
 )
 from .primitives.nest_edit import simplify_conds, substitute_body
 from .relax import relax_guards
@@ -82,7 +83,8 @@ def _stage_nest(stage: Stage) -> Stmt:
 def clean(nest: Nest) -> Nest:
     """The same program with guards proven away, moved into loop bounds, and loops shrunk to what
     they run. ScheduleError if a register buffer is not indexed by unrolled and vector loops."""
-    body = _shrink(nest.body, {})
+    zero: dict[str, Affine] = {}
+    body = substitute_body(_shrink(nest.body, {}, zero), zero)
     body = _simplify(body, {})
     body = relax_guards(body, nest.argument_buffers)
     body = _simplify(body, {})
@@ -92,17 +94,20 @@ def clean(nest: Nest) -> Nest:
     return cleaned
 
 
-def _shrink(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
-    """Loops cut to the iterations in which some leaf can run; loops of one iteration go."""
+def _shrink(
+    stmts: tuple[Stmt, ...], ranges: dict[str, Interval], zero: dict[str, Affine]
+) -> tuple[Stmt, ...]:
+    """Loops cut to the iterations in which some leaf can run. Loops of one iteration go; their
+    variables are entered in `zero`, to be substituted in one pass over everything."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
             case For():
-                result.extend(_shrink_loop(stmt, ranges))
+                result.extend(_shrink_loop(stmt, ranges, zero))
             case Allocate():
-                body = _shrink(stmt.body, ranges)
+                body = _shrink(stmt.body, ranges, zero)
                 if body:
-                    result.append(replace(stmt, body=body))
+                    result.append(with_body(stmt, body))
             case Store() | Update():
                 if simplify_conds(stmt.guards, ranges) is not None:
                     result.append(stmt)
@@ -111,16 +116,19 @@ def _shrink(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt,
     return tuple(result)
 
 
-def _shrink_loop(loop: For, ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
+def _shrink_loop(
+    loop: For, ranges: dict[str, Interval], zero: dict[str, Affine]
+) -> tuple[Stmt, ...]:
     inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
     extent = max((_useful(leaf, loop) for leaf in _guarded(loop.body, inner)), default=0)
     if extent <= 0:
         return ()
     if extent == 1 and loop.kind is not LoopKind.VECTORIZED and not loop.bounds:
-        body = substitute_body(loop.body, {loop.var: affine(0)})
-        return _shrink(body, ranges)
-    body = _shrink(loop.body, {**ranges, loop.var: Interval(0, extent - 1)})
-    return (replace(loop, extent=extent, body=body),) if body else ()
+        zero[loop.var] = affine(0)
+        return _shrink(loop.body, {**ranges, loop.var: Interval(0, 0)}, zero)
+    body = _shrink(loop.body, {**ranges, loop.var: Interval(0, extent - 1)}, zero)
+    shrunk = For(loop.var, extent, body, loop.kind, loop.reduce, loop.bounds)
+    return (shrunk,) if body else ()
 
 
 def _guarded(
@@ -166,11 +174,11 @@ def _simplify(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stm
                 inner = {**ranges, stmt.var: Interval(0, stmt.extent - 1)}
                 body = _simplify(stmt.body, inner)
                 if body:
-                    result.append(replace(stmt, body=body))
+                    result.append(with_body(stmt, body))
             case Allocate():
                 body = _simplify(stmt.body, ranges)
                 if body:
-                    result.append(replace(stmt, body=body))
+                    result.append(with_body(stmt, body))
             case Prefetch():
                 result.append(replace(stmt, index=tuple(simplify(i, ranges) for i in stmt.index)))
             case Store() | Update():
@@ -220,7 +228,7 @@ def _bound_loops(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[
             case For():
                 result.append(_bound_loop(stmt, ranges))
             case Allocate():
-                result.append(replace(stmt, body=_bound_loops(stmt.body, ranges)))
+                result.append(with_body(stmt, _bound_loops(stmt.body, ranges)))
             case Store() | Update() | Prefetch():
                 result.append(stmt)
     return tuple(result)
@@ -237,7 +245,8 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
         if new:
             bounds = (*bounds, *new)
             body = _without_guards(body, set(new))
-    return replace(loop, bounds=bounds, body=_bound_loops(body, inner))
+    body = _bound_loops(body, inner)
+    return For(loop.var, loop.extent, body, loop.kind, loop.reduce, bounds)
 
 
 def _ends(guard: Cond, name: str, known: dict[str, Interval]) -> bool:
@@ -256,7 +265,7 @@ def _without_guards(stmts: tuple[Stmt, ...], gone: set[Cond]) -> tuple[Stmt, ...
     for stmt in stmts:
         match stmt:
             case For() | Allocate():
-                result.append(replace(stmt, body=_without_guards(stmt.body, gone)))
+                result.append(with_body(stmt, _without_guards(stmt.body, gone)))
             case Store() | Update():
                 result.append(replace(stmt, guards=tuple(g for g in stmt.guards if g not in gone)))
             case Prefetch():

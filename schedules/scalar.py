@@ -221,9 +221,12 @@ def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
         case Unary() | Cast():
             x = rewrite(node.x, leaf)
             return node if x is node.x else replace(node, x=x)
-        case Binary() | Compare():
+        case Binary():
             a, b = rewrite(node.a, leaf), rewrite(node.b, leaf)
-            return node if a is node.a and b is node.b else replace(node, a=a, b=b)
+            return node if a is node.a and b is node.b else Binary(node.op, a, b)
+        case Compare():
+            a, b = rewrite(node.a, leaf), rewrite(node.b, leaf)
+            return node if a is node.a and b is node.b else Compare(node.op, a, b)
         case Select():
             c = rewrite(node.cond, leaf)
             t, f = rewrite(node.on_true, leaf), rewrite(node.on_false, leaf)
@@ -241,7 +244,7 @@ def map_index(node: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
             case Load():
                 index = tuple(change(i) for i in n.index)
                 same = all(a is b for a, b in zip(index, n.index, strict=True))
-                return n if same else replace(n, index=index)
+                return n if same else Load(n.tensor, index, n.dtype)
             case IndexValue():
                 return replace(n, index=change(n.index))
             case All():
@@ -260,7 +263,7 @@ def substitute(node: Scalar, mapping: Mapping[str, Affine]) -> Scalar:
 def rename_tensors(node: Scalar, names: Mapping[str, str]) -> Scalar:
     def leaf(n: Scalar) -> Scalar | None:
         if isinstance(n, Load):
-            return replace(n, tensor=names.get(n.tensor, n.tensor))
+            return Load(names.get(n.tensor, n.tensor), n.index, n.dtype)
         return None
 
     return rewrite(node, leaf)

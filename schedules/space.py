@@ -33,6 +33,7 @@ COLUMNS: dict[str, str] = {
     "math_calls": "vector evaluations of exp, tanh, erf and the like",
     "accumulators": "independent accumulator registers of the innermost reduction; 0 if none",
     "live_registers": "vector registers the innermost loop needs at once",
+    "held_values": "operand registers that steps written out one after the other have in common",
     "inner_trips": "trip count of the innermost loop that is not unrolled or vectorised",
     "inner_entries": "how often that loop is entered",
     "code_ops": "instructions in the unrolled innermost body",

@@ -126,6 +126,7 @@ class SyntheticSketch:
             "math_calls": zero,
             "accumulators": mr * nv,
             "live_registers": mr * nv + nv + 1,
+            "held_values": zero,
             "inner_trips": kc / ku,
             "inner_entries": calls,
             "code_ops": ku * (mr * nv + mr + nv),

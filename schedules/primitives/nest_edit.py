@@ -132,17 +132,14 @@ def map_leaf(
 ) -> Leaf:
     """`leaf` with its index, value and conditions changed."""
     new_index = tuple(index(i) for i in leaf.index)
-    match leaf:
-        case Prefetch():
-            return replace(leaf, index=new_index)
-        case Store():
-            guards = tuple(cond(g) for g in leaf.guards)
-            return replace(leaf, index=new_index, value=scalar(leaf.value), guards=guards)
-        case Update():
-            guards = tuple(cond(g) for g in leaf.guards)
-            first = None if leaf.first is None else tuple(cond(c) for c in leaf.first)
-            value = scalar(leaf.value)
-            return replace(leaf, index=new_index, value=value, guards=guards, first=first)
+    if isinstance(leaf, Prefetch):
+        return Prefetch(leaf.buffer, new_index, leaf.for_write)
+    guards = tuple(cond(g) for g in leaf.guards)
+    value = scalar(leaf.value)
+    if isinstance(leaf, Store):
+        return Store(leaf.buffer, new_index, value, guards)
+    first = None if leaf.first is None else tuple(cond(c) for c in leaf.first)
+    return Update(leaf.buffer, new_index, value, leaf.reducer, first, guards)
 
 
 def substitute_leaf(leaf: Leaf, mapping: Mapping[str, Affine]) -> Leaf:
@@ -228,10 +225,13 @@ def rename_all(
                 return (Allocate(replace(stmt.buffer, name=new), body),)
             case Store() | Update() | Prefetch():
                 leaf = substitute_leaf(stmt, variables)
-                leaf = replace(leaf, buffer=buffer_names.get(leaf.buffer, leaf.buffer))
-                if not isinstance(leaf, Prefetch):
-                    leaf = replace(leaf, value=rename_tensors(leaf.value, buffer_names))
-                return (leaf,)
+                name = buffer_names.get(leaf.buffer, leaf.buffer)
+                if isinstance(leaf, Prefetch):
+                    return (Prefetch(name, leaf.index, leaf.for_write),)
+                value = rename_tensors(leaf.value, buffer_names)
+                if isinstance(leaf, Store):
+                    return (Store(name, leaf.index, value, leaf.guards),)
+                return (Update(name, leaf.index, value, leaf.reducer, leaf.first, leaf.guards),)
 
     return transform(stmts, change)
 

@@ -119,6 +119,7 @@ class RowSketch:
             "math_calls": ones * math / self.lanes,
             "accumulators": vectors if reductions else 0.0 * ones,
             "live_registers": vectors * 2.0 + 2.0,
+            "held_values": ones * 0.0,
             "inner_trips": np.ceil(points / rows / len(views) / (vectors * self.lanes)),
             "inner_entries": ones * rows * len(views),
             "code_ops": ops / points * vectors * len(views),

@@ -219,8 +219,8 @@ class TileSketch:
         k, u = roles.main.extent, v["unroll"]
         s["kc"] = (((k - 1) // v["k_blocks"] + 1) + u - 1) // u * u
         s["k_count"] = -(-k // s["kc"])
-        counts = [prod(loop.extent for loop in self.short_taps()[:n]) for n in v["tap_unroll"]]
-        s["taps_inside"] = np.asarray(counts, np.int64)
+        taps = [loop.extent for loop in self.short_taps()]
+        s["taps_inside"] = np.cumprod([1, *taps], dtype=np.int64)[v["tap_unroll"]]
         return s
 
     def feasible(self, settings: IntArray) -> BoolArray:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..affine import Affine
 from ..space import FloatArray, IntArray
 from ..target import Target
 from .analysis import Read, math_calls, once
@@ -29,7 +30,7 @@ def tile_columns(
     acc = f["mr"] * f["mr2"] * f["vectors"]
     ops = max(view.operations - 1, 1)
     inside = f["taps_inside"] * f["unroll"]
-    row_loads, column_loads = _loads_a_step(sketch, v)
+    row_loads, column_loads, held = _loads_a_step(sketch, v)
     guarded = any(r.padded for r in roles.row_reads)
     extra = np.where(guarded & (v["copy_rows"] == 0), row_loads * 2.0, 0.0)
     packed, strided = _packed_bytes(sketch, f, outside, batch)
@@ -47,6 +48,7 @@ def tile_columns(
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
         "live_registers": acc + len(once(roles.column_reads)) * f["vectors"] + 1.0,
+        "held_values": held,
         "inner_trips": np.ceil(f["kc"] / f["unroll"]),
         "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"],
         "code_ops": acc * ops * inside + row_loads + column_loads,
@@ -70,35 +72,50 @@ def _tile_count(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
     return np.asarray(np.where(f["tails"] == 2, exact, f["col_tiles"]) * rows * rows2)
 
 
-def _loads_a_step(sketch: TileSketch, v: dict[str, IntArray]) -> tuple[FloatArray, FloatArray]:
+def _loads_a_step(
+    sketch: TileSketch, v: dict[str, IntArray]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(P,) broadcasts, and vector loads, in one step of the innermost loop: elements that several
-    outputs or taps of the unrolled body share are loaded once."""
+    outputs or taps of the unrolled body share are loaded once, and then held in registers."""
     shape = np.stack([v["rows"], v["rows2"], v["unroll"], v["tap_unroll"]], axis=1)
     settings, place = np.unique(shape, axis=0, return_inverse=True)
     roles = sketch.roles
-    loops = [*roles.rows[:2], roles.main]
-    counts = np.zeros((len(settings), 2))
+    counts = np.zeros((len(settings), 4))
     for n, (rows, rows2, unroll, taps) in enumerate(settings.tolist()):
-        extents = dict(zip((x.name for x in loops), (rows, rows2)[: len(roles.rows)], strict=False))
-        extents[roles.main.name] = unroll
-        extents |= {loop.name: loop.extent for loop in sketch.short_taps()[:taps]}
-        counts[n, 0] = sum(_distinct(read, extents) for read in once(roles.row_reads))
-        counts[n, 1] = sum(_distinct(read, extents) for read in once(roles.column_reads))
+        tile = dict(zip((x.name for x in roles.rows[:2]), (rows, rows2), strict=False))
+        steps = {roles.main.name: unroll}
+        steps |= {loop.name: loop.extent for loop in sketch.short_taps()[:taps]}
+        for kind, reads in enumerate((once(roles.row_reads), once(roles.column_reads))):
+            for read in reads:
+                loaded, held = _distinct(read, tile, steps)
+                counts[n, kind] += loaded
+                counts[n, 2 + kind] += held
     found = counts[place.reshape(-1)]
-    return found[:, 0], found[:, 1] * v["vectors"]
+    vectors = v["vectors"]
+    return found[:, 0], found[:, 1] * vectors, found[:, 2] + found[:, 3] * vectors
 
 
-def _distinct(read: Read, extents: dict[str, int]) -> int:
-    """How many different elements `read` touches while the given loops run."""
-    total = 1
+def _distinct(read: Read, tile: dict[str, int], steps: dict[str, int]) -> tuple[int, int]:
+    """How many different elements `read` touches while the loops of the tile and of the steps
+    written out run; and how many of them wait for a later step that needs them again."""
+    total, held, shared = 1, 1, False
     for index in read.index:
-        values = {0}
-        for name, extent in extents.items():
-            step = index.coefficient(name)
-            if step:
-                values = {x + step * i for x in values for i in range(extent)}
-        total *= len(values)
-    return total
+        of_tile, of_steps = _values(index, tile), _values(index, steps)
+        both = {a + b for a in of_tile for b in of_steps}
+        total *= len(both)
+        again = len(of_steps) > 1 and len(both) < len(of_tile) * len(of_steps)
+        held *= len(both) if again else len(of_tile)
+        shared |= again
+    return total, held if shared else 0
+
+
+def _values(index: Affine, extents: dict[str, int]) -> set[int]:
+    values = {0}
+    for name, extent in extents.items():
+        step = index.coefficient(name)
+        if step:
+            values = {x + step * i for x in values for i in range(extent)}
+    return values
 
 
 def _packed_bytes(

@@ -130,8 +130,11 @@ class CompilePool:
                 return outcomes
 
     def fresh(self, document: dict[str, Any], builds: int = 1) -> list[Compiled]:
-        """Compile `builds` times, at once, in processes of their own that compiled nothing yet."""
-        pool = replace(self, workers=builds, _pool=[], _queue=deque())
+        """Compile `builds` times, at once, in processes of their own that compiled nothing yet.
+
+        They run on any CPU, so nothing should be timed meanwhile.
+        """
+        pool = replace(self, workers=builds, cpus=(), _pool=[], _queue=deque())
         with pool:
             for number in range(builds):
                 pool.submit(number, document)

@@ -51,8 +51,8 @@ class AnnealingSettings:
     """`chains` walk each of `sketches` sketches a round, the most promising ones and one in turn;
     `pool` codes, over all sketches, are kept from the first look."""
 
-    chains: int = 256
-    steps: int = 24
+    chains: int = 384
+    steps: int = 12
     sketches: int = 2
     pool: int = 24576
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedules.space import Candidate, FloatArray, ScheduleSpace
+from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
 
 from .lattice import Lattice
 
@@ -40,22 +40,30 @@ def diverse(pool: Sequence[Scored], count: int, novelty: float) -> list[Scored]:
     Prefixes agree: the first n of a batch of 2 n are the batch of n.
     Source: the submodular batch of Chen et al., NeurIPS 2018.
     """
-    seen: set[tuple[int, int, int]] = set()
-    left = list(pool)
+    scores = np.array([item.score for item in pool])
+    facts = _facts(pool)
+    unseen = np.ones(facts.max(initial=0) + 1, np.bool_)
+    unseen[0] = False
+    knobs = np.maximum((facts > 0).sum(axis=1), 1)
     chosen: list[Scored] = []
-
-    def value(item: Scored) -> float:
-        setting = item.candidate.setting
-        fresh = sum((item.candidate.sketch, j, v) not in seen for j, v in enumerate(setting))
-        return item.score + novelty * fresh / max(len(setting), 1)
-
-    while left and len(chosen) < count:
-        best = max(range(len(left)), key=lambda i: (value(left[i]), -i))
-        item = left.pop(best)
-        chosen.append(item)
-        sketch = item.candidate.sketch
-        seen.update((sketch, j, v) for j, v in enumerate(item.candidate.setting))
+    while len(chosen) < min(count, len(pool)):
+        best = int(np.argmax(scores + novelty * unseen[facts].sum(axis=1) / knobs))
+        chosen.append(pool[best])
+        scores[best] = -np.inf
+        unseen[facts[best]] = False
     return chosen
+
+
+def _facts(pool: Sequence[Scored]) -> IntArray:
+    """(P, J) a number > 0 for every (sketch, knob, value) a candidate has; 0 where it has none."""
+    width = max((len(item.candidate.setting) for item in pool), default=0)
+    values = 1 + max((max(item.candidate.setting, default=0) for item in pool), default=0)
+    facts = np.zeros((len(pool), width), np.int64)
+    for row, item in zip(facts, pool, strict=True):
+        count = len(item.candidate.setting)
+        first = 1 + item.candidate.sketch * width * values
+        row[:count] = first + np.arange(count) * values + item.candidate.setting
+    return facts
 
 
 def distinct_tiles(space: ScheduleSpace, pool: Sequence[Scored], count: int) -> list[Scored]:
@@ -68,14 +76,20 @@ def distinct_tiles(space: ScheduleSpace, pool: Sequence[Scored], count: int) -> 
     chosen: list[Scored] = []
     rest: list[Scored] = []
     seen: set[tuple[int, float, float]] = set()
-    for item in pool:
-        sketch = space.sketches[item.candidate.sketch]
-        columns = sketch.columns(np.array([item.candidate.setting], np.int64))
-        tile = (
-            item.candidate.sketch,
-            float(columns["accumulators"][0]),
-            float(columns["live_registers"][0]),
-        )
+    for item, tile in zip(pool, _register_tiles(space, pool), strict=True):
         (rest if tile in seen else chosen).append(item)
         seen.add(tile)
     return [*chosen, *rest][:count]
+
+
+def _register_tiles(space: ScheduleSpace, pool: Sequence[Scored]) -> list[tuple[int, float, float]]:
+    tiles = [(0, 0.0, 0.0)] * len(pool)
+    for index, sketch in enumerate(space.sketches):
+        places = [i for i, item in enumerate(pool) if item.candidate.sketch == index]
+        if not places:
+            continue
+        columns = sketch.columns(np.array([pool[i].candidate.setting for i in places], np.int64))
+        counts = zip(columns["accumulators"], columns["live_registers"], strict=True)
+        for i, (accumulators, live) in zip(places, counts, strict=True):
+            tiles[i] = (index, float(accumulators), float(live))
+    return tiles

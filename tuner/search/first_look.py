@@ -18,7 +18,7 @@ MOST_LISTED = 1_500_000
 MOST_SCORED = 200_000
 """Feasible points up to which every one is scored by the prior."""
 
-CHAINS, STEPS = 768, 56
+CHAINS, STEPS = 512, 40
 """Size of the walk through a larger space: about a quarter of a second on one core."""
 
 
