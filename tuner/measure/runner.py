@@ -141,14 +141,16 @@ def _check(session: _Session, job: Job, deadline_secs: float) -> dict[str, Any]:
     """Run a kernel on every case; times are those of the first, which is the quick one."""
     result: dict[str, Any] = {}
     job = replace(job, misaligned=True)
-    for arena in session.full():
+    for number, arena in enumerate(session.full()):
+        job = replace(job, left_first=number % 2 == 1)
         answer = _run(session, job, arena, deadline_secs)
         if answer["status"] != MeasureStatus.OK:
             return answer
         if not result:
             result = answer
-            # How work is divided does not depend on values: the first case has settled it.
-            job = replace(job, timed=False, repeats=1, team_sizes=())
+            # How work is divided and where tensors lie has nothing to do with values: the first
+            # case has settled it.
+            job = replace(job, timed=False, repeats=1, team_sizes=(), misaligned=False)
         else:
             result["verify_secs"] += answer["verify_secs"]
     return result
