@@ -75,12 +75,15 @@ def read_job(document: Any, settings: Settings) -> JobRequest:
         "/target" if isinstance(body.target, dict) else "/threads",
         lambda: wiring.target_of(body.target, body.threads),
     )
+    measurer = checked_measurer(body.measurer, settings.measurer_folder)
+    if measurer != REAL:
+        located("/measurer", lambda: wiring.check_measurer(measurer))
     options = TuneOptions(
         trials=body.budget.trials,
         seconds=body.budget.seconds,
         strategy=body.strategy,
         seed=body.seed,
-        measurer=checked_measurer(body.measurer, settings.measurer_folder),
+        measurer=measurer,
     )
     if body.target != "native":
         located("/target", lambda: wiring.check_measurable(target, options.measurer))
@@ -134,10 +137,8 @@ def checked_measurer(spec: str, folder: Path | None) -> str:
             pointer="/measurer",
             advice="Start it with `tilewright serve --measurer-folder DIR`.",
         )
-    root = folder.resolve()
-    # A NUL or a bare dot would reach the file system with a meaning of its own.
-    path = None if "\0" in name or not name else (root / name).resolve()
-    if path is None or not path.is_relative_to(root) or not path.is_file():
+    path = _below(folder.resolve(), name)
+    if path is None:
         raise InvalidField(
             f"measurer: no file {name[:80]!r} below the folder this service reads",
             code="measurer_not_allowed",
@@ -145,6 +146,18 @@ def checked_measurer(spec: str, folder: Path | None) -> str:
             advice="Name a file relative to the service's --measurer-folder.",
         )
     return f"{kind}:{path}"
+
+
+def _below(root: Path, name: str) -> Path | None:
+    """The file `name` below `root`; None if there is none."""
+    # A NUL or a bare dot would reach the file system with a meaning of its own.
+    if "\0" in name or not name:
+        return None
+    try:
+        path = (root / name).resolve()
+        return path if path.is_relative_to(root) and path.is_file() else None
+    except OSError:  # a name that is too long, a loop of links
+        return None
 
 
 def located(pointer: str, make: Callable[[], T]) -> T:

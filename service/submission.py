@@ -6,9 +6,10 @@ run here, because code is never sent.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Protocol
+
+from schedules.errors import WorkloadError
 
 from .errors import InvalidField, UsageProblem
 
@@ -71,11 +72,13 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """A file's JSON; InvalidField if it is not JSON."""
+    """A file's JSON, as strict as the service will be; InvalidField if it will not do."""
+    from schedules.strict_json import parse_json_text
+
     try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise InvalidField(f"{path} is not JSON: {error}", code="malformed_json") from error
+        return parse_json_text(read_text(path))
+    except WorkloadError as error:
+        raise InvalidField(f"{path}: {error}", code=error.code) from error
 
 
 def workload_payload(spelling: Spelling) -> str | dict[str, Any]:

@@ -5,7 +5,6 @@ Everything is imported when it is used, so that a query does not load what tunin
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from . import database
 from .errors import NoAnswer, UsageProblem
 from .notation_request import read_notation
+from .python_file import call_function
 from .submission import Spelling, check_one_spelling, read_text
+from .target_check import checked_target
 
 if TYPE_CHECKING:
     from schedules.record import MeasureResult, Toolchain
@@ -38,7 +39,7 @@ def read_workload(spelling: Spelling) -> Workload:
         tensors=spelling.tensor or [],
         ranges=spelling.range or [],
         read_file=_read_file,
-        load_function=_call_function,
+        load_function=call_function,
     )
 
 
@@ -89,32 +90,6 @@ def _read_file(name: str) -> bytes:
     return read_text(Path(name)).encode()
 
 
-def _call_function(file: str, name: str) -> Workload:
-    """What FUNCTION of FILE.py returns. Its own exceptions are its author's to see in full."""
-    from schedules.workload import Workload
-
-    path = Path(file)
-    if not path.is_file():
-        raise UsageProblem(f"{file}: there is no such file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise UsageProblem(f"{file}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise UsageProblem(f"{file}: line {error.lineno}: {error.msg}") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        names = sorted(n for n, v in vars(module).items() if callable(v) and n[:1] != "_")
-        raise UsageProblem(f"{file} has no function {name!r}; it has {', '.join(names) or 'none'}")
-    workload = function()
-    if not isinstance(workload, Workload):
-        raise UsageProblem(f"{file}:{name} returned {type(workload).__name__}; a Workload will do")
-    workload.normalised()  # what does not describe a computation is refused here
-    return workload if workload.name else workload.named(name)
-
-
 def operator_documents(name: str | None) -> list[dict[str, Any]]:
     """The operator library, or the one operator asked for. WorkloadError if it is not in it."""
     from schedules.operators import OPERATORS, operator
@@ -143,7 +118,7 @@ def operator_documents(name: str | None) -> list[dict[str, Any]]:
     ]
 
 
-# Targets
+# Targets and timings
 
 
 def read_target(
@@ -154,7 +129,11 @@ def read_target(
 
     if spec == "native" and fresh:
         return native_target(threads or 1, probe=probe, fresh=True)
-    return load_target(spec, threads, probe=probe)
+    if spec == "native":
+        return load_target(spec, threads, probe=probe)
+    # Checked as the file has it, since `threads` would hide what else is wrong with it.
+    target = checked_target(load_target(spec, None, probe=probe))
+    return target if threads is None else target.with_threads(threads)
 
 
 def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
@@ -164,7 +143,7 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
 
     if isinstance(spec, str):
         return native_target(threads or 1, probe=False)
-    target = Target.from_json(spec)
+    target = checked_target(Target.from_json(spec))
     return target if threads is None else target.with_threads(threads)
 
 
@@ -195,6 +174,13 @@ def check_measurable(target: Target, measurer: str) -> None:
             f"kernels for {target.cpu} ({target.triple}) cannot be timed on this machine"
             f" ({host.cpu}): {reason}"
         )
+
+
+def check_measurer(spec: str) -> None:
+    """MeasurerError if the file of timings that `spec` names cannot be used."""
+    from tuner.measure.choose import parse_measurer
+
+    parse_measurer(spec)
 
 
 def target_summary(target: Target) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import Eq0, var
+from ..affine import Eq0, fresh, var
 from ..errors import ScheduleError
 from ..loop_ir import Allocate, Buffer, For, LoopKind, Nest, Scope, Stmt, Update, transform
 from ..scalar import All, Const, Load, Select
@@ -29,7 +29,7 @@ class RFactor:
     The loop becomes spatial in the first nest, so that it can be vectorised, unrolled or run in
     parallel; ComputeAt then keeps P small. Legal where C's nest is perfectly nested and still
     untouched but for splits of reduction loops. P is called `name`; the loops of the second nest
-    get `.rf` behind their names.
+    get `.rf` behind their names, with a number where that was done before.
     """
 
     loop: str
@@ -73,9 +73,7 @@ class RFactor:
             (Eq0(var(self.loop)),),
         )
         second = nest_loops((*spatial, replace(place.loop, body=())), (merged,))
-        names = {each.var: f"{each.var}.rf" for each in (*spatial, place.loop)}
-        if taken & set(names.values()):
-            raise ScheduleError(self, "the nest was factored already")
+        names = {each.var: fresh(f"{each.var}.rf", taken) for each in (*spatial, place.loop)}
         second = rename_all(second, names, {})
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:

@@ -21,7 +21,7 @@ from ..target import Target
 from ..trace import Trace
 from ..workload import Workload
 from .analysis import StageView, math_calls
-from .rows_trace import RowCluster, write_row_trace
+from .rows_trace import RowCluster, spread_tasks, write_row_trace
 from .writer import TraceWriter
 
 
@@ -43,12 +43,19 @@ class RowSketch:
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        can_split = self.target.threads > 1 and self._parallel_extent() > 1
+        threads = self.target.threads
+        divided = self.cluster.divisible and self._rows() < threads
+        can_split = threads > 1 and (self._parallel_extent() > 1 or divided)
         return (
             Knob("vectors", (1, 2, 4, 8)),
             Knob("parallel", (0, 1) if can_split else (0,)),
             Knob("fuse_all", (0, 1) if self._fusable() else (0,)),
+            Knob("parts", (1, threads, 2 * threads, 4 * threads) if divided else (1,)),
         )
+
+    def _rows(self) -> int:
+        """How many rows there are for the threads."""
+        return prod(loop.extent for loop in self.cluster.last.spatial[: self.cluster.rows])
 
     def _parallel_extent(self) -> int:
         loops = self.cluster.last.spatial
@@ -67,9 +74,13 @@ class RowSketch:
         return len(whole) == len(last.reads)
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether a setting is worth a try; every one is legal."""
+        """(P,) whether a setting is worth a try; every one is legal. A reduction is divided for
+        the threads and for nothing else."""
         settings = np.atleast_2d(settings)
-        return np.ones(len(settings), np.bool_)
+        ok: BoolArray = (settings[:, 3] == 0) | (settings[:, 1] > 0)
+        if self._rows() == 1 and len(self.knobs[3].values) > 1:
+            ok &= (settings[:, 3] > 0) | (settings[:, 1] == 0)
+        return ok
 
     @property
     def loop_axes(self) -> tuple[int, ...]:
@@ -127,13 +138,21 @@ class RowSketch:
             "strided_packed_bytes": ones * 0.0,
             "packed_accesses": ones * 0.0,
             "masked_share": ones * 0.0,
-            "tasks": np.where(parallel > 0, float(rows), 1.0),
+            "tasks": np.where(parallel > 0, self._tasks(settings), 1.0),
             "regions": parallel,
         }
 
+    def _tasks(self, settings: IntArray) -> FloatArray:
+        """(P,) iterations of the parallel loop."""
+        rows = max(self._rows(), 1)
+        parts = np.asarray(self.knobs[3].values)[settings[:, 3]].astype(np.float64)
+        wide = spread_tasks(self.cluster, rows, self.target.threads)
+        return np.maximum(rows * parts, float(wide))
+
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread."""
-        return (2, len(self.knobs[1].values) - 1, len(self.knobs[2].values) - 1)
+        last = [len(knob.values) - 1 for knob in self.knobs]
+        return (2, last[1], last[2], min(1, last[3]))
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one setting."""
@@ -144,7 +163,7 @@ class RowSketch:
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
         values = {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
-        write_row_trace(writer, self.cluster, self.lanes, values)
+        write_row_trace(writer, self.cluster, self.lanes, self.target.threads, values)
 
 
 def _has_contiguous(view: StageView) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from ..loop_ir import Update
 from ..primitives import (
@@ -31,6 +32,12 @@ class RowCluster:
     def stages(self) -> tuple[StageView, ...]:
         return (*self.inside, self.last)
 
+    @property
+    def divisible(self) -> bool:
+        """Whether threads can share a reduction: there is one, and it needs no other stage."""
+        first, *others = self.stages
+        return first.is_reduction and not any(view.is_reduction for view in others)
+
 
 @dataclass(frozen=True, slots=True)
 class Partials:
@@ -47,20 +54,37 @@ class Partials:
     combine: str
 
 
+TASKS_A_THREAD = 4
+"""Tasks that rows which are too few for the threads are divided into, so that work evens out."""
+
+
+def spread_tasks(cluster: RowCluster, rows: int, threads: int) -> int:
+    """Tasks a lone elementwise stage of few rows is divided into: its rows, if that will do."""
+    spread = not cluster.inside and not cluster.last.is_reduction and rows < 2 * threads
+    return rows * -(-TASKS_A_THREAD * threads // rows) if spread else rows
+
+
 def write_row_trace(
-    writer: TraceWriter, cluster: RowCluster, lanes: int, v: dict[str, int]
+    writer: TraceWriter, cluster: RowCluster, lanes: int, threads: int, v: dict[str, int]
 ) -> None:
     """Add the steps that schedule `cluster` with knob values `v` to `writer`."""
-    _RowTrace(writer, cluster, lanes, v).write()
+    _RowTrace(writer, cluster, lanes, threads, v).write()
 
 
 class _RowTrace:
     def __init__(
-        self, writer: TraceWriter, cluster: RowCluster, lanes: int, v: dict[str, int]
+        self,
+        writer: TraceWriter,
+        cluster: RowCluster,
+        lanes: int,
+        threads: int,
+        v: dict[str, int],
     ) -> None:
         self.w = writer
         self.c = cluster
         self.lanes = lanes
+        self.threads = threads
+        self.parts = v["parts"]
         self.vectors = v["vectors"]
         self.is_parallel = bool(v["parallel"])
         self.is_flat = bool(v["fuse_all"])
@@ -70,7 +94,7 @@ class _RowTrace:
         w, last = self.w, self.c.last
         for view in self.c.stages:
             w.do(*(step for step in view.presplit if w.loop(step.loop).reduce))
-        partials = {view.name: self._factor(view) for view in self.c.stages}
+        partials = {view.name: self._partials(view) for view in self.c.stages}
         for view in self.c.stages:  # where a reduction is factored, all spatial axes are rows
             if partials[view.name] is None:
                 w.do(*(step for step in view.presplit if w.has(step.loop)))
@@ -82,13 +106,14 @@ class _RowTrace:
         if self.is_flat:
             self._flat(row)
             return
+        row = self._spread(row, loops[self.c.rows :])
         places = {last.name: self._place_partials(last, row, partials[last.name])}
         for view in reversed(self.c.inside):
             w.do(ComputeAt(view.name, row))
             places[view.name] = self._place_partials(view, row, partials[view.name])
         for view in self.c.stages:
             self._stage(view, row, places[view.name], partials[view.name])
-        if self.is_parallel and row:
+        if self.is_parallel and row and self.parts == 1:
             w.do(Parallel(self.parallel_loop or row))
 
     def _outer_loops(self, view: StageView) -> list[str]:
@@ -108,9 +133,64 @@ class _RowTrace:
         else:
             w.vectorise_loop(fused, self.lanes, self.vectors)
 
-    def _factor(self, view: StageView) -> Partials | None:
-        """RFactor a reduction over contiguous data into vectors of partial results."""
-        loop = contiguous_reduction(view)
+    def _spread(self, row: str, inner: list[str]) -> str:
+        """Where rows are too few for the threads, blocks of the next axis are tasks as well."""
+        w = self.w
+        rows = w.loop(row).extent if row else 1
+        blocks = spread_tasks(self.c, rows, self.threads) // rows
+        if not self.is_parallel or not inner or blocks == 1:
+            return row
+        step = self.lanes * self.vectors if len(inner) == 1 else 1
+        extent = w.loop(inner[0]).extent
+        piece = ceil(ceil(extent / blocks) / step) * step
+        if piece >= extent:
+            return row
+        outer, _ = w.split(inner[0], piece)
+        return w.fuse(row, outer) if row else outer
+
+    def _partials(self, view: StageView) -> Partials | None:
+        """Factor a reduction: into parts for the threads if that was asked for, and into vectors
+        of partial results where it walks over contiguous data."""
+        along = contiguous_reduction(view)
+        divided = self._divide(view, along) if self.parts > 1 else None
+        if divided is None:
+            return self._factor(view.name, along)
+        buffer, along = divided
+        partials = self._factor(buffer, along)
+        _, chain = self.w.writer_of(buffer)
+        task = ""
+        for name in [loop.var for loop in chain if not loop.reduce]:
+            task = self.w.fuse(task, name) if task else name
+        if partials is not None:
+            self._registers(partials, task)
+            self._combined(buffer, task, partials)
+        else:
+            self.w.do(CacheWrite(buffer, task, f"{buffer}.acc"))
+        self.w.do(Parallel(task))
+        return None
+
+    def _divide(self, view: StageView, along: str | None) -> tuple[str, str | None] | None:
+        """A buffer of results of parts of the reduction, and what is left of the loop `along`;
+        None where no loop is long enough."""
+        if not view.is_reduction:
+            return None
+        w, step = self.w, self.lanes * self.vectors
+        long = [
+            r for r in view.reduce if r.extent >= 2 * self.parts * (step if r.name == along else 1)
+        ]
+        if not long:
+            return None
+        loop = long[0]
+        factor = -(-loop.extent // self.parts)
+        if loop.name == along:
+            factor = -(-factor // step) * step
+        part, rest = w.split(loop.name, factor)
+        buffer = f"{view.name}.parts"
+        w.do(RFactor(part, buffer))
+        return buffer, rest if loop.name == along else along
+
+    def _factor(self, buffer: str, loop: str | None) -> Partials | None:
+        """RFactor the reduction into `buffer` over contiguous data along `loop`."""
         if loop is None:
             return None
         w = self.w
@@ -124,12 +204,12 @@ class _RowTrace:
             vectors //= 2
         width = lanes * vectors
         walk, within = w.split(loop, width)
-        wide = f"{view.name}.wide"
+        wide = f"{buffer}.wide"
         w.do(RFactor(within, wide))
         if vectors == 1:
             return Partials(wide, wide, walk, extent, width, f"{within}.rf", "")
         combine, lane_loop = w.split(f"{within}.rf", lanes)
-        vector = f"{view.name}.vector"
+        vector = f"{buffer}.vector"
         w.do(RFactor(lane_loop, vector))
         return Partials(wide, vector, walk, extent, width, f"{lane_loop}.rf", combine)
 
@@ -140,13 +220,16 @@ class _RowTrace:
         spatial = [loop.var for loop in own if not loop.reduce]
         place = spatial[-1] if spatial else row
         if partials is not None:
-            for buffer in dict.fromkeys((partials.vector, partials.wide)):
-                self.w.do(ComputeAt(buffer, place, register=True))
+            self._registers(partials, place)
         return place
+
+    def _registers(self, partials: Partials, place: str) -> None:
+        for buffer in dict.fromkeys((partials.vector, partials.wide)):
+            self.w.do(ComputeAt(buffer, place, register=True))
 
     def _stage(self, view: StageView, row: str, place: str, partials: Partials | None) -> None:
         if partials is not None:
-            self._combined(view, place, partials)
+            self._combined(view.name, place, partials)
         elif view.is_reduction:
             self._along_columns(view, row)
         elif view is self.c.last and row and not self.c.inside and self._is_turned(view, row):
@@ -171,7 +254,7 @@ class _RowTrace:
         w.do(Vectorize(inner))
         self.parallel_loop = block
 
-    def _combined(self, view: StageView, place: str, p: Partials) -> None:
+    def _combined(self, buffer: str, place: str, p: Partials) -> None:
         """Walk over the data with vectors, combine them into one, and that into the result."""
         w = self.w
         if p.vector != p.wide:
@@ -179,7 +262,7 @@ class _RowTrace:
             w.do(Unroll(p.combine))
         self._partial_loops(p.wide, place, self.lanes)
         w.do(CacheWrite(p.wide, place, f"{p.wide}.acc"))
-        w.do(CacheWrite(view.name, place, f"{view.name}.total"), Vectorize(p.lanes))
+        w.do(CacheWrite(buffer, place, f"{buffer}.total"), Vectorize(p.lanes))
         whole = p.extent // p.width
         if p.extent % p.width and whole:
             w.do(Partition(p.walk, whole))

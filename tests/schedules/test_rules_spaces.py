@@ -74,6 +74,15 @@ ODD: dict[str, tuple[str, dict[str, tuple[str, tuple[int, ...]]], dict[str, int]
     "reads of one tensor in two ways": (
         "T[i,j] = A[i,j] * 2; C[i,j] += T[i,k] * T[k,j]", {"A": ("f32", (17, 17))}, {},
     ),
+    "a line, elementwise": ("y[j] = x[j] + 1.0", {"x": ("f32", (1003,))}, {}),
+    "one row of two axes": (
+        "y[z,j] = x[z,j] * b[j]", {"x": ("f32", (1, 1003)), "b": ("f32", (1003,))}, {},
+    ),
+    "sum of squares of everything": ("s[z] += x[i] * x[i]", {"x": ("f32", (3001,))}, {"z": 1}),
+    "greatest of everything": ("m[z] max= A[i,j]", {"A": ("f32", (67, 31))}, {"z": 1}),
+    "norm of few rows": (
+        "S[z] += A[z,i,j] * A[z,i,j]; Y[z] = S[z] * 0.5", {"A": ("f32", (1, 67, 64))}, {},
+    ),
 }  # fmt: skip
 FEW_TASKS = {"dot product", "one row", "strided convolution", "grouped"}
 """Expressions so small that all columns of a default tile are one block, or one element."""

@@ -1,0 +1,87 @@
+"""Target descriptions from outside, held to what the storeys below can work with.
+
+A description is a file or a field of a request: any JSON. Numbers that no machine has would divide
+by zero, ask for all memory, or end a worker inside LLVM.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from schedules.errors import TargetError
+
+if TYPE_CHECKING:
+    from schedules.target import Target
+
+MAX_CORES = 4096
+MAX_REGISTERS = 1024
+MAX_CACHES = 8
+MAX_CACHE_BYTES = 1 << 40
+MAX_FEATURES = 1000
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+_TRIPLE = re.compile(r"(x86_64|aarch64|arm64)-[A-Za-z0-9_.-]{1,99}")
+
+
+def checked_target(target: Target) -> Target:
+    """`target` itself; TargetError for what no machine has."""
+    if not _TRIPLE.fullmatch(target.triple):
+        raise TargetError(
+            "triple must be LLVM's for an x86_64, aarch64 or arm64 system, such as"
+            f" x86_64-unknown-linux-gnu; got {target.triple[:80]!r}"
+        )
+    for name in (target.cpu, *target.features):
+        if not _WORD.fullmatch(name):
+            raise TargetError(f"cpu and features are names LLVM knows, got {name[:80]!r}")
+    if len(target.features) > MAX_FEATURES:
+        raise TargetError(f"at most {MAX_FEATURES} features, got {len(target.features)}")
+    _whole("cores", target.cores, 1, MAX_CORES)
+    _whole("threads", target.threads, 1, target.cores)
+    _whole("vector_registers", target.vector_registers, 4, MAX_REGISTERS)
+    _whole("the number of caches", len(target.caches), 1, MAX_CACHES)
+    for number, cache in enumerate(target.caches):
+        _whole(f"caches/{number}/bytes", cache.bytes, 1024, MAX_CACHE_BYTES)
+        _whole(f"caches/{number}/line_bytes", cache.line_bytes, 16, 1024)
+        _whole(f"caches/{number}/ways", cache.ways, 1, 65536)
+    _check_probes(target)
+    return target
+
+
+def _check_probes(target: Target) -> None:
+    probes = target.probes
+    for field, table in (
+        ("peak_gflops", probes.peak_gflops),
+        ("bandwidth_gbs", probes.bandwidth_gbs),
+    ):
+        if not isinstance(table, dict):
+            raise TargetError(f"probes/{field} must be an object of lists, got {_shown(table)}")
+        for name, values in table.items():
+            if (
+                not isinstance(values, list)
+                or len(values) > MAX_CORES
+                or not all(_is_number(value) and 0 <= value <= 1e9 for value in values)
+            ):
+                raise TargetError(
+                    f"probes/{field}/{str(name)[:40]} must be a list of numbers from 0 to 1e9, one"
+                    f" a thread count; got {_shown(values)}"
+                )
+    secs = probes.parallel_region_secs
+    if not _is_number(secs) or not 0 <= secs <= 1:
+        raise TargetError(f"probes/parallel_region_secs must be 0 to 1, got {_shown(secs)}")
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise TargetError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    )
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
