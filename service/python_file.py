@@ -80,7 +80,7 @@ def _told(what: str, file: str) -> Iterator[None]:
         raise
     except SystemExit as error:
         raise UsageProblem(f"{what} ended the program (exit code {error.code})") from error
-    except Exception as error:  # noqa: BLE001  # somebody else's code may raise anything
+    except Exception as error:  # somebody else's code may raise anything
         raise UsageProblem(
             f"{what} raised {type(error).__name__}: {error}{_place(error, file)}",
             advice="Correct the file.",

@@ -6,7 +6,6 @@ by zero, ask for all memory, or end a worker inside LLVM.
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +21,31 @@ MAX_CACHE_BYTES = 1 << 40
 MAX_FEATURES = 1000
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
-_TRIPLE = re.compile(r"(x86_64|aarch64|arm64)-[A-Za-z0-9_.-]{1,99}")
+ARCHITECTURES = (
+    "aarch64",
+    "arm64",
+    "armv7",
+    "i386",
+    "i686",
+    "loongarch64",
+    "powerpc64le",
+    "ppc64le",
+    "riscv32",
+    "riscv64",
+    "s390x",
+    "x86_64",
+)
+"""What a triple may begin with: LLVM ends the process for one that it does not know."""
+
+_TRIPLE = re.compile(rf"({'|'.join(ARCHITECTURES)})-[A-Za-z0-9_.-]{{1,99}}")
 
 
 def checked_target(target: Target) -> Target:
     """`target` itself; TargetError for what no machine has."""
     if not _TRIPLE.fullmatch(target.triple):
         raise TargetError(
-            "triple must be LLVM's for an x86_64, aarch64 or arm64 system, such as"
-            f" x86_64-unknown-linux-gnu; got {target.triple[:80]!r}"
+            "triple must be LLVM's, such as x86_64-unknown-linux-gnu, for one of"
+            f" {', '.join(ARCHITECTURES)}; got {target.triple[:80]!r}"
         )
     for name in (target.cpu, *target.features):
         if not _WORD.fullmatch(name):
@@ -78,9 +93,7 @@ def _whole(name: str, value: Any, least: int, most: int) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    )
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _shown(value: Any) -> str:

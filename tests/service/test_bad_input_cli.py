@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -15,9 +16,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from db import open_store
+from schedules.errors import TargetError
 from schedules.record import TuningRecord
 from schedules.workload import Workload
-from service import runs
+from service import runs, wiring
 from service.cli import run
 from tests.service.service_cases import HOST, MATMUL, make_record
 
@@ -96,6 +98,110 @@ def test_files_of_timings_that_are_none(
     said = told(["tune", MATMUL, "--measurer", f"{kind}:{path}"], 2)
     assert says in said
     assert "simulated:FILE will do" in said
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise ValueError('ouch')", "f.py:f raised ValueError: ouch (line 2 of"),
+        ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing' (line 2"),
+        ("raise SystemExit(9)", "f.py:f ended the program (exit code 9)"),
+        ("return 1 // 0", "f.py:f raised ZeroDivisionError"),
+        ("return 3", "f.py:f returned int; a Workload will do"),
+    ],
+)
+def test_what_goes_wrong_in_a_file_of_somebody_is_one_line(
+    code: str, says: str, told: Told, tmp_path: Path
+) -> None:
+    path = tmp_path / "f.py"
+    path.write_text(f"def f():\n    {code}\n")
+    for command in ("best", "submit"):
+        assert says in told([command, f"{path}:f"], 2)
+    path.write_text("def f(size):\n    return size\n")
+    assert "f.py:f raised TypeError: f() missing 1 required" in told(["best", f"{path}:f"], 2)
+    path.write_text("from schedules import compute\nraise OSError(1, 'no')\n")
+    assert "raised PermissionError: [Errno 1] no (line 2 of" in told(["best", f"{path}:f"], 2)
+    path.write_text("from schedules import compute\ndef g():\n    pass\n")
+    assert "has no function 'f'; it has g\n" in told(["best", f"{path}:f"], 2)
+
+
+def test_what_a_file_prints_is_not_in_the_document(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "f.py"
+    path.write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from schedules import compute, placeholder, Workload\n"
+        "print('loading')\n"
+        "@dataclass\n"
+        "class Size:\n"
+        "    n: int = 4\n"
+        "def f():\n"
+        "    print('called')\n"
+        "    a = placeholder('A', (Size().n,))\n"
+        "    return Workload.of(compute('B', (Size().n,), lambda i: a[i] + a[i]))\n"
+    )
+    assert run(["best", f"{path}:f", "--db", str(tmp_path / "x.sqlite"), "--json"]) == 3
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["code"] == "no_answer"
+    assert err.startswith("loading\ncalled\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"version": NaN}', "NaN is not a number"),
+        ('{"version": 1e400}', "beyond the range of f64"),
+        ('{"name": "\\ud800"}', "half a surrogate pair"),
+        ('{"version": ' + "9" * 5000 + "}", "a number has 5000 characters"),
+        ('{"version": 1, "version": 1}', "'version' is given twice"),
+        ("[" * 100_000, "64 levels deep"),
+    ],
+)
+def test_what_is_sent_to_a_service_is_strict_json(
+    text: str, says: str, told: Told, tmp_path: Path
+) -> None:
+    path = tmp_path / "w.json"
+    path.write_text(text)
+    nowhere = ["--url", "http://127.0.0.1:1"]
+    assert says in told(["submit", str(path), *nowhere], 2)
+    assert says in told(["submit", MATMUL, "--target", str(path), *nowhere], 2)
+
+
+BAD_TARGETS: list[tuple[dict[str, Any], str]] = [
+    ({"triple": ""}, "triple must be LLVM's"),
+    ({"triple": "foo"}, "got 'foo'"),
+    ({"cpu": 'a"b'}, "names LLVM knows"),
+    ({"features": ["avx2,-sse"]}, "got 'avx2,-sse'"),
+    ({"threads": 0}, "threads must be a whole number from 1 to 4, got 0"),
+    ({"threads": 10**9}, "threads must be"),
+    ({"cores": 10**9}, "cores must be a whole number from 1 to 4096"),
+    ({"vector_registers": 10**9}, "vector_registers must be"),
+    ({"caches": [{"bytes": 32768, "ways": 0}]}, "caches/0/ways must be"),
+    ({"caches": [{"bytes": 32768, "ways": 8, "line_bytes": 0}]}, "caches/0/line_bytes must be"),
+    ({"caches": [{"bytes": -1, "ways": 8}]}, "caches/0/bytes must be"),
+    ({"caches": [{"bytes": "x", "ways": 8}]}, "caches/0/bytes must be"),
+    ({"caches": [{"bytes": 32768, "ways": 8}] * 9}, "the number of caches must be"),
+    ({"features": ["a"] * 1001}, "at most 1000 features"),
+    ({"probes": {"peak_gflops": 3}}, "probes/peak_gflops must be an object"),
+    ({"probes": {"peak_gflops": {"f32": ["x"]}}}, "probes/peak_gflops/f32 must be a list"),
+    ({"probes": {"bandwidth_gbs": {"L1": [-5.0]}}}, "probes/bandwidth_gbs/L1 must be a list"),
+    ({"probes": {"parallel_region_secs": -1}}, "probes/parallel_region_secs must be"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), BAD_TARGETS)
+def test_a_machine_that_cannot_be_is_refused(
+    change: dict[str, Any], says: str, told: Told, tmp_path: Path
+) -> None:
+    """Such numbers divided by zero, took all memory, or ended a worker inside LLVM."""
+    document = {**HOST.to_json(), **change}
+    path = tmp_path / "target.json"
+    path.write_text(json.dumps(document))
+    assert says in told(["best", MATMUL, "--target", str(path)], 2)
+    with pytest.raises(TargetError, match=re.escape(says)):
+        wiring.target_of(document, None)
 
 
 ILLEGAL: list[tuple[list[Any], str]] = [

@@ -208,7 +208,7 @@ def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     wanted = wiring.workload_of(MATMUL).key
     assert wiring.read_workload(spelling(f"{file}:mm")).key == wanted
-    for name, says in (("none", "returned int"), ("other", "it has build, mm, none")):
+    for name, says in (("none", "returned int"), ("other", "it has mm, none\n")):
         assert run(["best", f"{file}:{name}"]) == 2
         assert says in capsys.readouterr().err
     file.write_text("def mm(:\n")

@@ -286,13 +286,30 @@ def test_files_of_timings_are_read_only_below_their_folder(store: Store, tmp_pat
     with TestClient(create_app(Settings(measurer_folder=folder), store)) as api:
         job = submit(api, measurer="simulated:fast.json")
         assert job["request"]["measurer"] == f"simulated:{folder}/fast.json"
-        for name in ("../secret.json", str(tmp_path / "secret.json"), "link.json", "none", ".", ""):
+        secret, long = str(tmp_path / "secret.json"), "a" * 300
+        for name in ("../secret.json", secret, "link.json", "none", ".", "", long, "a/" * 200):
             answer = api.post(
                 "/v1/jobs",
                 json={"workload": MATMUL, "target": TARGET, "measurer": f"replay:{name}"},
             )
             assert answer.status_code == 422
             assert answer.json()["errors"][0]["pointer"] == "/measurer"
+
+
+def test_a_bad_file_of_timings_is_told_before_anything_is_queued(
+    store: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "odd.json").write_text('{"luck": 1}')
+    with TestClient(create_app(Settings(measurer_folder=tmp_path), store)) as api:
+        for spec, says in (("simulated:odd.json", "luck"), ("replay:odd.json", "odd.json")):
+            answer = api.post(
+                "/v1/jobs?validate_only=true",
+                json={"workload": MATMUL, "target": TARGET, "measurer": spec},
+            )
+            assert answer.status_code == 422
+            assert answer.json()["code"] == "bad_measurer"
+            assert answer.json()["errors"][0]["pointer"] == "/measurer"
+            assert says in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("measurer", ["simulated:x.json", "magic", "replay:", "local:x"])
