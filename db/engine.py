@@ -25,11 +25,13 @@ from sqlalchemy.orm import Session
 
 from schedules.record import canonical_bytes
 
-from .errors import StoreBroken, StoreError, StoreHeld, StoreMissing
+from .errors import StoreBroken, StoreDenied, StoreError, StoreFull, StoreHeld
 
 _BROKEN = ("not a database", "malformed", "disk image", "unsupported file format", "encrypted")
 _HELD = ("database is locked", "database table is locked", "database schema is locked")
-_MISSING = ("unable to open database file",)
+_DENIED = ("unable to open database file",)
+_READ_ONLY = ("readonly database",)
+_FULL = ("disk is full",)
 
 
 class Database:
@@ -104,10 +106,20 @@ def store_error(error: Exception, path: Path) -> StoreError:
             f"database {path}: another process holds it ({said}); wait for it to end, "
             f"or find it with `fuser {path}`"
         )
-    if any(words in lower for words in _MISSING):
-        return StoreMissing(
+    if any(words in lower for words in _DENIED):
+        return StoreDenied(
             f"database {path}: cannot be opened ({said}); check that its folder exists "
             "and that you may write there"
+        )
+    if any(words in lower for words in _READ_ONLY):
+        return StoreDenied(
+            f"database {path}: cannot be written ({said}); `tilewright best` reads it as it is, "
+            "for anything else copy it to where you may write the file and its folder"
+        )
+    if any(words in lower for words in _FULL):
+        return StoreFull(
+            f"database {path}: no room left ({said}); what was reported is stored, "
+            "make room and run the same command again"
         )
     if any(words in lower for words in _BROKEN):
         return StoreBroken(
@@ -185,7 +197,7 @@ def _on_connect(foreign_keys: bool) -> Callable[[Any, Any], None]:
         # Damaged text still comes out, and then fails its row's hash: one row is lost, not all.
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         cursor = connection.cursor()
-        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _may_be_ours(cursor):
             cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA wal_autocheckpoint=0")
@@ -193,6 +205,12 @@ def _on_connect(foreign_keys: bool) -> Callable[[Any, Any], None]:
         cursor.close()
 
     return set_pragmas
+
+
+def _may_be_ours(cursor: Any) -> bool:
+    """Whether the file is empty or has our schema: another program's keeps the mode it has."""
+    tables = {row[0] for row in cursor.execute("SELECT name FROM sqlite_master")}
+    return not tables or "alembic_version" in tables
 
 
 def _on_begin(connection: Connection) -> None:

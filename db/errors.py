@@ -18,6 +18,14 @@ class StoreMissing(StoreError):
     """There is no database at the place named, and it was not to be created."""
 
 
+class StoreDenied(StoreError):
+    """The place named holds no file that this process may open, or write where it has to."""
+
+
+class StoreFull(StoreError):
+    """There is no room left to write; what was acknowledged before is stored."""
+
+
 class StoreOlder(StoreError):
     """The schema is older than this version needs, and was not to be upgraded."""
 

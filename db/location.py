@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from stat import S_ISDIR
 from urllib.parse import unquote
 
-from .errors import StoreError
+from .errors import StoreDenied
 
 _SQLITE = "sqlite:///"
 
@@ -23,19 +24,35 @@ def default_url() -> str:
 
 
 def sqlite_path(url: str) -> Path:
-    """The file of `sqlite:///FILE`, or of a plain path. StoreError for anything else."""
+    """The file of `sqlite:///FILE`, or of a plain path. StoreDenied for anything else."""
     if "://" not in url:
         name = url
     elif url.startswith(_SQLITE):
         name = unquote(url[len(_SQLITE) :].split("?", 1)[0])
     else:
-        raise StoreError(
+        raise StoreDenied(
             f"database {_without_secrets(url)!r}: this version keeps its data in SQLite; "
             "give sqlite:///FILE or a path"
         )
     if name in ("", ":memory:"):
-        raise StoreError(f"database {url!r}: a database is a file; give sqlite:///FILE or a path")
+        raise StoreDenied(f"database {url!r}: a database is a file; give sqlite:///FILE or a path")
     return Path(name).expanduser().absolute()
+
+
+def file_is_there(path: Path) -> bool:
+    """Whether something is at `path`. StoreDenied for a folder, or where nobody may look."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StoreDenied(
+            f"database {path}: cannot be opened ({error.strerror}); check that you may read it "
+            "and its folder"
+        ) from error
+    if S_ISDIR(mode):
+        raise StoreDenied(f"database {path}: this is a folder; name a file in it")
+    return True
 
 
 def _without_secrets(url: str) -> str:

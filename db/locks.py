@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from .errors import StoreHeld, StoreMissing
+from .errors import StoreDenied, StoreHeld
 
 _RETRY_SECS = 0.02
 
@@ -28,13 +28,13 @@ class FileLock:
         return self._file is not None
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free. StoreMissing if the folder cannot be written."""
+        """Take the lock if it is free. StoreDenied if the folder cannot be written."""
         if self.held:
             return True
         try:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise StoreMissing(f"cannot open the lock file {self.path}: {error}") from error
+            raise StoreDenied(f"cannot open the lock file {self.path}: {error}") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

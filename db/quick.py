@@ -19,12 +19,13 @@ from schedules.record import TuningRecord
 
 from .artefact_rows import HASHED as FILE
 from .artefact_rows import Artefact, ArtefactLike, artefacts_of
-from .errors import StoreBroken, StoreError, StoreHeld, StoreMissing
-from .location import default_url, sqlite_path
+from .errors import StoreBroken, StoreDenied, StoreError, StoreHeld, StoreMissing
+from .location import default_url, file_is_there, sqlite_path
 from .rows import HASHED, from_row
 from .schema import refuse_newer, refuse_older
 
 _REVISION = "SELECT version_num FROM alembic_version"
+_TABLES = "SELECT count(*) FROM sqlite_master"
 _BEST = (
     "SELECT record.* FROM best JOIN record ON record.key = best.record_key"
     " AND record.workload_key = best.workload_key AND record.target_key = best.target_key"
@@ -61,13 +62,15 @@ def _rows(
 ) -> list[sqlite3.Row]:
     """The rows of one query on a database of the schema this version knows."""
     path = sqlite_path(url or default_url())
-    if not path.is_file():
+    if not file_is_there(path):
         raise StoreMissing(f"database {path}: there is none; `tilewright tune` makes it")
     try:
         connection = sqlite3.connect(_read_only(path), timeout_secs, uri=True)
         try:
             connection.row_factory = sqlite3.Row
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+            if connection.execute(_TABLES).fetchone()[0] == 0:
+                raise StoreMissing(f"database {path}: nothing is in it yet")
             revision = next(iter(connection.execute(_REVISION).fetchone() or ()), None)
             if revision is None:
                 raise StoreBroken(f"database {path}: alembic_version is empty")
@@ -84,7 +87,9 @@ def _error(path: Path, error: Exception) -> StoreError:
     if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
         return StoreHeld(f"database {path}: another process holds it ({error})")
     if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
-        return StoreMissing(f"database {path}: cannot be opened ({error})")
+        return StoreDenied(
+            f"database {path}: cannot be opened ({error}); check that you may read it"
+        )
     return StoreBroken(f"database {path}: not a usable tilewright database ({error})")
 
 

@@ -18,9 +18,9 @@ from .blobs import Blob, BlobRepository
 from .check import Problem, problems
 from .checkpoint import CHECKPOINT_BYTES, checkpoint, log_bytes
 from .engine import Database
-from .errors import StoreMissing
+from .errors import StoreDenied, StoreMissing
 from .job_store import Clock, JobStore, utc_now
-from .location import default_url, sqlite_path
+from .location import default_url, file_is_there, sqlite_path
 from .locks import FileLock
 from .records import Page, RecordRepository
 from .schema import HEAD, refuse_older
@@ -54,18 +54,17 @@ def open_store(
     With `create`, a missing file is made; with `upgrade`, an older schema is brought up to date.
     `timeout_secs` is how long any call waits for another process.
 
-    StoreMissing, StoreOlder: what `create` or `upgrade` would have mended. StoreNewer: made by a
+    StoreMissing, StoreOlder: what `create` or `upgrade` would have mended. StoreDenied: no file
+    this process may open or write. StoreNewer: made by a
     newer version. StoreBroken: not a database of ours. StoreHeld: locked for too long.
     """
     path = sqlite_path(url or default_url())
-    if not path.exists():
+    if not file_is_there(path):
         if not create:
             raise StoreMissing(
                 f"database {path}: there is none; `tilewright tune` makes it, --db names another"
             )
         _make_folder(path.parent)
-    elif path.is_dir():
-        raise StoreMissing(f"database {path}: this is a folder; name a file in it")
     database = Database(path, timeout_secs=timeout_secs)
     lock = FileLock(path)
     try:
@@ -301,4 +300,4 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreMissing(f"database folder {folder}: cannot be made ({error})") from error
+        raise StoreDenied(f"database folder {folder}: cannot be made ({error})") from error

@@ -183,6 +183,27 @@ TABLE: dict[str, Kind] = {
         "Database unusable",
         "`tilewright db check` says what is wrong with it.",
     ),
+    "db.errors.StoreMissing": Kind(
+        503,
+        "database_missing",
+        ExitCode.DATABASE,
+        "No database there",
+        "Name another with --db or TILEWRIGHT_DB.",
+    ),
+    "db.errors.StoreDenied": Kind(
+        503,
+        "database_denied",
+        ExitCode.DATABASE,
+        "Database not accessible",
+        "Name another with --db or TILEWRIGHT_DB.",
+    ),
+    "db.errors.StoreFull": Kind(
+        503,
+        "database_full",
+        ExitCode.DATABASE,
+        "No room left for the database",
+        "Make room, then run the same command again.",
+    ),
     "db.errors.StoreNewer": Kind(
         503,
         "database_newer",

@@ -31,7 +31,11 @@ def call_function(file: str, name: str) -> Workload:
     from schedules.workload import Workload
 
     path = Path(file)
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as error:
+        raise UsageProblem(f"cannot read {file}: {error.strerror}") from error
+    if not there:
         raise UsageProblem(f"{file}: there is no such file")
     with redirect_stdout(sys.stderr):
         with _told(file, file):

@@ -17,7 +17,16 @@ from sqlalchemy.exc import OperationalError
 from db import artefacts_of_record, best_record, default_url, open_store
 from db.artefacts import ArtefactFile
 from db.engine import store_error
-from db.errors import StoreBroken, StoreError, StoreHeld, StoreMissing, StoreNewer, StoreOlder
+from db.errors import (
+    StoreBroken,
+    StoreDenied,
+    StoreError,
+    StoreFull,
+    StoreHeld,
+    StoreMissing,
+    StoreNewer,
+    StoreOlder,
+)
 from db.location import sqlite_path
 from tests.contracts.store_values import (
     OTHER_WORKLOAD,
@@ -55,11 +64,29 @@ def test_a_missing_database_is_not_made_unasked(tmp_path: Path, opener: Opener) 
     assert list(tmp_path.iterdir()) == []
 
 
+@both_ways
+def test_a_place_where_no_database_can_be(tmp_path: Path, opener: Opener) -> None:
+    with pytest.raises(StoreDenied, match="this is a folder; name a file in it"):
+        opener(tmp_path)
+    with pytest.raises(StoreDenied, match=r"cannot be opened .*; check that you may read it"):
+        opener(tmp_path / ("a" * 300))
+
+
+def test_an_empty_file_is_a_database_to_come(tmp_path: Path) -> None:
+    """What a process killed before its first statement leaves behind."""
+    path = tmp_path / "x.sqlite"
+    path.write_bytes(b"")
+    with pytest.raises(StoreMissing, match="nothing is in it yet"):
+        best_record(str(path), WORKLOAD, TARGET.key)
+    open_store(str(path)).close()
+    assert best_record(str(path), WORKLOAD, TARGET.key) is None
+
+
 def test_a_place_where_nothing_can_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreMissing, match="cannot be made"):
+    with pytest.raises(StoreDenied, match="cannot be made"):
         open_store(str(tmp_path / "file" / "store.sqlite"))
-    with pytest.raises(StoreMissing, match="this is a folder"):
+    with pytest.raises(StoreDenied, match="this is a folder"):
         open_store(str(tmp_path))
 
 
@@ -91,8 +118,10 @@ def test_a_database_of_another_program(tmp_path: Path, opener: Opener) -> None:
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE cookies (name TEXT)")
     connection.close()
+    before = path.read_bytes()
     with pytest.raises(StoreBroken, match=r"another program \(cookies\)|not a usable tilewright"):
         opener(path)
+    assert path.read_bytes() == before, "the journal mode of a file is its owner's"
 
 
 @both_ways
@@ -311,11 +340,11 @@ def test_a_misled_pointer_serves_nothing_either_way(tmp_path: Path, change: str)
     ("said", "expected", "advice"),
     [
         ("database is locked", StoreHeld, "wait for it to end"),
-        ("unable to open database file", StoreMissing, "check that its folder exists"),
+        ("unable to open database file", StoreDenied, "check that its folder exists"),
+        ("attempt to write a readonly database", StoreDenied, "copy it to where you may write"),
+        ("database or disk is full", StoreFull, "what was reported is stored"),
         ("file is not a database", StoreBroken, "restore a backup"),
         ("database disk image is malformed", StoreBroken, "restore a backup"),
-        ("database or disk is full", StoreError, "disk is full"),
-        ("attempt to write a readonly database", StoreError, "readonly"),
     ],
 )
 def test_what_the_driver_says_is_translated(

@@ -243,6 +243,21 @@ def test_an_illegal_trace_is_never_compiled(
     assert key
 
 
+def test_a_place_where_no_database_can_be(told: Told, tmp_path: Path) -> None:
+    """Nobody is told to tune what cannot be looked up."""
+    for db, says in (
+        (tmp_path, "this is a folder"),
+        (tmp_path / ("a" * 300), "cannot be opened"),
+        ("postgresql://x/y", "keeps its data in SQLite"),
+    ):
+        for words in (["best", MATMUL], ["tune", MATMUL, "--trials", "1"], ["db", "check"]):
+            said = told([*words, "--db", str(db)], 4)
+            assert says in said
+            assert "Name another with --db" in said
+    (tmp_path / "empty").write_bytes(b"")
+    told(["best", MATMUL, "--db", str(tmp_path / "empty")], 3)
+
+
 def test_a_database_of_a_newer_version_is_left_alone(told: Told, tmp_path: Path) -> None:
     db = tmp_path / "newer.sqlite"
     open_store(str(db)).close()
