@@ -116,6 +116,10 @@ class Refused(ServiceError):
         self.problem = dict(problem)
 
 
+class CannotWrite(ServiceError):
+    """Standard output takes no more: a full disk behind it."""
+
+
 class CannotServe(ServiceError):
     """The service cannot start: the port is taken, the address is open to others, ..."""
 
@@ -175,6 +179,9 @@ TABLE: dict[str, Kind] = {
     ),
     "service.errors.CannotServe": Kind(
         503, "cannot_serve", ExitCode.FAILED, "Cannot serve", "Choose another --host or --port."
+    ),
+    "service.errors.CannotWrite": Kind(
+        503, "cannot_write", ExitCode.FAILED, "Cannot write", "Make room, or write elsewhere."
     ),
     "db.errors.StoreError": Kind(
         503,

@@ -101,8 +101,9 @@ def workload_title(workload: Document) -> str:
     return str(workload.get("name") or workload.get("key", ""))
 
 
-def tune_summary(report: Document, *, again: str) -> RenderableType:
-    """What a tuning run found. `again` is the workload as the user spelled it."""
+def tune_summary(report: Document, *, again: str, mocked: bool = False) -> RenderableType:
+    """What a tuning run found. `again` is the workload as the user spelled it; with `mocked` no
+    kernel was built or run."""
     workload, target, best = report["workload"], report["target"], report["best"]
     flops = float(workload["flops"])
     trials = report["trials"]
@@ -127,7 +128,8 @@ def tune_summary(report: Document, *, again: str) -> RenderableType:
         if default and default.get("run_secs"):
             gain = float(default["run_secs"]) / float(best["run_secs"])
             rows.append(("over default", f"{gain:.2f}x"))
-        rows.append(("verified", "yes, rebuilt in a fresh process" if best["verified"] else "no"))
+        verified = "yes, rebuilt in a fresh process" if best["verified"] else "no"
+        rows.append(("verified", "no: timings are mocked, not measured" if mocked else verified))
     else:
         rows.append(("best", "none: no candidate passed"))
     rows += [

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -27,6 +28,7 @@ from .worker import WorkerSettings
 def serve(settings: Settings, output: Output) -> int:
     """Serve until told to stop; the exit code. CannotServe, StoreError before it starts."""
     check_exposure(settings)
+    check_folder(settings.measurer_folder)
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db)
@@ -79,6 +81,15 @@ def check_exposure(settings: Settings) -> None:
         advice="Use --host 127.0.0.1 behind a proxy that authenticates, or accept the risk with "
         "--allow-unauthenticated.",
     )
+
+
+def check_folder(folder: Path | None) -> None:
+    """CannotServe if jobs are to read files of timings below what is no folder."""
+    if folder is not None and not folder.is_dir():
+        raise CannotServe(
+            f"--measurer-folder {folder}: there is no such folder",
+            advice="Make it, or name another.",
+        )
 
 
 def bind(host: str, port: int) -> socket.socket:

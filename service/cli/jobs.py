@@ -142,7 +142,9 @@ def _print_job(job: Job, output: Output) -> None:
     result: dict[str, Any] | None = job.document.get("result")
     if result and job.done and not output.as_json:
         output.result(None, facts([("job", f"{job.id}  {job.state}")]))
-        output.result(result, tune_summary(result, again=job.workload.get("name") or ""))
+        mocked = job.document.get("request", {}).get("measurer", "local") != "local"
+        again = job.workload.get("name") or ""
+        output.result(result, tune_summary(result, again=again, mocked=mocked))
     else:
         output.result(job.document, job_facts(job.document))
 

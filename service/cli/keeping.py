@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from service.exit_codes import ExitCode
 
 from .options import Common, command
+from .output import writing
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -35,7 +37,7 @@ def add_commands(app: typer.Typer) -> None:
         to_stdout = file is None or str(file) == "-"
         if to_stdout and common.json:
             raise UsageProblem("export --json needs a FILE: standard output holds the summary")
-        with database.session(common.db) as store:
+        with database.session(common.db) as store, writing() if to_stdout else nullcontext():
             counts = database.export_to(store, None if to_stdout else file)
         if to_stdout:
             sys.stderr.write(f"{_counts(counts)}\n")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from service.errors import Problem
+from service.errors import CannotWrite, Problem
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -57,22 +57,46 @@ class Output:
         if self.as_json:
             self.print_json(document)
         elif human is not None:
-            self.console().print(human)
+            with writing():
+                self.console().print(human)
 
     def text(self, document: Any, text: str) -> None:
         """Print `document` as JSON, or `text` exactly as it is."""
         if self.as_json:
             self.print_json(document)
         else:
-            sys.stdout.write(text if text.endswith("\n") else text + "\n")
+            with writing():
+                sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
     def print_json(self, document: Any) -> None:
-        sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+        with writing():
+            sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
     def remark(self, text: str) -> None:
         """One line for people on stderr; nothing with `as_json`."""
         if not self.as_json:
             sys.stderr.write(text + "\n")
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Around writes to stdout, which are through when it ends. CannotWrite if they cannot be; that
+    the reader has left (`| head`) is no error, and is dealt with in `root.run`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        drop_stdout()  # what is still buffered must not fail again at exit
+        raise CannotWrite(f"cannot write the output: {error.strerror or error}") from error
+
+
+def drop_stdout() -> None:
+    """From here on nobody reads what is written to stdout."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    os.close(null)
 
 
 def print_problem(problem: Problem, *, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,7 +13,7 @@ from schedules.errors import TilewrightError
 from service.errors import MissingExtra, Problem, UsageProblem, problem_of
 from service.exit_codes import ExitCode
 
-from .output import print_problem
+from .output import drop_stdout, print_problem
 
 EXTRAS = {
     "numpy": "tune",
@@ -92,8 +91,13 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write("\ntilewright: interrupted\n")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader left (`| head`): what is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout()
+        return ExitCode.DONE
+    except SystemExit as error:
+        # Typer and rich leave with 1 where the reader left (`| head`), which is no failure.
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        drop_stdout()
         return ExitCode.DONE
 
 

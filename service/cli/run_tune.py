@@ -60,7 +60,8 @@ def tune(
         ):
             report = runs.run_tuning(store, workload, target, options, on_event, stop.is_set)
         document = result_document(store, workload, target, report)
-    output.result(document, tune_summary(document, again=again))
+    mocked = machine.measurer != runs.REAL
+    output.result(document, tune_summary(document, again=again, mocked=mocked))
     if document.get("warning"):
         sys.stderr.write(f"tilewright: {document['warning']}\n")
     if stop.is_set():

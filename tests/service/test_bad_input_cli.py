@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -241,6 +242,37 @@ def test_an_illegal_trace_is_never_compiled(
         assert says in told([*words, "--what", what], 1)
     told(["best", MATMUL, "--db", db, "--target", str(target)], 3)
     assert key
+
+
+@pytest.mark.parametrize(
+    ("redirect", "code", "says"),
+    [
+        ("| true", 0, ""),
+        (">&-", 0, ""),
+        pytest.param(
+            "> /dev/full",
+            1,
+            "cannot write the output: No space left on device",
+            marks=pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full"),
+        ),
+    ],
+)
+def test_output_that_nobody_takes(redirect: str, code: int, says: str, tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "x.sqlite")):
+        pass
+    program = f"{shlex.quote(sys.executable)} -c 'from service.cli import main; main()'"
+    for words in ("ops", "ops --json", f"export --db {shlex.quote(str(tmp_path / 'x.sqlite'))}"):
+        # The reader is gone before there is anything to read.
+        line = f"{{ sleep 0.2; {program} {words}; echo $? >{tmp_path}/code; }} {redirect}"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+        assert int((tmp_path / "code").read_text()) == code, done.stderr
+        assert "Traceback" not in done.stderr
+        assert says in done.stderr
+
+
+def test_a_folder_of_timings_that_is_not_there(told: Told, tmp_path: Path) -> None:
+    words = ["serve", "--port", "0", "--measurer-folder", str(tmp_path / "none")]
+    assert "none: there is no such folder" in told([*words, "--db", str(tmp_path / "x")], 1)
 
 
 def test_a_place_where_no_database_can_be(told: Told, tmp_path: Path) -> None:

@@ -111,6 +111,13 @@ def test_a_summary_tells_the_best_and_what_failed() -> None:
     assert "verify 0" not in text
 
 
+def test_a_summary_of_mocked_timings_claims_no_check() -> None:
+    best = {"run_secs": 1e-3, "fraction_of_bound": 0.9, "bound": "compute", "verified": True}
+    text = shown(render.tune_summary(report(best), again="mm", mocked=True))
+    assert "no: timings are mocked" in text
+    assert "rebuilt" not in text
+
+
 def test_a_summary_without_a_best_says_so() -> None:
     text = shown(render.tune_summary(report(None), again="mm"))
     assert "none: no candidate passed" in text
