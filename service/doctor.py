@@ -16,6 +16,8 @@ from typing import Any
 
 from schedules.errors import TilewrightError
 
+from .errors import problem_of
+
 NOISE_SECS = 0.4
 NOISY_SPREAD = 0.05
 
@@ -178,7 +180,9 @@ def database(url: str | None) -> Finding:
     try:
         detail = stored.database_state(url)
     except TilewrightError as error:
-        return Finding("database", "fail", str(error), "tilewright db check")
+        return Finding("database", "fail", str(error), problem_of(error).advice)
+    except ImportError as error:  # `libraries` tells what to install
+        return Finding("database", "fail", f"cannot be looked at: {error}")
     return Finding("database", "ok", detail)
 
 

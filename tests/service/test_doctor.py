@@ -55,6 +55,23 @@ def test_two_installations_of_xgboost_are_a_warning(
     assert doctor.double_xgboost().status == status
 
 
+def test_a_library_that_is_missing_hides_no_other_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def state(url: str | None) -> str:
+        raise ModuleNotFoundError("No module named 'sqlalchemy'", name="sqlalchemy")
+
+    monkeypatch.setattr("service.database.database_state", state)
+    found = doctor.database(None)
+    assert (found.status, found.detail) == (
+        "fail",
+        "cannot be looked at: No module named 'sqlalchemy'",
+    )
+
+
+def test_a_database_that_is_none_says_what_would_do(tmp_path: Path) -> None:
+    found = doctor.database(str(tmp_path))
+    assert (found.status, found.advice) == ("fail", "Name another with --db or TILEWRIGHT_DB.")
+
+
 @pytest.mark.parametrize(
     ("host", "local"),
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("[::1]", True), ("localhost", True),
