@@ -127,12 +127,14 @@ def cache_traffic(
     usable: float = 0.8,
     pitches: Sequence[Sequence[int] | None] | None = None,
     packed: IntArray | None = None,
+    all_cache_bytes: Sequence[float] | None = None,
 ) -> Traffic:
     """What `accesses` cost at every cache, for trip counts `extents` (P, L), outer to inner.
 
     Only the share `usable` of a cache is counted on: the rest goes to other data. `pitches` are the
     row distances of each access, see `touched`; bit a of `packed` (P,) says that access a is read
-    through a dense copy, which has neither short rows nor rows in the same sets.
+    through a dense copy, which has neither short rows nor rows in the same sets. `all_cache_bytes`
+    are the sizes for the whole nest, where `cache_bytes` are those for one thread of several.
     """
     loop_major = np.ascontiguousarray(extents.T, np.float32)
     loops, points = loop_major.shape
@@ -168,6 +170,8 @@ def cache_traffic(
     every = np.arange(points)
     for c, capacity in enumerate(cache_bytes):
         fits = footprint <= np.float32(capacity * usable)
+        if all_cache_bytes is not None:
+            fits[0] = footprint[0] <= np.float32(all_cache_bytes[c] * usable)
         fits[loops] = True
         fit_level[c] = np.argmax(fits, axis=0)
         # What fits as a whole is still there from the call before: kernels are timed warm.

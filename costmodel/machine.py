@@ -25,7 +25,8 @@ class Machine:
     """Rates for one element type. Entries of the per-thread tuples: index p - 1 for p threads.
 
     `peak_flops` in flop/s; `bandwidth[level]` in bytes/s, read, for "L1", "L2", "L3", "memory" as
-    far as the target has those levels; `cache_bytes[i]` is what one thread may fill of level i.
+    far as the target has those levels; `cache_bytes[i]` is what one thread may fill of level i,
+    `all_cache_bytes[i]` what all threads together may, of one copy of that level.
     `probed` says whether peak and memory bandwidth were measured, not assumed.
     """
 
@@ -34,6 +35,7 @@ class Machine:
     vector_registers: int
     threads: int
     cache_bytes: tuple[float, ...]
+    all_cache_bytes: tuple[float, ...]
     line_bytes: int
     levels: tuple[str, ...]
     peak_flops: tuple[float, ...]
@@ -87,6 +89,7 @@ def machine_for(target: Target, dtype: DType) -> Machine:
         cache_bytes=tuple(
             c.bytes / target.threads if c.shared else float(c.bytes) for c in target.caches[:3]
         ),
+        all_cache_bytes=tuple(float(c.bytes) for c in target.caches[:3]),
         line_bytes=target.caches[0].line_bytes,
         levels=(*levels, "memory"),
         peak_flops=peaks,

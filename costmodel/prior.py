@@ -96,6 +96,7 @@ class Prior:
             rules.loop_axes,
             rules.accesses,
             self.machine.cache_bytes,
+            all_cache_bytes=self.machine.all_cache_bytes,
             line_bytes=self.machine.line_bytes,
             pitches=[row_pitches(access, self.space.workload) for access in rules.accesses],
             packed=columns["packed_accesses"].astype(np.int64),
@@ -178,7 +179,7 @@ def combine(
         rate_by_threads = np.asarray(machine.bandwidth[behind])
         row = COMPONENTS.index(behind)
         parts[row] = total(by_access) / (rate_by_threads[used - 1] / imbalance)
-    parts[7] = packing * to_secs
+    parts[7] = np.maximum(packing * to_secs, _copying(columns, traffic, machine, used))
     parts[8] = fixed * to_secs + overhead
     norm = c.overlap_norm
     core = np.maximum(np.maximum(parts[0], parts[1]), parts[2]).astype(np.float64)
@@ -187,6 +188,22 @@ def combine(
     powers = 1.0 + total((parts[3:7] / scale) ** norm)
     secs = scale * powers ** (1.0 / norm) + parts[7] + parts[8]
     return Analysis(columns, traffic, parts, imbalance, secs)
+
+
+def _copying(
+    columns: dict[str, FloatArray], traffic: Traffic, machine: Machine, used: IntArray
+) -> FloatArray:
+    """(P,) seconds that memory takes for private copies: each byte is read from where the whole
+    problem lives, and fetched and written back where a panel is too large for its cache."""
+    per_byte = np.zeros_like(columns["packed_bytes"])
+    for i, capacity in enumerate(machine.cache_bytes):
+        # Copies are a second set of the data: the whole needs room for both.
+        total_bytes = traffic.footprint[0] + columns["packed_bytes"]
+        spills = total_bytes > machine.all_cache_bytes[i]
+        lost = 2.0 * (columns["panel_bytes"] > capacity / 2)
+        rate = np.asarray(machine.bandwidth[machine.levels[i + 1]])[used - 1]
+        per_byte = np.where(spills, (1.0 + lost) / rate, per_byte)
+    return np.asarray(columns["packed_bytes"] * per_byte)
 
 
 def _parallelism(

@@ -34,9 +34,11 @@ class RowCluster:
 
     @property
     def divisible(self) -> bool:
-        """Whether threads can share a reduction: there is one, and it needs no other stage."""
+        """Whether threads can share a reduction: there is one, over contiguous data, and it needs
+        no other stage."""
         first, *others = self.stages
-        return first.is_reduction and not any(view.is_reduction for view in others)
+        along = contiguous_reduction(first)
+        return along is not None and not any(view.is_reduction for view in others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,6 @@ class _RowTrace:
         if partials is not None:
             self._registers(partials, task)
             self._combined(buffer, task, partials)
-        else:
-            self.w.do(CacheWrite(buffer, task, f"{buffer}.acc"))
         self.w.do(Parallel(task))
         return None
 

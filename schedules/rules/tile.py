@@ -234,6 +234,8 @@ class TileSketch:
         body = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
         plain = (v["unroll"] == 1) & (v["tap_unroll"] == 0)
         ok &= plain | (body <= np.where(v["tap_unroll"] > 0, MAX_WRITTEN_OUT, MAX_UNROLLED))
+        # With one vector a row, all rows of a step are loaded ahead: they need registers as well.
+        ok &= (v["vectors"] > 1) | (v["unroll"] == 1) | (2 * s["mr"] * s["mr2"] + 1 <= registers)
         # One spelling for each structure: block counts that give other block counts are skipped.
         ok &= s["col_blocks"] == np.minimum(v["column_blocks"], s["col_tiles"])
         ok &= s["row_blocks"] == np.minimum(v["row_blocks"], s["row_tiles"])
@@ -273,41 +275,73 @@ class TileSketch:
             ok &= v["rows_outside"] == 0
         return ok
 
+    @cached_property
+    def _batch_and_taps(self) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+        """The loops that are walked whole: outside everything, and around the inner reduction."""
+        roles = self.roles
+        outside = (loop for loop in (*roles.batch, *roles.outer_rows) if loop.extent > 1)
+        return tuple(outside), tuple(loop for loop in roles.taps if loop.extent > 1)
+
     @property
     def loop_axes(self) -> tuple[int, ...]:
-        # axes: 0 columns, 1 rows, 2 rows2, 3 main, 4 batch, 5 taps
-        return (4, 0, 1, 2, 3, 2, 1, 0, 5, 3, 2, 1, 0)
+        # axes: 0 columns, 1 rows, 2 rows2, 3 main, then one for each loop of batch and of taps
+        batch, taps = self._batch_and_taps
+        first_tap = 4 + len(batch)
+        of_batch = tuple(range(4, first_tap))
+        of_taps = tuple(range(first_tap, first_tap + len(taps)))
+        return (*of_batch, 0, 3, 2, 3, 1, 3, 0, 3, 0, 2, 1, 0, *of_taps, 3, 2, 1, 0)
 
     def extents(self, settings: IntArray) -> IntArray:
-        """(P, 13): batch, column/row/row2 blocks, k blocks, tiles of each, taps, k, tile."""
-        s = self._sizes(settings)
+        """(P, L) trip counts. A loop that knobs place here or there stands in each place, with
+        one trip where it is not."""
+        v, s = self._values(settings), self._sizes(settings)
         ones = np.ones_like(s["nr"])
-        batch = prod(loop.extent for loop in (*self.roles.batch, *self.roles.outer_rows))
-        taps = prod(loop.extent for loop in self.roles.taps)
-        k = np.minimum(s["kc"], self.roles.main.extent)
+        batch, taps = self._batch_and_taps
+        outside, inside = v["rows_outside"] == 1, v["row_tiles_inside"] == 1
+        deep = self._depth_place(v)
+        blocks = [s["col_blocks"], s["row2_blocks"], s["row_blocks"], s["col_blocks"]]
+        kept = [~outside, True, True, outside]
+        order: list[IntArray] = []
+        for n, (count, here) in enumerate(zip(blocks, kept, strict=True)):
+            order += [np.where(here, count, 1), np.where(deep == n, s["k_count"], 1)]
         return np.stack(
             [
-                ones * batch, s["col_blocks"], s["row_blocks"], s["row2_blocks"], s["k_count"],
-                s["row2_per"], s["row_per"], s["col_per"], ones * taps, k,
+                *(ones * loop.extent for loop in batch),
+                *order,
+                np.where(inside, s["col_per"], 1),
+                s["row2_per"], s["row_per"],
+                np.where(inside, 1, s["col_per"]),
+                *(ones * loop.extent for loop in taps),
+                np.minimum(s["kc"], self.roles.main.extent),
                 s["mr2"], s["mr"], np.minimum(s["nr"], self.roles.columns.extent),
             ],
             axis=1,
         )  # fmt: skip
 
+    def _depth_place(self, v: dict[str, IntArray]) -> IntArray:
+        """(P,) behind which of the block loops (columns, rows2, rows, columns again) the blocks
+        of the reduction stand: the last that threads divide, or the outermost."""
+        if self.epilogue:
+            return np.full_like(v["parallel"], 3)
+        rows = [2, 1][2 - len(self.roles.rows) :] if self.roles.rows else []
+        places = {0: [0, *(3 - r for r in rows)], 1: [*(3 - r for r in rows), 3]}
+        divided = np.maximum(v["parallel"], 1) - 1
+        found = [np.asarray([*p, 3])[np.minimum(divided, len(p) - 1)] for p in places.values()]
+        chosen: IntArray = np.where(v["rows_outside"] == 1, found[1], found[0])
+        return chosen
+
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
         """How the nest touches each tensor over the axes of `loop_axes`."""
         roles = self.roles
-        groups = [[roles.columns], list(roles.rows[:1]), list(roles.rows[1:2]), [roles.main]]
-        groups += [[*roles.batch, *roles.outer_rows], list(roles.taps)]
+        batch, taps = self._batch_and_taps
+        axes = [roles.columns, *roles.rows[:2], *[None] * (2 - len(roles.rows[:2])), roles.main]
+        axes += [*batch, *taps]
         found = []
         for read in self.inner_reads:
-            dims = tuple(
-                tuple(_stride(index, [loop.name for loop in g]) for g in groups)
-                for index in read.index
-            )
+            dims = tuple(tuple(_stride(index, loop) for loop in axes) for index in read.index)
             found.append(Access(read.tensor, read.dtype.bytes, dims))
-        out = [tuple(1 if loop in g else 0 for g in groups) for loop in self.view.spatial]
+        out = [tuple(1 if loop is axis else 0 for axis in axes) for loop in self.view.spatial]
         found.append(Access(self.view.name, self.view.dtype.bytes, tuple(out), is_output=True))
         return tuple(found)
 
@@ -410,12 +444,11 @@ def _plain(index: Affine) -> bool:
     return all(isinstance(atom, Var) for atom, _ in index.terms)
 
 
-def _stride(index: Affine, loops: Sequence[str]) -> int:
-    """How far `index` moves when the innermost of `loops` that it uses does."""
-    for name in reversed(loops):
-        if name in index.vars():
-            return index.coefficient(name) or 1
-    return 0
+def _stride(index: Affine, loop: Loop | None) -> int:
+    """How far `index` moves when `loop` does."""
+    if loop is None or loop.name not in index.vars():
+        return 0
+    return index.coefficient(loop.name) or 1
 
 
 def _counts(most: int) -> tuple[int, ...]:

@@ -54,6 +54,7 @@ def tile_columns(
         "code_ops": acc * ops * inside + row_loads + column_loads,
         "packed_bytes": packed,
         "strided_packed_bytes": strided,
+        "panel_bytes": _panel_bytes(sketch, v, f),
         "packed_accesses": _packed_accesses(sketch, v),
         "masked_share": _masked_share(sketch, v, s),
         "tasks": np.ones_like(tiles) if serial else _tasks(sketch, v, f, batch / outside),
@@ -137,6 +138,15 @@ def _packed_bytes(
     column = roles.columns.name
     whole = all(read.element_stride(column) in (0, 1) for read in sketch.packable)
     return columns + rows, np.where(whole, 0.0, columns)
+
+
+def _panel_bytes(
+    sketch: TileSketch, v: dict[str, IntArray], f: dict[str, FloatArray]
+) -> FloatArray:
+    """(P,) bytes of one packed panel of columns."""
+    taps = float(prod(loop.extent for loop in sketch.roles.taps))
+    one = f["kc"] * taps * f["nr"] * f["col_per"] * sketch.view.dtype.bytes
+    return np.where(v["pack_columns"] == 1, one * len(sketch.packable), 0.0)
 
 
 def _tasks(
