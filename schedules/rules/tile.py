@@ -129,7 +129,7 @@ class TileSketch:
             Knob("column_blocks", _counts(columns)),
             Knob("row_blocks", _counts(rows[0])),
             Knob("row2_blocks", _counts(rows[1])),
-            Knob("k_blocks", tuple(c for c in (1, 2, 3, 4, 6, 8, 16) if k // c >= 32 or c == 1)),
+            Knob("k_blocks", self._depth_blocks()),
             Knob("unroll", tuple(u for u in (1, 2, 4, k) if k % u == 0 and u <= MAX_TAPS)),
             Knob("tap_unroll", tuple(range(len(self.short_taps()) + 1))),
             Knob("rows_outside", (0, 1)),
@@ -139,6 +139,20 @@ class TileSketch:
             Knob("tails", (0, 1, 2)),
             Knob("parallel", parallel),
         )
+
+    @property
+    def is_reused(self) -> bool:
+        """Whether column operands are used for more than one row."""
+        return bool(self.roles.rows or self.roles.outer_rows)
+
+    def _depth_blocks(self) -> tuple[int, ...]:
+        """Numbers of blocks of the reduction. Without reuse a few rows of the operand at a time
+        can be read from end to end, which is what prefetchers are made for."""
+        k = self.roles.main.extent
+        counts = {c for c in (1, 2, 3, 4, 6, 8, 16) if k // c >= 32 or c == 1}
+        if not self.is_reused:
+            counts |= {k // c for c in (4, 8, 16) if k >= 4 * c}
+        return tuple(sorted(counts))
 
     def short_taps(self) -> tuple[Loop, ...]:
         """The innermost tap loops that are short enough to be written out, innermost first."""
@@ -152,12 +166,14 @@ class TileSketch:
 
     @property
     def packable(self) -> tuple[Read, ...]:
-        """Column operands that can be packed: the column axis has a dimension of its own."""
+        """Column operands that can be packed, and are used again: the column axis has a dimension
+        of its own."""
         column = self.roles.columns.name
         return tuple(
             read
             for read in once(self.roles.column_reads)
-            if read.own_dim(column) is not None
+            if self.is_reused
+            and read.own_dim(column) is not None
             and not self.moves_with_rows(read)
             and all(_plain(i) for i in read.index)
             and self._moves_as_one(read)

@@ -77,11 +77,12 @@ def _loads_a_step(
     sketch: TileSketch, v: dict[str, IntArray]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(P,) broadcasts, and vector loads, in one step of the innermost loop: elements that several
-    outputs or taps of the unrolled body share are loaded once, and then held in registers."""
+    outputs or taps of the unrolled body share are loaded once, and broadcasts then held in
+    registers (a vector can be read from memory again as part of a multiply-add)."""
     shape = np.stack([v["rows"], v["rows2"], v["unroll"], v["tap_unroll"]], axis=1)
     settings, place = np.unique(shape, axis=0, return_inverse=True)
     roles = sketch.roles
-    counts = np.zeros((len(settings), 4))
+    counts = np.zeros((len(settings), 3))
     for n, (rows, rows2, unroll, taps) in enumerate(settings.tolist()):
         tile = dict(zip((x.name for x in roles.rows[:2]), (rows, rows2), strict=False))
         steps = {roles.main.name: unroll}
@@ -90,10 +91,9 @@ def _loads_a_step(
             for read in reads:
                 loaded, held = _distinct(read, tile, steps)
                 counts[n, kind] += loaded
-                counts[n, 2 + kind] += held
+                counts[n, 2] += held if kind == 0 else 0
     found = counts[place.reshape(-1)]
-    vectors = v["vectors"]
-    return found[:, 0], found[:, 1] * vectors, found[:, 2] + found[:, 3] * vectors
+    return found[:, 0], found[:, 1] * v["vectors"], found[:, 2]
 
 
 def _distinct(read: Read, tile: dict[str, int], steps: dict[str, int]) -> tuple[int, int]:
@@ -189,6 +189,8 @@ def _conflict_misses(
         if not step or sketch.moves_with_rows(read):
             continue
         used = (f["pack_columns"] == 0) | (read.own_dim(roles.columns.name) is None)
+        if not sketch.is_reused:  # a line that is used up in one go need not survive
+            used &= f["nr"] * read.dtype.bytes < 64.0
         lines = np.ceil(f["nr"] * read.dtype.bytes / 64.0)
         rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
         lost = lost_levels(sketch.target, step * read.dtype.bytes, lines, rows)

@@ -56,7 +56,9 @@ class _TileTrace:
             tiles, joined = self._single_tiles(batch, order, rests, ko, depth, unrolled)
         place = {name: joined or name for name in (*batch, *order)}
         place |= {name: name for name in order[v["parallel"] :]}
-        self._pack(place[blocks[k.roles.columns.name]], place[order[-1]], ko)
+        columns = blocks[k.roles.columns.name]
+        rows = [name for name in order if name != columns] or [columns]
+        self._pack(place[columns], place[rows[-1]], ko)
         w.do(CacheWrite(self.stage, tiles[-1], f"{self.stage}.acc"))
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
         self._cut_tails(blocks, tiles, fused)

@@ -55,7 +55,7 @@ def test_preemption_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "most_secs"), [(1.5, 0.003), (1.15, 0.006), (5.0, 0.003), (100.0, 0.025)]
+    ("ratio", "most_secs"), [(1.5, 0.007), (1.15, 0.010), (5.0, 0.003), (100.0, 0.025)]
 )
 def test_a_loser_costs_milliseconds(ratio: float, most_secs: float) -> None:
     machine = Machine(1e-4 * ratio, seed=0)

@@ -95,20 +95,25 @@ def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
     everywhere = os.sched_getaffinity(0)
     if cpus:
         os.sched_setaffinity(0, cpus)
-    end = time.perf_counter() + _WARM_SECS
-    probe, fastest = 1000, 1.0
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        helpers.clock_burst(probe)
-        fastest = min(fastest, time.perf_counter() - start)
-    steps = max(1, int(probe * _BURST_SECS / fastest))
-    bursts = []
-    for _ in range(20):
+    # Short bursts with Python in between would not do: vector units wake up after a millisecond of
+    # dense work, and are a third slower until then.
+    probe, secs = 1000, 0.0
+    while (secs := _fastest_burst_secs(helpers, probe, 1)) < _BURST_SECS:
+        probe *= 2
+    secs = _fastest_burst_secs(helpers, probe, int(_WARM_SECS / secs))
+    steps = max(1, int(probe * _BURST_SECS / secs))
+    secs = _fastest_burst_secs(helpers, steps, 100)
+    os.sched_setaffinity(0, everywhere)
+    return steps, secs
+
+
+def _fastest_burst_secs(helpers: Helpers, steps: int, times: int) -> float:
+    secs = []
+    for _ in range(times):
         start = time.perf_counter()
         helpers.clock_burst(steps)
-        bursts.append(time.perf_counter() - start)
-    os.sched_setaffinity(0, everywhere)
-    return steps, min(bursts)
+        secs.append(time.perf_counter() - start)
+    return min(secs)
 
 
 def _job(document: dict[str, Any], blob: bytes) -> Job:

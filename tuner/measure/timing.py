@@ -15,6 +15,9 @@ from math import ceil, inf
 
 SAMPLE_SECS = 0.4e-3  # a sample is long against the clock's resolution, short against drift
 SLOW_CALL_SECS = 20e-3
+RUN_IN_SECS = 5e-3
+"""Until caches, TLB and branch predictor know a kernel it is up to 1.8x slower: only what is more
+than twice too slow is out before."""
 _CLOCK_DRIFT = 1.1  # a larger ratio of bursts is a disturbance, not a clock
 _AGREEMENT = 1.005  # the third best sample within this of the best: more will not tell more
 
@@ -27,7 +30,7 @@ class Rung:
     keep_below: float
 
 
-FAST_RUNGS = (Rung(2, 1.25), Rung(4, 1.08))
+FAST_RUNGS = (Rung(2, 2.0), Rung(2, 1.25), Rung(4, 1.08))
 SLOW_RUNGS = (Rung(1, 1.25), Rung(1, 1.08))
 
 
@@ -67,6 +70,10 @@ class Race:
         call_secs = min((self.warm_secs, *self.samples))
         return max(1, ceil(SAMPLE_SECS / max(call_secs, 1e-9)))
 
+    @property
+    def _sample_secs(self) -> float:
+        return self.spent_secs / len(self.samples)
+
     def plan(self) -> Plan | None:
         """What to time next, None when there is nothing more to learn."""
         if not self.samples:
@@ -77,12 +84,13 @@ class Race:
         if self.rung < len(self._rungs):
             # On a machine busy with other things even a fast kernel's samples can take for ever.
             given_up = self._rungs is FAST_RUNGS and self.spent_secs > 4 * self.final_secs
-            return None if given_up else Plan(self.calls, self._rungs[self.rung].samples)
+            run_in = ceil((RUN_IN_SECS - self.spent_secs) / self._sample_secs)
+            rounds = max(self._rungs[self.rung].samples, run_in)
+            return None if given_up else Plan(self.calls, rounds)
         left_secs = self.final_secs - self.spent_secs
         if self._agrees() or left_secs <= 0:
             return None
-        sample_secs = self.spent_secs / len(self.samples)
-        return Plan(self.calls, max(1, min(int(left_secs / sample_secs), 8)))
+        return Plan(self.calls, max(1, min(int(left_secs / self._sample_secs), 8)))
 
     def add(self, samples: tuple[float, ...], bursts: tuple[float, ...]) -> Race:
         """The race after the plan was carried out: seconds a call, seconds a burst."""
