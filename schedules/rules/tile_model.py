@@ -130,14 +130,44 @@ def _packed_bytes(
     inside_rows = (f["rows_outside"] == 1) | (f["parallel"] == 2)
     columns = np.where(inside_rows, again, 1.0) * panels * batch / outside
     columns = np.where(f["pack_columns"] == 0, 0.0, columns)
-    rows = np.zeros_like(columns)
+    rows, slow = np.zeros_like(columns), np.zeros_like(columns)
     for read in sketch.copyable:
-        times = np.where(f["rows_outside"] == 1, 1.0, f["col_blocks"])
-        size = prod(read.shape) * read.dtype.bytes
-        rows = rows + np.where(f["copy_rows"] == 1, size * times, 0.0)
+        copied = np.where(f["copy_rows"] == 1, _copied_row_bytes(sketch, read, f, batch), 0.0)
+        rows = rows + copied
+        slow = slow + (copied * PADDED_SHARE if read.padded else 0.0)
     column = roles.columns.name
     whole = all(read.element_stride(column) in (0, 1) for read in sketch.packable)
-    return columns + rows, np.where(whole, 0.0, columns)
+    return columns + rows, slow + np.where(whole, 0.0, columns)
+
+
+PADDED_SHARE = 1 / 3
+"""Copies that test for padding take as long as if this share of them were gathered."""
+
+
+def _copied_row_bytes(
+    sketch: TileSketch, read: Read, f: dict[str, FloatArray], batch: float
+) -> FloatArray:
+    """(P,) bytes of the copies of one operand that moves with the rows: the elements of each block,
+    also those that its neighbours copy as well, once for each block of columns unless rows are
+    outside."""
+    roles = sketch.roles
+    blocks = [(roles.columns, f["nr"] * f["col_per"]), (roles.main, f["kc"])]
+    sizes = (f["mr"] * f["row_per"], f["mr2"] * f["row2_per"])
+    blocks += [*zip(roles.rows, sizes, strict=False)]
+    blocks += [(loop, np.full_like(f["nr"], loop.extent)) for loop in roles.taps]
+    elements = np.ones_like(f["nr"])
+    for index in read.index:
+        reach = np.ones_like(f["nr"])
+        for loop, size in blocks:
+            step = abs(index.coefficient(loop.name))
+            if step:
+                reach = reach + step * (np.minimum(size, loop.extent) - 1)
+        elements = elements * reach
+    copies = batch * f["row_blocks"] * f["row2_blocks"] * f["k_count"]
+    columns = roles.columns.name
+    again = (f["rows_outside"] == 0) | read.uses(columns)
+    copies = copies * np.where(again, f["col_blocks"], 1.0)
+    return np.asarray(elements * copies * read.dtype.bytes)
 
 
 def _panel_bytes(
