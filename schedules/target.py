@@ -13,6 +13,7 @@ from typing import Any, Self
 from .dtypes import DType
 from .errors import TargetError
 from .record import canonical_bytes
+from .target_check import check_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,9 @@ class Target:
                 threads=int(document.get("threads", 1)),
                 probes=Probes(**probes),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TargetError(
-                f"not a target description: {type(error).__name__} {error}"
-            ) from error
-        if target.vector_bits not in (64, 128, 256, 512):
-            raise TargetError(f"vector_bits must be 64, 128, 256 or 512, got {target.vector_bits}")
-        if target.vector_registers < 4 or not target.caches or target.cores < 1:
-            raise TargetError("a target needs >= 4 vector registers, >= 1 cache and >= 1 core")
+        except KeyError as error:
+            raise TargetError(f"not a target description: it has no {error}") from error
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise TargetError(f"not a target description: {error}") from error
+        check_target(target)
         return target

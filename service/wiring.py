@@ -14,7 +14,6 @@ from .errors import NoAnswer, UsageProblem
 from .notation_request import read_notation
 from .python_file import call_function
 from .submission import Spelling, check_one_spelling, read_text
-from .target_check import checked_target
 
 if TYPE_CHECKING:
     from schedules.record import MeasureResult, Toolchain
@@ -132,7 +131,7 @@ def read_target(
     if spec == "native":
         return load_target(spec, threads, probe=probe)
     # Checked as the file has it, since `threads` would hide what else is wrong with it.
-    target = checked_target(load_target(spec, None, probe=probe))
+    target = load_target(spec, None, probe=probe)
     return target if threads is None else target.with_threads(threads)
 
 
@@ -143,7 +142,7 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
 
     if isinstance(spec, str):
         return native_target(threads or 1, probe=False)
-    target = checked_target(Target.from_json(spec))
+    target = Target.from_json(spec)
     return target if threads is None else target.with_threads(threads)
 
 

@@ -23,7 +23,7 @@ from .measure.protocol import Measurer, MeasureRequest
 from .report import BestFound, Budget, RecordSink, TrialEvent, TuneReport
 from .search.base import SearchGoal, SearchStrategy
 from .search.strategies import make_strategy
-from .trials import Trial, default_times, explain, prediction_quality, statuses
+from .trials import Trial, explain, prediction_quality, statuses
 
 MAX_BATCH = 16
 PHASES = ("propose", "compile", "measure", "verify", "store")
@@ -132,6 +132,7 @@ class _Session:
     curve: list[dict[str, float]] = field(default_factory=list)
     refused: int = 0
     best_secs: float | None = None
+    final_secs: dict[str, float] = field(default_factory=dict)
     started: float = 0.0
 
     def run(self) -> TuneReport:
@@ -391,6 +392,7 @@ class _Session:
                     before = secs.get(record.key, result.run_secs_estimate)
                     secs[record.key] = min(before, result.run_secs_estimate)
         self._spend_measuring(self.options.clock() - mark, results)
+        self.final_secs = secs
         close.sort(key=lambda record: secs.get(record.key, float("inf")))
         return close + [record for record in contenders if record not in close]
 
@@ -479,10 +481,21 @@ class _Session:
             wall_secs_by_phase=self.phases,
             stopped_because=reason,
             best=None if best is None else self._best_found(best),
-            default=default_times(self.trials, self.workload.flops),
+            default=self._default(best),
             curve=self.curve,
             cost_model=prediction_quality(self.trials, self.strategy.predictions),
         )
+
+    def _default(self, best: TuningRecord | None) -> dict[str, float] | None:
+        """The time of the schedule chosen with no measurement, the first trial of every strategy,
+        as it was taken last; None where it failed or was not run."""
+        first = next((trial.record for trial in self.trials if trial.number == 1), None)
+        if first is None or first.result.run_secs_estimate is None:
+            return None
+        secs = self.final_secs.get(first.key, first.result.run_secs_estimate)
+        if best is not None and canonical_bytes(best.trace) == canonical_bytes(first.trace):
+            secs = best.result.run_secs_estimate or secs
+        return {"run_secs": secs, "gflops": self.workload.flops / secs / 1e9}
 
     def _best_found(self, record: TuningRecord) -> BestFound:
         secs = record.result.run_secs_estimate

@@ -43,14 +43,6 @@ def explain(reason: str, trials: Sequence[Trial], *, found: bool) -> str:
     return f"{reason} ({top})" if top else reason
 
 
-def default_times(trials: Sequence[Trial], flops: int) -> dict[str, float] | None:
-    """The time of the schedule chosen with no measurement, the first trial of every strategy;
-    None where it failed or was not run."""
-    first = next((trial for trial in trials if trial.number == 1), None)
-    secs = None if first is None else first.record.result.run_secs_estimate
-    return None if secs is None else {"run_secs": secs, "gflops": flops / secs / 1e9}
-
-
 def prediction_quality(
     trials: Sequence[Trial], predictions: Mapping[Candidate, float]
 ) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""Target descriptions from outside, held to what the storeys below can work with.
+"""Target descriptions from outside, held to what code generation and measuring can work with.
 
 A description is a file or a field of a request: any JSON. Numbers that no machine has would divide
 by zero, ask for all memory, or end a worker inside LLVM.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from schedules.errors import TargetError
+from .errors import TargetError
 
 if TYPE_CHECKING:
-    from schedules.target import Target
+    from .target import Target
 
 MAX_CORES = 4096
 MAX_REGISTERS = 1024
@@ -40,8 +40,8 @@ ARCHITECTURES = (
 _TRIPLE = re.compile(rf"({'|'.join(ARCHITECTURES)})-[A-Za-z0-9_.-]{{1,99}}")
 
 
-def checked_target(target: Target) -> Target:
-    """`target` itself; TargetError for what no machine has."""
+def check_target(target: Target) -> None:
+    """TargetError for what no machine has."""
     if not _TRIPLE.fullmatch(target.triple):
         raise TargetError(
             "triple must be LLVM's, such as x86_64-unknown-linux-gnu, for one of"
@@ -52,6 +52,8 @@ def checked_target(target: Target) -> Target:
             raise TargetError(f"cpu and features are names LLVM knows, got {name[:80]!r}")
     if len(target.features) > MAX_FEATURES:
         raise TargetError(f"at most {MAX_FEATURES} features, got {len(target.features)}")
+    if target.vector_bits not in (64, 128, 256, 512):
+        raise TargetError(f"vector_bits must be 64, 128, 256 or 512, got {target.vector_bits}")
     _whole("cores", target.cores, 1, MAX_CORES)
     _whole("threads", target.threads, 1, target.cores)
     _whole("vector_registers", target.vector_registers, 4, MAX_REGISTERS)
@@ -61,7 +63,6 @@ def checked_target(target: Target) -> Target:
         _whole(f"caches/{number}/line_bytes", cache.line_bytes, 16, 1024)
         _whole(f"caches/{number}/ways", cache.ways, 1, 65536)
     _check_probes(target)
-    return target
 
 
 def _check_probes(target: Target) -> None:
