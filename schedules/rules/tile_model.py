@@ -166,6 +166,8 @@ def _copied_row_bytes(
     copies = batch * f["row_blocks"] * f["row2_blocks"] * f["k_count"]
     columns = roles.columns.name
     again = (f["rows_outside"] == 0) | read.uses(columns)
+    # Tasks made of both blocks of rows and of columns copy each on their own.
+    again |= f["parallel"] > len(roles.rows) + len(roles.outer_rows)
     copies = copies * np.where(again, f["col_blocks"], 1.0)
     return np.asarray(elements * copies * read.dtype.bytes)
 
