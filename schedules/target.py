@@ -104,11 +104,11 @@ class Target:
                 triple=str(document["triple"]),
                 cpu=str(document["cpu"]),
                 features=tuple(sorted(str(f) for f in document["features"])),
-                vector_bits=int(document["vector_bits"]),
-                vector_registers=int(document["vector_registers"]),
+                vector_bits=document["vector_bits"],
+                vector_registers=document["vector_registers"],
                 caches=tuple(Cache(**c) for c in document["caches"]),
-                cores=int(document["cores"]),
-                threads=int(document.get("threads", 1)),
+                cores=document["cores"],
+                threads=document.get("threads", 1),
                 probes=Probes(**probes),
             )
         except KeyError as error:

@@ -53,7 +53,7 @@ def check_target(target: Target) -> None:
     if len(target.features) > MAX_FEATURES:
         raise TargetError(f"at most {MAX_FEATURES} features, got {len(target.features)}")
     if target.vector_bits not in (64, 128, 256, 512):
-        raise TargetError(f"vector_bits must be 64, 128, 256 or 512, got {target.vector_bits}")
+        raise TargetError(f"vector_bits must be 64, 128, 256 or 512, got {target.vector_bits!r}")
     _whole("cores", target.cores, 1, MAX_CORES)
     _whole("threads", target.threads, 1, target.cores)
     _whole("vector_registers", target.vector_registers, 4, MAX_REGISTERS)
