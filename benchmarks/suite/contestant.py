@@ -23,6 +23,7 @@ from benchmarks.peers import Array, numpy_peer
 from benchmarks.suite.cases import Case, every_case
 from benchmarks.suite.shelf import Shelf
 from schedules.workload import Tensor, Workload
+from tuner.measure.linux import die_with_parent
 
 TOLERANCE = 1e-4
 """Of the largest element. This only guards against timing something else: what a kernel may
@@ -234,6 +235,7 @@ def _answer(request: dict[str, Any], side: Side | None) -> tuple[Side | None, di
 
 def main() -> None:
     """Serve until stdin ends. Libraries may write to stdout, so answers go to a copy of it."""
+    die_with_parent(os.getppid())  # it may be stopped when the benchmark is killed
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     side: Side | None = None

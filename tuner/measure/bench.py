@@ -42,6 +42,7 @@ from .machine_lock import machine_lock
 PEERS = ("numpy", "torch", "default")
 _BLOCK_SECS, _LEAST_BLOCKS, _MOST_BLOCKS = 0.04, 5, 500
 _SAMPLE_SECS = 1e-3
+_SPIN_SECS = 0.15  # how long threads of a pool may go on after a call
 # Enough for the scheduler to find each thread a core of its own, which may take a call or two.
 _LEAST_ROUNDS = {True: 8, False: 3}
 _RESAMPLES = 1000
@@ -200,14 +201,15 @@ class _Contender:
 
     def __enter__(self) -> _Contender:
         self._errors: IO[bytes] = tempfile.TemporaryFile()
-        # The signal of a parent's death follows the starting thread: see runner_client.
-        main = threading.current_thread() is threading.main_thread()
+        # The signal of a parent's death follows the starting thread: see runner_client. A process
+        # that would not get it is not stopped either, or it might stay stopped for ever.
+        self._dies_with_us = threading.current_thread() is threading.main_thread()
         cpus = cpu_affinity()[-1:] if self._threads == 1 else []
         threads = str(self._threads)
         self._process = subprocess.Popen(
             [
                 sys.executable, "-m", "tuner.measure.contender",
-                str(os.getpid() if main else 0), ",".join(map(str, cpus)),
+                str(os.getpid() if self._dies_with_us else 0), ",".join(map(str, cpus)),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -247,7 +249,7 @@ class _Contender:
         self._calls = max(1, ceil(_SAMPLE_SECS / call_secs))
         least = _LEAST_ROUNDS[self._threads > 1]
         self._rounds = max(least, min(40, int(_BLOCK_SECS / (self._calls * call_secs))))
-        self._process.send_signal(signal.SIGSTOP)
+        self._pause()
         return None
 
     def block(self) -> list[float]:
@@ -255,10 +257,17 @@ class _Contender:
         request = {"op": "time", "calls": self._calls, "rounds": self._rounds}
         self._process.send_signal(signal.SIGCONT)
         answer = self._ask(Frame(request))
-        self._process.send_signal(signal.SIGSTOP)
+        self._pause()
         if answer is None:
             raise BenchError(f"while benchmarking, {self._describe_end()}")
         return [float(s) for s in answer["samples"]]
+
+    def _pause(self) -> None:
+        """Take the cores from the process's threads until its next block."""
+        if self._dies_with_us:
+            self._process.send_signal(signal.SIGSTOP)
+        else:
+            time.sleep(_SPIN_SECS)
 
     def _describe_end(self) -> str:
         lines = tail(self._errors).strip().splitlines()
