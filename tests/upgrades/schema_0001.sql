@@ -4,19 +4,6 @@ CREATE TABLE alembic_version (
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 INSERT INTO "alembic_version" VALUES('0001');
-CREATE TABLE artefact (
-	record_key VARCHAR(80) NOT NULL, 
-	kind VARCHAR(16) NOT NULL, 
-	name VARCHAR(100) NOT NULL, 
-	sha256 VARCHAR(64) NOT NULL, 
-	bytes INTEGER NOT NULL, 
-	row_sha256 VARCHAR(64) NOT NULL, 
-	CONSTRAINT pk_artefact PRIMARY KEY (record_key, kind), 
-	CONSTRAINT ck_artefact_bytes CHECK (bytes >= 0), 
-	CONSTRAINT fk_artefact_record_key_record FOREIGN KEY(record_key) REFERENCES record ("key"), 
-	CONSTRAINT fk_artefact_sha256_blob FOREIGN KEY(sha256) REFERENCES blob (sha256)
-);
-INSERT INTO "artefact" VALUES('sha256:3bad8025fcf902d6b0865ea146a731b74688bcb00bf41391a77ac35a51b3c1ee','object','neg.o','2958d416d08aa5a472d7b509036cb7eafd542add84527e66a145ea64cb4cdc75',6,'4245e0c329bfd209c01077d5e1e14b27f7e9763345e677a308fa7a3c4227883b');
 CREATE TABLE best (
 	workload_key VARCHAR(80) NOT NULL, 
 	target_key VARCHAR(80) NOT NULL, 

@@ -56,12 +56,25 @@ def test_an_old_database_is_upgraded_and_works(dump: Path, tmp_path: Path) -> No
         assert job.state is JobState.SUCCEEDED
         assert [trial for trial, _ in store.job_trials(job.id)] == [1]
         assert store.counts().blobs == 1
-        assert [a.name for a in store.artefacts(best.key)] == ["neg.o"]
+        had_artefacts = dump.stem != "schema_0001"
+        assert [a.name for a in store.artefacts(best.key)] == ["neg.o"] * had_artefacts
         assert promoted(store, full(9, 1e-5))
         with store._database.connection(immediate=False) as connection:
             context = MigrationContext.configure(connection, opts={"render_as_batch": True})
             assert compare_metadata(context, Base.metadata) == [], "models and tables differ"
     assert best_record(str(path), WORKLOAD, TARGET.key) == full(9, 1e-5)
+
+
+def test_a_first_schema_that_has_artefacts_already_keeps_them(tmp_path: Path) -> None:
+    path = restored(DUMPS[1], tmp_path / "old.sqlite")
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    connection.commit()
+    connection.close()
+    with open_store(str(path)) as store:
+        best = store.best(WORKLOAD, TARGET.key)
+        assert best is not None
+        assert [a.name for a in store.artefacts(best.key)] == ["neg.o"]
 
 
 def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(

@@ -1,4 +1,4 @@
-"""The first tables: what is known (workload, target, record, best), artefacts, and jobs."""
+"""The first tables: what is known (workload, target, record, best), blobs, and jobs."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -151,21 +151,6 @@ def upgrade() -> None:
         unique=False,
     )
     op.create_index("ix_record_work", "record", ["workload_key", "target_key", "id"], unique=False)
-    op.create_table(
-        "artefact",
-        sa.Column("record_key", KEY, nullable=False),
-        sa.Column("kind", sa.String(length=16), nullable=False),
-        sa.Column("name", sa.String(length=100), nullable=False),
-        sa.Column("sha256", sa.String(length=64), nullable=False),
-        sa.Column("bytes", sa.Integer(), nullable=False),
-        sa.Column("row_sha256", sa.String(length=64), nullable=False),
-        sa.CheckConstraint("bytes >= 0", name=op.f("ck_artefact_bytes")),
-        sa.ForeignKeyConstraint(
-            ["record_key"], ["record.key"], name=op.f("fk_artefact_record_key_record")
-        ),
-        sa.ForeignKeyConstraint(["sha256"], ["blob.sha256"], name=op.f("fk_artefact_sha256_blob")),
-        sa.PrimaryKeyConstraint("record_key", "kind", name=op.f("pk_artefact")),
-    )
     op.create_table(
         "best",
         sa.Column("workload_key", KEY, nullable=False),
