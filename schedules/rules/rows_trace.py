@@ -87,6 +87,7 @@ class _RowTrace:
         self.lanes = lanes
         self.threads = threads
         self.parts = v["parts"]
+        self.is_divided = False
         self.vectors = v["vectors"]
         self.is_parallel = bool(v["parallel"])
         self.is_flat = bool(v["fuse_all"])
@@ -115,7 +116,7 @@ class _RowTrace:
             places[view.name] = self._place_partials(view, row, partials[view.name])
         for view in self.c.stages:
             self._stage(view, row, places[view.name], partials[view.name])
-        if self.is_parallel and row and self.parts == 1:
+        if self.is_parallel and row and not self.is_divided:
             w.do(Parallel(self.parallel_loop or row))
 
     def _outer_loops(self, view: StageView) -> list[str]:
@@ -167,6 +168,7 @@ class _RowTrace:
             self._registers(partials, task)
             self._combined(buffer, task, partials)
         self.w.do(Parallel(task))
+        self.is_divided = True
         return None
 
     def _divide(self, view: StageView, along: str | None) -> tuple[str, str | None] | None:
