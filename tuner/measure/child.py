@@ -24,6 +24,7 @@ from .arena import WORKSPACE_ALIGN_BYTES, Arena, as_array, as_bytes, flat_buffer
 from .frames import Frame
 from .guarded import Flush, GuardedBuffer, guarded
 from .native import Helpers
+from .quiet import Quiet
 from .timing import Race
 
 # Bytes outputs and workspace are filled with. 0xFF in every byte is a NaN in each float type;
@@ -349,9 +350,12 @@ class _Flat:
 def _race(job: Job, address: int, argv: Any, equipment: Equipment, warm_secs: float) -> Race:
     """Time the kernel rung by rung until it has lost or is known well enough."""
     race = Race(warm_secs, equipment.burst_secs, job.incumbent_secs, job.final_secs)
+    threads = job.threads if job.parallel else 1
+    quiet = Quiet(equipment.helpers, equipment.burst_steps, equipment.burst_secs, threads)
     while (plan := race.plan()) is not None:
         samples, bursts = equipment.helpers.time(
             address, argv, plan.calls, plan.rounds, equipment.burst_steps
         )
-        race = race.add(tuple(samples.tolist()), tuple(bursts.tolist()))
+        if quiet.counts(float(bursts.min())):
+            race = race.add(tuple(samples.tolist()), tuple(bursts.tolist()))
     return race

@@ -91,6 +91,12 @@ def _burst_ir(lanes: int) -> str:
             f"  %r = extractelement {vector} {last}, i32 0",
             "  ret float %r",
             "}",
+            # One thread's part of a parallel region; its data is the number of rounds.
+            "define void @team_burst(ptr %data) {",
+            "  %n = load i64, ptr %data",
+            "  call float @clock_burst(i64 %n)",
+            "  ret void",
+            "}",
         ]
     )
 
@@ -147,6 +153,7 @@ class Helpers:
     engine: Any
     fault_handler: int
     clock_burst: Any
+    team_burst: int
     time_rounds: Any
 
     def time(
@@ -206,5 +213,6 @@ def build_helpers(arguments: int, lanes: int, fault_page: int) -> Helpers:
         engine=engine,
         fault_handler=engine.get_function_address("on_fault"),
         clock_burst=burst(engine.get_function_address("clock_burst")),
+        team_burst=engine.get_function_address("team_burst"),
         time_rounds=rounds(engine.get_function_address("time_rounds")),
     )
