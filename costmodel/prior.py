@@ -155,8 +155,8 @@ def combine(
         np.where(live >= machine.vector_registers, c.full_registers_slowdown, 0.0),
     )
     # LLVM loads what steps share once, ahead of them all, whether or not there is room to keep it.
-    needed = np.maximum(chains + columns["held_values"], 1.0)
-    excess = np.where(columns["held_values"] > 0, needed - machine.vector_registers - 1.0, 0.0)
+    needed = live - 1.0 + columns["held_values"]
+    excess = np.where(columns["held_values"] > 0, needed - machine.vector_registers, 0.0)
     slowdown = slowdown + c.held_slowdown_per_share * np.maximum(excess, 0.0) / needed
     fixed = (
         columns["scalar_accesses"] * c.cycles_per_scalar_access

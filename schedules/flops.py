@@ -32,7 +32,7 @@ def useful_flops(workload: Workload) -> int:
     Where a declared count leaves them out already (transposed convolution), that count is kept
     if it is the smaller one. A group of axes with more than 2**22 points counts in full.
     """
-    useful = sum(_useful_points(s) * _per_point(s) for s in workload.stages)
+    useful = sum(useful_points(s) * _per_point(s) for s in workload.stages)
     return min(useful, workload.flops)
 
 
@@ -45,7 +45,7 @@ def _per_point(stage: Stage) -> int:
     return operations + (stage.reducer is not None)
 
 
-def _useful_points(stage: Stage) -> int:
+def useful_points(stage: Stage) -> int:
     """Points at which no factor of the body is a guarded zero."""
     conds = tuple(dict.fromkeys(_zero_guards(stage.body)))
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}

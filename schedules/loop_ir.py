@@ -94,8 +94,8 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(extent)`, ended early by `bounds`. `reduce` marks a loop whose iterations
-    all combine into the same elements (it comes from a reduction axis)."""
+    """`for var in range(extent)`, ended early, or not begun, by `bounds`. `reduce` marks a loop
+    whose iterations all combine into the same elements (it comes from a reduction axis)."""
 
     var: str
     extent: int

@@ -221,7 +221,8 @@ def simplify_scalar(value: Scalar, ranges: dict[str, Interval], known: tuple[Con
 
 
 def _bound_loops(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
-    """Guards that all leaves of a serial loop share and that only end it early become bounds."""
+    """Guards that all leaves of a loop share, and that only end it early or are decided before it
+    starts, become its bounds."""
     result: list[Stmt] = []
     for stmt in stmts:
         match stmt:
@@ -238,10 +239,16 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
     inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
     bounds: tuple[Cond, ...] = loop.bounds
     body = loop.body
-    if loop.kind is LoopKind.SERIAL:
+    if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
         guards = [set(leaf.guards) for leaf in leaves(body) if not isinstance(leaf, Prefetch)]
         shared = set.intersection(*guards) if guards else set()
-        new = tuple(sorted((g for g in shared if _ends(g, loop.var, inner)), key=str))
+        ends = loop.kind is LoopKind.SERIAL
+        found = (
+            g
+            for g in shared
+            if g.index.vars() <= ranges.keys() or (ends and _ends(g, loop.var, inner))
+        )
+        new = tuple(sorted(found, key=str))
         if new:
             bounds = (*bounds, *new)
             body = _without_guards(body, set(new))

@@ -10,6 +10,7 @@ from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Unroll, Vectorize
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
+from .zeros import SkipZeros
 
 Primitive: TypeAlias = (
     Split
@@ -26,6 +27,7 @@ Primitive: TypeAlias = (
     | Inline
     | RFactor
     | Prefetch
+    | SkipZeros
 )
 
 PRIMITIVES: tuple[type[Primitive], ...] = (
@@ -43,6 +45,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Inline,
     RFactor,
     Prefetch,
+    SkipZeros,
 )
 """All of them; a new primitive is added here, in `Primitive`, and nowhere else."""
 
@@ -68,6 +71,7 @@ __all__ = [
     "Primitive",
     "RFactor",
     "Reorder",
+    "SkipZeros",
     "Split",
     "TransformLayout",
     "Unroll",

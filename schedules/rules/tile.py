@@ -21,12 +21,14 @@ from math import prod
 import numpy as np
 
 from ..affine import Affine, Var
+from ..flops import useful_points
 from ..primitives import Split
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
+from .border import MOST_BORDER_TILES, Border, border_of
 from .tile_model import tile_columns
 from .tile_trace import write_tile_trace
 from .writer import TraceWriter
@@ -136,9 +138,36 @@ class TileSketch:
             Knob("row_tiles_inside", (0, 1)),
             Knob("pack_columns", (0, 1) if self.packable else (0,)),
             Knob("copy_rows", (0, 1) if self.copyable else (0,)),
+            Knob("skip_padding", (0, 1) if self.border else (0,)),
             Knob("tails", (0, 1, 2)),
             Knob("parallel", parallel),
         )
+
+    @cached_property
+    def border(self) -> Border | None:
+        """Padding that tiles can leave out, if there is any and the rows' taps may be written
+        out."""
+        roles, stage = self.roles, self.workload.stage(self.view.name)
+        if not roles.rows:
+            return None
+        loops = (*self.view.spatial, *self.view.reduce)
+        found = border_of(self.view.value, stage.reducer, loops, roles.rows[0], roles.columns)
+        short = {loop.name for loop in self.short_taps()}
+        if roles.main.extent <= MAX_TAPS:
+            short.add(roles.main.name)
+        return found if found and found.taps <= short else None
+
+    @cached_property
+    def useful_share(self) -> float:
+        """How much of the reduction is not padding."""
+        return useful_points(self.workload.stage(self.view.name)) / max(self.view.points, 1)
+
+    @cached_property
+    def edge_tiles(self) -> IntArray:
+        """How many tiles touch padding along the rows, for each value of the knob of rows."""
+        assert self.border is not None
+        edges = [self.border.edges(tile) for tile in self.knobs[1].values]
+        return np.asarray([count - (stop - start) for start, stop, count in edges], np.int64)
 
     @property
     def is_reused(self) -> bool:
@@ -274,6 +303,8 @@ class TileSketch:
             one = (s["mr"] * s["row_per"] == 1) & bool(self.roles.rows)
             one |= (s["mr2"] * s["row2_per"] == 1) & (len(self.roles.rows) > 1)
             ok &= (v["k_blocks"] == 1) | ~one
+        if self.border:
+            ok &= (v["skip_padding"] == 0) | self._can_skip(v, s)
         must_pack = any(
             r.element_stride(self.roles.columns.name) not in (0, 1) for r in self.packable
         )
@@ -290,6 +321,19 @@ class TileSketch:
         if not self.roles.rows and not self.roles.outer_rows:
             ok &= v["rows_outside"] == 0
         return ok
+
+    def _can_skip(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
+        """(P,) whether padding is decided by the tile: rows in one block and as they are, whole
+        tiles, the taps written out, and not too many tiles at the edges."""
+        assert self.border is not None
+        taps = [loop.name for loop in self.short_taps()]
+        needed = max((taps.index(name) + 1 for name in self.border.taps if name in taps), default=0)
+        ok: BoolArray = (v["copy_rows"] == 0) & (s["row_blocks"] == 1) & (v["tap_unroll"] >= needed)
+        if self.roles.main.name in self.border.taps:
+            ok &= v["unroll"] == self.roles.main.extent
+        ok &= (v["tails"] > 0) | (self.roles.rows[0].extent % s["mr"] == 0)
+        few: BoolArray = self.edge_tiles[v["rows"] - 1] <= MOST_BORDER_TILES
+        return ok & few
 
     @cached_property
     def _batch_and_taps(self) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:

@@ -32,9 +32,13 @@ def tile_columns(
     inside = f["taps_inside"] * f["unroll"]
     row_loads, column_loads, held = _loads_a_step(sketch, v)
     guarded = any(r.padded for r in roles.row_reads)
-    extra = np.where(guarded & (v["copy_rows"] == 0), row_loads * 2.0, 0.0)
+    skips = v["skip_padding"] == 1
+    extra = np.where(guarded & (v["copy_rows"] == 0) & ~skips, row_loads * 2.0, 0.0)
     packed, strided = _packed_bytes(sketch, f, outside, batch)
     steps = tiles * depth / inside
+    if sketch.border:
+        steps = steps * np.where(skips, sketch.useful_share, 1.0)
+        depth = depth * np.where(skips, sketch.useful_share, 1.0)
     vector_ops = tiles * depth * acc * ops + steps * extra
     serial = sketch.target.threads == 1
     epilogue = math_calls(sketch.epilogue.value) if sketch.epilogue else 0
@@ -51,7 +55,7 @@ def tile_columns(
         "held_values": held,
         "inner_trips": np.ceil(f["kc"] / f["unroll"]),
         "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"],
-        "code_ops": acc * ops * inside + row_loads + column_loads,
+        "code_ops": (acc * ops * inside + row_loads + column_loads) * _copies(sketch, v),
         "packed_bytes": packed,
         "strided_packed_bytes": strided,
         "panel_bytes": _panel_bytes(sketch, v, f),
@@ -62,12 +66,26 @@ def tile_columns(
     }
 
 
+BUSY_ACCUMULATORS = 8.0
+"""Chains that keep two pipes of four cycles' latency busy."""
+
+
+def _copies(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray | float:
+    """(P,) how often the innermost body is written: once, and for each tile at an edge."""
+    if not sketch.border:
+        return 1.0
+    return np.where(v["skip_padding"] == 1, 1.0 + sketch.edge_tiles[v["rows"] - 1], 1.0)
+
+
 def _tile_count(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
     """Register tiles in one batch; fractions where an incomplete tile has code of its own."""
     roles = sketch.roles
     m = [loop.extent for loop in roles.rows] + [1, 1]
     whole = f["tails"] == 0
-    rows = np.where(whole, f["row_tiles"], m[0] / f["mr"])
+    # A tile of few rows waits for the latency of its chains as long as one of enough of them.
+    enough = np.ceil(BUSY_ACCUMULATORS / f["vectors"] / f["mr2"])
+    rest = np.where(m[0] % f["mr"] > 0, np.maximum(m[0] % f["mr"], np.minimum(enough, f["mr"])), 0)
+    rows = np.where(whole, f["row_tiles"], m[0] // f["mr"] + rest / f["mr"])
     rows2 = np.where(whole, f["row2_tiles"], m[1] / f["mr2"])
     exact = np.ceil(roles.columns.extent / sketch.lanes) / f["vectors"]
     return np.asarray(np.where(f["tails"] == 2, exact, f["col_tiles"]) * rows * rows2)

@@ -10,6 +10,7 @@ from ..primitives import (
     ComputeAt,
     Parallel,
     Partition,
+    SkipZeros,
     TransformLayout,
     Unroll,
     Vectorize,
@@ -60,6 +61,8 @@ class _TileTrace:
         rows = [name for name in order if name != columns] or [columns]
         self._pack(place[columns], place[rows[-1]], ko)
         w.do(CacheWrite(self.stage, tiles[-1], f"{self.stage}.acc"))
+        if v["skip_padding"]:
+            w.do(SkipZeros(f"{self.stage}.acc"))
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
         self._cut_tails(blocks, tiles, fused)
         if joined:
@@ -163,8 +166,25 @@ class _TileTrace:
         in_order = tiles[1:] if self.v["row_tiles_inside"] else tiles[:-1]
         names = [*reversed(in_order), tiles[0] if self.v["row_tiles_inside"] else tiles[-1]]
         count = {0: 0, 1: len(axes) - 1, 2: len(axes)}[self.v["tails"]]
-        for (loop, tile, per), name in list(zip(axes, names, strict=True))[:count]:
-            self._cut(loop, blocks[loop.name], name, tile, per, fused)
+        for n, ((loop, tile, per), name) in enumerate(zip(axes, names, strict=True)):
+            if n == 0 and self.v["skip_padding"]:
+                self._cut_border(name, tile)
+            elif n < count:
+                self._cut(loop, blocks[loop.name], name, tile, per, fused)
+
+    def _cut_border(self, tile_loop: str, tile: int) -> None:
+        """Give tiles of rows that touch padding, and one that is incomplete, code of their own."""
+        w, border = self.w, self.k.border
+        assert border is not None
+        start, stop, count = border.edges(tile)
+        cuts = sorted({0, start, stop, border.rows.extent // tile} - {count})
+        name = tile_loop
+        for at, end in zip(cuts, [*cuts[1:], count], strict=True):
+            if end < count:
+                w.do(Partition(name, end - at))
+            if end - at > 1 and not start <= at < stop:
+                w.do(Unroll(name))
+            name = f"{name}.t"
 
     def _with_ko(self, order: list[str], ko: str) -> list[str]:
         """The blocks of the reduction stand inside the first block loop unless that is fused."""
@@ -234,7 +254,7 @@ class _TileTrace:
         rest = [other.var for other in w.own_loops(name) if other.var != loop]
         panel, column = w.split(loop, nr)
         vectors, lanes = w.split(column, self.k.lanes)
-        w.reorder(panel, *rest, vectors, lanes)
+        w.reorder(*rest, panel, vectors, lanes)
         w.do(Vectorize(lanes), Unroll(vectors))
 
     def _cut(

@@ -20,6 +20,7 @@ from schedules.primitives import (
     Primitive,
     Reorder,
     RFactor,
+    SkipZeros,
     Split,
     TransformLayout,
     Unroll,
@@ -128,7 +129,9 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
     if kind < 0.94:
         reducing = [n for n in names if n in by_name and by_name[n].reduce] or names
         return RFactor(rng.choice(reducing), new)
-    if kind < 0.96:
+    if kind < 0.955:
+        return SkipZeros(rng.choice(own))
+    if kind < 0.965:
         return Prefetch(rng.choice(buffers), loop, rng.randint(0, 3))
     return _layout(rng, nest, rng.choice(own))
 

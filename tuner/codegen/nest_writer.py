@@ -6,6 +6,8 @@ function of its own that OpenMP's runtime calls on every thread with a share of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -167,6 +169,36 @@ class NestWriter:
         self.memory.places[buffer.name] = Array(buffer, base, ALIGN_BYTES)
 
     def _loop(self, loop: For) -> None:
+        """A loop, entered only where those of its bounds hold that do not speak of it."""
+        condition: Val | None = None
+        for bound in loop.bounds:
+            if loop.var in bound.index.vars():
+                continue
+            known = self.indices.cond(type(bound)(self.indices.resolve(bound.index)), None)
+            if known is False:
+                return
+            if isinstance(known, Val):
+                condition = known if condition is None else self.scalars.both(condition, known)
+        with self._where(condition):
+            self._iterations(loop)
+
+    @contextmanager
+    def _where(self, condition: Val | None) -> Iterator[None]:
+        """What is written meanwhile runs only where `condition` holds; None is always."""
+        if condition is None:
+            yield
+            return
+        text = self.text
+        then, done = text.label("then"), text.label("done")
+        text.open_level()
+        text.add(f"  br i1 {condition.name}, label %{then}, label %{done}")
+        text.start_block(then)
+        yield
+        text.add(f"  br label %{done}")
+        text.close_level()
+        text.start_block(done)
+
+    def _iterations(self, loop: For) -> None:
         match loop.kind:
             case LoopKind.UNROLLED:
                 for i in range(loop.extent):
@@ -188,10 +220,11 @@ class NestWriter:
 
     def _trips(self, loop: For) -> Val:
         """How many iterations a serial loop has: its extent, or fewer where its bounds say so."""
-        if not loop.bounds:
+        bounds = [bound for bound in loop.bounds if loop.var in bound.index.vars()]
+        if not bounds:
             return literal(loop.extent, DType.I64)
         trips = literal(loop.extent, DType.I64).name
-        for bound in loop.bounds:
+        for bound in bounds:
             limit = self._limit(loop.var, bound)
             trips = self.text.assign(f"call i64 @llvm.smin.i64(i64 {trips}, i64 {limit})", "n")
         self.module.intrinsic("llvm.smin.i64", "i64", ("i64", "i64"))
@@ -254,18 +287,8 @@ class NestWriter:
                     scalar_guard = (
                         known if scalar_guard is None else self.scalars.both(scalar_guard, known)
                     )
-        if scalar_guard is None:
+        with self._where(scalar_guard):
             self._write(leaf, mask)
-            return
-        text = self.text
-        then, done = text.label("then"), text.label("done")
-        text.open_level()
-        text.add(f"  br i1 {scalar_guard.name}, label %{then}, label %{done}")
-        text.start_block(then)
-        self._write(leaf, mask)
-        text.add(f"  br label %{done}")
-        text.close_level()
-        text.start_block(done)
 
     def _write(self, leaf: Store | Update, mask: Val | None) -> None:
         axis = self.scalars.axis

@@ -1,0 +1,132 @@
+"""SkipZeros: padding that is left out instead of computed, and when that is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from schedules.errors import ScheduleError
+from schedules.loop_ir import Update, leaves, loops
+from schedules.lower import clean, lower
+from schedules.primitives import CacheWrite, Partition, Reorder, SkipZeros, Unroll, Vectorize
+from schedules.printer import to_text
+from schedules.rules.program import space_for
+from schedules.scalar import Select
+from schedules.scalar import walk as walk_scalar
+from schedules.target import Target
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import applied, check_meaning, convolution, matmul, notation
+from tuner.native_target import detect
+
+CACHED = (
+    Reorder(("s0.r0", "s0.r1", "s0.r2", "s0.d2")),
+    CacheWrite("s0", "s0.d1", "acc", register=False),
+)
+
+
+def selects(nest: object) -> int:
+    return sum(
+        isinstance(node, Select)
+        for leaf in leaves(nest.body)  # type: ignore[attr-defined]
+        if isinstance(leaf, Update)
+        for node in walk_scalar(leaf.value)
+    )
+
+
+def test_conditions_of_padding_become_guards(golden: Golden) -> None:
+    workload = convolution()
+    before = applied(workload, *CACHED)
+    nest = applied(workload, *CACHED, SkipZeros("acc"))
+    assert selects(before)
+    assert not selects(nest)
+    assert to_text(clean(nest)) == golden
+
+
+def test_a_guard_of_outer_loops_is_tested_before_the_loop_starts() -> None:
+    nest = clean(applied(convolution(), *CACHED, SkipZeros("acc")))
+    bounded = {loop.var for loop in loops(nest.body) if loop.bounds}
+    assert {"s0.r2", "s0.r1"} & bounded
+    assert not any(leaf.guards for leaf in leaves(nest.body) if isinstance(leaf, Update))
+
+
+def test_parts_of_a_loop_that_decide_the_padding_have_no_guard_left() -> None:
+    row = notation("Y[w,o] += X[w+s-1,c] * W[s,c,o]", X="f32[12,3]", W="f32[3,3,4]")
+    steps = (
+        Reorder(("s0.r0", "s0.r1", "s0.d1")), CacheWrite("s0", "s0.d0", "acc", register=False),
+        SkipZeros("acc"),
+        Partition("s0.d0", 1), Partition("s0.d0.t", 10), Unroll("s0.r0.t"),
+    )  # fmt: skip
+    nest = clean(applied(row, *steps))
+    inner = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Update)]
+    assert len(inner) == 3
+    assert not inner[1].guards
+    assert not selects(nest)
+
+
+def test_the_identity_of_a_maximum_is_skipped_as_well() -> None:
+    from schedules import operators
+
+    pool = operators.build("max_pool2d_nhwc", H=5, W=5, C=3, K=3, stride=2, pad=1).normalised()
+    cached = (
+        Reorder(("s0.r0", "s0.r1", "s0.d3")),
+        CacheWrite("s0", "s0.d2", "acc", register=False),
+    )
+    nest = applied(pool, *cached, SkipZeros("acc"))
+    assert not selects(nest)
+
+
+def test_it_refuses_what_is_not_neutral() -> None:
+    with pytest.raises(ScheduleError, match="there is no buffer 'q'"):
+        applied(convolution(), SkipZeros("q"))
+    with pytest.raises(ScheduleError, match="an update begins 's0'; cache it first"):
+        applied(convolution(), SkipZeros("s0"))
+    tile = (Reorder(("s0.r0", "s0.d1")), CacheWrite("s0", "s0.d0", "acc", register=False))
+    with pytest.raises(ScheduleError, match="no update of 'acc' has padding to skip"):
+        applied(matmul(), *tile, SkipZeros("acc"))
+    ones = notation("Y[i] += where(i+r >= 1, X[i+r-1], 1) * W[r]", {"i": 6}, X="f32[8]", W="f32[3]")
+    cached = CacheWrite("s0", "s0.d0", "acc", register=False)
+    with pytest.raises(ScheduleError, match="no update of 'acc' has padding to skip"):
+        applied(ones, cached, SkipZeros("acc"))
+
+
+def test_lanes_that_padding_reaches_are_masked() -> None:
+    row = notation("Y[w] += X[w+s-1] * W[s]", X="f32[16]", W="f32[3]")
+    steps = (
+        Reorder(("s0.r0", "s0.d0")),
+        CacheWrite("s0", "", "acc", register=False),
+        SkipZeros("acc"),
+    )
+    check_meaning(row, applied(row, *steps, Vectorize("s0.d0")))
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return detect()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "conv2d_nhwc:N=1,H=7,W=9,CI=3,CO=17,K=3,pad=1",
+        "conv2d_nhwc:N=2,H=8,W=11,CI=4,CO=8,K=5,stride=2,pad=2",
+        "conv2d_nhwc:N=1,H=9,W=13,CI=4,CO=8,K=3,pad=2,dilation=2",
+        "conv1d_nlc:N=1,L=12,CI=4,CO=8,K=3,stride=3,pad=2",
+        "depthwise_conv2d_nhwc:N=1,H=6,W=10,C=20,K=3,pad=1",
+        "conv2d_nhwc:N=1,H=6,W=9,CI=3,CO=9,K=3,pad=1,epilogue=bias+relu",
+    ],
+)
+def test_every_setting_that_skips_padding_means_the_same(spec: str, target: Target) -> None:
+    from schedules.spelling import parse_workload
+
+    workload = parse_workload(spec).normalised()
+    space = space_for(workload, target)
+    sketch = space.sketches[0]
+    at = [knob.name for knob in sketch.knobs].index("skip_padding")
+    rng = np.random.default_rng(0)
+    sizes = [len(knob.values) for knob in sketch.knobs]
+    settings = rng.integers(0, sizes, (60000, len(sizes)))
+    settings[:, at] = 1
+    good = settings[sketch.feasible(settings)]
+    assert len(good), "no feasible setting skips padding"
+    for setting in good[:6]:
+        check_meaning(workload, lower(workload, sketch.trace(tuple(int(i) for i in setting))))
