@@ -159,6 +159,7 @@ def cache_traffic(
         dense = None if packed is None else (packed >> a) & 1 == 1
         known = pitches[a] if pitches else None
         found = _at_levels(access, walked, loop_axes, tiles, trivial, line_bytes, known)
+        slid = np.full(points, np.inf, np.float32)
         for level, at in enumerate(found):
             in_lines, conflict, cost = at.in_lines, at.conflict, at.in_lines * at.scattered
             if dense is not None:
@@ -170,8 +171,13 @@ def cache_traffic(
             # what that loop does not use either.
             wasted = cost if level == 0 else outside
             outside = cost
+            if level > 0 and loop_axes[level - 1] in walked:
+                # A window that slides brings what is new: all turns of the loop just outside
+                # together bring what they touch together.
+                union = found[level - 1].bytes * runs[level - 1]
+                slid = np.where(trivial[level - 1], slid, union)
             again = runs[level] / _reused(level, walked, loop_axes, loop_major, trivial)
-            brought[a, level] = at.bytes * wasted * again * times
+            brought[a, level] = np.minimum(slid, at.bytes * again) * wasted * times
     fit_level = np.full((len(cache_bytes), points), loops, np.int64)
     moved = np.empty((len(cache_bytes), len(accesses), points), np.float32)
     every = np.arange(points)

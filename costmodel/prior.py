@@ -152,7 +152,9 @@ def combine(
         spilled > 0,
         c.spill_slowdown + c.spill_slowdown_per_share * spilled / live,
         # Not one register to spare: what the scheduler moves ahead is spilled now and then.
-        np.where(live >= machine.vector_registers, c.full_registers_slowdown, 0.0),
+        c.full_registers_slowdown
+        * np.clip(live - machine.vector_registers + 2.0, 0.0, 2.0) ** 2
+        / 4.0,
     )
     # LLVM loads what steps share once, ahead of them all, whether or not there is room to keep it.
     needed = live - 1.0 + columns["held_values"]
@@ -162,7 +164,10 @@ def combine(
         columns["scalar_accesses"] * c.cycles_per_scalar_access
         + columns["conflict_misses"] * c.cycles_per_conflict_miss
         + pipes * slowdown
-        + columns["inner_entries"] * (c.cycles_per_loop_entry + chains * c.cycles_per_accumulator)
+        + columns["inner_entries"] * c.cycles_per_loop_entry
+        # Accumulators stay in registers from one of the inner loops to the next.
+        + np.minimum(columns["inner_entries"] * chains, columns["vector_stores"])
+        * c.cycles_per_accumulator
     )
     whole = columns["packed_bytes"] - columns["strided_packed_bytes"]
     packing = (

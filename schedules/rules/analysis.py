@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from ..affine import Affine, FloorDiv, Interval, Mod, Var, simplify
 from ..dtypes import DType
@@ -56,13 +57,16 @@ class Read:
             size *= extent
         return total
 
-    def own_dim(self, loop: str) -> int | None:
-        """The one dimension that is `loop` with coefficient 1 and no other loop, if there is."""
+    def own_dim(self, loop: str, fixed: frozenset[str] = frozenset()) -> int | None:
+        """The one dimension that is `loop` with coefficient 1, a constant and no other loop, if
+        there is; loops `fixed` are as good as constants."""
         using = [d for d, i in enumerate(self.index) if loop in i.vars()]
         if len(using) != 1:
             return None
         index = self.index[using[0]]
-        return using[0] if index.terms == ((Var(loop), 1),) else None
+        others = index.vars() - {loop}
+        plain = index.is_linear_in(loop) and index.coefficient(loop) == 1
+        return using[0] if plain and others <= fixed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +86,12 @@ class StageView:
     @property
     def points(self) -> int:
         """How often the stage's expression is evaluated."""
-        total = 1
-        for loop in (*self.spatial, *self.reduce):
-            total *= loop.extent
-        return total
+        return self.outputs * prod(loop.extent for loop in self.reduce)
+
+    @property
+    def outputs(self) -> int:
+        """How many elements the stage computes."""
+        return prod(loop.extent for loop in self.spatial)
 
     @property
     def operations(self) -> int:

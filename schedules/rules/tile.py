@@ -40,6 +40,9 @@ MAX_UNROLLED = 48
 MAX_WRITTEN_OUT = 96
 """The same where taps are written out, so that neighbouring outputs share what they load."""
 
+MAX_WHOLE = 200
+"""The same where the whole reduction is written out and no loop is left."""
+
 MAX_TAPS = 7
 """Longest reduction loop that is written out in full."""
 
@@ -79,11 +82,16 @@ def assign_roles(view: StageView) -> TileRoles | None:
         return None
     rows = [loop for loop in free if loop.extent > 1][:2]
     main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))
+    # An axis outside of one that all operands share stays there: data of one of its steps lie
+    # together. What has one iteration stands outside, where it is in nobody's way.
+    shared = [n for n, x in enumerate(others) if x not in free and x.extent > 1]
+    inside = others[max(shared, default=-1) + 1 :]
+    outer_rows = tuple(x for x in inside if x in free and x not in rows and x.extent > 1)
     return TileRoles(
         columns=columns,
         rows=tuple(rows),
-        outer_rows=tuple(loop for loop in others if loop in free and loop not in rows),
-        batch=tuple(loop for loop in others if loop not in free),
+        outer_rows=outer_rows,
+        batch=tuple(x for x in others if x not in rows and x not in outer_rows),
         taps=tuple(loop for loop in view.reduce if loop is not main),
         main=main,
         column_reads=column_reads,
@@ -197,16 +205,20 @@ class TileSketch:
     def packable(self) -> tuple[Read, ...]:
         """Column operands that can be packed, and are used again: the column axis has a dimension
         of its own."""
-        column = self.roles.columns.name
         return tuple(
             read
             for read in once(self.roles.column_reads)
             if self.is_reused
-            and read.own_dim(column) is not None
+            and self.column_dim(read) is not None
             and not self.moves_with_rows(read)
             and all(_plain(i) for i in read.index)
             and self._moves_as_one(read)
         )
+
+    def column_dim(self, read: Read) -> int | None:
+        """The dimension of a tensor that columns walk alone, within one batch."""
+        batch = frozenset(loop.name for loop in self.roles.batch)
+        return read.own_dim(self.roles.columns.name, batch)
 
     def _moves_as_one(self, read: Read) -> bool:
         """Whether all reads of the tensor keep their distance: a copy of a block holds them all."""
@@ -278,7 +290,9 @@ class TileSketch:
         # More copies of a step only bring spills: LLVM moves their loads to the front.
         body = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
         plain = (v["unroll"] == 1) & (v["tap_unroll"] == 0)
-        ok &= plain | (body <= np.where(v["tap_unroll"] > 0, MAX_WRITTEN_OUT, MAX_UNROLLED))
+        whole = v["unroll"] * s["taps_inside"] * self.view.outputs == self.view.points
+        most = np.where(v["tap_unroll"] > 0, MAX_WRITTEN_OUT, MAX_UNROLLED)
+        ok &= plain | (body <= np.where(whole, MAX_WHOLE, most))
         # With one vector a row, all rows of a step are loaded ahead: they need registers as well.
         ok &= (v["vectors"] > 1) | (v["unroll"] == 1) | (2 * s["mr"] * s["mr2"] + 1 <= registers)
         # One spelling for each structure: block counts that give other block counts are skipped.
@@ -317,7 +331,7 @@ class TileSketch:
         ok &= (v["tails"] != 1) | ragged_rows
         ok &= v["parallel"] <= len(self.block_loops(rows_outside=False))
         if self.target.threads > 1:
-            ok &= (v["parallel"] > 0) | (len(self.roles.batch) > 0)
+            ok &= (v["parallel"] > 0) | any(loop.extent > 1 for loop in self.roles.batch)
         if not self.roles.rows and not self.roles.outer_rows:
             ok &= v["rows_outside"] == 0
         return ok
@@ -456,7 +470,8 @@ class TileSketch:
                 for blocks in range(base["column_blocks"], -1, -1):
                     setting = {**base, "vectors": i, "rows": j, "column_blocks": blocks}
                     row = np.asarray([[setting[n] for n in names]])
-                    if self.feasible(row)[0]:
+                    spare = self.target.vector_registers - 2 >= mr * nv + nv + 1
+                    if self.feasible(row)[0] and spare:
                         score = mr * nv / (mr + nv)
                         if score > best_score:
                             best, best_score = tuple(int(x) for x in row[0]), score

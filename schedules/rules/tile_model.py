@@ -26,14 +26,16 @@ def tile_columns(
     batch = float(prod(loop.extent for loop in roles.batch)) * outside
     taps = float(prod(loop.extent for loop in roles.taps))
     tiles = batch * _tile_count(sketch, f)
-    depth = float(roles.main.extent) * taps
+    depth: FloatArray | float = float(roles.main.extent) * taps
     acc = f["mr"] * f["mr2"] * f["vectors"]
     ops = max(view.operations - 1, 1)
     inside = f["taps_inside"] * f["unroll"]
     row_loads, column_loads, held = _loads_a_step(sketch, v)
-    guarded = any(r.padded for r in roles.row_reads)
     skips = v["skip_padding"] == 1
-    extra = np.where(guarded & (v["copy_rows"] == 0) & ~skips, row_loads * 2.0, 0.0)
+    guarded = (v["copy_rows"] == 0) & ~skips
+    extra = np.where(guarded & any(r.padded for r in roles.row_reads), row_loads * 2.0, 0.0)
+    if any(r.padded for r in roles.column_reads):
+        extra = extra + np.where(guarded, acc * inside * OPS_A_GUARDED_LOAD, 0.0)
     packed, strided = _packed_bytes(sketch, f, outside, batch)
     steps = tiles * depth / inside
     if sketch.border:
@@ -65,6 +67,9 @@ def tile_columns(
         "regions": np.zeros_like(tiles) if serial else np.ones_like(tiles),
     }
 
+
+OPS_A_GUARDED_LOAD = 6.0
+"""Comparing, choosing an address and loading once more what neighbours cannot share."""
 
 BUSY_ACCUMULATORS = 8.0
 """Chains that keep two pipes of four cycles' latency busy."""
@@ -229,7 +234,7 @@ def _packed_accesses(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray:
 
 
 def _conflict_misses(
-    sketch: TileSketch, f: dict[str, FloatArray], tiles: FloatArray, depth: float
+    sketch: TileSketch, f: dict[str, FloatArray], tiles: FloatArray, depth: FloatArray | float
 ) -> FloatArray:
     """Lines of operands used in place that do not survive from one tile to the next, because
     rows at a stride of a large power of two share the sets of a cache."""
@@ -238,7 +243,7 @@ def _conflict_misses(
         step = read.element_stride(roles.main.name)
         if not step or sketch.moves_with_rows(read):
             continue
-        used = (f["pack_columns"] == 0) | (read.own_dim(roles.columns.name) is None)
+        used = (f["pack_columns"] == 0) | (sketch.column_dim(read) is None)
         if not sketch.is_reused:  # a line that is used up in one go need not survive
             used &= f["nr"] * read.dtype.bytes < 64.0
         lines = np.ceil(f["nr"] * read.dtype.bytes / 64.0)

@@ -244,7 +244,7 @@ class _TileTrace:
     def _pack_layout(self, read: Read, name: str) -> None:
         """Tile by tile, in each the reduction outside and the tile's columns inside."""
         w, nr = self.w, self.s["nr"]
-        dim = read.own_dim(self.k.roles.columns.name)
+        dim = self.k.column_dim(read)
         assert dim is not None
         others = [(d, 0) for d in range(len(read.shape)) if d != dim]
         w.do(TransformLayout(name, ((dim, nr),), ((dim, 1), *others, (dim, 2))))

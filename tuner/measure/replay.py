@@ -29,12 +29,14 @@ MISSING = ("lost", "fail", "nearest")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One recorded candidate; `target_key` None answers for every target."""
+    """One recorded candidate; `target_key` None answers for every target. `confirmed` is the time
+    of the full check at a run's end, which a run compares with nothing."""
 
     workload_key: str
     target_key: str | None
     trace: list[Any]
     result: MeasureResult
+    confirmed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,15 @@ class ReplayFile:
             if r.workload_key == workload.key and r.target_key in (None, target.key)
         ]
         by_trace: dict[bytes, Recorded] = {}
-        for entry in mine:
+        for entry in sorted(mine, key=lambda entry: entry.confirmed):
             by_trace.setdefault(canonical_bytes(entry.trace), entry)
         return ReplayMeasurer(by_trace, self.missing, Toolchain(0, "replay", self.tag))
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayMeasurer:
-    """`Measurer` that answers by exact trace from what was recorded; the first record wins.
+    """`Measurer` that answers by exact trace from what was recorded; the first record wins, one
+    of a trial before one of a full check.
 
     Its toolchain is code generator 0: no real one, so a real record always replaces a replayed one.
     """
@@ -172,4 +175,5 @@ def _recorded(document: dict[str, Any], where: str) -> Recorded:
             run_secs_estimate=float(estimate or median(run_secs)) if ok else None,
             detail=str(result.get("detail", "")),
         ),
+        confirmed=body.get("verified_level") == "full",
     )
