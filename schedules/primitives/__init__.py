@@ -10,6 +10,7 @@ from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Unroll, Vectorize
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
+from .solving import Solve
 
 Primitive: TypeAlias = (
     Split
@@ -25,6 +26,7 @@ Primitive: TypeAlias = (
     | ComputeAt
     | Inline
     | RFactor
+    | Solve
     | Prefetch
 )
 
@@ -42,6 +44,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ComputeAt,
     Inline,
     RFactor,
+    Solve,
     Prefetch,
 )
 """All of them; a new primitive is added here, in `Primitive`, and nowhere else."""
@@ -68,6 +71,7 @@ __all__ = [
     "Primitive",
     "RFactor",
     "Reorder",
+    "Solve",
     "Split",
     "TransformLayout",
     "Unroll",

@@ -21,7 +21,7 @@ from math import prod
 import numpy as np
 
 from ..affine import Affine, Var
-from ..primitives import Split
+from ..primitives import Solve, Split
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..trace import Trace
@@ -175,8 +175,18 @@ class TileSketch:
             if self.is_reused
             and read.own_dim(column) is not None
             and not self.moves_with_rows(read)
-            and all(_plain(i) for i in read.index)
+            and self._has_box(read)
             and self._moves_as_one(read)
+        )
+
+    def _has_box(self, read: Read) -> bool:
+        """Whether a block of the tensor is a box: loops inside a block are not divided. Batch
+        loops stand around all blocks, and may be."""
+        batch = {loop.name for loop in self.roles.batch}
+        return all(
+            isinstance(atom, Var) or atom.numerator.vars() <= batch
+            for index in read.index
+            for atom, _ in index.terms
         )
 
     def _moves_as_one(self, read: Read) -> bool:
@@ -204,7 +214,7 @@ class TileSketch:
         return tuple(
             r
             for r in once((*self.roles.row_reads, *mixed))
-            if all(_plain(i) for i in r.index) and self._moves_as_one(r)
+            if self._has_box(r) and self._moves_as_one(r)
         )
 
     def _values(self, settings: IntArray) -> dict[str, IntArray]:
@@ -365,13 +375,15 @@ class TileSketch:
         """See COLUMNS."""
         return tile_columns(self, self._values(settings), self._sizes(settings))
 
-    def outer_presplit(self) -> tuple[Split, ...]:
-        """The splits of the view, of the loops that are outside: the epilogue's if there is one."""
+    def preparation(self) -> tuple[Split | Solve, ...]:
+        """The steps that make the view's loops, for the loops that are outside: the epilogue's if
+        there is one."""
         outer = self.epilogue.name if self.epilogue else self.view.name
-        return tuple(
+        splits = (
             Split(outer + step.loop[len(self.view.name) :], step.factor)
             for step in self.view.presplit
         )
+        return (*self.view.presolve, *splits)
 
     def block_loops(self, rows_outside: bool) -> list[str]:
         """Which axes have a block loop, outermost first."""
@@ -454,10 +466,6 @@ class TileSketch:
         v = {key: int(value[0]) for key, value in self._values(row).items()}
         s = {key: int(value[0]) for key, value in self._sizes(row).items()}
         write_tile_trace(writer, self, v, s)
-
-
-def _plain(index: Affine) -> bool:
-    return all(isinstance(atom, Var) for atom, _ in index.terms)
 
 
 def _stride(index: Affine, loop: Loop | None) -> int:

@@ -45,7 +45,7 @@ class _TileTrace:
 
     def write(self) -> None:
         k, v, s, w = self.k, self.v, self.s, self.w
-        w.do(*k.outer_presplit())
+        w.do(*k.preparation())
         blocks, rests = self._split_blocks()
         ko, depth, unrolled = self._split_reduction()
         batch = [self.rename(loop.name) for loop in k.roles.batch]
