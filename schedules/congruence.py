@@ -1,7 +1,7 @@
 """Equations of index conditions, solved for one variable, and what that makes of indices.
 
-`(x + 1 - r) % 2 == 0` says that `r` is `(x + 1) % 2` if `r` is 0 or 1; `2*y + r == x` says that `y` is
-`(x - r) // 2`, and that `x - r` is even.
+`(x + 1 - r) % 2 == 0` says that `r` is `(x + 1) % 2` if `r` is 0 or 1; `2*y + r == x` says that
+`y` is `(x - r) // 2`, and that `x - r` is even.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Phases: where only every n-th tap of a reduction counts, which ones depends on the output's place.
+"""Phases: where only every n-th tap counts, and which ones depends on the output's place.
 
 An output axis x and a reduction axis r that meet in a condition `(x + p - r) % n == 0`, as in a
 transposed convolution with stride n, are both split by n. The inner part of x is its phase; the

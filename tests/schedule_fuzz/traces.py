@@ -20,6 +20,7 @@ from schedules.primitives import (
     Primitive,
     Reorder,
     RFactor,
+    Solve,
     Split,
     TransformLayout,
     Unroll,
@@ -125,10 +126,13 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         return ComputeAt(rng.choice(own), loop, rng.random() < 0.2)
     if kind < 0.90:
         return Inline(rng.choice(own))
-    if kind < 0.94:
+    if kind < 0.93:
         reducing = [n for n in names if n in by_name and by_name[n].reduce] or names
         return RFactor(rng.choice(reducing), new)
-    if kind < 0.96:
+    if kind < 0.95:
+        reducing = [n for n in names if n in by_name and by_name[n].reduce] or names
+        return Solve(rng.choice(reducing))
+    if kind < 0.97:
         return Prefetch(rng.choice(buffers), loop, rng.randint(0, 3))
     return _layout(rng, nest, rng.choice(own))
 
