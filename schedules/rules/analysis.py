@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..affine import Affine, FloorDiv, Interval, Mod, Var, simplify
+from ..affine import Affine, Cond, FloorDiv, Interval, Mod, Var, simplify
 from ..dtypes import DType
 from ..loop_ir import Nest, Store, Update
 from ..lower import plain_nest
@@ -77,6 +77,7 @@ class StageView:
     spatial: tuple[Loop, ...]
     reduce: tuple[Loop, ...]
     reads: tuple[Read, ...]
+    guards: tuple[Cond, ...]
     value: Scalar
     dtype: DType
     shape: tuple[int, ...]
@@ -89,6 +90,10 @@ class StageView:
         for loop in (*self.spatial, *self.reduce):
             total *= loop.extent
         return total
+
+    def ends(self, loop: str) -> bool:
+        """Whether a guard may end `loop` early."""
+        return any(loop in guard.index.vars() for guard in self.guards)
 
     @property
     def operations(self) -> int:
@@ -124,6 +129,7 @@ def view_stage(workload: Workload, name: str, inlined: tuple[str, ...] = ()) -> 
         spatial=tuple(loop for loop in found if not loop.reduce),
         reduce=tuple(loop for loop in found if loop.reduce),
         reads=_reads(leaf, workload, ranges),
+        guards=leaf.guards,
         value=leaf.value,
         dtype=stage.tensor.dtype,
         shape=stage.tensor.shape,

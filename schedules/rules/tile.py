@@ -75,7 +75,8 @@ def assign_roles(view: StageView) -> TileRoles | None:
     reused = any(loop.extent > 1 for loop in free)
     if not all(_vector_friendly(r, columns.name, reused) for r in column_reads):
         return None
-    rows = [loop for loop in free if loop.extent > 1][:2]
+    free = [loop for loop in free if loop.extent > 1]  # one of one iteration gives no tasks
+    rows = free[:2]
     main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))
     return TileRoles(
         columns=columns,
@@ -145,6 +146,14 @@ class TileSketch:
         """Whether column operands are used for more than one row."""
         return bool(self.roles.rows or self.roles.outer_rows)
 
+    @property
+    def is_uneven(self) -> bool:
+        """Whether batches differ in how much there is to add up: phases with fewer taps."""
+        batch = {loop.name for loop in self.roles.batch}
+        reduced = {loop.name for loop in self.view.reduce}
+        used = (guard.index.vars() for guard in self.view.guards)
+        return any(names & batch and names & reduced for names in used)
+
     def _depth_blocks(self) -> tuple[int, ...]:
         """Numbers of blocks of the reduction. Without reuse a few rows of the operand at a time
         can be read from end to end, which is what prefetchers are made for."""
@@ -158,7 +167,7 @@ class TileSketch:
         """The innermost tap loops that are short enough to be written out, innermost first."""
         short: list[Loop] = []
         for loop in reversed(self.roles.taps):
-            if loop.extent > MAX_TAPS:
+            if loop.extent > MAX_TAPS or self.view.ends(loop.name):
                 break
             if loop.extent > 1:
                 short.append(loop)
@@ -296,7 +305,8 @@ class TileSketch:
         ok &= (v["tails"] != 1) | ragged_rows
         ok &= v["parallel"] <= len(self.block_loops(rows_outside=False))
         if self.target.threads > 1:
-            ok &= (v["parallel"] > 0) | (len(self.roles.batch) > 0)
+            batches = prod(loop.extent for loop in self.roles.batch)
+            ok &= (v["parallel"] > 0) | (batches > 1 and not self.is_uneven)
         if not self.roles.rows and not self.roles.outer_rows:
             ok &= v["rows_outside"] == 0
         return ok
@@ -439,17 +449,22 @@ class TileSketch:
         return self._with_tasks(best)
 
     def _with_tasks(self, setting: tuple[int, ...]) -> tuple[int, ...]:
-        """`setting` with rows divided among threads as well where columns are a single block."""
+        """`setting` with rows divided among threads as well where columns are a single block, and
+        batches too few or not alike."""
         names = [knob.name for knob in self.knobs]
-        at = {name: names.index(name) for name in ("parallel", "row_blocks")}
+        outermost = "row2_blocks" if len(self.roles.rows) > 1 else "row_blocks"
+        at = {name: names.index(name) for name in ("parallel", outermost)}
         both = self.knobs[at["parallel"]].values
         blocks = self._sizes(np.asarray([setting]))["col_blocks"][0]
-        if self.target.threads == 1 or blocks > 1 or 2 not in both:
+        batches = 1 if self.is_uneven else prod(loop.extent for loop in self.roles.batch)
+        enough = blocks > 1 or batches >= 2 * self.target.threads
+        if self.target.threads == 1 or enough or 2 not in both:
             return setting
-        counts = self.knobs[at["row_blocks"]].values
-        for n in reversed([n for n, c in enumerate(counts) if c <= 2 * self.target.threads]):
+        counts = self.knobs[at[outermost]].values
+        most = 1 if self.roles.outer_rows else 2 * self.target.threads
+        for n in reversed([n for n, c in enumerate(counts) if c <= most]):
             changed = list(setting)
-            changed[at["parallel"]], changed[at["row_blocks"]] = both.index(2), n
+            changed[at["parallel"]], changed[at[outermost]] = both.index(2), n
             if self.feasible(np.asarray([changed]))[0]:
                 return tuple(changed)
         return setting

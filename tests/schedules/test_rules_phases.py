@@ -9,10 +9,12 @@ from schedules.loop_ir import For, LoopKind, Update, leaves, loops
 from schedules.lower import lower, plain_nest
 from schedules.notation import from_notation
 from schedules.operators import build
-from schedules.primitives import Solve
+from schedules.primitives import Reorder, Solve
 from schedules.printer import to_text
 from schedules.rules import space_for
 from schedules.rules.analysis import StageView, view_stage
+from schedules.rules.program import ProgramSketch
+from schedules.rules.tile import TileSketch
 from schedules.scalar import Select, walk
 from schedules.workload import Workload
 from tests.schedule_fuzz.check import this_machine
@@ -93,6 +95,19 @@ def test_a_ragged_tap_ends_a_loop_outside_of_the_innermost() -> None:
     nest = lower(space.workload, sketch.trace(sketch.default()))
     reduced = [loop for loop in loops(nest.body) if loop.reduce and loop.kind is LoopKind.SERIAL]
     assert [bool(loop.bounds) for loop in reduced] == [True, True, False]
+
+
+def test_phases_with_fewer_taps_are_spread_over_the_threads() -> None:
+    for k, uneven in ((3, True), (4, False)):
+        space = space_for(transposed(k), this_machine(threads=2))
+        (sketch, *_) = space.sketches
+        assert isinstance(sketch, ProgramSketch)
+        (part,) = sketch.parts
+        assert isinstance(part, TileSketch)
+        assert part.is_uneven == uneven
+        trace = sketch.trace(sketch.default())
+        order = next(step.order for step in trace.steps if isinstance(step, Reorder))
+        assert (order.index("s0.d3o") < order.index("s0.d1i")) == uneven  # phases take turns
 
 
 def test_what_follows_is_computed_from_each_tile() -> None:
