@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..affine import Affine, Cond, Interval, affine, prove, substitute_cond
-from ..conditions import normal_cond
+from ..conditions import normal_cond, tidy
 from ..congruence import collected, congruence_of, solved
 from ..errors import ScheduleError
 from ..loop_ir import For, Nest, Stmt, Update
@@ -23,6 +23,7 @@ from ..scalar import (
     index_conds,
     map_index,
     rewrite,
+    vars_of,
 )
 from .nest_edit import (
     chain_to,
@@ -68,7 +69,11 @@ class Solve:
         def moved(index: Affine) -> Affine:
             return collected(index.substitute({self.loop: value}))
 
-        body = map_index(_without(leaf.value, cond), moved)
+        # Conditions take the equation's place where nothing else needs them.
+        instead: tuple[Cond, ...] = ()
+        if self.loop not in vars_of(_elsewhere(leaf.value, cond)):
+            instead, needed = needed, ()
+        body = map_index(_with_instead(leaf.value, cond, instead), moved)
         speaks = [self.loop in g.index.vars() for g in leaf.guards]
         kept = tuple(g for g, own in zip(leaf.guards, speaks, strict=True) if not own)
         changed = (
@@ -87,7 +92,7 @@ class Solve:
             identity = Const(leaf.reducer.identity(leaf.value.dtype), leaf.value.dtype)
             body = Select(All(tuple(decided)), body, identity)
         first = None if leaf.first is None else _first(leaf.first, self.loop)
-        new = replace(leaf, value=_normal(body, ranges), guards=kept, first=first)
+        new = replace(leaf, value=tidy(body, ranges), guards=kept, first=first)
         return replace_loop(nest, self.loop, divide_out(_around(loop, new), ranges))
 
     def _solution(
@@ -149,32 +154,29 @@ def _begins(value: Scalar, reducer: Reducer) -> bool:
     return isinstance(value, Const) and value.value == reducer.identity(value.dtype)
 
 
-def _without(value: Scalar, cond: Cond) -> Scalar:
-    """`value` where `cond` holds."""
+def _with_instead(value: Scalar, cond: Cond, instead: tuple[Cond, ...]) -> Scalar:
+    """`value` with the conditions `instead` in the place of `cond`."""
 
     def choice(node: Scalar) -> Scalar | None:
         if not isinstance(node, Select) or not isinstance(node.cond, All):
             return None
         if cond not in node.cond.conds:
             return None
-        rest = tuple(c for c in node.cond.conds if c != cond)
-        on_true = _without(node.on_true, cond)
-        return Select(All(rest), on_true, _without(node.on_false, cond)) if rest else on_true
+        conds = (*(c for c in node.cond.conds if c != cond), *instead)
+        on_true = _with_instead(node.on_true, cond, instead)
+        on_false = _with_instead(node.on_false, cond, instead)
+        return Select(All(conds), on_true, on_false) if conds else on_true
 
     return rewrite(value, choice)
 
 
-def _normal(value: Scalar, ranges: dict[str, Interval]) -> Scalar:
-    """`value` with its conditions in normal form, divisible ones divided, and none that always
-    hold."""
+def _elsewhere(value: Scalar, cond: Cond) -> Scalar:
+    """`value` where `cond` fails."""
 
     def choice(node: Scalar) -> Scalar | None:
-        if not isinstance(node, Select) or not isinstance(node.cond, All):
-            return None
-        normal = (normal_cond(c) for c in node.cond.conds)
-        conds = tuple(c for c in normal if prove(c, ranges) is not True)
-        on_true = _normal(node.on_true, ranges)
-        return Select(All(conds), on_true, _normal(node.on_false, ranges)) if conds else on_true
+        if isinstance(node, Select) and isinstance(node.cond, All) and cond in node.cond.conds:
+            return _elsewhere(node.on_false, cond)
+        return None
 
     return rewrite(value, choice)
 

@@ -42,8 +42,42 @@ def line(rng: random.Random) -> Workload:
     return from_notation(text, tensors, {"x": rng.randint(1, 20)})
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([image, line]))
-@settings(max_examples=100)
+def scatter(rng: random.Random) -> Workload:
+    """An equation instead of a congruence, around the input or around the product."""
+    x, k, step = rng.randint(1, 6), rng.randint(1, 6), rng.randint(1, 3)
+    ci, co = rng.choice((1, 3, 9)), rng.choice((1, 5, 16, 33))
+    equation = rng.choice(
+        (
+            f"{step}*y + r == x + {rng.randint(0, 3)}",
+            f"{step}*y + {rng.randint(1, 3)}*r == x",
+            f"x + {rng.randint(0, 3)} == {step}*y - r",
+            f"{rng.randint(1, 3)}*x + r == {step}*y",
+        )
+    )
+    value = rng.choice(("where({0}, X[y,c], 0) * W[r,c,o]", "where({0}, X[y,c] * W[r,c,o], 0)"))
+    tensors = {"X": ("f32", (x, ci)), "W": ("f32", (k, ci, co))}
+    return from_notation(f"Y[x,o] += {value.format(equation)}", tensors, {"x": rng.randint(1, 14)})
+
+
+def spread(rng: random.Random) -> Workload:
+    """Zeros put in by a stage of its own, and perhaps something done to the sums."""
+    x, k, stride = rng.randint(1, 6), rng.randint(1, 6), rng.randint(1, 4)
+    ci, co = rng.choice((1, 3, 9)), rng.choice((1, 5, 16, 33))
+    at = f"(u + {rng.randint(0, 2)})"
+    text = (
+        f"U[u,c] = where({at} % {stride} == 0, X[{at}//{stride}, c], 0);"
+        f" Y[x,o] += U[x + {rng.randint(1, 3)}*r - {rng.randint(0, 3)}, c] * W[r,c,o]"
+    )
+    tensors: dict[str, tuple[str, tuple[int, ...]]]
+    tensors = {"X": ("f32", (x, ci)), "W": ("f32", (k, ci, co))}
+    if rng.random() < 0.5:
+        text += "; Z[x,o] = max(Y[x,o] + b[o], 0)"
+        tensors["b"] = ("f32", (co,))
+    return from_notation(text, tensors, {"x": rng.randint(1, 14), "u": rng.randint(1, 12)})
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([image, line, scatter, spread]))
+@settings(max_examples=150)
 def test_any_schedule_of_any_transposed_convolution_computes_it(
     seed: int, make: Callable[[random.Random], Workload]
 ) -> None:

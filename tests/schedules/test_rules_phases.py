@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from schedules.affine import Var
+from schedules.flops import useful_flops
 from schedules.loop_ir import For, LoopKind, Update, leaves, loops
 from schedules.lower import lower, plain_nest
 from schedules.notation import from_notation
 from schedules.operators import build
-from schedules.primitives import Reorder, Solve
+from schedules.primitives import Inline, Reorder, Solve
 from schedules.printer import to_text
 from schedules.rules import space_for
 from schedules.rules.analysis import StageView, view_stage
@@ -57,6 +58,46 @@ def test_the_same_expression_in_notation_is_the_same_thing() -> None:
     other = {"X": ("f32", (2, 5, 6, 7)), "W": ("f32", (3, 5, 7, 17))}
     rectangular = from_notation(GATHER, other, {"n": 2, "h": 9, "w": 13})
     assert [loop.extent for loop in view(rectangular).reduce] == [2, 3, 7]
+
+
+def test_written_as_a_scatter_the_same_is_left() -> None:
+    tensors = {"X": ("f32", (1, 5, 6, 7)), "W": ("f32", (4, 4, 7, 17))}
+    scatter = from_notation(
+        "Y[n,h,w,o] += where(2*y + r == h + 1, where(2*x + q == w + 1, X[n,y,x,c], 0), 0)"
+        " * W[r,q,c,o]",
+        tensors, {"n": 1, "h": 10, "w": 12},
+    )  # fmt: skip
+    found, gathered = view(scatter), view(transposed())
+    assert [loop.extent for loop in found.reduce] == [2, 2, 7]
+    assert {str(r.index) for r in found.reads} == {str(r.index) for r in gathered.reads}
+    assert useful_flops(scatter) == useful_flops(transposed())
+
+
+def test_zeros_that_a_stage_puts_in_are_taken_out_again() -> None:
+    spread = from_notation(
+        "U[h,w,c] = where(h % 2 == 0, where(w % 2 == 0, X[h//2,w//2,c], 0), 0);"
+        " Y[h,w,o] += U[h+r-2,w+q-2,c] * W[r,q,c,o]",
+        {"X": ("f32", (5, 6, 7)), "W": ("f32", (4, 4, 7, 17))}, {"h": 9, "w": 11},
+    )  # fmt: skip
+    space = space_for(spread, this_machine())
+    trace = space.sketches[0].trace(space.sketches[0].default())
+    assert sum(isinstance(step, Solve) for step in trace.steps) == 2
+    assert isinstance(trace.steps[0], Inline)
+    dense = from_notation(
+        "Y[h,w,o] += U[h+r-2,w+q-2,c] * W[r,q,c,o]",
+        {"U": ("f32", (9, 11, 7)), "W": ("f32", (4, 4, 7, 17))}, {"h": 9, "w": 11},
+    )  # fmt: skip
+    assert useful_flops(spread) < useful_flops(dense) / 3
+
+
+def test_a_stage_that_something_else_reads_keeps_its_zeros() -> None:
+    spread = from_notation(
+        "U[x] = where(x % 2 == 0, X[x//2], 0); Y[x,z] += U[x+r-2] * W[r,z]; V[x] max= U[x+r]",
+        {"X": ("f32", (5,)), "W": ("f32", (4, 7))}, {"x": 9, "r": 4},
+    )  # fmt: skip
+    for sketch in space_for(spread, this_machine()).sketches:
+        steps = sketch.trace(sketch.default()).steps
+        assert not any(isinstance(step, Inline) for step in steps)
 
 
 def test_one_and_three_axes() -> None:
