@@ -96,7 +96,9 @@ def touched(
             continue
         if dim == len(access.strides) - 1:
             row = extent
-        elif pitches is not None and pitches[dim] % line_bytes == 0:
+        else:  # rows that a stride leaves out are not touched
+            extent = np.minimum(extent, _places(access.strides[dim], tile))
+        if dim < len(access.strides) - 1 and pitches is not None and pitches[dim] % line_bytes == 0:
             apart = gcd(pitches[dim] // line_bytes, in_page)
             lines = row * np.float32(access.element_bytes / line_bytes)
             lines = np.maximum(lines if inner_lines is None else inner_lines, np.float32(1))
@@ -122,6 +124,15 @@ def _extent(strides: Sequence[int], tile: Sequence[Float32Array]) -> Float32Arra
             part = (tile[axis] - np.float32(1)) * np.float32(abs(stride))
             reach = part if reach is None else reach + part
     return None if reach is None else reach + np.float32(1)
+
+
+def _places(strides: Sequence[int], tile: Sequence[Float32Array]) -> Float32Array:
+    """(P,) how many places one dimension may be at: settings of the axes that move it."""
+    places = np.ones_like(tile[0])
+    for axis, stride in enumerate(strides):
+        if stride:
+            places = places * tile[axis]
+    return places
 
 
 def cache_traffic(

@@ -7,11 +7,12 @@ Casts, comparisons, selections and index arithmetic count nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
-from .affine import Affine, Cond, Eq0
-from .scalar import All, Binary, Scalar, Select, Unary, children, walk
+from .affine import Affine, Cond, Eq0, substitute_cond
+from .scalar import All, Binary, Cast, Load, Scalar, Select, Unary, walk
 from .workload import Stage, Workload
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def useful_flops(workload: Workload) -> int:
     Where a declared count leaves them out already (transposed convolution), that count is kept
     if it is the smaller one. A group of axes with more than 2**22 points counts in full.
     """
-    useful = sum(useful_points(s) * _per_point(s) for s in workload.stages)
+    stages = {s.name: s for s in workload.stages}
+    useful = sum(useful_points(s, stages) * _per_point(s) for s in workload.stages)
     return min(useful, workload.flops)
 
 
@@ -45,9 +47,9 @@ def _per_point(stage: Stage) -> int:
     return operations + (stage.reducer is not None)
 
 
-def useful_points(stage: Stage) -> int:
+def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
     """Points at which no factor of the body is a guarded zero."""
-    conds = tuple(dict.fromkeys(_zero_guards(stage.body)))
+    conds = tuple(dict.fromkeys(_zero_guards(stage.body, stages)))
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     if stage.reducer is None or not conds:
         return _points(stage)
@@ -58,19 +60,25 @@ def useful_points(stage: Stage) -> int:
     return points
 
 
-def _zero_guards(node: Scalar) -> list[Cond]:
-    """Conditions without which a product of the body is zero."""
+def _zero_guards(node: Scalar, stages: Mapping[str, Stage]) -> list[Cond]:
+    """Conditions without which a product of the body is zero, those of an elementwise stage that it
+    reads included."""
     match node:
         case Select(All(conds), on_true, on_false):
             zero = getattr(on_false, "value", None) == 0
-            return [*conds, *_zero_guards(on_true)] if zero else []
+            return [*conds, *_zero_guards(on_true, stages)] if zero else []
         case Binary(op="mul"):
-            return _zero_guards(node.a) + _zero_guards(node.b)
+            return _zero_guards(node.a, stages) + _zero_guards(node.b, stages)
         case Unary(op="neg"):
-            return _zero_guards(node.x)
+            return _zero_guards(node.x, stages)
+        case Load(tensor, index) if tensor in stages and stages[tensor].reducer is None:
+            read = stages[tensor]
+            at = {axis.name: i for axis, i in zip(read.axes, index, strict=True)}
+            return [substitute_cond(c, at) for c in _zero_guards(read.body, stages)]
+        case Cast(x):
+            return _zero_guards(x, stages)
         case _:
-            only = children(node)
-            return _zero_guards(only[0]) if len(only) == 1 and not isinstance(node, Unary) else []
+            return []
 
 
 def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], list[Cond]]]:

@@ -10,6 +10,7 @@ from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Unroll, Vectorize
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
+from .solving import Solve
 from .zeros import SkipZeros
 
 Primitive: TypeAlias = (
@@ -26,6 +27,7 @@ Primitive: TypeAlias = (
     | ComputeAt
     | Inline
     | RFactor
+    | Solve
     | Prefetch
     | SkipZeros
 )
@@ -44,6 +46,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ComputeAt,
     Inline,
     RFactor,
+    Solve,
     Prefetch,
     SkipZeros,
 )
@@ -72,6 +75,7 @@ __all__ = [
     "RFactor",
     "Reorder",
     "SkipZeros",
+    "Solve",
     "Split",
     "TransformLayout",
     "Unroll",

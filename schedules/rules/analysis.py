@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..affine import Affine, FloorDiv, Interval, Mod, Var, simplify
+from ..affine import Affine, Cond, FloorDiv, Interval, Mod, Var, simplify
 from ..dtypes import DType
 from ..loop_ir import Nest, Store, Update
 from ..lower import plain_nest
-from ..primitives import Inline, Split
-from ..primitives.nest_edit import chain_to, ranges_of, writes_of
+from ..primitives import Inline, Solve, Split
+from ..primitives.nest_edit import chain_to, find_loop, ranges_of, writes_of
 from ..scalar import Binary, BinaryOp, Load, Scalar, Unary, UnaryOp, children, loads, walk
 from ..trace import Trace
 from ..workload import Workload
+from .phases import phase_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,16 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """A stage as rules see it, after `presplit` has divided axes that were used in two parts."""
+    """A stage as rules see it, after `presolve` has divided reduction axes that were used in two
+    parts or in phases (see `phases.py`), and `presplit` the output axes."""
 
     name: str
+    presolve: tuple[Split | Solve, ...]
     presplit: tuple[Split, ...]
     spatial: tuple[Loop, ...]
     reduce: tuple[Loop, ...]
     reads: tuple[Read, ...]
+    guards: tuple[Cond, ...]
     value: Scalar
     dtype: DType
     shape: tuple[int, ...]
@@ -92,6 +96,10 @@ class StageView:
     def outputs(self) -> int:
         """How many elements the stage computes."""
         return prod(loop.extent for loop in self.spatial)
+
+    def ends(self, loop: str) -> bool:
+        """Whether a guard may end `loop` early."""
+        return any(loop in guard.index.vars() for guard in self.guards)
 
     @property
     def operations(self) -> int:
@@ -110,8 +118,8 @@ def view_stage(workload: Workload, name: str, inlined: tuple[str, ...] = ()) -> 
     """The stage of `workload` (in normal form) that computes tensor `name`, as it is once the
     stages `inlined` are put into their readers."""
     nest = Trace(tuple(Inline(other) for other in inlined)).apply(plain_nest(workload))
-    presplit = _presplit(nest, name)
-    nest = Trace(presplit).apply(nest)
+    presolve, presplit = _preparation(nest, name)
+    nest = Trace((*presolve, *presplit)).apply(nest)
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     assert chain is not None
@@ -122,10 +130,12 @@ def view_stage(workload: Workload, name: str, inlined: tuple[str, ...] = ()) -> 
     )
     return StageView(
         name=name,
+        presolve=presolve,
         presplit=presplit,
         spatial=tuple(loop for loop in found if not loop.reduce),
         reduce=tuple(loop for loop in found if loop.reduce),
         reads=_reads(leaf, workload, ranges),
+        guards=leaf.guards,
         value=leaf.value,
         dtype=stage.tensor.dtype,
         shape=stage.tensor.shape,
@@ -137,7 +147,21 @@ def _dim_of(index: tuple[Affine, ...], loop: str) -> int:
     return next((d for d, i in enumerate(index) if loop in i.vars()), -1)
 
 
-def _presplit(nest: Nest, name: str) -> tuple[Split, ...]:
+def _preparation(nest: Nest, name: str) -> tuple[tuple[Split | Solve, ...], tuple[Split, ...]]:
+    """The steps on reduction axes, which may come first, and those on output axes."""
+    solve: list[Split | Solve] = []
+    split: list[Split] = []
+    for find in (phase_steps, _halved):
+        for step in find(nest, name):
+            if isinstance(step, Split) and not find_loop(nest, step.loop, step).loop.reduce:
+                split.append(step)
+            else:
+                solve.append(step)
+            nest = step.apply(nest)
+    return tuple(solve), tuple(split)
+
+
+def _halved(nest: Nest, name: str) -> tuple[Split, ...]:
     """Splits of loops that some read uses as a quotient and a remainder: groups, packed axes."""
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)

@@ -13,12 +13,13 @@ import numpy as np
 from ..affine import Affine, affine, var
 from ..errors import ScheduleError
 from ..primitives import Inline
-from ..scalar import loads
+from ..scalar import Reducer, loads
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace, Sketch
 from ..target import Target
 from ..trace import Trace
 from ..workload import Stage, Workload
 from .analysis import Loop, StageView, math_calls, view_stage
+from .phases import inserts_zeros
 from .plain import PlainSketch
 from .rows import RowSketch
 from .rows_trace import RowCluster, contiguous_reduction
@@ -164,7 +165,8 @@ def _inlined(workload: Workload) -> tuple[str, ...]:
         )
         cheap = math_calls(stage.body) == 0 and len(loads(stage.body)) <= 2
         again = times / max(_points(stage), 1)
-        if again <= 1.0 or (cheap and again <= 3.0):
+        spread = inserts_zeros(stage) and all(r.reducer is Reducer.SUM for r in readers)
+        if again <= 1.0 or (cheap and again <= 3.0) or spread:
             found.append(stage.name)
     return tuple(found)
 

@@ -96,11 +96,11 @@ class _RowTrace:
     def write(self) -> None:
         w, last = self.w, self.c.last
         for view in self.c.stages:
-            w.do(*(step for step in view.presplit if w.loop(step.loop).reduce))
+            w.do(*view.presolve)
         partials = {view.name: self._partials(view) for view in self.c.stages}
         for view in self.c.stages:  # where a reduction is factored, all spatial axes are rows
             if partials[view.name] is None:
-                w.do(*(step for step in view.presplit if w.has(step.loop)))
+                w.do(*view.presplit)
         loops = self._outer_loops(last)
         rows = loops if self.is_flat else loops[: self.c.rows]
         row = ""

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..affine import Affine, Var
 from ..flops import useful_points
-from ..primitives import Split
+from ..primitives import Solve, Split
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..trace import Trace
@@ -80,7 +80,8 @@ def assign_roles(view: StageView) -> TileRoles | None:
     reused = any(loop.extent > 1 for loop in free)
     if not all(_vector_friendly(r, columns.name, reused) for r in column_reads):
         return None
-    rows = [loop for loop in free if loop.extent > 1][:2]
+    free = [loop for loop in free if loop.extent > 1]  # one of one iteration gives no tasks
+    rows = free[:2]
     main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))
     # An axis outside of one that all operands share stays there: data of one of its steps lie
     # together. What has one iteration stands outside, where it is in nobody's way.
@@ -168,7 +169,8 @@ class TileSketch:
     @cached_property
     def useful_share(self) -> float:
         """How much of the reduction is not padding."""
-        return useful_points(self.workload.stage(self.view.name)) / max(self.view.points, 1)
+        stages = {stage.name: stage for stage in self.workload.stages}
+        return useful_points(stages[self.view.name], stages) / max(self.view.points, 1)
 
     @cached_property
     def edge_tiles(self) -> IntArray:
@@ -181,6 +183,14 @@ class TileSketch:
     def is_reused(self) -> bool:
         """Whether column operands are used for more than one row."""
         return bool(self.roles.rows or self.roles.outer_rows)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether batches differ in how much there is to add up: phases with fewer taps."""
+        batch = {loop.name for loop in self.roles.batch}
+        reduced = {loop.name for loop in self.view.reduce}
+        used = (guard.index.vars() for guard in self.view.guards)
+        return any(names & batch and names & reduced for names in used)
 
     def _depth_blocks(self) -> tuple[int, ...]:
         """Numbers of blocks of the reduction. Without reuse a few rows of the operand at a time
@@ -195,7 +205,7 @@ class TileSketch:
         """The innermost tap loops that are short enough to be written out, innermost first."""
         short: list[Loop] = []
         for loop in reversed(self.roles.taps):
-            if loop.extent > MAX_TAPS:
+            if loop.extent > MAX_TAPS or self.view.ends(loop.name):
                 break
             if loop.extent > 1:
                 short.append(loop)
@@ -211,7 +221,7 @@ class TileSketch:
             if self.is_reused
             and self.column_dim(read) is not None
             and not self.moves_with_rows(read)
-            and all(_plain(i) for i in read.index)
+            and self._has_box(read)
             and self._moves_as_one(read)
         )
 
@@ -219,6 +229,16 @@ class TileSketch:
         """The dimension of a tensor that columns walk alone, within one batch."""
         batch = frozenset(loop.name for loop in self.roles.batch)
         return read.own_dim(self.roles.columns.name, batch)
+
+    def _has_box(self, read: Read) -> bool:
+        """Whether a block of the tensor is a box: loops inside a block are not divided. Batch
+        loops stand around all blocks, and may be."""
+        batch = {loop.name for loop in self.roles.batch}
+        return all(
+            isinstance(atom, Var) or atom.numerator.vars() <= batch
+            for index in read.index
+            for atom, _ in index.terms
+        )
 
     def _moves_as_one(self, read: Read) -> bool:
         """Whether all reads of the tensor keep their distance: a copy of a block holds them all."""
@@ -245,7 +265,7 @@ class TileSketch:
         return tuple(
             r
             for r in once((*self.roles.row_reads, *mixed))
-            if all(_plain(i) for i in r.index) and self._moves_as_one(r)
+            if self._has_box(r) and self._moves_as_one(r)
         )
 
     def _values(self, settings: IntArray) -> dict[str, IntArray]:
@@ -331,7 +351,8 @@ class TileSketch:
         ok &= (v["tails"] != 1) | ragged_rows
         ok &= v["parallel"] <= len(self.block_loops(rows_outside=False))
         if self.target.threads > 1:
-            ok &= (v["parallel"] > 0) | any(loop.extent > 1 for loop in self.roles.batch)
+            batches = prod(loop.extent for loop in self.roles.batch)
+            ok &= (v["parallel"] > 0) | (batches > 1 and not self.is_uneven)
         if not self.roles.rows and not self.roles.outer_rows:
             ok &= v["rows_outside"] == 0
         return ok
@@ -423,13 +444,15 @@ class TileSketch:
         """See COLUMNS."""
         return tile_columns(self, self._values(settings), self._sizes(settings))
 
-    def outer_presplit(self) -> tuple[Split, ...]:
-        """The splits of the view, of the loops that are outside: the epilogue's if there is one."""
+    def preparation(self) -> tuple[Split | Solve, ...]:
+        """The steps that make the view's loops, for the loops that are outside: the epilogue's if
+        there is one."""
         outer = self.epilogue.name if self.epilogue else self.view.name
-        return tuple(
+        splits = (
             Split(outer + step.loop[len(self.view.name) :], step.factor)
             for step in self.view.presplit
         )
+        return (*self.view.presolve, *splits)
 
     def block_loops(self, rows_outside: bool) -> list[str]:
         """Which axes have a block loop, outermost first."""
@@ -486,17 +509,22 @@ class TileSketch:
         return self._with_tasks(best)
 
     def _with_tasks(self, setting: tuple[int, ...]) -> tuple[int, ...]:
-        """`setting` with rows divided among threads as well where columns are a single block."""
+        """`setting` with rows divided among threads as well where columns are a single block, and
+        batches too few or not alike."""
         names = [knob.name for knob in self.knobs]
-        at = {name: names.index(name) for name in ("parallel", "row_blocks")}
+        outermost = "row2_blocks" if len(self.roles.rows) > 1 else "row_blocks"
+        at = {name: names.index(name) for name in ("parallel", outermost)}
         both = self.knobs[at["parallel"]].values
         blocks = self._sizes(np.asarray([setting]))["col_blocks"][0]
-        if self.target.threads == 1 or blocks > 1 or 2 not in both:
+        batches = 1 if self.is_uneven else prod(loop.extent for loop in self.roles.batch)
+        enough = blocks > 1 or batches >= 2 * self.target.threads
+        if self.target.threads == 1 or enough or 2 not in both:
             return setting
-        counts = self.knobs[at["row_blocks"]].values
-        for n in reversed([n for n, c in enumerate(counts) if c <= 2 * self.target.threads]):
+        counts = self.knobs[at[outermost]].values
+        most = 1 if self.roles.outer_rows else 2 * self.target.threads
+        for n in reversed([n for n, c in enumerate(counts) if c <= most]):
             changed = list(setting)
-            changed[at["parallel"]], changed[at["row_blocks"]] = both.index(2), n
+            changed[at["parallel"]], changed[at[outermost]] = both.index(2), n
             if self.feasible(np.asarray([changed]))[0]:
                 return tuple(changed)
         return setting
@@ -513,10 +541,6 @@ class TileSketch:
         v = {key: int(value[0]) for key, value in self._values(row).items()}
         s = {key: int(value[0]) for key, value in self._sizes(row).items()}
         write_tile_trace(writer, self, v, s)
-
-
-def _plain(index: Affine) -> bool:
-    return all(isinstance(atom, Var) for atom, _ in index.terms)
 
 
 def _stride(index: Affine, loop: Loop | None) -> int:

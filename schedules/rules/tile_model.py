@@ -266,12 +266,13 @@ def _conflict_misses(
 def lost_levels(
     target: Target, stride_bytes: int, lines_a_row: FloatArray, rows: FloatArray
 ) -> FloatArray:
-    """(P,) how many caches cannot keep `rows` rows of `lines_a_row` lines at a stride: the sets
-    such rows fall into, times the ways, hold fewer lines than there are."""
+    """(P,) how many caches cannot keep `rows` rows of `lines_a_row` lines because of a stride: all
+    sets would hold them, those that such rows fall into do not."""
     lost = np.zeros_like(rows)
     for cache in target.caches[:2]:
         sets = max(cache.bytes // (cache.ways * cache.line_bytes), 1)
         apart = max(stride_bytes // cache.line_bytes, 1)
         reached = np.minimum(sets, sets // gcd(apart, sets) * lines_a_row)
-        lost = lost + ((lines_a_row * rows > reached * cache.ways) & (reached < sets))
+        lines = lines_a_row * rows
+        lost = lost + ((lines > reached * cache.ways) & (lines <= sets * cache.ways))
     return lost

@@ -46,7 +46,7 @@ class _TileTrace:
 
     def write(self) -> None:
         k, v, s, w = self.k, self.v, self.s, self.w
-        w.do(*k.outer_presplit())
+        w.do(*k.preparation())
         blocks, rests = self._split_blocks()
         ko, depth, unrolled = self._split_reduction()
         batch = [self.rename(loop.name) for loop in k.roles.batch]
@@ -123,9 +123,9 @@ class _TileTrace:
         w, epilogue = self.w, self.k.epilogue
         tiles, inner = self._split_tiles(rests)
         if epilogue:
-            w.reorder(*batch, *order, *tiles, *inner)
+            w.reorder(*self._outside(batch, order), *tiles, *inner)
         else:
-            w.reorder(*batch, *self._with_ko(order, ko), *tiles, *depth, *unrolled, *inner)
+            w.reorder(*self._outside(batch, order, ko), *tiles, *depth, *unrolled, *inner)
         joined = self._fuse(batch, order)
         if epilogue:
             self._compute_tile(tiles[-1], [ko, *depth], unrolled)
@@ -146,7 +146,7 @@ class _TileTrace:
         reduction at a time, before the epilogue walks over them."""
         w = self.w
         rows = list(reversed(rests[:-1]))
-        w.reorder(*batch, *order, *rows, rests[-1])
+        w.reorder(*self._outside(batch, order), *rows, rests[-1])
         joined = self._fuse(batch, order)
         last = order[-1]
         place = joined if last in (*batch, *order[: self.v["parallel"]]) and joined else last
@@ -186,17 +186,28 @@ class _TileTrace:
                 w.do(Unroll(name))
             name = f"{name}.t"
 
-    def _with_ko(self, order: list[str], ko: str) -> list[str]:
-        """The blocks of the reduction stand inside the first block loop unless that is fused."""
-        first = max(self.v["parallel"], 1)
-        return [*order[:first], ko, *order[first:]]
+    def _divided(self, batch: list[str], order: list[str]) -> list[str]:
+        """The loops that threads divide. Each thread gets a run of iterations, so batches that
+        differ in length alternate."""
+        blocks = order[: self.v["parallel"]]
+        uneven = self.k.is_uneven and self.k.target.threads > 1
+        return [*blocks, *batch] if uneven else [*batch, *blocks]
+
+    def _outside(self, batch: list[str], order: list[str], ko: str = "") -> list[str]:
+        """The loops around blocks. Those over blocks of the reduction stand inside the first block
+        loop unless that is divided."""
+        divided, first = self._divided(batch, order), self.v["parallel"]
+        inside = order[first:]
+        if ko:
+            inside.insert(1 if first == 0 else 0, ko)
+        return [*divided, *inside]
 
     def _fuse(self, batch: list[str], order: list[str]) -> str:
         """One loop of those that are divided among threads; "" where none are."""
         if self.k.target.threads == 1:
             return ""
         joined = ""
-        for name in [*batch, *order[: self.v["parallel"]]]:
+        for name in self._divided(batch, order):
             joined = self.w.fuse(joined, name) if joined else name
         return joined
 

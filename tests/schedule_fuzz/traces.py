@@ -21,6 +21,7 @@ from schedules.primitives import (
     Reorder,
     RFactor,
     SkipZeros,
+    Solve,
     Split,
     TransformLayout,
     Unroll,
@@ -126,9 +127,12 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         return ComputeAt(rng.choice(own), loop, rng.random() < 0.2)
     if kind < 0.90:
         return Inline(rng.choice(own))
-    if kind < 0.94:
+    if kind < 0.93:
         reducing = [n for n in names if n in by_name and by_name[n].reduce] or names
         return RFactor(rng.choice(reducing), new)
+    if kind < 0.94:
+        reducing = [n for n in names if n in by_name and by_name[n].reduce] or names
+        return Solve(rng.choice(reducing))
     if kind < 0.955:
         return SkipZeros(rng.choice(own))
     if kind < 0.965:

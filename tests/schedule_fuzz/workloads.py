@@ -116,7 +116,23 @@ class _Expressions:
             text = f"where({reads[0]} > {reads[-1]}, {text}, 2)"
         elif form < 0.6 and self.dtype in ("f32", "i32"):
             text = f"{text} + {rng.choice(axes)}"
+        if reduces and rng.random() < 0.15:
+            text = f"where({self._congruence(axes, reduces)}, {reads[0]}, 0) * ({text})"
         return text
+
+    def _congruence(self, axes: list[str], reduces: list[str]) -> str:
+        """An equation that leaves a reduction axis few values, or one."""
+        rng = self.rng
+        a, k, n = rng.choice(axes), rng.choice(reduces), rng.choice((2, 3, 4, 6))
+        step, offset = rng.choice(("", "", "2*", "3*", "5*")), rng.randint(0, 4)
+        sign = rng.choice("+-")
+        forms = (
+            f"({a} {sign} {step}{k} + {offset}) % {n} == 0",
+            f"({k} {sign} {step}{a} + {offset}) % {n} == {n - 1}",
+            f"{n}*{a} + {offset} == {k}",
+            f"{n}*{k} + {offset} == {a}",
+        )
+        return rng.choice((*forms[:2], *forms))
 
     def _condition(self, axes: list[str], reduces: list[str]) -> str:
         rng = self.rng

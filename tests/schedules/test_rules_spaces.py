@@ -45,6 +45,19 @@ ODD: dict[str, tuple[str, dict[str, tuple[str, tuple[int, ...]]], dict[str, int]
         "Y[h,w,o] += X[h+r-2, w, c] * W[r,c,o]",
         {"X": ("f32", (13, 7, 5)), "W": ("f32", (5, 5, 33))}, {},
     ),
+    "convolution in phases": (
+        "Y[x,o] += where((x+1-r) % 3 == 0, X[(x+1-r)//3, c], 0) * W[r,c,o]",
+        {"X": ("f32", (13, 7)), "W": ("f32", (4, 7, 33))}, {"x": 31},
+    ),
+    "each channel in phases": (
+        "Y[x,y,o] += where((x-r) % 2 == 0, where((y+q) % 2 == 0, X[(x-r)//2,(y+q)//2,o], 0), 0)"
+        " * W[r,q,o]",
+        {"X": ("f32", (7, 6, 33)), "W": ("f32", (3, 5, 33))}, {"x": 13, "y": 17},
+    ),
+    "more phases than taps": (
+        "Y[x,o] += where((x-r) % 5 == 0, X[(x-r)//5, c], 0) * W[r,c,o]",
+        {"X": ("f32", (3, 7)), "W": ("f32", (3, 7, 17))}, {"x": 14},
+    ),
     "transposed output": (
         "C[j,i] += A[i,k] * B[k,j]", {"A": ("f32", (33, 17)), "B": ("f32", (17, 31))}, {},
     ),

@@ -1,0 +1,126 @@
+"""Equations of index conditions, solved for one variable, and what that makes of indices.
+
+`(x + 1 - r) % 2 == 0` says that `r` is `(x + 1) % 2` if `r` is 0 or 1; `2*y + r == x` says that
+`y` is `(x - r) // 2`, and that `x - r` is even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from .affine import (
+    Affine,
+    Cond,
+    Eq0,
+    FloorDiv,
+    Interval,
+    Mod,
+    Var,
+    affine,
+    at_least,
+    floor_div,
+    less,
+    modulo,
+    prove,
+    simplify,
+)
+from .conditions import normal_cond
+
+
+@dataclass(frozen=True, slots=True)
+class Congruence:
+    """`index % modulus == 0`; modulus 0 stands for the equation `index == 0`."""
+
+    index: Affine
+    modulus: int
+
+
+def congruence_of(cond: Cond) -> Congruence | None:
+    """`cond` as a congruence of a plain sum of variables; None if it is no such equation."""
+    if not isinstance(cond, Eq0) or not cond.index.terms:
+        return None
+    atom, c = cond.index.terms[0]
+    if len(cond.index.terms) == 1 and isinstance(atom, Mod):
+        rest, uneven = divmod(-cond.index.const, c)
+        if uneven or not 0 <= rest < atom.divisor:
+            return None
+        found = Congruence(atom.numerator - rest, atom.divisor)
+    else:
+        found = Congruence(cond.index, 0)
+    return found if all(isinstance(a, Var) for a, _ in found.index.terms) else None
+
+
+def solved(
+    congruence: Congruence, name: str, ranges: Mapping[str, Interval]
+) -> tuple[Affine, tuple[Cond, ...]] | None:
+    """What variable `name` must be, as a function of the others, and the conditions without which
+    it can be nothing in its range 0..n-1; None where there may be more than one solution."""
+    c, extent = congruence.index.coefficient(name), ranges[name].hi + 1
+    rest = congruence.index - Affine(((Var(name), c),), 0) if c else congruence.index
+    modulus = congruence.modulus
+    conds: tuple[Cond, ...]
+    if modulus == 0:
+        if c == 0:
+            return None
+        value = floor_div(-rest if c > 0 else rest, abs(c))
+        whole = Eq0(modulo(rest, abs(c)))
+        conds = (whole, at_least(value, 0), less(value, extent))
+    else:
+        if gcd(c, modulus) != 1 or extent > modulus:
+            return None
+        value = modulo(rest * -pow(c, -1, modulus), modulus)
+        conds = (less(value, extent),)
+    value = simplify(value, ranges)
+    needed = (normal_cond(c) for c in conds if prove(c, ranges) is not True)
+    return value, tuple(needed)
+
+
+def collected(index: Affine) -> Affine:
+    """`index` with `x - x % n` written as `n * (x // n)`, also inside divisions, and remainders
+    inside remainders by a divisor opened: with `r = x % 2`, `(x - r) // 2` is `x // 2`."""
+    total = affine(index.const)
+    for atom, c in index.terms:
+        match atom:
+            case FloorDiv(numerator, divisor):
+                total = total + floor_div(collected(numerator), divisor) * c
+            case Mod(numerator, divisor):
+                total = total + modulo(collected(_opened(numerator, divisor)), divisor) * c
+            case Var():
+                total = total + Affine(((atom, c),), 0)
+    shorter = _with_quotient(total)
+    while shorter is not None:
+        total, shorter = shorter, _with_quotient(shorter)
+    return total
+
+
+def _opened(index: Affine, divisor: int) -> Affine:
+    """An index congruent to `index` modulo `divisor`, with fewer remainders."""
+    total = index
+    for atom, c in index.terms:
+        if isinstance(atom, Mod) and atom.divisor % divisor == 0:
+            total = total + (atom.numerator - Affine(((atom, 1),), 0)) * c
+    return total
+
+
+def _with_quotient(index: Affine) -> Affine | None:
+    """`index` with one remainder made a quotient, if that leaves fewer terms.
+
+    A remainder keeps its numerator's coefficients modulo its divisor; those that `index` has are
+    as good and cancel.
+    """
+    own = dict(index.terms)
+    for atom, c in index.terms:
+        if not isinstance(atom, Mod):
+            continue
+        n, whole = atom.divisor, affine(atom.numerator.const)
+        for inner, k in atom.numerator.terms:
+            wanted, uneven = divmod(-own.get(inner, 0), c)
+            fits = not uneven and (wanted - k) % n == 0
+            whole = whole + Affine(((inner, 1),), 0) * (wanted if fits else k)
+        # x % n == x - n * (x // n)
+        candidate = index - Affine(((atom, c),), 0) + whole * c - floor_div(whole, n) * (c * n)
+        if len(candidate.terms) < len(index.terms):
+            return candidate
+    return None
