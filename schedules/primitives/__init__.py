@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 from ..loop_ir import Nest
 from .caching import CacheRead, CacheWrite, TransformLayout
 from .loops import Fuse, Partition, Reorder, Split
-from .marks import Parallel, Unroll, Vectorize
+from .marks import Parallel, Stream, Unroll, Vectorize
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
 
@@ -26,6 +26,7 @@ Primitive: TypeAlias = (
     | Inline
     | RFactor
     | Prefetch
+    | Stream
 )
 
 PRIMITIVES: tuple[type[Primitive], ...] = (
@@ -43,6 +44,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Inline,
     RFactor,
     Prefetch,
+    Stream,
 )
 """All of them; a new primitive is added here, in `Primitive`, and nowhere else."""
 
@@ -69,6 +71,7 @@ __all__ = [
     "RFactor",
     "Reorder",
     "Split",
+    "Stream",
     "TransformLayout",
     "Unroll",
     "Vectorize",

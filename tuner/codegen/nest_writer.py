@@ -76,6 +76,7 @@ class NestWriter:
         self.workspace = workspace
         self.register_lanes = lanes
         self.in_memory = in_memory
+        self.streamed = frozenset(nest.streamed if module.has_streams else ())
         self.regions = 0
         self.text = FunctionText()
         ranges = {loop.var: Interval(0, loop.extent - 1) for loop in loops(nest.body)}
@@ -96,6 +97,7 @@ class NestWriter:
         if size:
             self._refuse_bad_workspace()
         self.statements(self.nest.body)
+        self._finish_streams()
         self.text.add("  ret i32 0")
         parameters = ", ".join([*self._argument_parameters(), "ptr noalias %workspace"])
         self.module.functions.append(
@@ -118,6 +120,12 @@ class NestWriter:
         text.start_block("refused")
         text.add("  ret i32 1")
         text.start_block("accepted")
+
+    def _finish_streams(self) -> None:
+        """Stores past the caches are ordered with others by a fence: one for each thread's share."""
+        if self.module.uses_streams:
+            fence = self.module.intrinsic("llvm.x86.sse.sfence", "void", ())
+            self.text.add(f"  call void {fence}()")
 
     def _argument_parameters(self) -> list[str]:
         inputs = {t.name for t in self.nest.inputs}
@@ -274,7 +282,8 @@ class NestWriter:
             value = self.scalars.value(leaf.value, mask)
             if axis is not None:
                 value = self.scalars.broadcast(value, axis.lanes)
-            self.memory.store(leaf.buffer, index, value, axis, mask)
+            streamed = leaf.buffer in self.streamed
+            self.memory.store(leaf.buffer, index, value, axis, mask, streamed)
             return
         across = axis is not None and all(axis.var not in i.vars() for i in index)
         if across:
@@ -379,6 +388,7 @@ class NestWriter:
         for variable, value in fixed.items():
             inner.indices.fix(variable, value.const)
         inner._serial(loop, "%start", Val("%stop", DType.I64))
+        inner._finish_streams()
         inner.text.add("  ret void")
         parameters = [
             *self._argument_parameters(),

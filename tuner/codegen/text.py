@@ -9,9 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from schedules.dtypes import DType
+
+if TYPE_CHECKING:
+    from .turning import Turned
 
 Lines: TypeAlias = list["str | Lines"]
 
@@ -103,11 +106,13 @@ def lane_choice(lanes: Sequence[int | None]) -> str:
 @dataclass(slots=True)
 class Level:
     """An open loop or branch. `before` is just outside it; `memo` holds pure values computed in
-    it, `loaded` values read from memory in it, which a write may end."""
+    it, `loaded` values read from memory in it, which a write may end, `turned` blocks of registers
+    that were read by columns, by buffer and numbers, which a write ends as well."""
 
     before: Lines
     memo: dict[Hashable, Val] = field(default_factory=dict)
     loaded: dict[Hashable, Val] = field(default_factory=dict)
+    turned: dict[tuple[str, tuple[int, ...]], Turned] = field(default_factory=dict)
 
 
 class FunctionText:
