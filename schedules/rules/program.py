@@ -23,6 +23,7 @@ from .plain import PlainSketch
 from .rows import RowSketch
 from .rows_trace import RowCluster, contiguous_reduction
 from .tile import TileSketch, assign_roles
+from .turn import TurnSketch, find_turn
 from .writer import TraceWriter
 
 MAX_SKETCHES = 4
@@ -200,8 +201,12 @@ def _clusters(workload: Workload, views: dict[str, StageView], target: Target) -
                 alone = RowCluster(view, (), _own_rows(view))
                 parts.append(RowSketch(workload, alone, target))
         else:
+            turn = None if members else find_turn(view)
+            if turn is not None:
+                parts.append(TurnSketch(workload, view, turn, target))
             cluster = RowCluster(view, tuple(views[m] for m in members), rows)
-            parts.append(RowSketch(workload, cluster, target))
+            if turn is None or turn.narrow:
+                parts.append(RowSketch(workload, cluster, target))
             for member in members:
                 remaining.remove(member)
         found.append(parts)

@@ -22,6 +22,7 @@ from ..trace import Trace
 from ..workload import Workload
 from .analysis import StageView, math_calls
 from .rows_trace import RowCluster, spread_tasks, write_row_trace
+from .streams import stream_values
 from .writer import TraceWriter
 
 
@@ -51,6 +52,7 @@ class RowSketch:
             Knob("parallel", (0, 1) if can_split else (0,)),
             Knob("fuse_all", (0, 1) if self._fusable() else (0,)),
             Knob("parts", (1, threads, 2 * threads, 4 * threads) if divided else (1,)),
+            Knob("stream", stream_values(self.workload, self.cluster.last.name, self.target)),
         )
 
     def _rows(self) -> int:
@@ -153,7 +155,7 @@ class RowSketch:
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread."""
         last = [len(knob.values) - 1 for knob in self.knobs]
-        return (2, last[1], last[2], min(1, last[3]))
+        return (2, last[1], last[2], min(1, last[3]), 0)
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one setting."""

@@ -12,6 +12,7 @@ from ..primitives import (
     Parallel,
     Partition,
     RFactor,
+    Stream,
     Unroll,
     Vectorize,
 )
@@ -71,6 +72,8 @@ def write_row_trace(
 ) -> None:
     """Add the steps that schedule `cluster` with knob values `v` to `writer`."""
     _RowTrace(writer, cluster, lanes, threads, v).write()
+    if v["stream"]:
+        writer.do(Stream(cluster.last.name))
 
 
 class _RowTrace:

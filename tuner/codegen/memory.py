@@ -97,6 +97,8 @@ class Memory:
             pointer = self._pointer(place, offset)
             self.text.add(f"  store {value.typed}, ptr {pointer}, align {_align(place, offset, 1)}")
         else:
+            whole = self._flat[place.buffer.name, id(index)][1]
+            streamed = streamed and self._keeps_alignment(place, whole, axis)
             self._store_lanes(place, offset, value, axis, where, streamed)
 
     def forget(self, tensor: str) -> None:
@@ -255,7 +257,7 @@ class Memory:
             align = _align(place, base, lanes)
             if where is None:
                 plain = f"  store {value.typed}, ptr {pointer}, align {align}"
-                if streamed and self._keeps_alignment(place, base, lanes):
+                if streamed:
                     self._store_streamed(place, value, pointer, plain)
                 else:
                     self.text.add(plain)
@@ -292,12 +294,14 @@ class Memory:
                 f" {pointers}, {where.typed})"
             )
 
-    def _keeps_alignment(self, place: Array, base: Affine, lanes: int) -> bool:
-        """Whether vectors from element `base` on are aligned wherever the array itself is, and
-        are what the machine streams: 16, 32 or 64 bytes."""
+    def _keeps_alignment(self, place: Array, offset: Affine, axis: VectorAxis) -> bool:
+        """Whether all copies of a leaf write vectors that are aligned where the array itself is,
+        of a size that the machine streams. A line that is streamed in part costs more than one
+        that is not, so it is all copies or none."""
         size = place.buffer.dtype.bytes
-        step = gcd(base.const * size, *(c * size for _, c in base.terms))
-        whole = size * lanes
+        rest = offset - Affine(((Var(axis.var), 1),), 0)
+        step = gcd(rest.const * size, *(c * size for _, c in rest.terms))
+        whole = size * axis.lanes
         return step % whole == 0 and whole in (16, 32, 64) and whole * 8 <= self.module.vector_bits
 
     def _store_streamed(self, place: Array, value: Val, pointer: str, plain: str) -> None:

@@ -18,6 +18,9 @@ from .text import Val, lane_choice, type_text
 Label: TypeAlias = tuple[int, int]
 """Row and column of the element in a lane."""
 
+Halves: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""The lanes that the two results of a pair of vectors take."""
+
 PART_BITS = 128
 
 
@@ -56,20 +59,18 @@ def network(size: int, bits: int) -> Network:
 
     piece = 1
     while piece < part:  # interleave pieces within each part
-        low, high = _interleaved(size, part, piece)
-        current = _paired(current, piece, lambda a, b: (apply(a, b, low), apply(a, b, high)))
+        current = _paired(current, piece, apply, _interleaved(size, part, piece))
         piece *= 2
     unit = part
     while unit < size:  # even parts of two vectors, and their odd parts
-        even, odd = _parted(size, part)
-        current = _paired(current, unit, lambda a, b: (apply(a, b, even), apply(a, b, odd)))
+        current = _paired(current, unit, apply, _parted(size, part))
         unit *= 2
     wanted = [tuple((r, c) for r in range(size)) for c in range(size)]
     by_label = {held[n]: n for n in current}
     return Network(size, tuple(shuffles), tuple(by_label[labels] for labels in wanted))
 
 
-def _interleaved(size: int, part: int, piece: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _interleaved(size: int, part: int, piece: int) -> Halves:
     """Pieces of two vectors in turn, from the lower and from the upper half of each part."""
     low: list[int] = []
     high: list[int] = []
@@ -80,7 +81,8 @@ def _interleaved(size: int, part: int, piece: int) -> tuple[tuple[int, ...], tup
     return tuple(low), tuple(high)
 
 
-def _parted(size: int, part: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _parted(size: int, part: int) -> Halves:
+    """The even parts of two vectors, and the odd ones."""
     parts = [tuple(range(start, start + part)) for start in range(0, 2 * size, part)]
     even = tuple(lane for p in parts[0::2] for lane in p)
     odd = tuple(lane for p in parts[1::2] for lane in p)
@@ -88,13 +90,17 @@ def _parted(size: int, part: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _paired(
-    vectors: list[int], distance: int, combine: Callable[[int, int], tuple[int, int]]
+    vectors: list[int],
+    distance: int,
+    shuffle: Callable[[int, int, tuple[int, ...]], int],
+    halves: Halves,
 ) -> list[int]:
-    """`combine` of every two vectors that are `distance` apart, in their places."""
+    """Both halves of every two vectors that are `distance` apart, in their places."""
     result = list(vectors)
     for start in range(0, len(vectors), 2 * distance):
         for n in range(start, start + distance):
-            result[n], result[n + distance] = combine(vectors[n], vectors[n + distance])
+            pair = vectors[n], vectors[n + distance]
+            result[n], result[n + distance] = (shuffle(*pair, half) for half in halves)
     return result
 
 
