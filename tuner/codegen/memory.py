@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import gcd
 
-from schedules.affine import Affine, Var, affine, recombine, simplify
+from schedules.affine import Affine, Var, affine, interval, recombine, simplify
 from schedules.dtypes import DType
 from schedules.loop_ir import Buffer, Scope
 
@@ -100,6 +100,19 @@ class Memory:
             whole = self._flat[place.buffer.name, id(index)][1]
             streamed = streamed and self._keeps_alignment(place, whole, axis)
             self._store_lanes(place, offset, value, axis, where, streamed)
+
+    def home(self, tensor: str, index: tuple[Affine, ...]) -> int:
+        """The outermost level where this element may be read in advance: nothing from there on
+        writes the buffer, and the element exists whatever the loops and guards inside do."""
+        depth, place = self.text.depth, self.places[tensor]
+        offset = self._offset(place.buffer, index)
+        reach = interval(offset, self.indices.ranges)
+        if isinstance(place, Registers) or reach.lo < 0 or reach.hi >= place.buffer.elements:
+            return depth
+        lowest = self.indices.level_of(offset)
+        while depth > lowest and tensor not in self.text.levels[depth].writes:
+            depth -= 1
+        return depth
 
     def forget(self, tensor: str) -> None:
         """Values read from `tensor` before are no longer known."""

@@ -22,6 +22,7 @@ from schedules.loop_ir import (
     Stmt,
     Store,
     Update,
+    leaves,
     loops,
 )
 from schedules.scalar import Binary, BinaryOp, Reducer
@@ -122,7 +123,7 @@ class NestWriter:
         text.start_block("accepted")
 
     def _finish_streams(self) -> None:
-        """Stores past the caches are ordered with others by a fence: one for each thread's share."""
+        """A fence orders stores past the caches with others: one for each thread's share."""
         if self.module.uses_streams:
             fence = self.module.intrinsic("llvm.x86.sse.sfence", "void", ())
             self.text.add(f"  call void {fence}()")
@@ -225,7 +226,7 @@ class NestWriter:
         text = self.text
         certain = not stop.name.startswith("%")
         head, done = text.label("loop"), text.label("done")
-        level = text.open_level()
+        text.open_level(written(loop.body))
         if certain:
             text.add(f"  br label %{head}")
         else:
@@ -245,7 +246,6 @@ class NestWriter:
         self.indices.unbind(loop.var)
         text.close_level()
         text.start_block(done)
-        del level
 
     def _leaf(self, leaf: Store | Update) -> None:
         mask: Val | None = None
@@ -267,7 +267,7 @@ class NestWriter:
             return
         text = self.text
         then, done = text.label("then"), text.label("done")
-        text.open_level()
+        text.open_level(frozenset({leaf.buffer}))
         text.add(f"  br i1 {scalar_guard.name}, label %{then}, label %{done}")
         text.start_block(then)
         self._write(leaf, mask)
@@ -436,3 +436,8 @@ class NestWriter:
         self.module.functions.append(
             f"define internal void @{name}_thread(ptr %record) nounwind {{\n{text.body()}\n}}"
         )
+
+
+def written(stmts: tuple[Stmt, ...]) -> frozenset[str]:
+    """Every buffer that is written somewhere in `stmts`."""
+    return frozenset(s.buffer for s in leaves(stmts) if isinstance(s, Store | Update))
