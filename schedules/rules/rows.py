@@ -21,7 +21,7 @@ from ..target import Target
 from ..trace import Trace
 from ..workload import Workload
 from .analysis import StageView, math_calls
-from .rows_trace import RowCluster, spread_tasks, write_row_trace
+from .rows_trace import RowCluster, is_along_columns, spread_tasks, write_row_trace
 from .streams import stream_values
 from .writer import TraceWriter
 
@@ -52,8 +52,21 @@ class RowSketch:
             Knob("parallel", (0, 1) if can_split else (0,)),
             Knob("fuse_all", (0, 1) if self._fusable() else (0,)),
             Knob("parts", (1, threads, 2 * threads, 4 * threads) if divided else (1,)),
+            Knob("block", self._blocks()),
+            Knob("chunk", self._chunks()),
             Knob("stream", stream_values(self.workload, self.cluster.last.name, self.target)),
         )
+
+    def _blocks(self) -> tuple[int, ...]:
+        """Rows whose stages are computed together: one row's sums are waited for meanwhile."""
+        rows = self._rows()
+        return tuple(n for n in (1, 2, 4) if n == 1 or (self.cluster.inside and rows % n == 0))
+
+    def _chunks(self) -> tuple[int, ...]:
+        """Rows added up at a time by a reduction along columns, 0 for all of them."""
+        lengths = [view.reduce[-1].extent for view in self.cluster.stages if is_along_columns(view)]
+        longest = max(lengths, default=0)
+        return (0, *(n for n in (2, 4, 8, 16) if 2 * n <= longest))
 
     def _rows(self) -> int:
         """How many rows there are for the threads."""
@@ -155,7 +168,7 @@ class RowSketch:
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread."""
         last = [len(knob.values) - 1 for knob in self.knobs]
-        return (2, last[1], last[2], min(1, last[3]), 0)
+        return (2, last[1], last[2], min(1, last[3]), min(2, last[4]), min(2, last[5]), 0)
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one setting."""
