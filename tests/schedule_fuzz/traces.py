@@ -21,6 +21,7 @@ from schedules.primitives import (
     Reorder,
     RFactor,
     Split,
+    Stream,
     TransformLayout,
     Unroll,
     Vectorize,
@@ -130,6 +131,8 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         return RFactor(rng.choice(reducing), new)
     if kind < 0.96:
         return Prefetch(rng.choice(buffers), loop, rng.randint(0, 3))
+    if kind < 0.97:
+        return Stream(rng.choice(buffers))
     return _layout(rng, nest, rng.choice(own))
 
 
