@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
-from ..loop_ir import Update
+from ..loop_ir import LoopKind, Update
 from ..primitives import (
     CacheWrite,
     ComputeAt,
     Parallel,
     Partition,
+    Prefetch,
     RFactor,
     Stream,
     Unroll,
@@ -71,10 +72,19 @@ def spread_tasks(cluster: RowCluster, rows: int, threads: int) -> int:
 
 
 def write_row_trace(
-    writer: TraceWriter, cluster: RowCluster, lanes: int, threads: int, v: dict[str, int]
+    writer: TraceWriter,
+    cluster: RowCluster,
+    lanes: int,
+    threads: int,
+    v: dict[str, int],
+    ahead: tuple[str, ...] = (),
 ) -> None:
-    """Add the steps that schedule `cluster` with knob values `v` to `writer`."""
-    _RowTrace(writer, cluster, lanes, threads, v).write()
+    """Add the steps that schedule `cluster` with knob values `v` to `writer`; the next rows of
+    the tensors `ahead` are asked for in time."""
+    trace = _RowTrace(writer, cluster, lanes, threads, v)
+    trace.write()
+    for tensor in ahead:
+        trace.fetch_ahead(tensor)
     if v["stream"]:
         writer.do(Stream(cluster.last.name))
 
@@ -129,6 +139,23 @@ class _RowTrace:
         parallel = self.parallel_loop or row
         if self.is_parallel and parallel and not self.is_divided:
             w.do(Parallel(parallel))
+
+    def fetch_ahead(self, tensor: str) -> None:
+        """Hints for the rows that come next, in the last stage that reads the tensor: a hint for
+        each vector, as far ahead as the rows that are computed together are long."""
+        w = self.w
+        view = [v for v in self.c.stages if any(r.tensor == tensor for r in v.reads)][-1]
+        if view.is_reduction or not view.spatial:
+            return
+        leaf, chain = w.writer_of(view.name)
+        lanes = [loop for loop in chain if loop.kind is LoopKind.VECTORIZED]
+        if not lanes or not w.reads_along(leaf, lanes[0].var) or chain[-1] is not lanes[0]:
+            return
+        around = chain[-2] if len(chain) > 1 else None
+        if around is None or around.kind is LoopKind.PARALLEL:
+            return
+        row = prod(loop.extent for loop in view.spatial[self.c.rows :])
+        w.do(Prefetch(tensor, around.var, max(self.block * row // lanes[0].extent, 1)))
 
     def _outer_loops(self, view: StageView) -> list[str]:
         """The spatial loops around the leaf that writes the stage's own tensor."""
@@ -306,7 +333,8 @@ class _RowTrace:
         if best is None:
             self._scalar_reduction(view, [loop.var for loop in spatial], reduce, row)
             return
-        if not row and self.is_parallel:
+        few = not row or w.loop(row).extent < self.threads
+        if few and self.is_parallel and not self.c.inside:
             best = self._column_tasks(best)
         extent, lanes = w.loop(best).extent, self.lanes
         vectors = self.vectors

@@ -37,8 +37,8 @@ def test_one_divisor_a_row_costs_no_more_than_two_roundings(dtype: str, kind: ty
     rng, values = np.random.default_rng(7), special(kind)
     rows, columns = 2000, 32
     bits = np.uint32 if kind is np.float32 else np.uint64
-    x = rng.integers(0, np.iinfo(bits).max, (rows, columns), bits, endpoint=True).view(kind)
-    t = rng.integers(0, np.iinfo(bits).max, rows, bits, endpoint=True).view(kind)
+    x: Array = rng.integers(0, np.iinfo(bits).max, (rows, columns), bits, endpoint=True).view(kind)
+    t: Array = rng.integers(0, np.iinfo(bits).max, rows, bits, endpoint=True).view(kind)
     x[:, : len(values)], t[: len(values)] = values, values
     workload = notation(
         "Y[i,j] = X[i,j] / t[i]", X=f"{dtype}[{rows},{columns}]", t=f"{dtype}[{rows}]"
@@ -48,7 +48,7 @@ def test_one_divisor_a_row_costs_no_more_than_two_roundings(dtype: str, kind: ty
     (y,) = run_kernel(kernel, workload, Case(InputKind.NORMAL, 0, False, inputs, ()))
     with np.errstate(all="ignore"):
         exact = x.astype(np.longdouble) / t[:, None].astype(np.longdouble)
-        rounded = exact.astype(kind)
+        rounded: Array = exact.astype(kind)
         finite = np.isfinite(rounded) & np.isfinite(y)
         assert (np.isnan(rounded) == np.isnan(y)).all()
         assert (rounded[np.isinf(rounded)] == y[np.isinf(rounded)]).all()
