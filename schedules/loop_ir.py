@@ -123,12 +123,14 @@ _PARENTS, _LEAVES = (For, Allocate), (Store, Update, Prefetch)
 class Nest:
     """A whole kernel: arguments in ABI order and what is done to them.
 
-    Loop variable names are unique in a nest, and so are buffer names.
+    Loop variable names are unique in a nest, and so are buffer names. `streamed` are outputs that
+    nobody reads again soon: where it can, the machine writes them past its caches. It is a hint.
     """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     body: tuple[Stmt, ...]
+    streamed: tuple[str, ...] = ()
 
     @property
     def argument_buffers(self) -> tuple[Buffer, ...]:

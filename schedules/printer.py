@@ -96,7 +96,8 @@ def _access(name: str, index: tuple[Affine, ...]) -> str:
 
 
 def _header(nest: Nest) -> str:
-    inputs, outputs = list(map(_argument, nest.inputs)), list(map(_argument, nest.outputs))
+    inputs = list(map(_argument, nest.inputs))
+    outputs = [_argument(t) + " streamed" * (t.name in nest.streamed) for t in nest.outputs]
     line = f"kernel({', '.join(inputs)}) -> {', '.join(outputs)}"
     if len(line) <= LINE_COLUMNS:
         return line

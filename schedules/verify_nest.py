@@ -93,6 +93,8 @@ def _check_arguments(nest: Nest) -> None:
         _check_shape(buffer)
     for tensor in nest.outputs:
         _need(tensor.name in written, f"output {tensor.name} is never written")
+    for name in nest.streamed:
+        _need(name in {t.name for t in nest.outputs}, f"{name} is streamed and is no output")
 
 
 def _check_shape(buffer: Buffer) -> None:

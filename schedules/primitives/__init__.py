@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 from ..loop_ir import Nest
 from .caching import CacheRead, CacheWrite, TransformLayout
 from .loops import Fuse, Partition, Reorder, Split
-from .marks import Parallel, Unroll, Vectorize
+from .marks import Parallel, Stream, Unroll, Vectorize
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
 from .solving import Solve
@@ -30,6 +30,7 @@ Primitive: TypeAlias = (
     | Solve
     | Prefetch
     | SkipZeros
+    | Stream
 )
 
 PRIMITIVES: tuple[type[Primitive], ...] = (
@@ -49,6 +50,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Solve,
     Prefetch,
     SkipZeros,
+    Stream,
 )
 """All of them; a new primitive is added here, in `Primitive`, and nowhere else."""
 
@@ -77,6 +79,7 @@ __all__ = [
     "SkipZeros",
     "Solve",
     "Split",
+    "Stream",
     "TransformLayout",
     "Unroll",
     "Vectorize",

@@ -1,4 +1,5 @@
-"""Primitives that say how a loop runs: Vectorize, Unroll, Parallel. None changes what is done."""
+"""Primitives that say how a loop runs, Vectorize, Unroll, Parallel, or how an output is written,
+Stream. None changes what is done."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..errors import ScheduleError
 from ..loop_ir import For, LoopKind, Nest, Stmt, walk
 from .dependence import check_disjoint, check_vector_lanes
-from .nest_edit import find_loop, replace_loop, require_serial
+from .nest_edit import find_loop, reads_of, replace_loop, require_serial
 
 MAX_LANES = 64
 """Widest vector a loop may become: four registers of the widest machine, in bytes."""
@@ -97,3 +98,26 @@ class Parallel:
             raise ScheduleError(self, "a parallel loop may stand in serial loops only")
         check_disjoint(place.loop, self)
         return replace_loop(nest, self.loop, (replace(place.loop, kind=LoopKind.PARALLEL),))
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Write an output past the caches (`store_nontemporal` of other systems).
+
+    A line that is written as a whole need not be fetched first, and does not push out what is
+    still of use: a third of the traffic of an addition. It is worth that only for outputs that
+    exceed the caches. Legal for outputs that the nest does not read.
+    """
+
+    buffer: str
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with the output marked. ScheduleError: no output, read, or marked before."""
+        if self.buffer not in {t.name for t in nest.outputs}:
+            known = ", ".join(t.name for t in nest.outputs)
+            raise ScheduleError(self, f"{self.buffer!r} is no output; there are {known}")
+        if self.buffer in nest.streamed:
+            raise ScheduleError(self, f"{self.buffer!r} is streamed already")
+        if reads_of(nest.body, self.buffer):
+            raise ScheduleError(self, f"{self.buffer!r} is read again, from the caches")
+        return replace(nest, streamed=(*nest.streamed, self.buffer))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Protocol
 
 import numpy as np
@@ -22,8 +22,9 @@ from .analysis import Loop, StageView, math_calls, view_stage
 from .phases import inserts_zeros
 from .plain import PlainSketch
 from .rows import RowSketch
-from .rows_trace import RowCluster, contiguous_reduction
+from .rows_trace import RowCluster, contiguous_reduction, is_along_columns
 from .tile import TileSketch, assign_roles
+from .turn import TurnSketch, find_turn
 from .writer import TraceWriter
 
 MAX_SKETCHES = 4
@@ -131,15 +132,26 @@ def space_for(workload: Workload, target: Target) -> ScheduleSpace:
         for s in workload.stages
         if s.name not in inlined
     }
-    alternatives = _clusters(workload, views, target)
+    ways = [_clusters(workload, views, target)]
+    if any(_has_few_rows(part, target) for parts in ways[0] for part in parts):
+        ways.append(_clusters(workload, views, target, absorb=False))
     sketches: list[Sketch] = []
-    for parts in islice(product(*alternatives), MAX_SKETCHES):
+    for parts in islice(chain.from_iterable(product(*way) for way in ways), MAX_SKETCHES):
         sketch = ProgramSketch(workload, inlined, tuple(parts))
         if _works(lambda s=sketch: s.trace(s.default())):  # type: ignore[misc]
             sketches.append(sketch)
     if not sketches:
         sketches.append(PlainSketch(workload, target))
     return ScheduleSpace(workload, target, tuple(sketches))
+
+
+def _has_few_rows(part: Part, target: Target) -> bool:
+    """Whether a part computes several stages in fewer rows than there are threads."""
+    return (
+        isinstance(part, RowSketch)
+        and bool(part.cluster.inside)
+        and part.rows_in_all() < target.threads
+    )
 
 
 def _works(make: Callable[[], Trace]) -> bool:
@@ -178,8 +190,11 @@ def _points(stage: Stage) -> int:
     return total
 
 
-def _clusters(workload: Workload, views: dict[str, StageView], target: Target) -> list[list[Part]]:
-    """The program's clusters in order, each with the sketches that fit it, the likeliest first."""
+def _clusters(
+    workload: Workload, views: dict[str, StageView], target: Target, *, absorb: bool = True
+) -> list[list[Part]]:
+    """The program's clusters in order, each with the sketches that fit it, the likeliest first.
+    Unless `absorb`, no stage is computed in the rows of another."""
     remaining = list(views)
     found: list[list[Part]] = []
     while remaining:
@@ -194,16 +209,23 @@ def _clusters(workload: Workload, views: dict[str, StageView], target: Target) -
             found.append([sketch])
             continue
         roles = assign_roles(view)
-        members, rows = _row_members(workload, views, name, remaining, roles is None)
+        may_absorb = absorb and roles is None
+        members, rows = _row_members(workload, views, name, remaining, may_absorb)
         parts: list[Part] = []
         if roles is not None:
-            parts.append(TileSketch(workload, view, roles, target))
+            lone = is_along_columns(view) and len(view.reads) == 1 and _reuse(view) <= 1
+            if not lone:  # what is read once and only added has nothing to gain from tiles
+                parts.append(TileSketch(workload, view, roles, target))
             if _reuse(view) <= 1:
                 alone = RowCluster(view, (), _own_rows(view))
                 parts.append(RowSketch(workload, alone, target))
         else:
+            turn = None if members else find_turn(view)
+            if turn is not None:
+                parts.append(TurnSketch(workload, view, turn, target))
             cluster = RowCluster(view, tuple(views[m] for m in members), rows)
-            parts.append(RowSketch(workload, cluster, target))
+            if turn is None or turn.narrow:
+                parts.append(RowSketch(workload, cluster, target))
             for member in members:
                 remaining.remove(member)
         found.append(parts)

@@ -21,8 +21,11 @@ from ..target import Target
 from ..trace import Trace
 from ..workload import Workload
 from .analysis import StageView, math_calls
-from .rows_trace import RowCluster, spread_tasks, write_row_trace
+from .rows_trace import RowCluster, is_along_columns, spread_tasks, write_row_trace
+from .streams import own_cache_bytes, stream_values
 from .writer import TraceWriter
+
+LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,41 @@ class RowSketch:
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         threads = self.target.threads
-        divided = self.cluster.divisible and self._rows() < threads
+        divided = self.cluster.divisible and self.rows_in_all() < threads
         can_split = threads > 1 and (self._parallel_extent() > 1 or divided)
         return (
             Knob("vectors", (1, 2, 4, 8)),
             Knob("parallel", (0, 1) if can_split else (0,)),
             Knob("fuse_all", (0, 1) if self._fusable() else (0,)),
             Knob("parts", (1, threads, 2 * threads, 4 * threads) if divided else (1,)),
+            Knob("block", self._blocks()),
+            Knob("chunk", self._chunks()),
+            Knob("ahead", (0, 1) if self._fetched() else (0,)),
+            Knob("stream", stream_values(self.workload, self.cluster.last.name, self.target)),
         )
 
-    def _rows(self) -> int:
+    def _blocks(self) -> tuple[int, ...]:
+        """Rows whose stages are computed together: one row's sums are waited for meanwhile."""
+        rows = self.rows_in_all()
+        return tuple(n for n in (1, 2, 4) if n == 1 or (self.cluster.inside and rows % n == 0))
+
+    def _fetched(self) -> tuple[str, ...]:
+        """Inputs whose rows several stages read and no core's own caches hold."""
+        if not self.cluster.inside or not self.cluster.rows:
+            return ()
+        row = self.cluster.rows
+        tensors = [r.tensor for view in self.cluster.stages for r in view.reads]
+        shared = [t for t in self.workload.inputs if tensors.count(t.name) > 1]
+        large = [t for t in shared if t.bytes > own_cache_bytes(self.target)]
+        return tuple(t.name for t in large if len(t.shape) > row)
+
+    def _chunks(self) -> tuple[int, ...]:
+        """Rows added up at a time by a reduction along columns, 0 for all of them."""
+        lengths = [view.reduce[-1].extent for view in self.cluster.stages if is_along_columns(view)]
+        longest = max(lengths, default=0)
+        return (0, *(n for n in (2, 4, 8, 16) if 2 * n <= longest))
+
+    def rows_in_all(self) -> int:
         """How many rows there are for the threads."""
         return prod(loop.extent for loop in self.cluster.last.spatial[: self.cluster.rows])
 
@@ -78,7 +106,7 @@ class RowSketch:
         the threads and for nothing else."""
         settings = np.atleast_2d(settings)
         ok: BoolArray = (settings[:, 3] == 0) | (settings[:, 1] > 0)
-        if self._rows() == 1 and len(self.knobs[3].values) > 1:
+        if self.rows_in_all() == 1 and len(self.knobs[3].values) > 1:
             ok &= (settings[:, 3] > 0) | (settings[:, 1] == 0)
         return ok
 
@@ -126,7 +154,7 @@ class RowSketch:
             "vector_loads": ones * loads / self.lanes,
             "vector_stores": ones * points / self.lanes,
             "scalar_accesses": ones * strided,
-            "conflict_misses": ones * 0.0,
+            "conflict_misses": self._late_lines(settings),
             "math_calls": ones * math / self.lanes,
             "accumulators": vectors if reductions else 0.0 * ones,
             "live_registers": vectors * 2.0 + 2.0,
@@ -143,17 +171,44 @@ class RowSketch:
             "regions": parallel,
         }
 
+    def _late_lines(self, settings: IntArray) -> FloatArray:
+        """(P,) lines that are waited for: of inputs that are not asked for ahead, and of an output
+        that is fetched to be written over, or streamed although the last cache would hold it."""
+        value = {k.name: np.asarray(k.values)[settings[:, n]] for n, k in enumerate(self.knobs)}
+        inputs = sum(self.workload.tensors[name].bytes for name in self._fetched())
+        output = self.workload.tensors[self.cluster.last.name].bytes
+        can_stream = len(self.knobs[-1].values) > 1
+        wrong = value["stream"] == (0 if self._streams_pay() else 1)
+        late = np.where(value["ahead"] > 0, 0.0, 0.5 * inputs) + can_stream * wrong * output
+        return np.asarray(late / LINE_BYTES, np.float64)
+
+    def _streams_pay(self) -> bool:
+        """Whether all tensors together leave little room in the last cache."""
+        caches = [cache.bytes for cache in self.target.caches]
+        whole = sum(tensor.bytes for tensor in self.workload.arguments)
+        return whole > 0.75 * max(caches, default=0)
+
     def _tasks(self, settings: IntArray) -> FloatArray:
         """(P,) iterations of the parallel loop."""
-        rows = max(self._rows(), 1)
+        rows = max(self.rows_in_all(), 1)
         parts = np.asarray(self.knobs[3].values)[settings[:, 3]].astype(np.float64)
         wide = spread_tasks(self.cluster, rows, self.target.threads)
         return np.maximum(rows * parts, float(wide))
 
     def default(self) -> tuple[int, ...]:
-        """Four vectors at once, every thread."""
-        last = [len(knob.values) - 1 for knob in self.knobs]
-        return (2, last[1], last[2], min(1, last[3]))
+        """Four vectors at once, every thread; a few rows at once where they are in the caches."""
+        size = {knob.name: len(knob.values) for knob in self.knobs}
+        wanted = {
+            "vectors": 2,
+            "parallel": 1,
+            "fuse_all": 1,
+            "parts": 1,
+            "block": 0 if size["ahead"] > 1 else 2,
+            "chunk": 3,
+            "ahead": 1,
+            "stream": int(self._streams_pay()),
+        }
+        return tuple(min(wanted[name], count - 1) for name, count in size.items())
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one setting."""
@@ -164,7 +219,8 @@ class RowSketch:
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
         values = {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
-        write_row_trace(writer, self.cluster, self.lanes, self.target.threads, values)
+        ahead = self._fetched() if values["ahead"] else ()
+        write_row_trace(writer, self.cluster, self.lanes, self.target.threads, values, ahead)
 
 
 def _has_contiguous(view: StageView) -> bool:

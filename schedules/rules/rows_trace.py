@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 
-from ..loop_ir import Update
+from ..loop_ir import LoopKind, Update
 from ..primitives import (
     CacheWrite,
     ComputeAt,
     Parallel,
     Partition,
+    Prefetch,
     RFactor,
+    Stream,
     Unroll,
     Vectorize,
 )
@@ -56,6 +58,9 @@ class Partials:
     combine: str
 
 
+MOST_UNROLLED_STEPS = 16
+"""Steps of a reduction that are written out: a window, or a chunk of rows."""
+
 TASKS_A_THREAD = 4
 """Tasks that rows which are too few for the threads are divided into, so that work evens out."""
 
@@ -67,10 +72,21 @@ def spread_tasks(cluster: RowCluster, rows: int, threads: int) -> int:
 
 
 def write_row_trace(
-    writer: TraceWriter, cluster: RowCluster, lanes: int, threads: int, v: dict[str, int]
+    writer: TraceWriter,
+    cluster: RowCluster,
+    lanes: int,
+    threads: int,
+    v: dict[str, int],
+    ahead: tuple[str, ...] = (),
 ) -> None:
-    """Add the steps that schedule `cluster` with knob values `v` to `writer`."""
-    _RowTrace(writer, cluster, lanes, threads, v).write()
+    """Add the steps that schedule `cluster` with knob values `v` to `writer`; the next rows of
+    the tensors `ahead` are asked for in time."""
+    trace = _RowTrace(writer, cluster, lanes, threads, v)
+    trace.write()
+    for tensor in ahead:
+        trace.fetch_ahead(tensor)
+    if v["stream"]:
+        writer.do(Stream(cluster.last.name))
 
 
 class _RowTrace:
@@ -91,6 +107,8 @@ class _RowTrace:
         self.vectors = v["vectors"]
         self.is_parallel = bool(v["parallel"])
         self.is_flat = bool(v["fuse_all"])
+        self.block = v["block"]
+        self.chunk = v["chunk"]
         self.parallel_loop = ""
 
     def write(self) -> None:
@@ -110,14 +128,34 @@ class _RowTrace:
             self._flat(row)
             return
         row = self._spread(row, loops[self.c.rows :])
+        if self.block > 1 and self.c.inside and row and w.loop(row).extent % self.block == 0:
+            row, _ = w.split(row, self.block)
         places = {last.name: self._place_partials(last, row, partials[last.name])}
         for view in reversed(self.c.inside):
             w.do(ComputeAt(view.name, row))
             places[view.name] = self._place_partials(view, row, partials[view.name])
         for view in self.c.stages:
             self._stage(view, row, places[view.name], partials[view.name])
-        if self.is_parallel and row and not self.is_divided:
-            w.do(Parallel(self.parallel_loop or row))
+        parallel = self.parallel_loop or row
+        if self.is_parallel and parallel and not self.is_divided:
+            w.do(Parallel(parallel))
+
+    def fetch_ahead(self, tensor: str) -> None:
+        """Hints for the rows that come next, in the last stage that reads the tensor: a hint for
+        each vector, as far ahead as the rows that are computed together are long."""
+        w = self.w
+        view = [v for v in self.c.stages if any(r.tensor == tensor for r in v.reads)][-1]
+        if view.is_reduction or not view.spatial:
+            return
+        leaf, chain = w.writer_of(view.name)
+        lanes = [loop for loop in chain if loop.kind is LoopKind.VECTORIZED]
+        if not lanes or not w.reads_along(leaf, lanes[0].var) or chain[-1] is not lanes[0]:
+            return
+        around = chain[-2] if len(chain) > 1 else None
+        if around is None or around.kind is LoopKind.PARALLEL:
+            return
+        row = prod(loop.extent for loop in view.spatial[self.c.rows :])
+        w.do(Prefetch(tensor, around.var, max(self.block * row // lanes[0].extent, 1)))
 
     def _outer_loops(self, view: StageView) -> list[str]:
         """The spatial loops around the leaf that writes the stage's own tensor."""
@@ -295,17 +333,42 @@ class _RowTrace:
         if best is None:
             self._scalar_reduction(view, [loop.var for loop in spatial], reduce, row)
             return
+        few = not row or w.loop(row).extent < self.threads
+        if few and self.is_parallel and not self.c.inside:
+            best = self._column_tasks(best)
         extent, lanes = w.loop(best).extent, self.lanes
         vectors = self.vectors
         while vectors > 1 and vectors * lanes > extent:
             vectors //= 2
         outer, rest = w.split(best, vectors * lanes)
         middle, inner = w.split(rest, lanes)
-        others = [loop.var for loop in spatial if loop.var != best]
-        w.reorder(*others, outer, *reduce, middle, inner)
+        others = [loop.var for loop in spatial if w.has(loop.var)]
+        outside, within = self._chunked(reduce)
+        w.reorder(*others, *outside, outer, *within, middle, inner)
+        if prod(w.loop(name).extent for name in within) <= MOST_UNROLLED_STEPS:
+            w.do(*(Unroll(name) for name in within))
         w.do(Vectorize(inner), Unroll(middle), CacheWrite(view.name, outer, f"{view.name}.acc"))
         if extent % (vectors * lanes) and extent // (vectors * lanes):
             w.do(Partition(outer, extent // (vectors * lanes)))
+
+    def _column_tasks(self, loop: str) -> str:
+        """Columns divided among the threads; the loop that is left of `loop`."""
+        w, step = self.w, self.lanes * self.vectors
+        extent = w.loop(loop).extent
+        piece = ceil(ceil(extent / self.threads) / step) * step
+        if piece >= extent:
+            return loop
+        self.parallel_loop, inner = w.split(loop, piece)
+        return inner
+
+    def _chunked(self, reduce: list[str]) -> tuple[list[str], list[str]]:
+        """The reduction loops that run outside the columns and those within: a few rows at a time
+        are added up, so that every row is walked along."""
+        w = self.w
+        if not self.chunk or w.loop(reduce[-1]).extent <= self.chunk:
+            return [], reduce
+        outer, inner = w.split(reduce[-1], self.chunk)
+        return [*reduce[:-1], outer], [inner]
 
     def _scalar_reduction(
         self, view: StageView, spatial: list[str], reduce: list[str], row: str
@@ -326,3 +389,11 @@ def contiguous_reduction(view: StageView) -> str | None:
         if strides and all(s == 1 for s in strides) and loop.extent > 1:
             return loop.name
     return None
+
+
+def is_along_columns(view: StageView) -> bool:
+    """Whether a reduction walks over rows that are contiguous along another axis."""
+    if not view.is_reduction or not view.spatial or contiguous_reduction(view) is not None:
+        return False
+    last = view.spatial[-1].name
+    return any(r.element_stride(last) == 1 for r in view.reads)

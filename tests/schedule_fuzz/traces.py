@@ -23,6 +23,7 @@ from schedules.primitives import (
     SkipZeros,
     Solve,
     Split,
+    Stream,
     TransformLayout,
     Unroll,
     Vectorize,
@@ -137,6 +138,8 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         return SkipZeros(rng.choice(own))
     if kind < 0.965:
         return Prefetch(rng.choice(buffers), loop, rng.randint(0, 3))
+    if kind < 0.97:
+        return Stream(rng.choice(buffers))
     return _layout(rng, nest, rng.choice(own))
 
 

@@ -1,6 +1,8 @@
-"""Vectorize, Unroll and Parallel, and the proofs about dependences they rest on."""
+"""Vectorize, Unroll, Parallel and Stream, and the proofs about dependences they rest on."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +10,7 @@ from schedules.affine import Interval, affine, var
 from schedules.errors import ScheduleError
 from schedules.loop_ir import LoopKind, loops
 from schedules.lower import plain_nest
+from schedules.notation import from_notation
 from schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -18,11 +21,13 @@ from schedules.primitives import (
     Reorder,
     RFactor,
     Split,
+    Stream,
     Unroll,
     Vectorize,
 )
 from schedules.primitives.dependence import separates
 from schedules.primitives.marks import MAX_UNROLLED
+from schedules.printer import to_text
 from schedules.trace import Trace
 from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation
 
@@ -171,3 +176,22 @@ def test_fused_loops_separate_like_the_loops_they_are_made_of() -> None:
 def test_hints_may_stand_in_vectorised_loops() -> None:
     copied = notation("C[i,j] = A[i,j] + 1", A="f32[7,8]")
     applied(copied, Prefetch("i0", "s0.d1", 1), Vectorize("s0.d1"))
+
+
+def test_an_output_may_be_streamed_once() -> None:
+    nest = applied(notation("C[i] = A[i]", A="f32[8]"), Stream("s0"))
+    assert nest.streamed == ("s0",)
+    assert "-> s0: f32[8] streamed" in to_text(nest)
+    with pytest.raises(ScheduleError, match="'s0' is streamed already"):
+        Stream("s0").apply(nest)
+
+
+def test_what_is_read_or_no_output_is_not_streamed() -> None:
+    copied = plain_nest(notation("C[i] = A[i]", A="f32[8]"))
+    with pytest.raises(ScheduleError, match="'i0' is no output; there are s0"):
+        Stream("i0").apply(copied)
+    workload = from_notation("T[i] = A[i] + 1.0; C[i] += T[i] * A[j]", {"A": ("f32", (8,))}, {})
+    both = replace(workload, outputs=("T", "C")).normalised()
+    first = both.stages[0].name
+    with pytest.raises(ScheduleError, match=f"'{first}' is read again"):
+        Stream(first).apply(plain_nest(both))

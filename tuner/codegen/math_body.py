@@ -125,6 +125,17 @@ class Body:
     def intrinsic(self, name: str, x: str) -> str:
         return self._new(f"call {self.floats} @llvm.{name}.{self._suffix}({self.floats} {x})")
 
+    def scalef(self, x: str, n: str) -> str:
+        """`x * 2**floor(n)` with one rounding: an instruction of AVX-512, for its vectors only."""
+        t, element = self.floats, "ps" if self.fmt.bits == 32 else "pd"
+        bits = self._lanes * self.fmt.bits
+        mask = f"i{max(self._lanes, 8)} -1"
+        rounding = ", i32 4" if bits == 512 else ""
+        name = f"llvm.x86.avx512.mask.scalef.{element}.{bits}"
+        return self._new(
+            f"call {t} @{name}({t} {x}, {t} {n}, {t} zeroinitializer, {mask}{rounding})"
+        )
+
     def copysign(self, magnitude: str, sign: str) -> str:
         t = self.floats
         return self._new(f"call {t} @llvm.copysign.{self._suffix}({t} {magnitude}, {t} {sign})")

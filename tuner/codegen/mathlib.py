@@ -49,6 +49,8 @@ def math_function(
     emit = _EMITTERS[op]
     if op is UnaryOp.FLOOR and target is not None and not _has_rounding(target):
         emit = _floor_by_adding
+    if op is UnaryOp.EXP and target is not None and _scales(target, dtype, lanes):
+        emit = _exp_scaled
     name = f"tw_{op.value}_{dtype.value}" + (f"x{lanes}" if lanes > 1 else "")
     body = Body(FORMATS[dtype], lanes)
     result = emit(body, "%x")
@@ -69,6 +71,13 @@ def _has_rounding(target: Target) -> bool:
     return not x86 or target.vector_bits > 128 or "sse4.1" in target.features
 
 
+def _scales(target: Target, dtype: DType, lanes: int) -> bool:
+    """Whether vectors of `lanes` are scaled by powers of two in one instruction of AVX-512."""
+    features = {f.lstrip("+") for f in target.features}
+    bits = lanes * dtype.bytes * 8
+    return {512: "avx512f", 256: "avx512vl"}.get(bits, "none") in features
+
+
 def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
     """`(sign * p, z)`: exp(sign * x) = 2**n * (1 + p); the low bits of z hold n + offset.
 
@@ -84,6 +93,16 @@ def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
     r = b.muladd(n, b.const(-sign * f.ln2_low), r)
     q = b.polynomial(tuple(sign ** (i + 1) * c for i, c in enumerate(f.exp)), r)
     return b.muladd(b.mul(r, r), q, r), b.to_bits(z)
+
+
+def _reduced(b: Body, x: str) -> tuple[str, str]:
+    """`(p, n)`: exp(x) = 2**n * (1 + p), as in `_reduce`, n as a float."""
+    f = b.fmt
+    magic = b.const(f.magic)
+    n = b.sub(b.muladd(x, b.const(round_to(f, 1 / math.log(2))), magic), magic)
+    r = b.muladd(n, b.const(-f.ln2_high), x)
+    r = b.muladd(n, b.const(-f.ln2_low), r)
+    return b.muladd(b.mul(r, r), b.polynomial(f.exp, r), r), n
 
 
 def _power_of_two(b: Body, biased: str) -> str:
@@ -105,6 +124,15 @@ def _exp_in_range(b: Body, x: str) -> str:
     rest = b.int_op("sub", z, half)
     first = _power_of_two(b, half)
     return b.mul(b.muladd(p, first, first), _power_of_two(b, rest))
+
+
+def _exp_scaled(b: Body, x: str) -> str:
+    """exp where one instruction scales by a power of two, with one rounding at the ends: the same
+    bits as two factors give."""
+    f = b.fmt
+    clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(f.exp_high))
+    p, n = _reduced(b, clamped)
+    return b.scalef(b.add(p, b.const(1.0)), n)
 
 
 def _exp(b: Body, x: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import gcd
 
-from schedules.affine import Affine, Var, affine, recombine, simplify
+from schedules.affine import Affine, Var, affine, interval, recombine, simplify
 from schedules.dtypes import DType
 from schedules.loop_ir import Buffer, Scope
 
 from .indices import Indices, VectorAxis
 from .module import ModuleText
 from .text import FunctionText, Val, lane_choice, literal, scalar_type, suffix, type_text
+from .turning import Turned
 
 
 @dataclass(slots=True)
@@ -80,8 +81,10 @@ class Memory:
         value: Val,
         axis: VectorAxis | None,
         where: Val | None,
+        streamed: bool = False,
     ) -> None:
-        """Write `value` (one a lane where the index moves with `axis`) where `where` is true."""
+        """Write `value` (one a lane where the index moves with `axis`) where `where` is true;
+        `streamed`: past the caches, if the address turns out to be aligned."""
         place = self.places[tensor]
         offset = self._offset(place.buffer, index)
         if axis is not None and axis.var not in offset.vars():
@@ -94,17 +97,35 @@ class Memory:
             pointer = self._pointer(place, offset)
             self.text.add(f"  store {value.typed}, ptr {pointer}, align {_align(place, offset, 1)}")
         else:
-            self._store_lanes(place, offset, value, axis, where)
+            whole = self._flat[place.buffer.name, id(index)][1]
+            streamed = streamed and self._keeps_alignment(place, whole, axis)
+            self._store_lanes(place, offset, value, axis, where, streamed)
+
+    def home(self, tensor: str, index: tuple[Affine, ...]) -> int:
+        """The outermost level where this element may be read in advance: nothing from there on
+        writes the buffer, and the element exists whatever the loops and guards inside do."""
+        depth, place = self.text.depth, self.places[tensor]
+        offset = self._offset(place.buffer, index)
+        reach = interval(offset, self.indices.ranges)
+        if isinstance(place, Registers) or reach.lo < 0 or reach.hi >= place.buffer.elements:
+            return depth
+        lowest = self.indices.level_of(offset)
+        while depth > lowest and tensor not in self.text.levels[depth].writes:
+            depth -= 1
+        return depth
 
     def forget(self, tensor: str) -> None:
         """Values read from `tensor` before are no longer known."""
         for level in self.text.levels:
             for key in [k for k in level.loaded if isinstance(k, tuple) and k[0] == tensor]:
                 del level.loaded[key]
+            for block in [k for k in level.turned if k[0] == tensor]:
+                del level.turned[block]
 
     def forget_all(self) -> None:
         for level in self.text.levels:
             level.loaded.clear()
+            level.turned.clear()
 
     def in_registers(self, tensor: str) -> bool:
         return isinstance(self.places[tensor], Registers)
@@ -234,7 +255,13 @@ class Memory:
         return at if offset.is_linear_in(axis.var) else simplify(at, self.indices.ranges)
 
     def _store_lanes(
-        self, place: Array, offset: Affine, value: Val, axis: VectorAxis, where: Val | None
+        self,
+        place: Array,
+        offset: Affine,
+        value: Val,
+        axis: VectorAxis,
+        where: Val | None,
+        streamed: bool,
     ) -> None:
         dtype, lanes = value.dtype, axis.lanes
         base = offset - Affine(((Var(axis.var), 1),), 0)
@@ -242,7 +269,11 @@ class Memory:
             pointer = self._pointer(place, base)
             align = _align(place, base, lanes)
             if where is None:
-                self.text.add(f"  store {value.typed}, ptr {pointer}, align {align}")
+                plain = f"  store {value.typed}, ptr {pointer}, align {align}"
+                if streamed:
+                    self._store_streamed(place, value, pointer, plain)
+                else:
+                    self.text.add(plain)
                 return
             function = self.module.intrinsic(
                 f"llvm.masked.store.{suffix(dtype, lanes)}.p0",
@@ -276,6 +307,37 @@ class Memory:
                 f" {pointers}, {where.typed})"
             )
 
+    def _keeps_alignment(self, place: Array, offset: Affine, axis: VectorAxis) -> bool:
+        """Whether all copies of a leaf write vectors that are aligned where the array itself is,
+        of a size that the machine streams. A line that is streamed in part costs more than one
+        that is not, so it is all copies or none."""
+        size = place.buffer.dtype.bytes
+        rest = offset - Affine(((Var(axis.var), 1),), 0)
+        step = gcd(rest.const * size, *(c * size for _, c in rest.terms))
+        whole = size * axis.lanes
+        return step % whole == 0 and whole in (16, 32, 64) and whole * 8 <= self.module.vector_bits
+
+    def _store_streamed(self, place: Array, value: Val, pointer: str, plain: str) -> None:
+        """Such stores need an aligned address, which is known when the kernel runs: a test that
+        always goes the same way."""
+        text, whole = self.text, place.buffer.dtype.bytes * value.lanes
+        memo = text.levels[0].memo
+        key = ("aligned", place.base, whole)
+        if key not in memo:
+            address = text.assign(f"ptrtoint ptr {place.base} to i64", "w", 0)
+            low = text.assign(f"and i64 {address}, {whole - 1}", "w", 0)
+            memo[key] = Val(text.assign(f"icmp eq i64 {low}, 0", "c", 0), DType.BOOL)
+        past, through, done = text.label("past"), text.label("through"), text.label("done")
+        text.add(f"  br i1 {memo[key].name}, label %{past}, label %{through}")
+        text.start_block(past)
+        mark = self.module.nontemporal()
+        text.add(f"  store {value.typed}, ptr {pointer}, align {whole}, !nontemporal {mark}")
+        text.add(f"  br label %{done}")
+        text.start_block(through)
+        text.add(plain)
+        text.add(f"  br label %{done}")
+        text.start_block(done)
+
     def _slot(self, place: Registers, number: int) -> str:
         if number not in place.slots:
             type_ = type_text(place.buffer.dtype, place.lanes)
@@ -285,6 +347,9 @@ class Memory:
     def _load_registers(self, place: Registers, offset: Affine, axis: VectorAxis | None) -> Val:
         dtype, lanes = place.buffer.dtype, place.lanes
         if axis is not None:
+            step = offset.coefficient(axis.var)
+            if step > 1:
+                return self._load_turned(place, offset.const, step // lanes, axis.lanes)
             start = (offset - Affine(((Var(axis.var), 1),), 0)).const
             slot = self._slot(place, start // lanes)
             name = self.text.assign(f"load {type_text(dtype, lanes)}, ptr {slot}, align 64", "r")
@@ -297,6 +362,22 @@ class Memory:
             return Val(name, dtype)
         vector = Val(name, dtype, lanes)
         return Val(self.text.assign(f"extractelement {vector.typed}, i64 {lane}", "r"), dtype)
+
+    def _load_turned(self, place: Registers, start: int, step: int, count: int) -> Val:
+        """One lane of `count` registers, `step` apart: a column of the block they hold."""
+        first, lane = divmod(start, place.lanes)
+        numbers = tuple(range(first, first + step * count, step))
+        blocks = self.text.levels[-1].turned
+        key = (place.buffer.name, numbers)
+        if key not in blocks:
+            vector = type_text(place.buffer.dtype, place.lanes)
+            rows = [
+                self.text.assign(f"load {vector}, ptr {self._slot(place, n)}, align 64", "r")
+                for n in numbers
+            ]
+            values = [Val(row, place.buffer.dtype, place.lanes) for row in rows]
+            blocks[key] = Turned(self.text.assign, values)
+        return blocks[key].column(lane)
 
     def _store_registers(
         self,

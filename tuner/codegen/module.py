@@ -21,12 +21,28 @@ class ModuleText:
     definitions: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     uses_openmp: bool = False
+    uses_streams: bool = False
 
     @property
     def has_fma(self) -> bool:
         """Whether the target multiplies and adds in one instruction."""
         features = self.target.features
         return any(f.lstrip("+") in ("fma", "avx512f", "neon", "v8a", "fp-armv8") for f in features)
+
+    @property
+    def vector_bits(self) -> int:
+        """The widest vector of the target."""
+        return self.target.vector_bits
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether stores past the caches are one instruction, and `sfence` what ends them."""
+        return self.target.triple.startswith("x86_64")
+
+    def nontemporal(self) -> str:
+        """The metadata of a store past the caches."""
+        self.uses_streams = True
+        return "!0"
 
     @property
     def masked_load_bits(self) -> int | None:
@@ -71,4 +87,5 @@ class ModuleText:
         parts += self.functions
         defined = "\n".join(parts)
         kept = [text for name, text in sorted(self.declarations.items()) if text not in defined]
-        return "\n\n".join([*parts, "\n".join(kept)]) + "\n"
+        marks = ["!0 = !{i32 1}"] if self.uses_streams else []
+        return "\n\n".join([*parts, "\n".join([*kept, *marks])]) + "\n"

@@ -24,6 +24,7 @@ from schedules.loop_ir import (
     Stmt,
     Store,
     Update,
+    leaves,
     loops,
 )
 from schedules.scalar import Binary, BinaryOp, Reducer
@@ -78,6 +79,7 @@ class NestWriter:
         self.workspace = workspace
         self.register_lanes = lanes
         self.in_memory = in_memory
+        self.streamed = frozenset(nest.streamed if module.has_streams else ())
         self.regions = 0
         self.text = FunctionText()
         ranges = {loop.var: Interval(0, loop.extent - 1) for loop in loops(nest.body)}
@@ -98,6 +100,7 @@ class NestWriter:
         if size:
             self._refuse_bad_workspace()
         self.statements(self.nest.body)
+        self._finish_streams()
         self.text.add("  ret i32 0")
         parameters = ", ".join([*self._argument_parameters(), "ptr noalias %workspace"])
         self.module.functions.append(
@@ -120,6 +123,12 @@ class NestWriter:
         text.start_block("refused")
         text.add("  ret i32 1")
         text.start_block("accepted")
+
+    def _finish_streams(self) -> None:
+        """A fence orders stores past the caches with others: one for each thread's share."""
+        if self.module.uses_streams:
+            fence = self.module.intrinsic("llvm.x86.sse.sfence", "void", ())
+            self.text.add(f"  call void {fence}()")
 
     def _argument_parameters(self) -> list[str]:
         inputs = {t.name for t in self.nest.inputs}
@@ -179,18 +188,19 @@ class NestWriter:
                 return
             if isinstance(known, Val):
                 condition = known if condition is None else self.scalars.both(condition, known)
-        with self._where(condition):
+        with self._where(condition, written(loop.body)):
             self._iterations(loop)
 
     @contextmanager
-    def _where(self, condition: Val | None) -> Iterator[None]:
-        """What is written meanwhile runs only where `condition` holds; None is always."""
+    def _where(self, condition: Val | None, writes: frozenset[str]) -> Iterator[None]:
+        """What is written meanwhile runs only where `condition` holds; None is always. `writes`
+        are the buffers it writes."""
         if condition is None:
             yield
             return
         text = self.text
         then, done = text.label("then"), text.label("done")
-        text.open_level()
+        text.open_level(writes)
         text.add(f"  br i1 {condition.name}, label %{then}, label %{done}")
         text.start_block(then)
         yield
@@ -250,7 +260,7 @@ class NestWriter:
         text = self.text
         certain = not stop.name.startswith("%")
         head, done = text.label("loop"), text.label("done")
-        level = text.open_level()
+        text.open_level(written(loop.body))
         if certain:
             text.add(f"  br label %{head}")
         else:
@@ -270,7 +280,6 @@ class NestWriter:
         self.indices.unbind(loop.var)
         text.close_level()
         text.start_block(done)
-        del level
 
     def _leaf(self, leaf: Store | Update) -> None:
         mask: Val | None = None
@@ -287,7 +296,7 @@ class NestWriter:
                     scalar_guard = (
                         known if scalar_guard is None else self.scalars.both(scalar_guard, known)
                     )
-        with self._where(scalar_guard):
+        with self._where(scalar_guard, frozenset({leaf.buffer})):
             self._write(leaf, mask)
 
     def _write(self, leaf: Store | Update, mask: Val | None) -> None:
@@ -297,7 +306,8 @@ class NestWriter:
             value = self.scalars.value(leaf.value, mask)
             if axis is not None:
                 value = self.scalars.broadcast(value, axis.lanes)
-            self.memory.store(leaf.buffer, index, value, axis, mask)
+            streamed = leaf.buffer in self.streamed
+            self.memory.store(leaf.buffer, index, value, axis, mask, streamed)
             return
         across = axis is not None and all(axis.var not in i.vars() for i in index)
         if across:
@@ -402,6 +412,7 @@ class NestWriter:
         for variable, value in fixed.items():
             inner.indices.fix(variable, value.const)
         inner._serial(loop, "%start", Val("%stop", DType.I64))
+        inner._finish_streams()
         inner.text.add("  ret void")
         parameters = [
             *self._argument_parameters(),
@@ -449,3 +460,8 @@ class NestWriter:
         self.module.functions.append(
             f"define internal void @{name}_thread(ptr %record) nounwind {{\n{text.body()}\n}}"
         )
+
+
+def written(stmts: tuple[Stmt, ...]) -> frozenset[str]:
+    """Every buffer that is written somewhere in `stmts`."""
+    return frozenset(s.buffer for s in leaves(stmts) if isinstance(s, Store | Update))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import gcd
 
 from schedules.affine import Affine, Var
 from schedules.errors import ScheduleError
@@ -98,7 +99,8 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
     """For each register buffer, how many elements share a register; None: keep it in memory.
 
     A buffer that is read and written in vectors of one width at multiples of that width is a set
-    of vector registers; one that never meets a vector loop is a set of scalars.
+    of vector registers; one that never meets a vector loop is a set of scalars. Reads of one lane
+    of several registers are turned (see `turning.py`) and change nothing.
     """
     buffers = {
         s.buffer.name: s.buffer
@@ -107,9 +109,14 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
     }
     widths: dict[str, set[int]] = {name: set() for name in buffers}
     odd: set[str] = set()
-    for name, index, axis in _register_accesses(nest.body, buffers, None):
+    turned: dict[str, int] = {}
+    for name, index, axis, is_read in _register_accesses(nest.body, buffers, None):
         offset = flat_offset(buffers[name], index)
         if axis is None or axis.var not in offset.vars():
+            continue
+        step = offset.coefficient(axis.var)
+        if is_read and step > 1 and offset.is_linear_in(axis.var):
+            turned[name] = gcd(turned.get(name, 0), step)
             continue
         rest = offset - Affine(((Var(axis.var), 1),), 0)
         aligned = all(c % axis.extent == 0 for _, c in rest.terms) and (
@@ -118,6 +125,9 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
         if axis.var in rest.vars() or not aligned or not offset.is_linear_in(axis.var):
             odd.add(name)
         widths[name].add(axis.extent)
+    for name, step in turned.items():
+        if len(widths[name]) != 1 or step % max(widths[name]):
+            odd.add(name)
     result: dict[str, int | None] = {}
     for name, buffer in buffers.items():
         if name in odd or len(widths[name]) > 1:
@@ -135,7 +145,8 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
 
 def _register_accesses(
     stmts: tuple[Stmt, ...], buffers: dict[str, Buffer], axis: For | None
-) -> Iterator[tuple[str, tuple[Affine, ...], For | None]]:
+) -> Iterator[tuple[str, tuple[Affine, ...], For | None, bool]]:
+    """Register buffer, index, the vector loop around and whether it is read, of each access."""
     for stmt in stmts:
         match stmt:
             case For():
@@ -145,9 +156,9 @@ def _register_accesses(
                 yield from _register_accesses(stmt.body, buffers, axis)
             case Store() | Update():
                 if stmt.buffer in buffers:
-                    yield stmt.buffer, stmt.index, axis
+                    yield stmt.buffer, stmt.index, axis, False
                 for read in loads(stmt.value):
                     if read.tensor in buffers:
-                        yield read.tensor, read.index, axis
+                        yield read.tensor, read.index, axis, True
             case Prefetch():
                 pass

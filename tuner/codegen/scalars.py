@@ -25,6 +25,8 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
     loads,
+    vars_of,
+    walk,
 )
 
 from .indices import Indices, VectorAxis
@@ -55,7 +57,11 @@ class Scalars:
             case IndexValue(index, dtype):
                 return self._index_value(self.indices.resolve(index), dtype)
             case Unary(op, x):
+                if op in _SLOW and not self._is_moving(x):
+                    return self._once(node, where)
                 return self._unary(op, self.value(x, where))
+            case Binary(BinaryOp.DIV):
+                return self._quotient(node, where)
             case Binary(op, a, b):
                 return self.binary(op, self.value(a, where), self.value(b, where))
             case Compare(op, a, b):
@@ -185,6 +191,70 @@ class Scalars:
             return self.select(cond, a, b)
         instruction = _FLOAT_OPS[op] if dtype.is_float else _INTEGER_OPS[op]
         return Val(name(f"{instruction} {a.type} {a.name}, {b.name}"), dtype, lanes)
+
+    def _quotient(self, node: Binary, where: Val | None) -> Val:
+        a = self.value(node.a, where)
+        if a.lanes == 1 or not a.dtype.is_float or self._is_moving(node.b):
+            return self.binary(node.op, a, self.value(node.b, where))
+        scale, reciprocal = (self.broadcast(v, a.lanes) for v in self._reciprocal(node.b, where))
+        scaled = self.text.assign(f"fmul {a.typed}, {scale.name}")
+        name = self.text.assign(f"fmul {a.type} {scaled}, {reciprocal.name}")
+        return Val(name, a.dtype, a.lanes)
+
+    def _reciprocal(self, node: Scalar, where: Val | None) -> tuple[Val, Val]:
+        """`(s, r)` with x / node = (x * s) * r for all lanes x, as far outside as may be.
+
+        Two roundings, which is what the error bound of a division has room for. s is a power of
+        two that brings the divisor near 1: neither r nor a product with it overflows, or loses
+        bits, unless the quotient does.
+        """
+        home = self._home(node)
+        where = where if home == self.text.depth else None
+        with self.text.outside(home):
+            b = self.value(node, where)
+            key, memo = ("reciprocal", b.name), self.text.levels[-1].loaded
+            if key not in memo:
+                assign, dtype, one = self.text.assign, b.dtype, literal(1.0, b.dtype)
+                near = 64.0 if dtype is DType.F32 else 512.0
+                size, scale = self._unary(UnaryOp.ABS, b), one
+                for test, bound in (("ogt", near), ("olt", -near)):
+                    limit = literal(2.0**bound, dtype).name
+                    beyond = Val(assign(f"fcmp {test} {size.typed}, {limit}", "c"), DType.BOOL)
+                    scale = self.select(beyond, literal(2.0**-bound, dtype), scale)
+                scaled = assign(f"fmul {b.typed}, {scale.name}")
+                memo[key] = Val(assign(f"fdiv {one.typed}, {scaled}"), dtype)
+                memo["scale of", *key] = scale
+            return memo["scale of", *key], memo[key]
+
+    def _is_moving(self, node: Scalar) -> bool:
+        """Whether `node` differs between lanes."""
+        return self.axis is not None and self.axis.var in vars_of(node)
+
+    def _home(self, node: Scalar) -> int:
+        """The outermost level where `node`, the same in every lane, can be computed."""
+        level = 0
+        for part in walk(node):
+            match part:
+                case Load():
+                    level = max(level, self.memory.home(part.tensor, part.index))
+                case IndexValue():
+                    level = max(level, self.indices.level_of(self.indices.resolve(part.index)))
+                case Select() | All() | Compare():
+                    return self.text.depth
+                case _:
+                    pass
+        return level
+
+    def _once(self, node: Unary, where: Val | None) -> Val:
+        """A slow operation on what is the same in every lane, as far outside as may be."""
+        home = self._home(node)
+        where = where if home == self.text.depth else None
+        with self.text.outside(home):
+            x, memo = self.value(node.x, where), self.text.levels[-1].loaded
+            key = ("once", node.op, x.name)
+            if key not in memo:
+                memo[key] = self._unary(node.op, x)
+            return memo[key]
 
     def multiply_add(self, a: Val, b: Val, c: Val) -> Val:
         """`a * b + c` with one rounding where the target has the instruction."""
@@ -333,6 +403,7 @@ def _ones(lanes: int) -> str:
     return literal(True, DType.BOOL, lanes).name
 
 
+_SLOW = frozenset(UnaryOp) - {UnaryOp.NEG, UnaryOp.ABS, UnaryOp.FLOOR}
 _FLOAT_OPS = {
     BinaryOp.ADD: "fadd", BinaryOp.SUB: "fsub", BinaryOp.MUL: "fmul", BinaryOp.DIV: "fdiv",
 }  # fmt: skip

@@ -7,11 +7,15 @@ operands exist: every open loop or branch is a `Level` with a list of lines just
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from schedules.dtypes import DType
+
+if TYPE_CHECKING:
+    from .turning import Turned
 
 Lines: TypeAlias = list["str | Lines"]
 
@@ -102,12 +106,16 @@ def lane_choice(lanes: Sequence[int | None]) -> str:
 
 @dataclass(slots=True)
 class Level:
-    """An open loop or branch. `before` is just outside it; `memo` holds pure values computed in
-    it, `loaded` values read from memory in it, which a write may end."""
+    """An open loop or branch. `before` is just outside it; `writes` names the buffers that are
+    written in it; `memo` holds pure values computed in
+    it, `loaded` values read from memory in it, which a write may end, `turned` blocks of registers
+    that were read by columns, by buffer and numbers, which a write ends as well."""
 
     before: Lines
+    writes: frozenset[str] = frozenset()
     memo: dict[Hashable, Val] = field(default_factory=dict)
     loaded: dict[Hashable, Val] = field(default_factory=dict)
+    turned: dict[tuple[str, tuple[int, ...]], Turned] = field(default_factory=dict)
 
 
 class FunctionText:
@@ -151,13 +159,24 @@ class FunctionText:
         self.here.append(f"{label}:")
         self.block = label
 
-    def open_level(self) -> Level:
+    def open_level(self, writes: frozenset[str] = frozenset()) -> Level:
         """A new level; what it may use from outside is written before this point."""
         before: Lines = []
         self.here.append(before)
-        level = Level(before)
+        level = Level(before, writes)
         self.levels.append(level)
         return level
+
+    @contextmanager
+    def outside(self, level: int) -> Iterator[None]:
+        """Write values (no branches) where `level` is written now, as if it were the deepest."""
+        if level >= self.depth:
+            yield
+            return
+        here, levels = self.here, self.levels
+        self.here, self.levels = self.at(level), levels[: level + 1]
+        yield
+        self.here, self.levels = here, levels
 
     def close_level(self) -> None:
         self.levels.pop()

@@ -1,0 +1,97 @@
+"""Divisions by what every lane shares, and where slow values that do not change are computed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from schedules.primitives import Primitive, Split, Vectorize
+from schedules.trace import Trace
+from schedules.workload import Workload
+from tests.schedule_fuzz.cases import notation
+from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
+from tuner.codegen.kernel import compile_kernel, llvm_text
+from tuner.measure.compare import Case
+from tuner.measure.inputs import InputKind
+
+Array = npt.NDArray[Any]
+
+
+def special(kind: type) -> Array:
+    info = np.finfo(kind)
+    near = 64 if kind is np.float32 else 512
+    return np.array(
+        [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 3, info.tiny, info.tiny * 0.9,
+         info.smallest_subnormal, 3 * info.smallest_subnormal, info.max, -info.max]
+        + [s * 2.0 ** (e + d) for s in (1, -1) for e in (near, -near) for d in (-1, 0, 1)],
+        kind,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("f32", np.float32), ("f64", np.float64)])
+def test_one_divisor_a_row_costs_no_more_than_two_roundings(dtype: str, kind: type) -> None:
+    rng, values = np.random.default_rng(7), special(kind)
+    rows, columns = 2000, 32
+    bits = np.uint32 if kind is np.float32 else np.uint64
+    x: Array = rng.integers(0, np.iinfo(bits).max, (rows, columns), bits, endpoint=True).view(kind)
+    t: Array = rng.integers(0, np.iinfo(bits).max, rows, bits, endpoint=True).view(kind)
+    x[:, : len(values)], t[: len(values)] = values, values
+    workload = notation(
+        "Y[i,j] = X[i,j] / t[i]", X=f"{dtype}[{rows},{columns}]", t=f"{dtype}[{rows}]"
+    )
+    kernel = compile_kernel(workload, Trace((Vectorize("s0.d1"),)), this_machine())
+    inputs = tuple(x if len(tensor.shape) == 2 else t for tensor in workload.inputs)
+    (y,) = run_kernel(kernel, workload, Case(InputKind.NORMAL, 0, False, inputs, ()))
+    with np.errstate(all="ignore"):
+        exact = x.astype(np.longdouble) / t[:, None].astype(np.longdouble)
+        rounded: Array = exact.astype(kind)
+        finite = np.isfinite(rounded) & np.isfinite(y)
+        assert (np.isnan(rounded) == np.isnan(y)).all()
+        assert (rounded[np.isinf(rounded)] == y[np.isinf(rounded)]).all()
+        assert np.isinf(rounded[np.isinf(y)]).all()
+        unit = np.spacing(np.abs(rounded[finite])).astype(np.longdouble)
+        assert (np.abs(y[finite] - exact[finite]) <= 1.5 * unit).all()
+
+
+def body(workload: Workload, *steps: Primitive) -> str:
+    return llvm_text(workload, Trace(steps), this_machine(1, 512))
+
+
+def inner_loop(text: str) -> str:
+    """The lines of the innermost loop: from the last label of a loop to its branch back."""
+    return re.split(r"\nloop\d+:", text)[-1].split("\ndone")[0]
+
+
+ROWS = {
+    "a quotient": "Y[i,j] = X[i,j] / t[i]",
+    "a root": "Y[i,j] = X[i,j] * rsqrt(t[i] / 3.0 + 0.5)",
+    "an exponential": "Y[i,j] = X[i,j] + exp(t[i])",
+}
+
+
+@pytest.mark.parametrize("text", ROWS.values(), ids=list(ROWS))
+def test_slow_values_of_a_row_are_computed_outside_its_loop(text: str) -> None:
+    workload = notation(text, X="f32[5,100]", t="f32[5]")
+    steps = (Split("s0.d1", 16), Vectorize("s0.d1i"))
+    inside = inner_loop(body(workload, *steps))
+    assert "fdiv" not in inside
+    assert "@llvm.sqrt" not in inside
+    assert "@tw_exp" not in inside
+    assert check_pair(Pair("rows", workload, Trace(steps), 1))
+
+
+def test_what_the_loop_writes_is_read_inside_it() -> None:
+    """A running total that later values are divided by: nothing may be taken in advance."""
+    workload = notation("S[i] += A[i,j]; Y[i,j] = A[i,j] / S[i]", A="f32[5,32]")
+    trace = Trace((Split("s1.d1", 8), Vectorize("s1.d1i")))
+    assert check_pair(Pair("rows", workload, trace, 1))
+
+
+def test_a_divisor_that_may_not_exist_stays_where_it_is_guarded() -> None:
+    workload = notation("Y[i,j] = X[i,j] / t[i+2]", {"i": 8, "j": 20}, X="f32[8,20]", t="f32[8]")
+    steps = (Split("s0.d1", 8), Vectorize("s0.d1i"))
+    assert check_pair(Pair("padded", workload, Trace(steps), 1))

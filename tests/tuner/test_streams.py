@@ -1,0 +1,94 @@
+"""Outputs written past the caches: the same numbers wherever the arrays lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from schedules.primitives import Parallel, Primitive, Split, Stream, Unroll, Vectorize
+from schedules.target import Target
+from schedules.trace import Trace
+from schedules.workload import Workload
+from tests.schedule_fuzz.cases import notation
+from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tuner.codegen.kernel import compile_kernel, llvm_text
+from tuner.measure.loader import load_object, use_openmp
+
+Array = npt.NDArray[Any]
+FLAT: tuple[Primitive, ...] = (
+    Split("s0.d0", 32), Split("s0.d0i", 8), Unroll("s0.d0io"), Vectorize("s0.d0ii"), Stream("s0"),
+)  # fmt: skip
+
+
+def sums(length: int, dtype: str = "f32") -> Workload:
+    return notation("Y[i] = A[i] + B[i]", A=f"{dtype}[{length}]", B=f"{dtype}[{length}]")
+
+
+def at(offset_bytes: int, values: Array) -> Array:
+    """A copy of `values` that starts `offset_bytes` behind a multiple of 64."""
+    memory = np.zeros(values.nbytes + 192, np.uint8)
+    start = -memory.ctypes.data % 64 + offset_bytes
+    placed = memory[start : start + values.nbytes].view(values.dtype)
+    placed[:] = values
+    return placed
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("offset", [0, 4, 16, 32, 60])
+@pytest.mark.parametrize("length", [1, 7, 31, 32, 64, 1000])
+def test_arrays_may_lie_anywhere(length: int, offset: int, threads: int) -> None:
+    workload = sums(length)
+    steps = (*FLAT, Parallel("s0.d0o")) if threads > 1 else FLAT
+    kernel = compile_kernel(workload, Trace(steps), this_machine(threads))
+    use_openmp()
+    loaded = load_object(kernel.object_bytes, kernel.symbol)
+    a, b = (at(offset, np.arange(n, n + length, dtype=np.float32)) for n in (0, 5))
+    y = at(offset, np.full(length, np.nan, np.float32))
+    assert loaded.caller(4)(a.ctypes.data, b.ctypes.data, y.ctypes.data, None) == 0
+    assert (y == a + b).all()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16"])
+def test_streams_of_every_type_agree_with_the_interpreter(dtype: str) -> None:
+    workload = notation("Y[i] = A[i]", A=f"{dtype}[200]")
+    for bits in (128, 256, 512):
+        for lanes in (2, 8, 16, 64):
+            steps = (Split("s0.d0", lanes), Vectorize("s0.d0i"), Stream("s0"))
+            assert check_pair(Pair("streamed", workload, Trace(steps), 1, bits))
+
+
+def text(workload: Workload, steps: tuple[Primitive, ...], target: Target | None = None) -> str:
+    return llvm_text(workload, Trace(steps), target or this_machine())
+
+
+def test_a_store_is_streamed_where_the_array_is_aligned_and_a_fence_follows() -> None:
+    written = text(sums(256), FLAT)
+    assert written.count("!nontemporal !0") == 4
+    assert written.count("align 32, !nontemporal") == 4
+    assert written.count("call void @llvm.x86.sse.sfence()") == 1
+    assert "!nontemporal" not in text(sums(256), FLAT[:-1])
+
+
+def test_every_thread_ends_its_own_stores() -> None:
+    written = text(sums(256), (*FLAT, Parallel("s0.d0o")), this_machine(2))
+    assert written.count("call void @llvm.x86.sse.sfence()") == 2
+
+
+def test_rows_that_start_anywhere_are_not_streamed() -> None:
+    """Half a line written past the caches costs more than a line that is fetched first."""
+    ragged = notation("Y[i,j] = A[i,j]", A="f32[6,1000]")
+    steps = (Split("s0.d1", 16), Vectorize("s0.d1i"), Stream("s0"))
+    assert "!nontemporal" not in text(ragged, steps, this_machine(1, 512))
+    whole = notation("Y[i,j] = A[i,j]", A="f32[6,1024]")
+    assert "!nontemporal" in text(whole, steps, this_machine(1, 512))
+
+
+def test_masked_ends_are_written_in_the_plain_way() -> None:
+    written = text(
+        notation("Y[i] = A[i]", A="f32[20]"), (Split("s0.d0", 8), Vectorize("s0.d0i"), Stream("s0"))
+    )
+    assert "!nontemporal" not in written
+    assert "llvm.masked.store" in written
