@@ -8,6 +8,7 @@ from ..loop_ir import Nest
 from .caching import CacheRead, CacheWrite, TransformLayout
 from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Unroll, Vectorize
+from .pack_ahead import PackAhead
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
 
@@ -22,6 +23,7 @@ Primitive: TypeAlias = (
     | CacheRead
     | CacheWrite
     | TransformLayout
+    | PackAhead
     | ComputeAt
     | Inline
     | RFactor
@@ -39,6 +41,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     CacheRead,
     CacheWrite,
     TransformLayout,
+    PackAhead,
     ComputeAt,
     Inline,
     RFactor,
@@ -62,6 +65,7 @@ __all__ = [
     "ComputeAt",
     "Fuse",
     "Inline",
+    "PackAhead",
     "Parallel",
     "Partition",
     "Prefetch",
