@@ -178,7 +178,8 @@ def _check_allocate(stmt: Allocate, place: _Place) -> None:
     _check_shape(buffer)
     _need(
         buffer.scope is not Scope.ARGUMENT,
-        f"allocated buffer {buffer.name} is workspace, registers or made ahead, found {buffer.scope}",
+        f"allocated buffer {buffer.name} is workspace, registers or made ahead,"
+        f" found {buffer.scope}",
     )
     _check_block(stmt.body, replace(place, buffers={**place.buffers, buffer.name: buffer}))
 
