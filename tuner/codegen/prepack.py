@@ -19,17 +19,8 @@ from schedules.loop_ir import Nest
 from .module import ModuleText
 from .nest_writer import GeneratedModule, NestWriter, refuse_bad_memory, size_function
 from .plan import PackedPlan, plan_packed, plan_storage
+from .symbols import prepack_symbol, prepacked_symbol
 from .text import FunctionText
-
-
-def prepack_symbol(symbol: str) -> str:
-    """What packs, for the kernel called `symbol`."""
-    return f"{symbol}_prepack"
-
-
-def prepacked_symbol(symbol: str) -> str:
-    """What computes from packed constant inputs, for the kernel called `symbol`."""
-    return f"{symbol}_prepacked"
 
 
 def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> GeneratedModule:

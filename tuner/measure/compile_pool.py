@@ -15,6 +15,7 @@ from typing import IO, Any
 from schedules.record import MeasureStatus
 
 from .compile_worker import DEFAULT_COMPILER
+from .entries import Needs
 from .frames import Frame, FrameReader, write_frame
 
 _RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
@@ -24,7 +25,8 @@ _RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
 class Compiled:
     """How the compilation of candidate `key` ended.
 
-    All but `key`, `secs` and `detail` has a meaning only if `status` is OK; otherwise `detail` is one line for people.
+    What follows `detail` has a meaning only if `status` is OK; otherwise `detail` is one line for
+    people.
     """
 
     key: int
@@ -38,6 +40,12 @@ class Compiled:
     constants: tuple[int, ...] = ()
     packed_bytes: int = 0
     prepacked_workspace_bytes: int = 0
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(
+            self.workspace_bytes, self.constants, self.packed_bytes, self.prepacked_workspace_bytes
+        )
 
 
 @dataclass(slots=True)

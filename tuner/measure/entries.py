@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.codegen.prepack import prepack_symbol, prepacked_symbol
+from tuner.codegen.symbols import prepack_symbol, prepacked_symbol
 
 from .loader import LoadedKernel
 
