@@ -59,11 +59,12 @@ def split_ahead(nest: Nest) -> AheadParts:
 
 
 def _fillers(stmt: Allocate) -> int:
-    """How many statements at the start of the body do nothing but write the buffer."""
+    """How many statements at the start of the body do nothing but fill the buffer."""
     count = 0
     for inner in stmt.body:
-        written = [leaf.buffer for leaf in leaves((inner,)) if not isinstance(leaf, Prefetch)]
-        if set(written) != {stmt.buffer.name}:
+        written = {leaf.buffer for leaf in leaves((inner,)) if not isinstance(leaf, Prefetch)}
+        own = {s.buffer.name for s in walk((inner,)) if isinstance(s, Allocate)}
+        if written - own != {stmt.buffer.name}:
             break
         count += 1
     return count
