@@ -208,16 +208,38 @@ def _verify_parallel(
     if not regions or openmp.threads == 1:
         return outputs
     buffers = _Guarded(arena, entry, Flush.RIGHT)
-    writable = [(b.name, b.view()) for b in buffers.writable]
-    watched = races.regions_to_watch(
-        regions, sum(view.size for _, view in writable), openmp.threads
-    )
     send(buffers.frame())
-    conflict = races.find_conflict(buffers.run, openmp, writable, watched)
+    if entry.prepack is None:
+        _refuse_conflict(buffers.compute, buffers.writable, openmp, regions)
+    else:
+        # Each half writes nothing of the other's: it does not have it, or it is sealed above.
+        halves = (
+            (buffers.pack, [buffers.packed]),
+            (buffers.compute, [*buffers.outputs, buffers.workspace]),
+        )
+        for call, written in halves:
+            openmp.watch(races.forward)
+            call()
+            _refuse_conflict(call, written, openmp, openmp.regions)
     buffers.free()
+    return outputs
+
+
+def _refuse_conflict(
+    call: Callable[[], int],
+    written: Sequence[GuardedBuffer],
+    openmp: races.SerialOpenMP,
+    regions: Sequence[races.Region],
+) -> None:
+    """_WrongError if two shares of one of the regions that `call` enters write the same byte."""
+    if not regions:
+        return
+    writable = [(b.name, b.view()) for b in written]
+    size = sum(view.size for _, view in writable)
+    watched = races.regions_to_watch(regions, size, openmp.threads)
+    conflict = races.find_conflict(call, openmp, writable, watched)
     if conflict is not None:
         raise _WrongError(MeasureStatus.WRONG_RESULT, f"race: {conflict}")
-    return outputs
 
 
 class _Guarded:
@@ -248,15 +270,27 @@ class _Guarded:
 
         With `seal`, a call that writes what was packed ends in a fault.
         """
-        entry = self.entry
-        arguments = [b.address for b in (*self.inputs, *self.outputs)]
-        code = entry.pack(arguments, self.packed.address)
+        code = self.pack()
         if code:
             return code
-        if seal and entry.prepack is not None:
+        if seal and self.entry.prepack is not None:
             self.packed.protect(writable=False)
-        pointers = entry.pointers(arguments, self.packed.address, self.workspace.address)
-        return entry.call(*pointers)
+        return self.compute()
+
+    def pack(self) -> int:
+        """The first half of a prepacked entry, nothing for another."""
+        return self.entry.pack(self._arguments, self.packed.address)
+
+    def compute(self) -> int:
+        """The call itself."""
+        entry = self.entry
+        return entry.call(
+            *entry.pointers(self._arguments, self.packed.address, self.workspace.address)
+        )
+
+    @property
+    def _arguments(self) -> list[int]:
+        return [b.address for b in (*self.inputs, *self.outputs)]
 
     def frame(self) -> Frame:
         """Where the buffers are, for whoever has to explain a fault."""
