@@ -45,10 +45,10 @@ def parse_workload(
     workload = _parsed(text, expr, tensors, ranges, read_file, load_function)
     if not constants:
         return workload
-    name = f"{workload.name},constant={'+'.join(constants)}"
-    spelled = ":" in workload.name and "constant=" not in workload.name
     marked = with_constants(workload, constants)
-    return marked.named(name) if spelled and expr is None else marked
+    if expr is not None or ":" not in workload.name or "constant=" in workload.name:
+        return marked
+    return marked.named(f"{workload.name},constant={'+'.join(c.name for c in marked.constants)}")
 
 
 def _parsed(

@@ -187,7 +187,7 @@ class TileSketch:
     def ahead(self) -> tuple[Read, ...]:
         """Column operands that `pack_columns` 2 packs ahead of all calls: constant inputs which
         nothing else reads, since everybody would read them in this sketch's panels."""
-        constants = {t.name for t in self.workload.inputs if t.constant}
+        constants = {tensor.name for tensor in self.workload.constants}
         return tuple(
             read
             for read in self._panels

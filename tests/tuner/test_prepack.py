@@ -28,13 +28,15 @@ from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.schedule_fuzz.traces import random_step
 from tests.tuner import planted_kernels as planted
 from tests.tuner.test_measure_runner import OPEN
-from tuner import compile
+from tuner import compile, tune
 from tuner.codegen.kernel import compile_kernel, llvm_text
 from tuner.kernel import CallError
 from tuner.measure.bench import bench
 from tuner.measure.local import verify_full
 from tuner.measure.runner_client import RunnerClient
+from tuner.measure.simulated import SimulatedMachine
 from tuner.native_target import detect
+from tuner.report import Budget
 
 CONTRACTIONS = (
     "matmul:M=7,N=33,K=13", "matmul:M=1,N=65,K=17", "matmul_nt:M=5,N=31,K=17",
@@ -237,6 +239,15 @@ def test_the_time_with_packing_is_kept_and_older_records_keep_their_keys() -> No
     assert TuningRecord.from_json(new.to_json()) == new
     assert TuningRecord.from_json(old.to_json()) == old
     assert new.key != old.key
+
+
+def test_a_report_says_what_its_time_is_of() -> None:
+    for spelling, wanted in (("matmul:M=8,N=32,K=16", True), ("colsum_mn:M=64,N=32", False)):
+        machine = SimulatedMachine()
+        report = tune(constant(spelling), this_machine(), budget=Budget(4), measurer=machine)
+        assert report.best is not None
+        assert report.best.packed_ahead is wanted
+        assert report.to_json()["best"]["run_secs_with_packing"] is None
 
 
 PACK = "for (int i = 0; i < N; i++) p[i] = a[i]; "

@@ -361,7 +361,7 @@ def _check_fits(workload: Workload, available_bytes: int) -> None:
     inputs = sum(t.bytes for t in workload.inputs)
     outputs = sum(t.bytes for t in workload.output_tensors)
     stages = sum(s.tensor.bytes for s in workload.stages)
-    packed = sum(t.bytes for t in workload.inputs if t.constant)  # guarded, and flat
+    packed = sum(t.bytes for t in workload.constants)  # guarded, and flat
     needed = 6 * inputs + 10 * outputs + 4 * stages + 2 * packed
     if needed > available_bytes:
         raise WorkloadError(
