@@ -50,6 +50,8 @@ def check_record(record: TuningRecord) -> None:
     times = [*result.run_secs]
     if result.run_secs_estimate is not None:
         times.append(result.run_secs_estimate)
+    if result.run_secs_with_packing is not None:
+        times.append(result.run_secs_with_packing)
     if result.ok and result.run_secs_estimate is None:
         raise InvalidRecord("result.run_secs_estimate: a record with status ok needs a time")
     if not result.ok and times:

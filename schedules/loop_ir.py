@@ -33,9 +33,11 @@ class LoopKind(StrEnum):
 
 
 class Scope(StrEnum):
-    """Where a buffer lives: the caller's argument, the caller's workspace, or registers."""
+    """Where a buffer lives: the caller's argument, what was made of constant inputs ahead of the
+    call (`ahead.py`), the caller's workspace, or registers."""
 
     ARGUMENT = "argument"
+    AHEAD = "ahead"
     WORKSPACE = "workspace"
     REGISTER = "register"
 

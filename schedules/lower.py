@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
+from .ahead import ahead_problem
 from .errors import ScheduleError
 from .loop_ir import (
     Allocate,
@@ -91,6 +92,9 @@ def clean(nest: Nest) -> Nest:
     body = _bound_loops(body, {})
     cleaned = replace(nest, body=body)
     check_registers(cleaned)
+    problem = ahead_problem(cleaned)
+    if problem is not None:
+        raise ScheduleError("packing ahead", problem)
     return cleaned
 
 

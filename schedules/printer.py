@@ -194,6 +194,7 @@ def _first_mark(first: tuple[Cond, ...] | None) -> str:
 
 _SCOPE_MARK = {
     Scope.ARGUMENT: "argument",
+    Scope.AHEAD: "packed ahead",
     Scope.WORKSPACE: "workspace",
     Scope.REGISTER: "registers",
 }

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from . import operators
+from .constants import with_constants
 from .errors import WorkloadError
 from .notation import from_notation, parse_tensor_spec
 from .workload import Workload
@@ -30,6 +31,7 @@ def parse_workload(
     expr: str | None = None,
     tensors: Sequence[str] = (),
     ranges: Sequence[str] = (),
+    constants: Sequence[str] = (),
     read_file: ReadFile | None = None,
     load_function: LoadFunction | None = None,
 ) -> Workload:
@@ -37,8 +39,26 @@ def parse_workload(
 
     `text` is `matmul:M=512,N=512,K=512`, a path ending in .json, or `my_ops.py:function`.
     With `expr` it is index notation over `tensors` ("A=f32[512,512]") and `ranges` ("r=3"), and
-    `text` is its name or empty. WorkloadError says what is wrong and what would do.
+    `text` is its name or empty. `constants` names inputs whose values do not change between calls.
+    WorkloadError says what is wrong and what would do.
     """
+    workload = _parsed(text, expr, tensors, ranges, read_file, load_function)
+    if not constants:
+        return workload
+    marked = with_constants(workload, constants)
+    if expr is not None or ":" not in workload.name or "constant=" in workload.name:
+        return marked
+    return marked.named(f"{workload.name},constant={'+'.join(c.name for c in marked.constants)}")
+
+
+def _parsed(
+    text: str,
+    expr: str | None,
+    tensors: Sequence[str],
+    ranges: Sequence[str],
+    read_file: ReadFile | None,
+    load_function: LoadFunction | None,
+) -> Workload:
     if expr is not None:
         return from_notation(
             expr, [parse_tensor_spec(t) for t in tensors], parse_ranges(ranges), name=text

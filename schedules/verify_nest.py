@@ -12,6 +12,7 @@ from typing import assert_never
 
 from . import arithmetic, scalar
 from .affine import Affine, Cond, FloorDiv, Ge0, Var
+from .ahead import ahead_problem
 from .dtypes import DType
 from .loop_ir import (
     Allocate,
@@ -60,7 +61,8 @@ def verify(nest: Nest) -> None:
     - bounds stay false once they are false
     - parallel loops are not nested in each other and combine nothing; the body of a vectorised
       loop has leaves only
-    - allocated buffers are workspace or registers; no buffer holds bool
+    - allocated buffers are workspace, registers or made ahead; no buffer holds bool
+    - what is made ahead is made of constant inputs alone
 
     It does not say whether accesses are in bounds: see `unproven_accesses`.
     """
@@ -68,6 +70,8 @@ def verify(nest: Nest) -> None:
     _check_arguments(nest)
     buffers = {b.name: b for b in nest.argument_buffers}
     _check_block(nest.body, _Place(buffers, frozenset(t.name for t in nest.inputs)))
+    problem = ahead_problem(nest)
+    _need(problem is None, f"a buffer cannot be made ahead: {problem}")
 
 
 def _need(condition: bool, message: str) -> None:
@@ -176,7 +180,8 @@ def _check_allocate(stmt: Allocate, place: _Place) -> None:
     _check_shape(buffer)
     _need(
         buffer.scope is not Scope.ARGUMENT,
-        f"allocated buffer {buffer.name} is workspace or registers, found {buffer.scope}",
+        f"allocated buffer {buffer.name} is workspace, registers or made ahead,"
+        f" found {buffer.scope}",
     )
     _check_block(stmt.body, replace(place, buffers={**place.buffers, buffer.name: buffer}))
 

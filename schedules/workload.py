@@ -121,6 +121,11 @@ class Workload:
         return (*self.inputs, *self.output_tensors)
 
     @property
+    def constants(self) -> tuple[Tensor, ...]:
+        """The inputs whose values do not change between calls."""
+        return tuple(tensor for tensor in self.inputs if tensor.constant)
+
+    @property
     def traffic_bytes(self) -> int:
         """Compulsory traffic in bytes: every input and output once."""
         return sum(t.bytes for t in self.arguments)

@@ -55,7 +55,8 @@ class Stored:
 class Answer:
     """What is told to who asks. `workload` and `target` are short descriptions (JSON data).
 
-    `run_secs` is measured, or None for a default. `verified` says that the record passed the
+    `run_secs` is measured, or None for a default; `run_secs_with_packing` is of a call that packs
+    constant inputs itself, None where there are none. `verified` says that the record passed the
     full check under the toolchain that is installed here. `artefacts` names the record's stored
     files by kind.
     """
@@ -66,6 +67,7 @@ class Answer:
     trace: Trace
     record_key: str | None = None
     run_secs: float | None = None
+    run_secs_with_packing: float | None = None
     verified: bool = False
     note: str = ""
     made_for: dict[str, Any] | None = None
@@ -79,6 +81,7 @@ class Answer:
             "target": self.target,
             "record_key": self.record_key,
             "run_secs": self.run_secs,
+            "run_secs_with_packing": self.run_secs_with_packing,
             "gflops": (
                 float(self.workload["flops"]) / self.run_secs / 1e9 if self.run_secs else None
             ),

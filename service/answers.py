@@ -33,6 +33,7 @@ class Found:
             trace=Trace.from_json(record.trace),
             record_key=record.key,
             run_secs=record.result.run_secs_estimate,
+            run_secs_with_packing=record.result.run_secs_with_packing,
             verified=record.verified_level == "full" and not self.note,
             note=self.note,
             made_for={"key": made_for.key, "cpu": made_for.cpu, "threads": made_for.threads},

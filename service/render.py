@@ -118,6 +118,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
     ]
     if best is not None:
         rows.append(("best", f"{duration(best['run_secs'])}, {speed(flops, best['run_secs'])}"))
+        rows += packing_rows(best)
         rows.append(
             (
                 "of the bound",
@@ -186,6 +187,7 @@ def answer_facts(answer: Document) -> RenderableType:
         rows.append(
             ("run time", f"{duration(answer['run_secs'])}, {speed(flops, answer['run_secs'])}")
         )
+        rows += packing_rows(answer)
     made_for = answer.get("made_for")
     if made_for:
         rows.append(("made for", f"{made_for['cpu']}, {_threads(made_for['threads'])}"))
@@ -198,6 +200,12 @@ def answer_facts(answer: Document) -> RenderableType:
     return facts(rows)
 
 
+def packing_rows(found: Document) -> list[tuple[str, str]]:
+    """What a call takes that packs constant inputs itself, where that was timed."""
+    secs = found.get("run_secs_with_packing")
+    return [] if secs is None else [("with packing", f"{duration(secs)} a call that packs itself")]
+
+
 def grade_text(answer: Document) -> str:
     note = f" ({answer['note']})" if answer.get("note") else ""
     return f"{answer['grade']}{note}"
@@ -207,6 +215,9 @@ def bench_table(document: Document, flops: float) -> RenderableType:
     """The kernel beside its peers; speed-up with its interval."""
     rows = [["tilewright", duration(document["kernel"]["run_secs"]),
              speed(flops, document["kernel"]["run_secs"]), ""]]  # fmt: skip
+    packing = document["kernel"].get("run_secs_with_packing")
+    if packing is not None:
+        rows.append(["packing in the call", duration(packing), speed(flops, packing), ""])
     for name, peer in document["against"].items():
         if peer.get("run_secs") is None:
             rows.append([name, "-", str(peer.get("detail", "")), ""])

@@ -130,7 +130,8 @@ class ArtefactOut(BaseModel):
 
 
 class AnswerOut(BaseModel):
-    """The best known answer and its grade. Times in seconds.
+    """The best known answer and its grade. Times in seconds; where inputs are constant `run_secs`
+    is of a call that finds them packed.
 
     `artefacts` are the files of the record by kind ("object", "header", "llvm"), where kept.
     """
@@ -140,6 +141,7 @@ class AnswerOut(BaseModel):
     target: dict[str, Any]
     record_key: str | None
     run_secs: float | None
+    run_secs_with_packing: float | None
     gflops: float | None
     verified: bool
     note: str

@@ -25,6 +25,8 @@ class Spelling(Protocol):
     def tensor(self) -> list[str] | None: ...
     @property
     def range(self) -> list[str] | None: ...
+    @property
+    def constant(self) -> list[str] | None: ...
 
 
 def check_one_spelling(spelling: Spelling) -> None:
@@ -84,6 +86,8 @@ def read_json(path: Path) -> Any:
 def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
     """The `workload` field of a job."""
     check_one_spelling(spelling)
+    if spelling.constant:
+        return _parsed_here(spelling)
     if spelling.expr is not None:
         return {
             "expr": spelling.expr,
@@ -92,15 +96,20 @@ def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
         }
     text = str(spelling.workload)
     if is_python(text):
-        from .wiring import read_workload, workload_document
-
-        return workload_document(read_workload(spelling))
+        return _parsed_here(spelling)
     if text.endswith(".json"):
         document = read_json(Path(text))
         if not isinstance(document, dict):
             raise InvalidField(f"{text} holds no workload document (a JSON object)")
         return document
     return text
+
+
+def _parsed_here(spelling: Spelling) -> dict[str, Any]:
+    """The document of a workload that only this side can spell out."""
+    from .wiring import read_workload, workload_document
+
+    return workload_document(read_workload(spelling))
 
 
 def target_payload(spec: str) -> str | dict[str, Any]:

@@ -37,6 +37,7 @@ def read_workload(spelling: Spelling) -> Workload:
         expr=spelling.expr,
         tensors=spelling.tensor or [],
         ranges=spelling.range or [],
+        constants=spelling.constant or [],
         read_file=_read_file,
         load_function=call_function,
     )

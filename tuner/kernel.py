@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
 from .codegen.kernel import CompiledKernel, compile_kernel
+from .measure.entries import Entry, Needs, timed_entry, whole_entry
 from .measure.loader import LoadedKernel, load_object, use_openmp
 
 WORKSPACE_ALIGN = 64
@@ -31,40 +31,109 @@ class Kernel:
     Arrays must have the shape and type of the workload's tensors and be C-contiguous; bf16 is
     passed as its bits, in uint16. With several outputs `out` is a sequence and a tuple is
     returned. Calls from several threads at once need kernels of their own: a kernel owns its
-    workspace.
+    workspace. Constant inputs are packed in every call; `prepack` packs them once.
     """
 
     def __init__(self, workload: Workload, compiled: CompiledKernel, loaded: LoadedKernel) -> None:
         self.workload = workload
         self.compiled = compiled
         self._loaded = loaded
-        self._call = loaded.caller(len(workload.arguments) + 1)
-        self._memory = np.zeros(compiled.workspace_bytes + WORKSPACE_ALIGN, np.uint8)
-        start = self._memory.ctypes.data
-        aligned = -(-start // WORKSPACE_ALIGN) * WORKSPACE_ALIGN
-        self._workspace = ctypes.c_void_p(aligned)
+        self._needs = Needs(
+            compiled.workspace_bytes,
+            compiled.constants,
+            compiled.packed_bytes,
+            compiled.prepacked_workspace_bytes,
+        )
+        self._entry = whole_entry(loaded, self._needs, len(workload.arguments))
+        self._workspace = _aligned_bytes(compiled.workspace_bytes)
 
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
         """Run once. CallError names the argument that does not fit, what it is and should be."""
-        if len(inputs) != len(self.workload.inputs):
-            raise CallError(f"takes {len(self.workload.inputs)} inputs, got {len(inputs)}")
-        tensors = self.workload.output_tensors
-        if out is None:
-            outputs = tuple(np.empty(t.shape, t.dtype.numpy) for t in tensors)
-        else:
-            outputs = (out,) if isinstance(out, np.ndarray) else tuple(out)
-        if len(outputs) != len(tensors):
-            raise CallError(f"gives {len(tensors)} outputs, got {len(outputs)} arrays for them")
-        for tensor, array in zip(self.workload.arguments, (*inputs, *outputs), strict=True):
-            _check(tensor, array, is_output=any(array is o for o in outputs))
-        _check_apart(inputs, outputs)
-        pointers = [ctypes.c_void_p(a.ctypes.data) for a in (*inputs, *outputs)]
-        status = self._call(*pointers, self._workspace)
-        if status:
-            raise AssertionError(f"the kernel returned {status} for arguments that were checked")
-        return outputs[0] if len(outputs) == 1 else outputs
+        return _run(self._entry, self.workload, inputs, out, None, self._workspace)
+
+    def prepack(self, *constants: Array) -> PrepackedKernel:
+        """The kernel for these values of its constant inputs, in declared order: packed now, and
+        not looked at again. CallError if an array does not fit, or no input is constant."""
+        wanted = [self.workload.inputs[n] for n in self.compiled.constants]
+        if not wanted:
+            raise CallError("has no input marked constant: there is nothing to pack")
+        if len(constants) != len(wanted):
+            names = ", ".join(t.name for t in wanted)
+            raise CallError(f"packs {len(wanted)} inputs ({names}), got {len(constants)}")
+        for tensor, array in zip(wanted, constants, strict=True):
+            _check(tensor, array, is_output=False)
+        needs, symbol = self._needs, self.compiled.symbol
+        entry = timed_entry(self._loaded, symbol, needs, len(self.workload.arguments))
+        given = dict(zip(self.compiled.constants, constants, strict=True))
+        arguments = [
+            given[n].ctypes.data if n in given else 0 for n in range(len(self.workload.inputs))
+        ]
+        packed = _aligned_bytes(needs.packed_bytes)
+        status = entry.pack(arguments, packed.ctypes.data)
+        _require_success(status)
+        return PrepackedKernel(self, entry, packed)
+
+
+class PrepackedKernel:
+    """`prepacked(a, out=c)`: a kernel without its constant inputs; else as `Kernel`."""
+
+    def __init__(self, kernel: Kernel, entry: Entry, packed: npt.NDArray[np.uint8]) -> None:
+        self.kernel = kernel
+        self._entry = entry
+        self._packed = packed
+        self._workspace = _aligned_bytes(entry.workspace_bytes)
+
+    def __call__(
+        self, *inputs: Array, out: Array | Sequence[Array] | None = None
+    ) -> Array | tuple[Array, ...]:
+        """Run once; `inputs` are those that are not constant. CallError as for `Kernel`."""
+        return _run(self._entry, self.kernel.workload, inputs, out, self._packed, self._workspace)
+
+
+def _run(
+    entry: Entry,
+    workload: Workload,
+    inputs: Sequence[Array],
+    out: Array | Sequence[Array] | None,
+    packed: npt.NDArray[np.uint8] | None,
+    workspace: npt.NDArray[np.uint8],
+) -> Array | tuple[Array, ...]:
+    arguments = workload.arguments
+    taken = [arguments[n] for n in entry.taken]
+    tensors = workload.output_tensors
+    count = len(taken) - len(tensors)
+    if len(inputs) != count:
+        raise CallError(f"takes {count} inputs, got {len(inputs)}")
+    if out is None:
+        outputs = tuple(np.empty(t.shape, t.dtype.numpy) for t in tensors)
+    else:
+        outputs = (out,) if isinstance(out, np.ndarray) else tuple(out)
+    if len(outputs) != len(tensors):
+        raise CallError(f"gives {len(tensors)} outputs, got {len(outputs)} arrays for them")
+    for tensor, array in zip(taken, (*inputs, *outputs), strict=True):
+        _check(tensor, array, is_output=any(array is o for o in outputs))
+    _check_apart(inputs, outputs)
+    addresses = [0] * len(arguments)
+    for n, array in zip(entry.taken, (*inputs, *outputs), strict=True):
+        addresses[n] = array.ctypes.data
+    made = 0 if packed is None else packed.ctypes.data
+    status = entry.call(*entry.pointers(addresses, made, workspace.ctypes.data))
+    _require_success(status)
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _require_success(status: int) -> None:
+    if status:
+        raise AssertionError(f"the kernel returned {status} for arguments that were checked")
+
+
+def _aligned_bytes(size: int) -> npt.NDArray[np.uint8]:
+    """Zeroed memory as kernels want it; the array it is a part of stays alive with it."""
+    memory = np.zeros(size + WORKSPACE_ALIGN, np.uint8)
+    start = -memory.ctypes.data % WORKSPACE_ALIGN
+    return memory[start : start + size]
 
 
 def compile(  # the name the documentation promises

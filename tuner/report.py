@@ -56,7 +56,11 @@ class RecordSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BestFound:
-    """The winner of a run, rebuilt and verified in full."""
+    """The winner of a run, rebuilt and verified in full.
+
+    `packed_ahead`: inputs are constant, and `run_secs` is of a call that finds them packed.
+    `run_secs_with_packing` is then a call that packs them itself; None if it was not timed.
+    """
 
     record_key: str
     run_secs: float
@@ -66,6 +70,8 @@ class BestFound:
     trial: int
     verified: bool
     trace: list[Any]
+    packed_ahead: bool = False
+    run_secs_with_packing: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -510,4 +510,6 @@ class _Session:
             trial=record.trial if here is None else here.number,
             verified=record.verified_level == "full",
             trace=record.trace,
+            packed_ahead=bool(self.workload.constants),
+            run_secs_with_packing=record.result.run_secs_with_packing,
         )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from ..constants import with_constants
 from ..errors import WorkloadError
 from ..expr_core import TensorExpr
 from ..workload import Stage, Workload
@@ -61,7 +62,8 @@ def build(name: str, params: Mapping[str, object] | None = None, **more: object)
     if epilogues:
         draft = with_epilogue(draft, epilogues, core.output.name)
     workload = Workload.of(draft.output, inputs=draft.inputs)
-    workload = _with_constants(op, workload, options.get("constant", ""))
+    constants = [name for name in options.get("constant", "").split("+") if name]
+    workload = with_constants(workload, constants, f"{op.name}: constant")
     return replace(
         workload,
         name=spelling(op, sizes, dtype, epilogues, options.get("constant", "")),
@@ -127,21 +129,6 @@ def _renamed_core(core: Draft, epilogues: tuple[Epilogue, ...]) -> Draft:
     tensor = replace(out.tensor, name=f"{out.name}_acc")
     stages: tuple[Stage, ...] = (*before, replace(last, tensor=tensor))
     return replace(core, output=TensorExpr(tensor, stages, out.reads))
-
-
-def _with_constants(op: Operator, workload: Workload, text: str) -> Workload:
-    wanted = {n.casefold() for n in text.split("+") if n}
-    names = {t.name.casefold() for t in workload.inputs}
-    for name in sorted(wanted - names):
-        raise WorkloadError(
-            f"{op.name}: constant={name[:40]}: the inputs are"
-            f" {', '.join(t.name for t in workload.inputs)}",
-            code="unknown_tensor",
-        )
-    inputs = tuple(
-        replace(t, constant=t.constant or t.name.casefold() in wanted) for t in workload.inputs
-    )
-    return replace(workload, inputs=inputs)
 
 
 def spelling(

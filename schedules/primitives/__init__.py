@@ -8,6 +8,7 @@ from ..loop_ir import Nest
 from .caching import CacheRead, CacheWrite, TransformLayout
 from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Stream, Unroll, Vectorize
+from .pack_ahead import PackAhead
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
 from .solving import Solve
@@ -24,6 +25,7 @@ Primitive: TypeAlias = (
     | CacheRead
     | CacheWrite
     | TransformLayout
+    | PackAhead
     | ComputeAt
     | Inline
     | RFactor
@@ -44,6 +46,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     CacheRead,
     CacheWrite,
     TransformLayout,
+    PackAhead,
     ComputeAt,
     Inline,
     RFactor,
@@ -70,6 +73,7 @@ __all__ = [
     "ComputeAt",
     "Fuse",
     "Inline",
+    "PackAhead",
     "Parallel",
     "Partition",
     "Prefetch",

@@ -48,6 +48,7 @@ from .nest_edit import (
     rename_all,
     replace_loop,
     require_body,
+    still_ahead,
     writes_of,
 )
 from .region import Region, in_bounds, position_names, position_vars, region_of
@@ -100,7 +101,8 @@ class CacheRead:
         copy = Buffer(self.name, region.extent, source.dtype, scope)
         copy_nest = _copy_nest(source, copy, region, outer, taken)
         new_body = _redirect_reads(body, source, copy, region, {**outer, **inner})
-        return _with_body(nest, self.loop, (Allocate(copy, (*copy_nest, *new_body)),))
+        copied = (Allocate(copy, (*copy_nest, *new_body)),)
+        return still_ahead(_with_body(nest, self.loop, copied), self)
 
 
 def _writes_all(write: Store | Update, buffer: Buffer) -> bool:
@@ -239,7 +241,7 @@ class CacheWrite:
         parts += _copied_loops(spatial, (back,), "out", taken)
         cached = Allocate(cache, tuple(parts))
         new_body = transform(body, lambda s: (cached,) if s is part else None)
-        return _with_body(nest, self.loop, new_body)
+        return still_ahead(_with_body(nest, self.loop, new_body), self)
 
 
 def _part_with(stmts: tuple[Stmt, ...], leaf: Leaf) -> Stmt:

@@ -17,6 +17,7 @@ from ..affine import (
     tighten,
     var,
 )
+from ..ahead import ahead_problem
 from ..errors import ScheduleError
 from ..loop_ir import (
     Allocate,
@@ -93,6 +94,14 @@ def replace_loop(nest: Nest, name: str, new: tuple[Stmt, ...]) -> Nest:
         return new if isinstance(stmt, For) and stmt.var == name else None
 
     return replace(nest, body=transform(nest.body, change))
+
+
+def still_ahead(nest: Nest, asked_by: object) -> Nest:
+    """`nest`; ScheduleError if something it makes ahead of calls cannot be any more."""
+    problem = ahead_problem(nest)
+    if problem is not None:
+        raise ScheduleError(asked_by, f"what is packed ahead must stay so: {problem}")
+    return nest
 
 
 def ranges_of(chain: tuple[For, ...]) -> dict[str, Interval]:

@@ -33,6 +33,7 @@ from .nest_edit import (
     ranges_of,
     reads_of,
     require_body,
+    still_ahead,
     writes_of,
 )
 from .region import in_bounds, position_names, position_vars, region_of
@@ -150,7 +151,7 @@ class ComputeAt:
                 return (replace(stmt, body=(inside,)),)
             return None
 
-        return _outlived(replace(nest, body=transform(nest.body, change)))
+        return still_ahead(_outlived(replace(nest, body=transform(nest.body, change))), self)
 
 
 def _outlived(nest: Nest) -> Nest:
@@ -244,7 +245,7 @@ class Inline:
                 return (stmt if value is stmt.value else replace(stmt, value=value),)
             return None
 
-        return _outlived(replace(nest, body=transform(nest.body, change)))
+        return still_ahead(_outlived(replace(nest, body=transform(nest.body, change))), self)
 
 
 @dataclass(frozen=True, slots=True)

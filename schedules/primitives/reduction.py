@@ -15,6 +15,7 @@ from .nest_edit import (
     names_in,
     nest_loops,
     rename_all,
+    still_ahead,
     writes_of,
 )
 
@@ -81,7 +82,7 @@ class RFactor:
                 return (Allocate(partial, (*first_nest, *second)),)
             return None
 
-        return replace(nest, body=transform(nest.body, change))
+        return still_ahead(replace(nest, body=transform(nest.body, change)), self)
 
 
 def _total(leaf: Update) -> Update:

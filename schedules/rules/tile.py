@@ -145,7 +145,7 @@ class TileSketch:
             Knob("tap_unroll", tuple(range(len(self.short_taps()) + 1))),
             Knob("rows_outside", (0, 1)),
             Knob("row_tiles_inside", (0, 1)),
-            Knob("pack_columns", (0, 1) if self.packable else (0,)),
+            Knob("pack_columns", (0, *(1,) * bool(self.packable), *(2,) * bool(self.ahead))),
             Knob("copy_rows", (0, 1) if self.copyable else (0,)),
             Knob("skip_padding", (0, 1) if self.border else (0,)),
             Knob("tails", (0, 1, 2)),
@@ -215,11 +215,15 @@ class TileSketch:
     def packable(self) -> tuple[Read, ...]:
         """Column operands that can be packed, and are used again: the column axis has a dimension
         of its own."""
+        return self._panels if self.is_reused else ()
+
+    @cached_property
+    def _panels(self) -> tuple[Read, ...]:
+        """Column operands that can be kept as panels of the tile's columns."""
         return tuple(
             read
             for read in once(self.roles.column_reads)
-            if self.is_reused
-            and self.column_dim(read) is not None
+            if self.column_dim(read) is not None
             and not self.moves_with_rows(read)
             and self._has_box(read)
             and self._moves_as_one(read)
@@ -239,6 +243,32 @@ class TileSketch:
             for index in read.index
             for atom, _ in index.terms
         )
+
+    @cached_property
+    def ahead(self) -> tuple[Read, ...]:
+        """Column operands that `pack_columns` 2 packs ahead of all calls: constant inputs which
+        nothing else reads, since everybody would read them in this sketch's panels. Those of a
+        batch's part of a dimension need not begin where a panel does, and are left."""
+        constants = {tensor.name for tensor in self.workload.constants}
+        return tuple(
+            read
+            for read in self._panels
+            if read.tensor in constants
+            and self._is_only_reader(read.tensor)
+            and read.own_dim(self.roles.columns.name) is not None
+        )
+
+    def _is_only_reader(self, tensor: str) -> bool:
+        """Whether this stage alone reads `tensor`, itself or through a stage inlined in it."""
+        names = {stage.name for stage in self.workload.consumers(tensor)}
+        while len(names) == 1 and self.view.name not in names:
+            names = {stage.name for stage in self.workload.consumers(*names)}
+        return names == {self.view.name}
+
+    def packed_inside(self, ahead: bool) -> tuple[Read, ...]:
+        """Column operands that are packed in every call, if those of `ahead` are not."""
+        gone = self.ahead if ahead else ()
+        return tuple(read for read in self.packable if read not in gone)
 
     def _moves_as_one(self, read: Read) -> bool:
         """Whether all reads of the tensor keep their distance: a copy of a block holds them all."""
@@ -327,7 +357,8 @@ class TileSketch:
         taps = prod(loop.extent for loop in self.roles.taps)
         size = self.view.dtype.bytes
         panel = s["kc"] * taps * s["nr"] * s["col_per"] * size
-        ok &= (v["pack_columns"] == 0) | (panel <= last // 2)
+        whole_ahead = (v["pack_columns"] == 2) & (not self.packed_inside(ahead=True))
+        ok &= (v["pack_columns"] == 0) | whole_ahead | (panel <= last // 2)
         if self.epilogue:  # partial sums of a block wait in a private buffer
             rows = s["mr"] * s["row_per"] * s["mr2"] * s["row2_per"]
             block = rows * s["nr"] * s["col_per"] * size
@@ -343,7 +374,7 @@ class TileSketch:
             r.element_stride(self.roles.columns.name) not in (0, 1) for r in self.packable
         )
         if must_pack:
-            ok &= v["pack_columns"] == 1
+            ok &= v["pack_columns"] >= 1
         m = [loop.extent for loop in self.roles.rows] + [1, 1]
         ragged_rows = (m[0] % s["mr"] != 0) | (m[1] % s["mr2"] != 0)
         ragged = ragged_rows | (self.roles.columns.extent % s["nr"] != 0)

@@ -148,7 +148,9 @@ def _packed_bytes(
     """(P,) bytes of private copies written in a call, and the part that is copied piecemeal."""
     roles, view = sketch.roles, sketch.view
     depth = float(roles.main.extent * prod(loop.extent for loop in roles.taps))
-    panels = depth * f["nr"] * f["col_tiles"] * view.dtype.bytes * len(sketch.packable)
+    panels = depth * f["nr"] * f["col_tiles"] * view.dtype.bytes
+    packed_here = [len(sketch.packed_inside(ahead)) for ahead in (False, True)]
+    panels = panels * np.where(f["pack_columns"] == 2, packed_here[1], packed_here[0])
     again = outside * f["row_blocks"] * f["row2_blocks"]
     inside_rows = (f["rows_outside"] == 1) | (f["parallel"] == 2)
     columns = np.where(inside_rows, again, 1.0) * panels * batch / outside
@@ -201,7 +203,8 @@ def _panel_bytes(
     """(P,) bytes of one packed panel of columns."""
     taps = float(prod(loop.extent for loop in sketch.roles.taps))
     one = f["kc"] * taps * f["nr"] * f["col_per"] * sketch.view.dtype.bytes
-    return np.where(v["pack_columns"] == 1, one * len(sketch.packable), 0.0)
+    count = [0, *(len(sketch.packed_inside(ahead)) for ahead in (False, True))]
+    return np.asarray(one * np.asarray(count)[v["pack_columns"]])
 
 
 def _tasks(
@@ -230,7 +233,9 @@ def _packed_accesses(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray:
     bits = {read.tensor: 1 << b for b, read in enumerate(sketch.inner_reads)}
     columns = sum(bits[read.tensor] for read in sketch.packable)
     rows = sum(bits[read.tensor] for read in sketch.copyable)
-    return ((v["pack_columns"] * columns) | (v["copy_rows"] * rows)).astype(np.float64)
+    ahead = columns | sum(bits[read.tensor] for read in sketch.ahead)
+    packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
+    return np.asarray(packed | (v["copy_rows"] * rows)).astype(np.float64)
 
 
 def _conflict_misses(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
+    PackAhead,
     Parallel,
     Partition,
     SkipZeros,
@@ -15,11 +17,15 @@ from ..primitives import (
     Unroll,
     Vectorize,
 )
+from ..primitives.caching import ROOT
 from .analysis import Loop, Read
 from .writer import TraceWriter
 
 if TYPE_CHECKING:
     from .tile import TileSketch
+
+LEAST_PARALLEL_BYTES = 1 << 18
+"""Operands smaller than this are packed ahead by one thread."""
 
 
 def write_tile_trace(
@@ -247,13 +253,27 @@ class _TileTrace:
                 w.do(CacheRead(read.tensor, place, name))
                 w.vectorise_writer(name, k.target.lanes(read.dtype))
         if self.v["pack_columns"]:
-            for n, read in enumerate(k.packable):
+            for n, read in enumerate(k.packed_inside(ahead=self.v["pack_columns"] == 2)):
                 name = f"{self.stage}.pack{n}"
                 w.do(CacheRead(read.tensor, ko if blocked else column_place, name))
                 self._pack_layout(read, name)
+        if self.v["pack_columns"] == 2:
+            self._pack_ahead()
 
-    def _pack_layout(self, read: Read, name: str) -> None:
-        """Tile by tile, in each the reduction outside and the tile's columns inside."""
+    def _pack_ahead(self) -> None:
+        """All of each constant column operand, in panels as wide as a tile, once for all calls."""
+        w, target = self.w, self.k.target
+        for n, read in enumerate(self.k.ahead):
+            name = f"{self.stage}.ahead{n}"
+            w.do(CacheRead(read.tensor, ROOT, name), PackAhead(name))
+            panel = self._pack_layout(read, name)
+            large = prod(read.shape) * read.dtype.bytes >= LEAST_PARALLEL_BYTES
+            if panel and target.threads > 1 and large and w.loop(panel).extent > 1:
+                w.do(Parallel(panel))
+
+    def _pack_layout(self, read: Read, name: str) -> str:
+        """Tile by tile, in each the reduction outside and the tile's columns inside. The loop over
+        tiles, "" where there is but one column."""
         w, nr = self.w, self.s["nr"]
         dim = self.k.column_dim(read)
         assert dim is not None
@@ -261,12 +281,13 @@ class _TileTrace:
         w.do(TransformLayout(name, ((dim, nr),), ((dim, 1), *others, (dim, 2))))
         loop = f"{name}.{dim}"
         if not w.has(loop):
-            return
+            return ""
         rest = [other.var for other in w.own_loops(name) if other.var != loop]
         panel, column = w.split(loop, nr)
         vectors, lanes = w.split(column, self.k.lanes)
         w.reorder(*rest, panel, vectors, lanes)
         w.do(Vectorize(lanes), Unroll(vectors))
+        return panel
 
     def _cut(
         self, loop: Loop, block: str, tile_loop: str, tile: int, per: int, fused: tuple[str, ...]

@@ -86,6 +86,15 @@ class WorkloadSpelling:
             rich_help_panel=WORKLOAD_PANEL,
         ),
     ] = None
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--constant",
+            metavar="NAME",
+            help="An input whose values do not change: it may be packed ahead of calls.",
+            rich_help_panel=WORKLOAD_PANEL,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,8 @@ def spelled(spelling: WorkloadSpelling, machine: Machine, common: Common) -> str
             words += ["--tensor", tensor]
         for axis in spelling.range or []:
             words += ["--range", axis]
+    for name in spelling.constant or []:
+        words += ["--constant", name]
     if machine.target != "native":
         words += ["--target", machine.target]
     if machine.threads is not None:

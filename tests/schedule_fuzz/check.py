@@ -21,6 +21,7 @@ from schedules.verify_nest import verify
 from schedules.workload import Workload
 from tuner.codegen.kernel import CompiledKernel, compile_kernel
 from tuner.measure.compare import Case, Oracle
+from tuner.measure.entries import Needs, timed_entry
 from tuner.measure.loader import load_object, use_openmp
 
 from .traces import random_trace
@@ -173,6 +174,8 @@ def check_pair(pair: Pair, *, poisons: tuple[int, ...] = _POISON) -> bool:
     target = this_machine(pair.threads, pair.vector_bits)
     kernel = compile_kernel(pair.workload, pair.trace, target)
     results = [run_kernel(kernel, pair.workload, case, poison) for poison in poisons]
+    if kernel.constants:
+        results += [run_prepacked(kernel, pair.workload, case, poison) for poison in poisons]
     for outputs in results:
         _judge("kernel", case, outputs)
     for outputs in results[1:]:
@@ -219,6 +222,43 @@ def run_kernel(
     ]
 
 
+def run_prepacked(
+    kernel: CompiledKernel, workload: Workload, case: Case, poison: int = 0xA5
+) -> list[Array]:
+    """The same by the entries that pack constant inputs ahead: they are gone before the call."""
+    use_openmp()
+    loaded = load_object(kernel.object_bytes, kernel.symbol)
+    needs = Needs(
+        kernel.workspace_bytes,
+        kernel.constants,
+        kernel.packed_bytes,
+        kernel.prepacked_workspace_bytes,
+    )
+    entry = timed_entry(loaded, kernel.symbol, needs, len(workload.arguments))
+    inputs = [_Guarded(a.nbytes, poison, a) for a in case.inputs]
+    outputs = [_Guarded(t.bytes, poison) for t in workload.output_tensors]
+    packed = _Guarded(kernel.packed_bytes, poison)
+    workspace = _Guarded(entry.workspace_bytes, poison)
+    arguments = [g.address for g in (*inputs, *outputs)]
+    if entry.pack(arguments, packed.address) != 0:
+        raise DisagreementError("packing failed")
+    made = packed.bytes
+    for n in kernel.constants:
+        if inputs[n].bytes != case.inputs[n].tobytes():
+            raise DisagreementError("packing changed an input")
+        inputs[n].wipe()
+    if entry.call(*entry.pointers(arguments, packed.address, workspace.address)) != 0:
+        raise DisagreementError("the prepacked kernel failed")
+    if packed.bytes != made:
+        raise DisagreementError("the kernel changed what was packed")
+    if not all(g.intact for g in (*inputs, *outputs, packed, workspace)):
+        raise DisagreementError("the kernel wrote outside its buffers")
+    return [
+        np.frombuffer(g.bytes, t.dtype.numpy).reshape(t.shape)
+        for g, t in zip(outputs, workload.output_tensors, strict=True)
+    ]
+
+
 class _Guarded:
     """Bytes at an address that is a multiple of 64, with poisoned margins on both sides."""
 
@@ -239,6 +279,9 @@ class _Guarded:
     @property
     def bytes(self) -> bytes:
         return self._memory[self._start : self._start + self.size].tobytes()
+
+    def wipe(self) -> None:
+        self._memory[self._start : self._start + self.size] = self.poison
 
     @property
     def intact(self) -> bool:

@@ -14,6 +14,7 @@ from schedules.primitives import (
     ComputeAt,
     Fuse,
     Inline,
+    PackAhead,
     Parallel,
     Partition,
     Prefetch,
@@ -120,6 +121,9 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         return Partition(loop, rng.choice((1, 2, 3, max(extent // 2, 1), max(extent - 1, 1))))
     place = "" if rng.random() < 0.15 else loop
     if kind < 0.74:
+        constants = [t.name for t in nest.inputs if t.constant]
+        if constants and rng.random() < 0.5:  # what can be made ahead, more often than by chance
+            return CacheRead(rng.choice(constants), "", new)
         return CacheRead(rng.choice(buffers), place, new, rng.random() < 0.15)
     if kind < 0.82:
         return CacheWrite(rng.choice(buffers), place, new, rng.random() < 0.4)
@@ -140,6 +144,8 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         return Prefetch(rng.choice(buffers), loop, rng.randint(0, 3))
     if kind < 0.97:
         return Stream(rng.choice(buffers))
+    if kind < 0.98 and rng.random() < 0.7:
+        return PackAhead(rng.choice(own))
     return _layout(rng, nest, rng.choice(own))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import prod
 
 from schedules.errors import WorkloadError
@@ -25,7 +26,15 @@ def random_workload(rng: random.Random, max_points: int = MAX_POINTS) -> Workloa
         except WorkloadError:
             continue
         if iterations(found) <= max_points:
-            return found
+            return with_constants(rng, found)
+
+
+def with_constants(rng: random.Random, workload: Workload) -> Workload:
+    """Half of the time as it is, otherwise with some inputs marked constant."""
+    if rng.random() < 0.5:
+        return workload
+    inputs = tuple(replace(t, constant=rng.random() < 0.6) for t in workload.inputs)
+    return replace(workload, inputs=inputs)
 
 
 def random_operator(rng: random.Random) -> Workload:

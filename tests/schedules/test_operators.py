@@ -200,7 +200,7 @@ def test_constant_operands_are_marked_and_part_of_the_key() -> None:
     packed = operators.build("matmul", shape, constant="b")
     assert [t.constant for t in packed.inputs] == [False, True]
     assert packed.key != operators.build("matmul", shape).key
-    with pytest.raises(WorkloadError, match="constant=w: the inputs are A, B"):
+    with pytest.raises(WorkloadError, match="constant=W: the inputs are A, B"):
         operators.build("matmul", shape, constant="W")
 
 

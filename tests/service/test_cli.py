@@ -20,6 +20,7 @@ from service.cli.options import Common, Machine, WorkloadSpelling
 from service.cli.root import MODULES
 from service.cli.run_tune import spelled
 from service.exit_codes import ExitCode
+from service.submission import workload_payload
 from tests.service.service_cases import HOST, MATMUL, keep_best
 
 COMMANDS = [name for names in MODULES.values() for name in names]
@@ -220,14 +221,36 @@ def test_a_hint_can_be_typed_as_it_stands() -> None:
     plain = spelled(WorkloadSpelling(workload=MATMUL), Machine(), Common())
     assert plain == MATMUL
     full = spelled(
-        WorkloadSpelling(expr="C[i] = A[i]", tensor=["A=f32[8]"], range=["i=8"]),
+        WorkloadSpelling(expr="C[i] = A[i]", tensor=["A=f32[8]"], range=["i=8"], constant=["A"]),
         Machine(target="my target.json", threads=2),
         Common(db="x.sqlite"),
     )
     assert shlex.split(full) == [
-        "--expr", "C[i] = A[i]", "--tensor", "A=f32[8]", "--range", "i=8",
+        "--expr", "C[i] = A[i]", "--tensor", "A=f32[8]", "--range", "i=8", "--constant", "A",
         "--target", "my target.json", "--threads", "2", "--db", "x.sqlite",
     ]  # fmt: skip
+
+
+def test_every_spelling_can_mark_constants(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = wiring.workload_of(f"{MATMUL},constant=B").key
+    document = tmp_path / "w.json"
+    document.write_text(json.dumps(wiring.workload_document(wiring.workload_of(MATMUL))))
+    tensors = ["A=f32[8,8]", "B=f32[8,8]"]
+    ways = [
+        WorkloadSpelling(workload=MATMUL, constant=["b"]),
+        WorkloadSpelling(workload=f"{MATMUL},constant=B"),
+        WorkloadSpelling(workload=str(document), constant=["B"]),
+        WorkloadSpelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=tensors, constant=["B"]),
+        WorkloadSpelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=[tensors[0], "B=const f32[8,8]"]),
+    ]
+    for way in ways:
+        assert wiring.read_workload(way).key == wanted
+        assert wiring.workload_of(workload_payload(way)).key == wanted
+    assert wiring.read_workload(ways[0]).name == "matmul:M=8,N=8,K=8,constant=B"
+    assert run(["best", MATMUL, "--constant", "W"]) == 2
+    assert "constant=W: the inputs are A, B" in capsys.readouterr().err
 
 
 def test_workload_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

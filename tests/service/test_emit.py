@@ -76,6 +76,62 @@ def test_a_c_program_gets_the_right_numbers(emitted: Path) -> None:
     assert result.stdout == "right\n"
 
 
+PREPACKED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "mm.h"
+static void *memory(size_t bytes) {
+  return bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+}
+int main(void) {
+  float a[7 * 5], b[5 * 13], kept[5 * 13], c[7 * 13], d[7 * 13];
+  for (int i = 0; i < 7 * 5; i++) a[i] = (float)(i % 3);
+  for (int i = 0; i < 5 * 13; i++) b[i] = kept[i] = (float)(i % 4);
+  void *packed = memory(mm_packed_bytes()), *workspace = memory(mm_workspace_bytes());
+  void *less = memory(mm_prepacked_workspace_bytes());
+  if (mm(a, b, c, workspace)) return 2;
+  if (mm_prepack(b, packed)) return 3;
+  if (mm_prepack(b, (char *)packed + 4) != 1 || mm_prepack(b, NULL) != 1) return 4;
+  for (int i = 0; i < 5 * 13; i++) b[i] = -1;
+  for (int times = 0; times < 3; times++) {
+    for (int i = 0; i < 7 * 13; i++) d[i] = -1;
+    if (mm_prepacked(a, d, packed, less)) return 5;
+    if (mm_prepacked(a, d, NULL, less) != 1) return 6;
+    for (int i = 0; i < 7 * 13; i++) {
+      float sum = 0;
+      for (int k = 0; k < 5; k++) sum += a[i / 13 * 5 + k] * kept[k * 13 + i % 13];
+      if (sum != c[i] || sum != d[i]) return 1;
+    }
+  }
+  puts("right");
+  return 0;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("language", ["c11", "c++11"])
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_c_program_packs_a_constant_once(
+    language: str, threads: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["emit", MATMUL, "--constant", "B", "--name", "mm", "--min-grade", "default"]
+    db = str(tmp_path / "none.sqlite")
+    assert run([*words, "--threads", threads, "-o", str(tmp_path), "--db", db]) == 0
+    (tmp_path / "main.c").write_text(PREPACKED)
+    compiler = ["c++", "-x", "c++"] if language == "c++11" else ["cc"]
+    options = [f"-std={language}", "-Wall", "-Werror", "-c"]
+    subprocess.run([*compiler, *options, "main.c"], cwd=tmp_path, check=True)
+    link = ["cc", "main.o", "mm.o", "-fopenmp", "-lm", "-o", "main"]
+    subprocess.run(link, cwd=tmp_path, check=True)
+    result = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "right\n")
+    again = tmp_path / "again"
+    assert run([*words, "--threads", threads, "-o", str(again), "--db", db]) == 0
+    for name in ("mm.o", "mm.h"):
+        assert (tmp_path / name).read_bytes() == (again / name).read_bytes()
+
+
 @pytest.mark.parametrize("name", ["2mm", "a b", "int", "main", "x" * 64, "", "../mm", "ü"])
 def test_a_name_that_c_does_not_take_is_refused(name: str, workload: Workload) -> None:
     with pytest.raises(UsageProblem, match="C function name"):

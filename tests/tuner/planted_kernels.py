@@ -92,12 +92,26 @@ def open_cases(document: dict[str, Any]) -> PlusOne:
     return PlusOne()
 
 
-@functools.cache
 def c_object(body: str) -> bytes:
     """The object file of `int kernel(const float *a, float *b, void *ws) { body }`."""
+    return _compiled(f"int kernel(const float *a, float *b, void *ws) {{ {body} return 0; }}")
+
+
+def prepacked_object(pack: str, main: str, whole: str = RIGHT) -> bytes:
+    """The object file of a kernel whose only input is constant: `pack` fills `p` from `a`, `main`
+    computes `b` from `p`, `whole` does it all."""
+    return _compiled(
+        f"int kernel(const float *a, float *b, void *ws) {{ {whole} return 0; }}"
+        f"int kernel_prepack(const float *a, float *p) {{ {pack} return 0; }}"
+        f"int kernel_prepacked(float *b, float *p, void *ws) {{ {main} return 0; }}"
+    )
+
+
+@functools.cache
+def _compiled(functions: str) -> bytes:
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler (cc)")
-    text = f"{_HEAD}int kernel(const float *a, float *b, void *ws) {{ {body} return 0; }}"
+    text = f"{_HEAD}{functions}"
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder, "k.c"), Path(folder, "k.o")
         source.write_text(text)

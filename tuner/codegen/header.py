@@ -10,6 +10,7 @@ from schedules.workload import Tensor, Workload
 
 from .emit import toolchain
 from .kernel import CompiledKernel
+from .symbols import prepack_symbol, prepacked_symbol
 
 _C_TYPES = {
     DType.F32: "float", DType.F64: "double", DType.BF16: "uint16_t", DType.I64: "int64_t",
@@ -20,7 +21,7 @@ _RESERVED = frozenset(
     """auto break case char const continue default do double else enum extern float for goto if int
     inline long register restrict return short signed sizeof static struct switch typedef union
     unsigned void volatile while class new delete template this namespace bool true false
-    workspace""".split()  # noqa: SIM905  # words are easier to read
+    workspace packed""".split()  # noqa: SIM905  # words are easier to read
 )
 
 
@@ -32,10 +33,10 @@ def c_header(
     guard = f"TILEWRIGHT_{re.sub(r'[^A-Z0-9]', '_', kernel.symbol.upper())}_H"
     names = argument_names(workload)
     inputs = set(workload.inputs)
-    parameters = ", ".join(
+    parameters = [
         f"{'const ' if tensor in inputs else ''}{_C_TYPES[tensor.dtype]} *{name}"
         for tensor, name in zip(workload.arguments, names, strict=True)
-    )
+    ]
     made_by = toolchain()
     title = _harmless(workload.name) or "a tensor expression"
     lines = [
@@ -43,6 +44,7 @@ def c_header(
         " *",
         *(
             f" * {name:<12} {'in ' if tensor in inputs else 'out'} {_described(tensor)}"
+            f"{' constant' if tensor.constant else ''}"
             for tensor, name in zip(workload.arguments, names, strict=True)
         ),
         " *",
@@ -74,8 +76,9 @@ def c_header(
         f"size_t {kernel.symbol}_workspace_bytes(void);",
         "",
         "/* 0; or 1 if the workspace is missing or not aligned to 64 bytes. */",
-        f"int {kernel.symbol}({parameters}, void *workspace);",
+        f"int {kernel.symbol}({', '.join(parameters)}, void *workspace);",
         "",
+        *(_prepack_lines(kernel, parameters) if kernel.constants else ()),
         "#ifdef __cplusplus",
         "}",
         "#endif",
@@ -83,6 +86,33 @@ def c_header(
         "",
     ]
     return "\n".join(lines)
+
+
+def _prepack_lines(kernel: CompiledKernel, parameters: list[str]) -> list[str]:
+    """The functions that pack constant inputs once, and call the kernel without them."""
+    constants = [parameters[n] for n in kernel.constants]
+    others = [p for n, p in enumerate(parameters) if n not in kernel.constants]
+    packed, workspace = kernel.packed_bytes, kernel.prepacked_workspace_bytes
+    return [
+        "/* Constant inputs can be packed once, ahead of all calls: into memory of",
+        f" * {kernel.symbol}_packed_bytes() bytes ({packed}), aligned to 64"
+        + (" (may be NULL)," if packed == 0 else ","),
+        " * which any number of calls at the same time may then share; the inputs themselves are",
+        " * not needed any more. */",
+        f"size_t {kernel.symbol}_packed_bytes(void);",
+        "",
+        "/* 0; or 1 if the packed memory is missing or not aligned to 64 bytes. */",
+        f"int {prepack_symbol(kernel.symbol)}({', '.join(constants)}, void *packed);",
+        "",
+        f"/* Bytes of workspace {prepacked_symbol(kernel.symbol)} must have ({workspace}). */",
+        f"size_t {prepacked_symbol(kernel.symbol)}_workspace_bytes(void);",
+        "",
+        f"/* What {kernel.symbol} computes, from what {prepack_symbol(kernel.symbol)} packed. 0; or"
+        " 1 as above. */",
+        f"int {prepacked_symbol(kernel.symbol)}({', '.join(others)}, const void *packed,"
+        " void *workspace);",
+        "",
+    ]
 
 
 def argument_names(workload: Workload) -> tuple[str, ...]:

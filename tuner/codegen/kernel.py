@@ -22,6 +22,9 @@ class CompiledKernel:
 
     `symbol(in0, ..., out0, ..., workspace)` returns 0; `argument_bytes` are in that order,
     `workspace_bytes` is for up to `threads` threads and may be 0.
+
+    `constants` are the positions of constant inputs. If there are any, the object can also pack
+    them once, into `packed_bytes`, and then be called without them (see `prepack`).
     """
 
     object_bytes: bytes
@@ -31,6 +34,9 @@ class CompiledKernel:
     input_count: int
     threads: int
     uses_openmp: bool
+    constants: tuple[int, ...] = ()
+    packed_bytes: int = 0
+    prepacked_workspace_bytes: int = 0
 
     @property
     def object_sha256(self) -> str:
@@ -51,6 +57,9 @@ def compile_kernel(
         input_count=len(workload.inputs),
         threads=target.threads if module.uses_openmp else 1,
         uses_openmp=module.uses_openmp,
+        constants=tuple(n for n, t in enumerate(workload.inputs) if t.constant),
+        packed_bytes=module.packed_bytes,
+        prepacked_workspace_bytes=module.prepacked_workspace_bytes,
     )
 
 

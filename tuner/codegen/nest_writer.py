@@ -33,18 +33,21 @@ from schedules.target import Target
 from .indices import Indices, VectorAxis
 from .memory import Array, Memory, Registers
 from .module import ModuleText
-from .plan import ALIGN_BYTES, WorkspacePlan, around_parallel, plan_workspace, register_lanes
+from .plan import ALIGN_BYTES, Storage, plan_storage
 from .scalars import Scalars
 from .text import FunctionText, Val, literal
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedModule:
-    """LLVM IR text of one kernel and what its caller must provide."""
+    """LLVM IR text of one kernel and what its caller must provide: the last two for the entry
+    that finds constant inputs packed, if the kernel has constant inputs."""
 
     text: str
     workspace_bytes: int
     uses_openmp: bool
+    packed_bytes: int = 0
+    prepacked_workspace_bytes: int = 0
 
 
 def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:
@@ -52,13 +55,16 @@ def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:
 
     ScheduleError where storage cannot be planned (workspace or stack too large).
     """
-    in_memory = around_parallel(nest)
-    lanes = register_lanes(nest)
-    workspace = plan_workspace(nest, in_memory)
     module = ModuleText(target)
-    writer = NestWriter(nest, module, symbol, workspace, lanes, in_memory)
+    if any(tensor.constant for tensor in nest.inputs):
+        from .prepack import write_with_constants
+
+        return write_with_constants(nest, module, symbol)
+    storage = plan_storage(nest)
+    writer = NestWriter(nest, module, symbol, storage)
     writer.write_kernel()
-    return GeneratedModule(module.text(), workspace.total_bytes(target.threads), module.uses_openmp)
+    size = storage.workspace.total_bytes(target.threads)
+    return GeneratedModule(module.text(), size, module.uses_openmp)
 
 
 class NestWriter:
@@ -69,16 +75,15 @@ class NestWriter:
         nest: Nest,
         module: ModuleText,
         symbol: str,
-        workspace: WorkspacePlan,
-        lanes: dict[str, int | None],
-        in_memory: set[str],
+        storage: Storage,
     ) -> None:
         self.nest = nest
         self.module = module
         self.symbol = symbol
-        self.workspace = workspace
-        self.register_lanes = lanes
-        self.in_memory = in_memory
+        self.storage = storage
+        self.workspace = storage.workspace
+        self.register_lanes = storage.lanes
+        self.in_memory = storage.in_memory
         self.streamed = frozenset(nest.streamed if module.has_streams else ())
         self.regions = 0
         self.text = FunctionText()
@@ -98,7 +103,7 @@ class NestWriter:
         self._place_arguments()
         size = self.workspace.total_bytes(self.module.target.threads)
         if size:
-            self._refuse_bad_workspace()
+            refuse_bad_memory(self.text, "%workspace")
         self.statements(self.nest.body)
         self._finish_streams()
         self.text.add("  ret i32 0")
@@ -107,22 +112,23 @@ class NestWriter:
             f"define i32 @{self.symbol}({parameters}) nounwind {{\n{self.text.body()}\n}}"
         )
 
+        self.module.functions.append(size_function(f"{self.symbol}_workspace_bytes", size))
+
+    def write_part(self) -> None:
+        """Add the function `symbol` for other functions of the module: nothing is checked, and
+        what it takes is `parameters`."""
+        self._place_arguments()
+        self.statements(self.nest.body)
+        self._finish_streams()
+        self.text.add("  ret void")
         self.module.functions.append(
-            f"define i64 @{self.symbol}_workspace_bytes() nounwind {{\n  ret i64 {size}\n}}"
+            f"define internal void @{self.symbol}({', '.join(self.parameters())}) noinline nounwind"
+            f" {{\n{self.text.body()}\n}}"
         )
 
-    def _refuse_bad_workspace(self) -> None:
-        """Return 1 where the workspace is missing or not aligned."""
-        text = self.text
-        address = text.assign("ptrtoint ptr %workspace to i64", "w")
-        low = text.assign(f"and i64 {address}, {ALIGN_BYTES - 1}", "w")
-        missing = text.assign(f"icmp eq i64 {address}, 0", "w")
-        crooked = text.assign(f"icmp ne i64 {low}, 0", "w")
-        bad = text.assign(f"or i1 {missing}, {crooked}", "w")
-        text.add(f"  br i1 {bad}, label %refused, label %accepted")
-        text.start_block("refused")
-        text.add("  ret i32 1")
-        text.start_block("accepted")
+    def parameters(self) -> list[str]:
+        """What a part of the kernel is given: arguments, packed memory if there is, workspace."""
+        return [*self._argument_parameters(), "ptr noalias %workspace"]
 
     def _finish_streams(self) -> None:
         """A fence orders stores past the caches with others: one for each thread's share."""
@@ -132,14 +138,25 @@ class NestWriter:
 
     def _argument_parameters(self) -> list[str]:
         inputs = {t.name for t in self.nest.inputs}
-        return [
+        arguments = [
             f"ptr noalias {'readonly ' if b.name in inputs else ''}%arg{n}"
             for n, b in enumerate(self.nest.argument_buffers)
         ]
+        return arguments if self.storage.ahead is None else [*arguments, "ptr noalias %packed"]
+
+    def _argument_pointers(self) -> list[str]:
+        """The registers of the parameters, the workspace's excepted."""
+        pointers = [f"%arg{n}" for n in range(len(self.nest.argument_buffers))]
+        return pointers if self.storage.ahead is None else [*pointers, "%packed"]
 
     def _place_arguments(self) -> None:
         for n, buffer in enumerate(self.nest.argument_buffers):
             self.memory.places[buffer.name] = Array(buffer, f"%arg{n}", buffer.dtype.bytes)
+        for buffer, offset in self.storage.ahead or ():
+            base = "%packed"
+            if offset:
+                base = self.text.assign(f"getelementptr i8, ptr %packed, i64 {offset}", "w", 0)
+            self.memory.places[buffer.name] = Array(buffer, base, ALIGN_BYTES)
 
     def statements(self, stmts: tuple[Stmt, ...]) -> None:
         for stmt in stmts:
@@ -381,8 +398,7 @@ class NestWriter:
         self.regions += 1
         name = f"{self.symbol}_region{self.regions}"
         outer = sorted(self.indices.bound().items(), key=lambda item: item[1][1])
-        pointers = [f"%arg{n}" for n in range(len(self.nest.argument_buffers))]
-        values = [*(("ptr", p) for p in pointers), ("ptr", "%workspace")]
+        values = [("ptr", p) for p in (*self._argument_pointers(), "%workspace")]
         values += [("i64", register) for _, (register, _) in outer]
         record = self.text.alloca(f"[{len(values)} x i64]", 8)
         for n, (type_, value) in enumerate(values):
@@ -398,9 +414,7 @@ class NestWriter:
 
     def _write_region(self, loop: For, name: str, outer: list[str]) -> None:
         """`name`: the iterations `%start` to `%stop` of the loop, for one thread."""
-        inner = NestWriter(
-            self.nest, self.module, name, self.workspace, self.register_lanes, self.in_memory
-        )
+        inner = NestWriter(self.nest, self.module, name, self.storage)
         inner._place_arguments()
         for buffer_name in self.memory.places:
             place = self.memory.places[buffer_name]
@@ -414,11 +428,7 @@ class NestWriter:
         inner._serial(loop, "%start", Val("%stop", DType.I64))
         inner._finish_streams()
         inner.text.add("  ret void")
-        parameters = [
-            *self._argument_parameters(),
-            "ptr noalias %workspace",
-            "ptr noalias %private",
-        ]
+        parameters = [*self.parameters(), "ptr noalias %private"]
         parameters += [f"i64 %outer{n}" for n in range(len(outer))]
         parameters += ["i64 %start", "i64 %stop"]
         self.module.functions.append(
@@ -433,7 +443,7 @@ class NestWriter:
         is nested or limited still gets the whole output.
         """
         text = FunctionText()
-        arguments = len(self.nest.argument_buffers)
+        arguments = len(self._argument_pointers())
         call: list[str] = []
         for n in range(arguments + 1 + outer):
             type_ = "ptr" if n <= arguments else "i64"
@@ -465,3 +475,22 @@ class NestWriter:
 def written(stmts: tuple[Stmt, ...]) -> frozenset[str]:
     """Every buffer that is written somewhere in `stmts`."""
     return frozenset(s.buffer for s in leaves(stmts) if isinstance(s, Store | Update))
+
+
+def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
+    """Return 1 where the memory behind `pointer` is missing or not aligned."""
+    address = text.assign(f"ptrtoint ptr {pointer} to i64", "w")
+    low = text.assign(f"and i64 {address}, {ALIGN_BYTES - 1}", "w")
+    missing = text.assign(f"icmp eq i64 {address}, 0", "w")
+    crooked = text.assign(f"icmp ne i64 {low}, 0", "w")
+    bad = text.assign(f"or i1 {missing}, {crooked}", "w")
+    refused, accepted = f"refused.{pointer[1:]}", f"accepted.{pointer[1:]}"
+    text.add(f"  br i1 {bad}, label %{refused}, label %{accepted}")
+    text.start_block(refused)
+    text.add("  ret i32 1")
+    text.start_block(accepted)
+
+
+def size_function(name: str, size: int) -> str:
+    """A function without arguments that returns `size`."""
+    return f"define i64 @{name}() nounwind {{\n  ret i64 {size}\n}}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from schedules.affine import Affine, Var
+from schedules.ahead import AheadParts
 from schedules.errors import ScheduleError
 from schedules.loop_ir import (
     Allocate,
@@ -19,6 +20,7 @@ from schedules.loop_ir import (
     Stmt,
     Store,
     Update,
+    leaves,
     walk,
 )
 from schedules.scalar import loads
@@ -80,8 +82,65 @@ def plan_workspace(nest: Nest, in_memory: set[str]) -> WorkspacePlan:
     return WorkspacePlan(shared, private, peak[False], peak[True])
 
 
+@dataclass(frozen=True, slots=True)
+class PackedPlan:
+    """Where what is made of constant inputs lies behind the packed pointer, offsets in bytes.
+
+    `made` are the AHEAD buffers, first in it, `made_bytes` long; `kept` are constant inputs that
+    calls read as they are: a copy of each follows, so that a call needs no constant input.
+    """
+
+    made: dict[str, int]
+    kept: dict[str, int]
+    made_bytes: int
+    total_bytes: int
+
+
+def plan_packed(nest: Nest, parts: AheadParts) -> PackedPlan:
+    """Offsets for everything `parts` makes ahead, and for constant inputs its rest reads."""
+    read: set[str] = set()
+    for leaf in leaves(parts.rest):
+        if isinstance(leaf, Prefetch):
+            read.add(leaf.buffer)
+        else:
+            read.update(load.tensor for load in loads(leaf.value))
+    made: dict[str, int] = {}
+    kept: dict[str, int] = {}
+    made_bytes = at = 0
+    for buffer in parts.buffers:
+        made[buffer.name] = at
+        made_bytes = at = at + _rounded(buffer.bytes)
+    for tensor in nest.inputs:
+        if tensor.constant and tensor.name in read:
+            kept[tensor.name] = at
+            at += _rounded(tensor.bytes)
+    if at > MAX_WORKSPACE_BYTES:
+        raise ScheduleError(
+            "packing ahead", f"needs {at} bytes, at most {MAX_WORKSPACE_BYTES} are allowed"
+        )
+    return PackedPlan(made, kept, made_bytes, at)
+
+
 def _rounded(size: int) -> int:
     return -(-size // ALIGN_BYTES) * ALIGN_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """All decisions for one nest. `lanes` and `in_memory` are about register buffers; `ahead` are
+    the AHEAD buffers with their offsets behind the packed pointer, None in a kernel without."""
+
+    workspace: WorkspacePlan
+    lanes: dict[str, int | None]
+    in_memory: set[str]
+    ahead: tuple[tuple[Buffer, int], ...] | None = None
+
+
+def plan_storage(nest: Nest, ahead: tuple[tuple[Buffer, int], ...] | None = None) -> Storage:
+    """Where every buffer of `nest` lives. ScheduleError if it cannot be held."""
+    in_memory = around_parallel(nest)
+    lanes = register_lanes(nest)
+    return Storage(plan_workspace(nest, in_memory), lanes, in_memory, ahead)
 
 
 def around_parallel(nest: Nest) -> set[str]:

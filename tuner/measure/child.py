@@ -7,7 +7,6 @@ with the known answer and each other, then the write sets of parallel shares.
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from schedules.workload import Tensor
 
 from . import loader, races
 from .arena import WORKSPACE_ALIGN_BYTES, Arena, as_array, as_bytes, flat_buffers
+from .entries import Entry, Needs, argument_vector, timed_entry, whole_entry
 from .frames import Frame
 from .guarded import Flush, GuardedBuffer, guarded
 from .native import Helpers
@@ -44,6 +44,9 @@ class Job:
     real runtime must all give the first result; with `misaligned`, also one on tensors that are
     aligned to their elements and no more. `left_first` is for kernels so slow that one guarded run
     must do: its buffers then begin, rather than end, at a guard.
+
+    A kernel with `constants` is checked and timed by its prepacked entry, with `every_entry` also
+    by the one that packs in the call.
     """
 
     object_bytes: bytes
@@ -57,6 +60,16 @@ class Job:
     repeats: int = 1
     misaligned: bool = False
     left_first: bool = False
+    constants: tuple[int, ...] = ()
+    packed_bytes: int = 0
+    prepacked_workspace_bytes: int = 0
+    every_entry: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(
+            self.workspace_bytes, self.constants, self.packed_bytes, self.prepacked_workspace_bytes
+        )
 
     @property
     def parallel(self) -> bool:
@@ -110,29 +123,32 @@ def _check_and_time(
 ) -> dict[str, Any]:
     clock = time.perf_counter
     start = clock()
-    arguments = len(arena.tensors) + 1
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
         loader.load_openmp()  # a missing runtime is told before anything else runs
         openmp = races.SerialOpenMP(teams[-1])
         loader.use_openmp(openmp.addresses)
-        kernel = loader.load_object(job.object_bytes, job.symbol)
+        entries = _load(job, arena)
         loaded = clock()
         for team in teams:
             openmp.threads = team
-            expected = _verify_parallel(job, arena, kernel.caller(arguments), openmp, send)
+            found = [_verify_parallel(job, arena, entry, openmp, send) for entry in entries]
         loader.use_openmp(None)
-        kernel = loader.load_object(job.object_bytes, job.symbol)
+        entries = _load(job, arena)
     else:
-        kernel = loader.load_object(job.object_bytes, job.symbol)
+        entries = _load(job, arena)
         loaded = clock()
-        expected = _verify_serial(job, arena, kernel.caller(arguments), send)
-    flat = _Flat(job, arena)
-    for _ in range(job.repeats):
-        warm_secs = flat.warm(kernel.caller(arguments))
-        flat.compare(expected)
-    if job.misaligned:
-        _compare(arena, expected, _misaligned_run(job, arena, kernel.caller(arguments)))
+        found = [_verify_serial(job, arena, entry, send) for entry in entries]
+    expected = found[0]
+    for other in found[1:]:
+        _same(arena.outputs, expected, other, "differs between its entries")
+    sides = [_Flat(arena, entry) for entry in entries]
+    for flat in sides:
+        for _ in range(job.repeats):
+            flat.warm()
+            flat.compare(expected)
+        if job.misaligned:
+            _compare(arena, expected, _misaligned_run(arena, flat.entry))
     verified = clock()
     document: dict[str, Any] = {
         "status": MeasureStatus.OK,
@@ -140,26 +156,37 @@ def _check_and_time(
         "verify_secs": verified - loaded,
     }
     if job.timed:
-        race = _race(job, kernel.address, flat.argv, equipment, warm_secs)
-        flat.compare(expected)
-        document["run_secs"] = race.samples
-        document["run_secs_estimate"] = race.estimate_secs
+        for flat, prefix in zip(sides, ("", "with_packing_"), strict=False):
+            race = _race(job, flat, equipment, timed_first=not prefix)
+            flat.compare(expected)
+            if not prefix:
+                document["run_secs"] = race.samples
+            document[f"{prefix}run_secs_estimate"] = race.estimate_secs
         document["measure_secs"] = clock() - verified
     return document
 
 
+def _load(job: Job, arena: Arena) -> list[Entry]:
+    """The kernel in this process: the entry that is timed, and others that are to be checked."""
+    kernel = loader.load_object(job.object_bytes, job.symbol)
+    entries = [timed_entry(kernel, job.symbol, job.needs, len(arena.tensors))]
+    if job.every_entry and job.constants:
+        entries.append(whole_entry(kernel, job.needs, len(arena.tensors)))
+    return entries
+
+
 def _verify_serial(
-    job: Job, arena: Arena, call: Callable[..., int], send: Callable[[Frame], None]
+    job: Job, arena: Arena, entry: Entry, send: Callable[[Frame], None]
 ) -> list[NDArray[np.uint8]]:
     """Two guarded runs, or one of a slow kernel; the outputs' bytes."""
     start = time.perf_counter()
     first, second = Flush.RIGHT, Flush.LEFT
     if job.left_first:
         first, second = second, first
-    outputs = _guarded_run(job, arena, call, first, send)
+    outputs = _guarded_run(job, arena, entry, first, send)
     _check(arena, outputs)
     if time.perf_counter() - start <= _SLOW_VERIFY_SECS:
-        again = _guarded_run(job, arena, call, second, send)
+        again = _guarded_run(job, arena, entry, second, send)
         _same(arena.outputs, outputs, again, "reads memory it has not written")
     return outputs
 
@@ -167,51 +194,104 @@ def _verify_serial(
 def _verify_parallel(
     job: Job,
     arena: Arena,
-    call: Callable[..., int],
+    entry: Entry,
     openmp: races.SerialOpenMP,
     send: Callable[[Frame], None],
 ) -> list[NDArray[np.uint8]]:
     """Both orders of shares, then their write sets; the outputs' bytes."""
     openmp.watch(races.forward)
-    outputs = _guarded_run(job, arena, call, Flush.RIGHT, send)
+    outputs = _guarded_run(job, arena, entry, Flush.RIGHT, send)
     _check(arena, outputs)
     regions = openmp.regions
     openmp.watch(races.reverse)
-    again = _guarded_run(job, arena, call, Flush.LEFT, send)
+    again = _guarded_run(job, arena, entry, Flush.LEFT, send)
     _same(arena.outputs, outputs, again, "depends on the order of its threads")
     if not regions or openmp.threads == 1:
         return outputs
-    buffers = _Guarded(job, arena, Flush.RIGHT)
-    writable = [(b.name, b.view()) for b in buffers.writable]
-    watched = races.regions_to_watch(
-        regions, sum(view.size for _, view in writable), openmp.threads
-    )
+    buffers = _Guarded(arena, entry, Flush.RIGHT)
     send(buffers.frame())
-    conflict = races.find_conflict(lambda: call(*buffers.pointers), openmp, writable, watched)
+    if entry.prepack is None:
+        _refuse_conflict(buffers.compute, buffers.writable, openmp, regions)
+    else:
+        # Each half writes nothing of the other's: it does not have it, or it is sealed above.
+        halves = (
+            (buffers.pack, [buffers.packed]),
+            (buffers.compute, [*buffers.outputs, buffers.workspace]),
+        )
+        for call, written in halves:
+            openmp.watch(races.forward)
+            call()
+            _refuse_conflict(call, written, openmp, openmp.regions)
     buffers.free()
-    if conflict is not None:
-        raise _WrongError(MeasureStatus.WRONG_RESULT, f"race: {conflict}")
     return outputs
 
 
-class _Guarded:
-    """The buffers of one guarded call: the arena's inputs, outputs and workspace of its own."""
+def _refuse_conflict(
+    call: Callable[[], int],
+    written: Sequence[GuardedBuffer],
+    openmp: races.SerialOpenMP,
+    regions: Sequence[races.Region],
+) -> None:
+    """_WrongError if two shares of one of the regions that `call` enters write the same byte."""
+    if not regions:
+        return
+    writable = [(b.name, b.view()) for b in written]
+    size = sum(view.size for _, view in writable)
+    watched = races.regions_to_watch(regions, size, openmp.threads)
+    conflict = races.find_conflict(call, openmp, writable, watched)
+    if conflict is not None:
+        raise _WrongError(MeasureStatus.WRONG_RESULT, f"race: {conflict}")
 
-    def __init__(self, job: Job, arena: Arena, flush: Flush) -> None:
+
+class _Guarded:
+    """The buffers of one guarded run: the arena's inputs, outputs, workspace and packed memory of
+    its own."""
+
+    def __init__(self, arena: Arena, entry: Entry, flush: Flush) -> None:
+        self.entry = entry
         self.inputs = arena.guarded_inputs[flush]
-        outputs = [guarded(t.name, t.bytes, flush) for t in arena.outputs]
-        workspace = guarded("the workspace", job.workspace_bytes, flush, WORKSPACE_ALIGN_BYTES)
-        self.writable: list[GuardedBuffer] = [*outputs, workspace]
+        self.outputs = [guarded(t.name, t.bytes, flush) for t in arena.outputs]
         first = flush is Flush.RIGHT
-        for tensor, buffer in zip(arena.outputs, outputs, strict=True):
+        for tensor, buffer in zip(arena.outputs, self.outputs, strict=True):
             fill = _NAN_FILL if tensor.dtype.is_float else _INT_FILL
             buffer.view().fill(fill if first else _SECOND_FILL)
-        workspace.view().fill(_NAN_FILL if first else _SECOND_FILL)
+        sizes = {"the workspace": entry.workspace_bytes}
+        if entry.prepack is not None:
+            sizes["packed memory"] = entry.packed_bytes
+        scratch = [guarded(n, size, flush, WORKSPACE_ALIGN_BYTES) for n, size in sizes.items()]
+        for buffer in scratch:
+            buffer.view().fill(_NAN_FILL if first else _SECOND_FILL)
+        self.workspace, self.packed = scratch[0], scratch[-1]
+        self.writable: list[GuardedBuffer] = [*self.outputs, *scratch]
         for buffer in self.writable:
             buffer.set_canary()
-        self.pointers = [b.address for b in (*self.inputs, *self.writable)]
-        if not job.workspace_bytes:
-            self.pointers[-1] = 0
+
+    def run(self, *, seal: bool = False) -> int:
+        """Pack if the entry is a prepacked one, and call it; the first status that is not 0.
+
+        With `seal`, a call that writes what was packed ends in a fault.
+        """
+        code = self.pack()
+        if code:
+            return code
+        if seal and self.entry.prepack is not None:
+            self.packed.protect(writable=False)
+        return self.compute()
+
+    def pack(self) -> int:
+        """The first half of a prepacked entry, nothing for another."""
+        return self.entry.pack(self._arguments, self.packed.address)
+
+    def compute(self) -> int:
+        """The call itself."""
+        entry = self.entry
+        return entry.call(
+            *entry.pointers(self._arguments, self.packed.address, self.workspace.address)
+        )
+
+    @property
+    def _arguments(self) -> list[int]:
+        return [b.address for b in (*self.inputs, *self.outputs)]
 
     def frame(self) -> Frame:
         """Where the buffers are, for whoever has to explain a fault."""
@@ -229,21 +309,21 @@ class _Guarded:
 def _guarded_run(
     job: Job,
     arena: Arena,
-    call: Callable[..., int],
+    entry: Entry,
     flush: Flush,
     send: Callable[[Frame], None],
 ) -> list[NDArray[np.uint8]]:
     """One call on poisoned, guarded buffers; copies of the outputs' bytes."""
-    buffers = _Guarded(job, arena, flush)
+    buffers = _Guarded(arena, entry, flush)
     send(buffers.frame())
-    code = call(*buffers.pointers)
+    code = buffers.run(seal=True)
     if code:
         raise _WrongError(MeasureStatus.WRONG_RESULT, f"the kernel returned error code {code}")
     for buffer in buffers.writable:
         broken = buffer.broken_canary()
         if broken:
             raise _WrongError(MeasureStatus.OUT_OF_BOUNDS, f"wrote {broken}")
-    outputs = [b.view().copy() for b in buffers.writable[:-1]]
+    outputs = [b.view().copy() for b in buffers.outputs]
     buffers.free()
     return outputs
 
@@ -289,42 +369,51 @@ def _compare(
         _check(arena, outputs)
 
 
-def _misaligned_run(job: Job, arena: Arena, call: Callable[..., int]) -> list[NDArray[np.uint8]]:
-    """One call on tensors one element past a cache line: shapes of whole lines, flush with a page
+def _misaligned_run(arena: Arena, entry: Entry) -> list[NDArray[np.uint8]]:
+    """One run on tensors one element past a cache line: shapes of whole lines, flush with a page
     at either end, are aligned everywhere else."""
     tensors = arena.tensors
-    flat = flat_buffers([*(t.dtype.bytes + t.bytes for t in tensors), job.workspace_bytes])
+    sizes = [t.dtype.bytes + t.bytes for t in tensors]
+    flat = flat_buffers([*sizes, entry.packed_bytes, entry.workspace_bytes])
     views = [flat.view(i)[t.dtype.bytes :] for i, t in enumerate(tensors)]
     inputs, outputs = views[: len(arena.inputs)], views[len(arena.inputs) :]
     for view, array in zip(inputs, arena.case.inputs, strict=True):
         view[:] = as_bytes(array)
     for view in outputs:
         view.fill(_SECOND_FILL)
-    workspace = flat.addresses[-1] if job.workspace_bytes else 0
-    call(*(view.ctypes.data for view in views), workspace)
+    packed, workspace = flat.addresses[len(tensors) :]
+    arguments = [view.ctypes.data for view in views]
+    entry.pack(arguments, packed)
+    entry.call(*entry.pointers(arguments, packed, workspace))
     return outputs
 
 
 class _Flat:
-    """The buffers a kernel is timed on, with a workspace of its own."""
+    """The buffers an entry is timed on, with a workspace of its own, and packed memory that is
+    filled once."""
 
-    def __init__(self, job: Job, arena: Arena) -> None:
+    def __init__(self, arena: Arena, entry: Entry) -> None:
         self._arena = arena
+        self.entry = entry
         self._first_output = len(arena.case.inputs)
         if not arena.flat_is_filled:
             for i, array in enumerate(arena.case.inputs):
                 arena.flat.view(i)[:] = as_bytes(array)
-        workspace = flat_buffers([job.workspace_bytes], skip_bytes=2048)
-        self._workspace = workspace.view(0)
-        pointers = [*arena.flat.addresses, workspace.addresses[0] if job.workspace_bytes else 0]
-        self.argv = (ctypes.c_void_p * len(pointers))(*pointers)
+        scratch = flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
+        self._workspace = scratch.view(0)
+        workspace, packed = scratch.addresses
+        scratch.view(1).fill(_SECOND_FILL)
+        entry.pack(arena.flat.addresses, packed)
+        self._pointers = entry.pointers(arena.flat.addresses, packed, workspace)
+        self.argv = argument_vector(self._pointers, len(arena.tensors) + 1)
+        self.warm_secs = 0.0
 
     def outputs(self) -> list[NDArray[np.uint8]]:
         flat = self._arena.flat
         return [flat.view(i) for i in range(self._first_output, len(flat.addresses))]
 
-    def warm(self, call: Callable[..., int]) -> float:
-        """Poison, touch every page, run; seconds of the fastest call after the first.
+    def warm(self) -> None:
+        """Poison, touch every page, run; `warm_secs` is the fastest call after the first.
 
         A few calls of a fast kernel: one could have been disturbed.
         """
@@ -338,23 +427,25 @@ class _Flat:
             or (len(secs) < 4 and sum(secs) < _WARM_SECS)
         ):
             start = time.perf_counter()
-            call(*self.argv)
+            self.entry.call(*self._pointers)
             secs.append(time.perf_counter() - start)
-        return min(secs[1:] or secs)
+        self.warm_secs = min(secs[1:] or secs)
 
     def compare(self, expected: Sequence[NDArray[np.uint8]]) -> None:
         """Hold the outputs against those of the guarded run."""
         _compare(self._arena, expected, self.outputs())
 
 
-def _race(job: Job, address: int, argv: Any, equipment: Equipment, warm_secs: float) -> Race:
-    """Time the kernel rung by rung until it has lost or is known well enough."""
-    race = Race(warm_secs, equipment.burst_secs, job.incumbent_secs, job.final_secs)
+def _race(job: Job, flat: _Flat, equipment: Equipment, *, timed_first: bool) -> Race:
+    """Time the kernel rung by rung until it has lost or is known well enough; an entry that is
+    not the one that counts races against nobody."""
+    incumbent_secs = job.incumbent_secs if timed_first else None
+    race = Race(flat.warm_secs, equipment.burst_secs, incumbent_secs, job.final_secs)
     threads = job.threads if job.parallel else 1
     quiet = Quiet(equipment.helpers, equipment.burst_steps, equipment.burst_secs, threads)
     while (plan := race.plan()) is not None:
         samples, bursts = equipment.helpers.time(
-            address, argv, plan.calls, plan.rounds, equipment.burst_steps
+            flat.entry.address, flat.argv, plan.calls, plan.rounds, equipment.burst_steps
         )
         if quiet.counts(float(bursts.min())):
             race = race.add(tuple(samples.tolist()), tuple(bursts.tolist()))

@@ -15,6 +15,7 @@ from typing import IO, Any
 from schedules.record import MeasureStatus
 
 from .compile_worker import DEFAULT_COMPILER
+from .entries import Needs
 from .frames import Frame, FrameReader, write_frame
 
 _RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
@@ -24,8 +25,8 @@ _RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
 class Compiled:
     """How the compilation of candidate `key` ended.
 
-    `object_bytes`, `symbol`, `workspace_bytes` and `threads` have a meaning only if `status` is
-    OK; otherwise `detail` is one line for people.
+    What follows `detail` has a meaning only if `status` is OK; otherwise `detail` is one line for
+    people.
     """
 
     key: int
@@ -36,6 +37,15 @@ class Compiled:
     symbol: str = ""
     workspace_bytes: int = 0
     threads: int = 1
+    constants: tuple[int, ...] = ()
+    packed_bytes: int = 0
+    prepacked_workspace_bytes: int = 0
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(
+            self.workspace_bytes, self.constants, self.packed_bytes, self.prepacked_workspace_bytes
+        )
 
 
 @dataclass(slots=True)
@@ -192,8 +202,11 @@ class CompilePool:
         worker.busy = False
         worker.served += 1
         status = MeasureStatus(document.pop("status"))
+        constants = tuple(document.pop("constants", ()))
         secs = document.pop("secs")  # without start-up, which the first candidate waits for
-        return Compiled(worker.key, status, secs, object_bytes=frame.blob, **document)
+        return Compiled(
+            worker.key, status, secs, object_bytes=frame.blob, constants=constants, **document
+        )
 
     def _feed(self) -> None:
         for worker in self._pool:

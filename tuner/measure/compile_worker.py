@@ -59,6 +59,9 @@ def _answer(compiler: Any, document: dict[str, Any]) -> Frame:
         "symbol": kernel.symbol,
         "workspace_bytes": kernel.workspace_bytes,
         "threads": kernel.threads,
+        "constants": kernel.constants,
+        "packed_bytes": kernel.packed_bytes,
+        "prepacked_workspace_bytes": kernel.prepacked_workspace_bytes,
     }
     return Frame(document, kernel.object_bytes)
 

@@ -5,7 +5,6 @@ Thread pools spin for a while after a call; sides that shared a process would sl
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import time
@@ -23,6 +22,7 @@ from schedules.workload import Workload
 from . import linux, loader
 from .arena import as_array, as_bytes, flat_buffers
 from .compare import Case, Oracle
+from .entries import Entry, Needs, argument_vector, timed_entry, whole_entry
 from .frames import Frame, FrameReader, write_frame
 from .native import Helpers, build_helpers
 from .numpy_peer import NoPeerError, NumpyPeer
@@ -45,9 +45,9 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class KernelContender:
-    """A compiled kernel on buffers like those it was tuned on."""
+    """A compiled kernel on buffers like those it was tuned on, constant inputs packed before."""
 
-    kernel: loader.LoadedKernel
+    entry: Entry
     helpers: Helpers
     argv: Any
     results: tuple[Array, ...]
@@ -56,7 +56,7 @@ class KernelContender:
         return self.results
 
     def time(self, calls: int, rounds: int) -> list[float]:
-        samples, _ = self.helpers.time(self.kernel.address, self.argv, calls, rounds, 1)
+        samples, _ = self.helpers.time(self.entry.address, self.argv, calls, rounds, 1)
         return [float(s) for s in samples]
 
 
@@ -95,14 +95,20 @@ def _kernel(document: dict[str, Any], blob: bytes, workload: Workload, case: Cas
     flat = flat_buffers([t.bytes for t in tensors])
     for i, array in enumerate(case.inputs):
         flat.view(i)[:] = as_bytes(array)
-    workspace_bytes = document["workspace_bytes"]
-    workspace = flat_buffers([workspace_bytes], skip_bytes=2048).addresses[0]
-    pointers = [*flat.addresses, workspace if workspace_bytes else 0]
+    needs = Needs(**(document["needs"] | {"constants": tuple(document["needs"]["constants"])}))
+    if document["with_packing"]:
+        entry = whole_entry(kernel, needs, len(tensors))
+    else:
+        entry = timed_entry(kernel, document["symbol"], needs, len(tensors))
+    scratch = flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
+    workspace, packed = scratch.addresses
+    entry.pack(flat.addresses, packed)
+    pointers = entry.pointers(flat.addresses, packed, workspace)
     first = len(case.inputs)
     return KernelContender(
-        kernel=kernel,
+        entry=entry,
         helpers=build_helpers(len(pointers), document["lanes"], FaultPage().address),
-        argv=(ctypes.c_void_p * len(pointers))(*pointers),
+        argv=argument_vector(pointers, len(pointers)),
         results=tuple(as_array(t, flat.view(i + first)) for i, t in enumerate(tensors[first:])),
     )
 

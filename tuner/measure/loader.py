@@ -36,6 +36,13 @@ class LoadedKernel:
         """A Python callable of `arguments` addresses that returns the kernel's status."""
         return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arguments)(self.address)
 
+    def function(self, name: str) -> int:
+        """The address of another function of the object; LoadError if it has none so called."""
+        address = int(self.engine.get_function_address(name))
+        if not address:
+            raise LoadError(f"the object has no function {name!r}")
+        return address
+
 
 def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
     """Names an ELF64 little-endian object expects from elsewhere, sorted.
@@ -133,7 +140,4 @@ def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host_target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(object_bytes))
     engine.finalize_object()
-    address = engine.get_function_address(symbol)
-    if not address:
-        raise LoadError(f"the object has no function {symbol!r}")
-    return LoadedKernel(address, engine)
+    return LoadedKernel(LoadedKernel(0, engine).function(symbol), engine)

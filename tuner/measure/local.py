@@ -181,6 +181,7 @@ class LocalMeasurer:
         job = self._job(first) | {
             "team_sizes": sorted({1, min(2, threads), threads}),
             "repeats": _CONFIRM_REPEATS if threads > 1 else 1,
+            "every_entry": True,
             "incumbent_secs": None,
             "final_secs": max(_CONFIRM_SECS, self._settings.final_secs),
         }
@@ -234,6 +235,9 @@ class LocalMeasurer:
             "symbol": compiled.symbol,
             "workspace_bytes": compiled.workspace_bytes,
             "threads": compiled.threads,
+            "constants": compiled.constants,
+            "packed_bytes": compiled.packed_bytes,
+            "prepacked_workspace_bytes": compiled.prepacked_workspace_bytes,
             "incumbent_secs": self._incumbent_secs,
             "final_secs": self._settings.final_secs,
         }
@@ -255,6 +259,7 @@ class LocalMeasurer:
             status=MeasureStatus(answer["status"]),
             run_secs=tuple(answer.get("run_secs", ())),
             run_secs_estimate=answer.get("run_secs_estimate"),
+            run_secs_with_packing=answer.get("with_packing_run_secs_estimate"),
             compile_secs=compiled.secs,
             verify_secs=spent["verify_secs"],
             measure_secs=spent["measure_secs"],
@@ -356,7 +361,8 @@ def _check_fits(workload: Workload, available_bytes: int) -> None:
     inputs = sum(t.bytes for t in workload.inputs)
     outputs = sum(t.bytes for t in workload.output_tensors)
     stages = sum(s.tensor.bytes for s in workload.stages)
-    needed = 6 * inputs + 10 * outputs + 4 * stages
+    packed = sum(t.bytes for t in workload.constants)  # guarded, and flat
+    needed = 6 * inputs + 10 * outputs + 4 * stages + 2 * packed
     if needed > available_bytes:
         raise WorkloadError(
             f"measuring needs about {needed / 2**30:.1f} GiB of memory, of which "

@@ -118,21 +118,23 @@ def _fastest_burst_secs(helpers: Helpers, steps: int, times: int) -> float:
 
 def _job(document: dict[str, Any], blob: bytes) -> Job:
     fields = dict(document["job"])
-    fields["team_sizes"] = tuple(fields.get("team_sizes", ()))
+    for name in ("team_sizes", "constants"):
+        fields[name] = tuple(fields.get(name, ()))
     return Job(object_bytes=blob, **fields)
 
 
 def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dict[str, Any]:
     """Run a kernel on one case in a child, unless its workspace alone is too much."""
     free_bytes = int(_USABLE * available_memory_bytes())
-    if job.workspace_bytes > free_bytes:
-        detail = f"wants a workspace of {job.workspace_bytes} bytes, {free_bytes} can be had"
+    own_bytes = job.workspace_bytes + job.packed_bytes
+    if own_bytes > free_bytes:
+        detail = f"wants a workspace of {own_bytes} bytes, {free_bytes} can be had"
         return {"status": MeasureStatus.OUT_OF_MEMORY, "detail": detail}
-    wanted_bytes = 10 * (arena.size_bytes + job.workspace_bytes) + session.spare_bytes
+    wanted_bytes = 10 * (arena.size_bytes + own_bytes) + session.spare_bytes
     limits = Limits(
         deadline_secs=deadline_secs,
         memory_bytes=min(wanted_bytes, free_bytes),
-        reserved_bytes=2 * GUARD_BYTES * (len(arena.outputs) + 1),
+        reserved_bytes=2 * GUARD_BYTES * (len(arena.outputs) + 2),
         threads=job.threads,
         cpus=session.cpus if job.threads == 1 else (),
     )

@@ -1,0 +1,97 @@
+"""How a loaded kernel is called: in one function that packs for itself, or prepacked.
+
+A kernel with constant inputs has both entries (`tuner.codegen.prepack`). Whoever checks or times it
+handles an `Entry` and need not know which one it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.codegen.symbols import prepack_symbol, prepacked_symbol
+
+from .loader import LoadedKernel
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a kernel's entries need. `constants` are the positions of constant inputs; without
+    them there is one entry, and nothing but `workspace_bytes` has a meaning."""
+
+    workspace_bytes: int
+    constants: tuple[int, ...] = ()
+    packed_bytes: int = 0
+    prepacked_workspace_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One way to run a kernel on its arguments, inputs and then outputs.
+
+    `prepack`, if it is not None, is called with the arguments `constants` and the packed memory
+    before `call` is with the arguments `taken`, the packed memory and the workspace: `pointers`.
+    Both return a status. `address` is where `call` leads, in the code that
+    `kernel` keeps in memory.
+    """
+
+    kernel: LoadedKernel
+    address: int
+    call: Callable[..., int]
+    taken: tuple[int, ...]
+    workspace_bytes: int
+    prepack: Callable[..., int] | None = None
+    constants: tuple[int, ...] = ()
+    packed_bytes: int = 0
+
+    def pack(self, arguments: Sequence[int], packed: int) -> int:
+        """Pack constant inputs if this entry needs that; the status."""
+        if self.prepack is None:
+            return 0
+        return self.prepack(*(arguments[n] for n in self.constants), packed)
+
+    def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
+        """What `call` takes; memory of no bytes is NULL."""
+        given = [arguments[n] for n in self.taken]
+        if self.prepack is not None:
+            given.append(packed if self.packed_bytes else 0)
+        return [*given, workspace if self.workspace_bytes else 0]
+
+
+def argument_vector(pointers: Sequence[int], length: int) -> Any:
+    """`pointers` in memory for the timing helper, which passes `length` of them: a function may be
+    given more than it looks at."""
+    return (ctypes.c_void_p * length)(*pointers, *[None] * (length - len(pointers)))
+
+
+def whole_entry(kernel: LoadedKernel, needs: Needs, arguments: int) -> Entry:
+    """The entry that takes every argument and packs inside the call."""
+    call = _function(kernel.address, arguments + 1)
+    return Entry(kernel, kernel.address, call, tuple(range(arguments)), needs.workspace_bytes)
+
+
+def timed_entry(kernel: LoadedKernel, symbol: str, needs: Needs, arguments: int) -> Entry:
+    """The entry whose time counts: prepacked if the kernel has constant inputs.
+
+    LoadError if the object lacks it.
+    """
+    if not needs.constants:
+        return whole_entry(kernel, needs, arguments)
+    address = kernel.function(prepacked_symbol(symbol))
+    taken = tuple(n for n in range(arguments) if n not in needs.constants)
+    return Entry(
+        kernel=kernel,
+        address=address,
+        call=_function(address, len(taken) + 2),
+        taken=taken,
+        workspace_bytes=needs.prepacked_workspace_bytes,
+        prepack=_function(kernel.function(prepack_symbol(symbol)), len(needs.constants) + 1),
+        constants=needs.constants,
+        packed_bytes=needs.packed_bytes,
+    )
+
+
+def _function(address: int, arguments: int) -> Callable[..., int]:
+    return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arguments)(address)
