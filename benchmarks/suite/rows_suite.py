@@ -1,0 +1,115 @@
+"""Rows of the operator suite: every case by family, on one and two threads."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.suite.cases import Case
+from benchmarks.suite.context import Context, Row, RowError, run_json
+from benchmarks.suite.crew import RaceError
+from benchmarks.suite.duel import INPUT_SEED, derived, shortened
+from benchmarks.suite.families import Family, family_of
+from benchmarks.suite.operator_suite import heavy_cases, suite_cases
+from benchmarks.suite.race import PEERS, build_library, race
+from benchmarks.suite.registry import workload_of
+from benchmarks.suite.tvm_side import tvm_request
+
+RACE_SECS = 1.0
+SEED = 0
+TUNE_DEADLINE_SECS = 600.0
+
+
+def suite_rows(context: Context) -> list[Row]:
+    """One row a case and thread count, in the order of the suite."""
+    settings = context.settings
+    cases = [*suite_cases(), *(heavy_cases() if settings.heavy else ())]
+    counts = (1, 2) if context.cores > 1 else (1,)
+    rows = []
+    for case in cases:
+        family = family_of(case)
+        if settings.families and family.key not in settings.families:
+            continue
+        rows += [_row(context, case, family, threads) for threads in counts]
+    return rows
+
+
+def _row(context: Context, case: Case, family: Family, threads: int) -> Row:
+    key = f"suite/{family.key}/{case.name}/{threads}t"
+    run = partial(measure, key=key, case=case, family=family.key, threads=threads)
+    trials = 4 if context.quick else context.settings.trials
+    return Row(key, run, summary, 4.5 + trials * 0.1)
+
+
+def measure(context: Context, *, key: str, case: Case, family: str, threads: int) -> dict[str, Any]:
+    """Tune, emit, and race against the libraries."""
+    folder, settings = context.fresh_folder(key), context.settings
+    trials, seconds = (4, 0.1) if context.quick else (settings.trials, RACE_SECS)
+    command = [
+        sys.executable, "-m", "benchmarks.suite.tune_case", case.name, str(threads), str(trials),
+        str(SEED), str(folder), str(INPUT_SEED), *(["default"] if settings.default_side else []),
+    ]  # fmt: skip
+    found, process_secs = run_json(command, context.folder, TUNE_DEADLINE_SECS)
+    report, bound = found["report"], found["bound"]
+    if report["best"] is None:
+        raise RowError(f"tuning found nothing that works: {report['trials']['by_status']}")
+    common = {"case": case.name, "reference": str(folder / "reference.npy")}
+    try:
+        sides: dict[str, dict[str, Any]] = {
+            "kernel": {**common, "library": str(_library(folder / "kernel.o", case))},
+            "peak": {"target": context.target},
+            **dict.fromkeys(PEERS, common),
+        }
+        if settings.default_side:
+            sides["default"] = {**common, "library": str(_library(folder / "default.o", case))}
+        if settings.tvm_python:
+            sides["tvm"] = {**common, **tvm_request(context, case, threads)}
+        result = race(sides, context.crew, threads=threads, seconds=seconds, seed=INPUT_SEED)
+    except RaceError as error:
+        raise RowError(str(error)) from error
+    finally:
+        (folder / "reference.npy").unlink(missing_ok=True)  # up to half a gigabyte
+    return {
+        "case": case.name,
+        "family": family,
+        "threads": threads,
+        "tune": shortened(report),
+        "process_secs": process_secs,
+        "compile_secs": report["compile_secs"],
+        "bound": bound,
+        "of_bound": bound["secs"] / result["kernel"]["run_secs"],
+        "prepack": prepack_figures(report),
+        "race": result,
+        **derived(report, result, threads),
+    }
+
+
+def prepack_figures(report: dict[str, Any]) -> dict[str, float] | None:
+    """Both figures of a kernel whose constant operands are packed ahead, seconds: `run_secs` with
+    packing outside of the timing, `prepack_secs` of packing itself. None without such operands.
+
+    `tune --json` has no such field yet: this is the one place to read it from.
+    """
+    found: dict[str, float] | None = report["best"].get("prepack")
+    return found
+
+
+def _library(object_file: Path, case: Case) -> Path:
+    return build_library(object_file, len(workload_of(case).arguments))
+
+
+def summary(data: dict[str, Any]) -> str:
+    """A row's figures in one line."""
+    parts = [
+        f"{data['race']['kernel']['run_secs'] * 1e6:.4g} us, {data['gflops']:.1f} GFLOP/s",
+        f"{data['of_bound']:.2f} of the bound ({data['bound']['binds']})",
+    ]
+    for peer in (*PEERS, "tvm"):
+        side = data["race"].get(peer, {})
+        if "ratio" in side:
+            parts.append(f"{side['ratio']['median']:.2f}x {peer}")
+        elif side:
+            parts.append(f"no {peer}: {side['missing'][:80]}")
+    return ", ".join(parts)
