@@ -65,7 +65,11 @@ def _library_call(
     data: Tensor, weight: Tensor, windows: Windows, groups: int, steps: Sequence[str],
     rest: Sequence[Tensor],
 ) -> Call:  # fmt: skip
-    """The library's convolution: a leading bias is its own, everything else follows in place."""
+    """The library's convolution: a leading bias is its own, everything else follows in place.
+
+    Either as PyTorch dispatches it, or oneDNN's by name: on one thread PyTorch prefers another,
+    slower way for some sizes.
+    """
     image = _channels_second(data)
     kernel = weight.permute(-1, -2, *range(weight.ndim - 2)).contiguous()
     if kernel.ndim in _LAST:
@@ -73,13 +77,20 @@ def _library_call(
     bias = rest[0] if steps[:1] == ["bias"] else None
     after = steps if bias is None else steps[1:]
     added = [_channels_second(r) for r in rest[0 if bias is None else 1 :]]
-    convolve = _CONVOLUTIONS[data.ndim]
-    arguments = (windows.stride, windows.pad, windows.dilation, groups)
+    dispatched = partial(
+        _CONVOLUTIONS[data.ndim], image, kernel, bias, windows.stride, windows.pad,
+        windows.dilation, groups,
+    )  # fmt: skip
+    by_name = partial(
+        torch.mkldnn_convolution, image, kernel, bias, windows.pad, windows.stride,
+        windows.dilation, groups,
+    )  # fmt: skip
 
-    def call() -> Tensor:
-        return _channels_last(finish(convolve(image, kernel, bias, *arguments), after, added))
+    def way(convolve: Call) -> Call:
+        return lambda: _channels_last(finish(convolve(), after, added))
 
-    return call
+    named = data.ndim > 3 and "onednn" in torch.__config__.show().casefold()
+    return fastest(way(dispatched), *([way(by_name)] if named else []))
 
 
 def _product(
