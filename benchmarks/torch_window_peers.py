@@ -67,30 +67,31 @@ def _library_call(
 ) -> Call:  # fmt: skip
     """The library's convolution: a leading bias is its own, everything else follows in place.
 
-    Either as PyTorch dispatches it, or oneDNN's by name: on one thread PyTorch prefers another,
-    slower way for some sizes.
+    As PyTorch dispatches it, or oneDNN's by name (on one thread PyTorch prefers another, slower
+    way for some sizes), with weights in both of their usual layouts.
     """
     image = _channels_second(data)
-    kernel = weight.permute(-1, -2, *range(weight.ndim - 2)).contiguous()
-    if kernel.ndim in _LAST:
-        kernel = kernel.contiguous(memory_format=_LAST[kernel.ndim])
+    plain = weight.permute(-1, -2, *range(weight.ndim - 2)).contiguous()
+    kernels = [plain]
+    if plain.ndim in _LAST:
+        kernels.append(plain.contiguous(memory_format=_LAST[plain.ndim]))
     bias = rest[0] if steps[:1] == ["bias"] else None
     after = steps if bias is None else steps[1:]
     added = [_channels_second(r) for r in rest[0 if bias is None else 1 :]]
-    dispatched = partial(
-        _CONVOLUTIONS[data.ndim], image, kernel, bias, windows.stride, windows.pad,
-        windows.dilation, groups,
-    )  # fmt: skip
-    by_name = partial(
-        torch.mkldnn_convolution, image, kernel, bias, windows.pad, windows.stride,
-        windows.dilation, groups,
-    )  # fmt: skip
+    named = data.ndim > 3 and "USE_MKLDNN=ON" in torch.__config__.show()
 
-    def way(convolve: Call) -> Call:
-        return lambda: _channels_last(finish(convolve(), after, added))
+    def way(convolve: Callable[..., Tensor], kernel: Tensor, *arguments: object) -> Call:
+        return lambda: _channels_last(
+            finish(convolve(image, kernel, bias, *arguments, groups), after, added)
+        )
 
-    named = data.ndim > 3 and "onednn" in torch.__config__.show().casefold()
-    return fastest(way(dispatched), *([way(by_name)] if named else []))
+    w = windows
+    ways = []
+    for kernel in kernels:
+        ways.append(way(_CONVOLUTIONS[data.ndim], kernel, w.stride, w.pad, w.dilation))
+        if named:
+            ways.append(way(torch.mkldnn_convolution, kernel, w.pad, w.stride, w.dilation))
+    return fastest(*ways)
 
 
 def _product(

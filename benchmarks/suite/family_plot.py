@@ -80,13 +80,17 @@ def _draw_roofline(
         family: [
             (intensity(d), gflops(d, "kernel"), gflops(d, _peer(d)) if _peer(d) else None)
             for d in rows
-            if d["family"] == family and d["gflops"] > 0
+            if d["family"] == family
         ]
         for family in group.families
     }
     _draw_points(axis, points)
-    draw_roofs(axis, machine, threads, [intensity(d) for d in rows])
-    _fit(axis, points, machine["peak_gflops"][threads - 1])
+    every = [point for found in points.values() for point in found]
+    speeds = [y for _, *both in every for y in both if y is not None]
+    reached = [x for x, _, _ in every]
+    lowest = min(speeds) / 2
+    draw_roofs(axis, machine, threads, min(reached) / 2, max(reached) * 2, lowest)
+    axis.set_ylim(lowest, machine["peak_gflops"][threads - 1] * 1.6)
     axis.set_ylabel("GFLOP/s", color=INK)
 
 
@@ -110,8 +114,8 @@ def _draw_bandwidth(
     for level, values in machine["bandwidth_gbs"].items():
         bandwidth = values[min(threads, len(values)) - 1]
         axis.plot([left, right], [bandwidth, bandwidth], color=SOFT, linewidth=1, zorder=0)
-        axis.annotate(f"{level} {bandwidth:.0f} GB/s", (left, bandwidth), fontsize=8, color=SOFT,
-                      xytext=(4, 3), textcoords="offset points")  # fmt: skip
+        axis.annotate(f"{level} {bandwidth:.0f} GB/s", (right, bandwidth), fontsize=8, color=SOFT,
+                      xytext=(-4, 3), textcoords="offset points", ha="right")  # fmt: skip
     axis.set(xscale="log", yscale="log", xlim=(left, right))
     for direction in (axis.xaxis, axis.yaxis):
         direction.set_major_formatter("{x:g}")
@@ -136,13 +140,7 @@ def _draw_points(axis: Any, points: dict[str, list[Point]]) -> None:
                          label=FAMILIES[family].title, linewidths=0.5, edgecolors="white",
                          zorder=3)  # fmt: skip
     axis.scatter([], [], s=12, marker="s", color=SOFT, label="better of NumPy and PyTorch")
-    axis.legend(loc="lower right", frameon=False, fontsize=8)
-
-
-def _fit(axis: Any, points: dict[str, list[Point]], peak: float) -> None:
-    """Leave out what no point comes near: the lowest bandwidth roofs at their left ends."""
-    speeds = [y for found in points.values() for _, a, b in found for y in (a, b) if y is not None]
-    axis.set_ylim(min(speeds, default=peak / 10) / 2, peak * 1.6)
+    axis.legend(loc="best", frameon=False, fontsize=8)
 
 
 def _peer(data: dict[str, Any]) -> str:

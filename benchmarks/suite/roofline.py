@@ -37,7 +37,8 @@ def plot(results: ResultsFile, path: Path) -> None:
         chosen = [row for row in rows if row.data["threads"] == threads]
         machine = results.sessions[chosen[-1].session]
         _draw_points(axis, [row.data for row in chosen])
-        draw_roofs(axis, machine, threads, [intensity(row.data) for row in chosen])
+        reached = [intensity(row.data) for row in chosen]
+        draw_roofs(axis, machine, threads, min(*reached, 0.1) / 1.5, max(*reached, 200.0) * 1.5)
         axis.set_title(
             f"{machine['cpu']}, {'one thread' if threads == 1 else f'{threads} threads'}",
             loc="left", fontsize=11, color=INK,
@@ -91,20 +92,23 @@ def _draw_points(axis: Any, rows: list[dict[str, Any]]) -> None:
             )  # fmt: skip
 
 
-def draw_roofs(axis: Any, machine: dict[str, Any], threads: int, reached: list[float]) -> None:
-    """The probed peak, and the bandwidth of each level up to it."""
+def draw_roofs(
+    axis: Any, machine: dict[str, Any], threads: int, left: float, right: float,
+    lowest: float = 0.0,
+) -> None:  # fmt: skip
+    """The probed peak, and the bandwidth of each level up to it, from operations a byte of `left`
+    to `right`; nothing below `lowest` GFLOP/s."""
     at = min(threads, len(machine["peak_gflops"])) - 1
     peak = machine["peak_gflops"][at]
-    left, right = min(*reached, 0.1) / 1.5, max(*reached, 200.0) * 1.5
     for level, values in machine["bandwidth_gbs"].items():
         bandwidth = values[at]
-        ridge = peak / bandwidth
-        if ridge <= left:
+        ridge, start = peak / bandwidth, max(left, lowest / bandwidth)
+        if ridge <= start * 1.2:
             continue
-        axis.plot([left, ridge], [left * bandwidth, peak], color=SOFT, linewidth=1, zorder=0)
+        axis.plot([start, ridge], [start * bandwidth, peak], color=SOFT, linewidth=1, zorder=0)
         axis.text(
-            left * 1.1, left * 1.1 * bandwidth * 1.07, f"{level} {bandwidth:.0f} GB/s",
-            fontsize=8, color=SOFT, rotation_mode="anchor", gid=ALONG,
+            start * 1.1, start * 1.1 * bandwidth * 1.07, f"{level} {bandwidth:.0f} GB/s",
+            fontsize=8, color=SOFT, rotation_mode="anchor", gid=ALONG, clip_on=True,
         )  # fmt: skip
     ridge = peak / max(v[at] for v in machine["bandwidth_gbs"].values())
     axis.plot([max(ridge, left), right], [peak, peak], color=INK, linewidth=1.2, zorder=0)
