@@ -141,12 +141,11 @@ def read_tvm(path: Path) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class AgainstTvm:
-    """How many times longer TVM's best takes: `elsewhere` by the file alone, `by_library` with
-    each run's better library as the yardstick, `raced` in a race here. None where not known."""
+    """How many times longer TVM's best takes: `elsewhere` by the file, `raced` in a race here.
+    None where not known."""
 
     row: Result
     elsewhere: float | None
-    by_library: float | None
     raced: float | None
 
 
@@ -160,32 +159,21 @@ def against_tvm(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> dict
             continue
         run_secs = row.data["race"]["kernel"]["run_secs"]
         elsewhere = line["tvm_128_trials_median_us"] * 1e-6 / run_secs if line else None
-        found[label(row)] = AgainstTvm(row, elsewhere, _by_library(row, line), raced)
+        found[label(row)] = AgainstTvm(row, elsewhere, raced)
     return found
-
-
-def _by_library(row: Result, line: dict[str, Any] | None) -> float | None:
-    """Our speed-up over the better library here, over TVM's there."""
-    if line is None or "against_best_peer" not in row.data:
-        return None
-    peers = [line[name] for name in ("numpy_us", "torch_us") if name in line]
-    if not peers:
-        return None
-    there = min(peers) / line["tvm_128_trials_median_us"]
-    return float(row.data["against_best_peer"]["median"] / there)
 
 
 def _against_tvm(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> Iterator[Judgement]:
     everyone = against_tvm(results, tvm)
-    kinds = {
-        "elsewhere": "TVM's best of 128 trials, measured elsewhere at another time",
-        "by_library": "the same, each with the better library of its own run as yardstick",
-        "raced": "TVM's best, raced here",
-    }
-    for kind, what in kinds.items():
-        ratios = {k: getattr(v, kind) for k, v in everyone.items() if getattr(v, kind) is not None}
-        rows = {k: everyone[k].row for k in ratios}
-        yield from _tvm_lines(what, ratios, rows)
+    elsewhere = {k: v.elsewhere for k, v in everyone.items() if v.elsewhere is not None}
+    raced = {k: v.raced for k, v in everyone.items() if v.raced is not None}
+    rows = {k: v.row for k, v in everyone.items()}
+    yield from _tvm_lines(
+        "TVM's best of 128 trials, measured elsewhere at another time", elsewhere, rows
+    )
+    trials = sorted({rows[k].data["tvm"]["trials"] for k in raced})
+    of_trials = " or ".join(map(str, trials))
+    yield from _tvm_lines(f"TVM's best of {of_trials} trials, raced here", raced, rows)
 
 
 def _tvm_lines(

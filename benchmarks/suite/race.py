@@ -106,9 +106,9 @@ def _open(
 
 def _leave_out_hopeless(found: dict[str, dict[str, Any]]) -> None:
     """A peer far behind another one would only cost time."""
-    peers = [name for name in found if name in PEERS and "call_secs" in found[name]]
-    for name in peers:
-        secs, best = found[name]["call_secs"], min(found[peer]["call_secs"] for peer in peers)
+    peers = {n: f["call_secs"] for n, f in found.items() if n in PEERS and "call_secs" in f}
+    best = min(peers.values(), default=0.0)
+    for name, secs in peers.items():
         if secs > HOPELESS_SECS and secs > HOPELESS * best:
             found[name] = {"missing": f"{secs / best:.0f} times slower than the other peer"}
 

@@ -15,7 +15,7 @@ from benchmarks.suite.families import Family, family_of
 from benchmarks.suite.operator_suite import heavy_cases, suite_cases
 from benchmarks.suite.race import PEERS, build_library, race
 from benchmarks.suite.registry import workload_of
-from benchmarks.suite.tvm_side import tvm_request
+from benchmarks.suite.tvm_side import tvm_best, tvm_request
 
 RACE_SECS = 1.0
 SEED = 0
@@ -55,6 +55,7 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
     report, bound = found["report"], found["bound"]
     if report["best"] is None:
         raise RowError(f"tuning found nothing that works: {report['trials']['by_status']}")
+    tvm = tvm_best(context, case, threads) if settings.tvm_python else None
     common = {"case": case.name, "reference": str(folder / "reference.npy")}
     try:
         sides: dict[str, dict[str, Any]] = {
@@ -64,8 +65,8 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
         }
         if settings.default_side:
             sides["default"] = {**common, "library": str(_library(folder / "default.o", case))}
-        if settings.tvm_python:
-            sides["tvm"] = {**common, **tvm_request(context, case, threads)}
+        if tvm is not None:
+            sides["tvm"] = {**common, **tvm_request(tvm, settings.tvm_python)}
         result = race(sides, context.crew, threads=threads, seconds=seconds, seed=INPUT_SEED)
     except RaceError as error:
         raise RowError(str(error)) from error
@@ -82,6 +83,7 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
         "of_bound": bound["secs"] / result["kernel"]["run_secs"],
         "of_bound_beside": of_bound_beside(bound, result, threads),
         "prepack": prepack_figures(report),
+        "tvm": tvm,
         "race": result,
         **derived(report, result, threads),
     }

@@ -12,8 +12,8 @@ from benchmarks.suite.context import Context, RowError, run_json
 SECS_A_TRIAL, START_SECS = 6.0, 300.0
 
 
-def tvm_request(context: Context, case: Case, threads: int) -> dict[str, Any]:
-    """What a contestant needs to time TVM's best, which is tuned now unless it was before.
+def tvm_best(context: Context, case: Case, threads: int) -> dict[str, Any]:
+    """The document of `benchmarks.tvm_peer`: TVM's best, tuned now unless it was before.
 
     `missing` says why there is none; that is kept as well.
     """
@@ -24,9 +24,14 @@ def tvm_request(context: Context, case: Case, threads: int) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
         known.write_text(json.dumps(_tune(context, case, threads, folder)))
     found: dict[str, Any] = json.loads(known.read_text())
+    return found
+
+
+def tvm_request(found: dict[str, Any], python: str) -> dict[str, Any]:
+    """What a contestant under the interpreter `python` needs to time what `tvm_best` found."""
     if "missing" in found:
         return {"missing": found["missing"]}
-    return {"python": settings.tvm_python, "tvm_library": found["library"]}
+    return {"python": python, "tvm_library": found["library"]}
 
 
 def _tune(context: Context, case: Case, threads: int, folder: Path) -> dict[str, Any]:
