@@ -1,4 +1,4 @@
-"""Contestants: processes that time one side of a race each, kept from race to race."""
+"""Processes kept from row to row: contestants, which time a side of a race each, and the tuner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ MOST_ROUNDS = 40
 # The scheduler needs a call or two to find each thread a core of its own.
 LEAST_ROUNDS, LEAST_LONG_ROUNDS, LONG_SECS = {True: 8, False: 1}, {True: 2, False: 1}, 0.01
 ANSWER_SECS = 120.0
+TUNED_A_PROCESS = 25
 KEPT_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776"
 """Freed memory stays with the process: PyTorch allocates every result it gives, and would pay for
 new pages in every call. On huge pages, like the arrays of every side."""
@@ -30,22 +31,16 @@ class RaceError(Exception):
     """A side that must take part cannot."""
 
 
-class Contestant:
-    """The near end of a contestant process."""
+class Served:
+    """The near end of a process that answers each line of JSON with one."""
 
-    def __init__(self, threads: int, log: Path, python: str = sys.executable) -> None:
-        self._threads, self._log = threads, log
-        self._calls = self._rounds = 1
-        count = str(threads)
-        names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = log
         self._errors = log.open("ab")
         self._process = subprocess.Popen(
-            [python, "-m", "benchmarks.suite.contestant"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            cwd=ROOT, env={
-                **os.environ, **dict.fromkeys(names, count), **openmp_environment(threads),
-                "PYTHONPATH": str(ROOT), "GLIBC_TUNABLES": f"{KEPT_MEMORY}:glibc.malloc.hugetlb=1",
-            },
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         )  # fmt: skip
 
     def close(self) -> None:
@@ -65,21 +60,40 @@ class Contestant:
         except BrokenPipeError as error:
             raise self._ended() from error
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self, deadline_secs: float = ANSWER_SECS) -> dict[str, Any]:
         """Its answer to the last request. RaceError if there is none in time."""
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_SECS)
+        ready, _, _ = select.select([self._process.stdout], [], [], deadline_secs)
         if not ready:
-            raise RaceError(f"a side gave no answer for {ANSWER_SECS:.0f} s; see {self._log}")
+            raise RaceError(f"no answer for {deadline_secs:.0f} s; see {self._log}")
         line = self._process.stdout.readline()
         if not line:
             raise self._ended()
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def pause(self) -> None:
+        """Stop the process, with all its threads, until it is asked again."""
+        self._process.send_signal(signal.SIGSTOP)
+
     def _ended(self) -> RaceError:
-        last = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return RaceError(f"a side's process ended: {last[-1] if last else 'it said nothing'}")
+        said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        return RaceError(f"a process ended: {said[-1] if said else 'it said nothing'}")
+
+
+class Contestant(Served):
+    """A process that times one side, with the pace it is given."""
+
+    def __init__(self, threads: int, log: Path, python: str = sys.executable) -> None:
+        names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
+        environment = {
+            **dict.fromkeys(names, str(threads)),
+            **openmp_environment(threads),
+            "GLIBC_TUNABLES": f"{KEPT_MEMORY}:glibc.malloc.hugetlb=1",
+        }
+        super().__init__([python, "-m", "benchmarks.suite.contestant"], environment, log)
+        self._threads = threads
+        self._calls = self._rounds = 1
 
     def pace(self, call_secs: float) -> None:
         """Fix how many calls a sample and how many samples a block has."""
@@ -95,20 +109,19 @@ class Contestant:
         self.pause()
         return samples
 
-    def pause(self) -> None:
-        """Stop the process, with all its threads, until it is asked again."""
-        self._process.send_signal(signal.SIGSTOP)
-
 
 class Crew:
-    """Contestants by side and thread count, started when first needed. Use as a context manager.
+    """Processes that are kept from row to row, started when first needed. A context manager.
 
-    A library is imported once, not once a race.
+    Contestants by side and thread count: a library is imported once, not once a race. And one that
+    tunes, replaced now and then.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._members: dict[tuple[str, int], Contestant] = {}
+        self._tuner: Served | None = None
+        self._tuned = 0
 
     def __enter__(self) -> Crew:
         return self
@@ -116,11 +129,11 @@ class Crew:
     def __exit__(self, *exc: object) -> None:
         for key in list(self._members):
             self.dismiss(*key)
+        self._dismiss_tuner()
 
     def member(self, side: str, threads: int, python: str = sys.executable) -> Contestant:
         """The contestant for `side`; `python` is the interpreter it runs in."""
         if (side, threads) not in self._members:
-            self._folder.mkdir(parents=True, exist_ok=True)
             log = self._folder / f"{side}_{threads}t.log"
             self._members[side, threads] = Contestant(threads, log, python)
         return self._members[side, threads]
@@ -136,3 +149,26 @@ class Crew:
     def dismiss(self, side: str, threads: int) -> None:
         """End a contestant; the next time it is needed, it is a new process."""
         self._members.pop((side, threads)).close()
+
+    def tune(
+        self, request: Mapping[str, Any], environment: Mapping[str, str], deadline_secs: float
+    ) -> dict[str, Any]:
+        """The answer of `benchmarks.suite.tune_case`. RaceError if it gives none."""
+        if self._tuner is None or self._tuned >= TUNED_A_PROCESS:
+            self._dismiss_tuner()
+            command = [sys.executable, "-m", "benchmarks.suite.tune_case"]
+            self._tuner = Served(command, environment, self._folder / "tune_case.log")
+        self._tuned += 1
+        try:
+            self._tuner.ask(request)
+            answer = self._tuner.answer(deadline_secs)
+        except RaceError:
+            self._dismiss_tuner()
+            raise
+        self._tuner.pause()
+        return answer
+
+    def _dismiss_tuner(self) -> None:
+        if self._tuner is not None:
+            self._tuner.close()
+        self._tuner, self._tuned = None, 0

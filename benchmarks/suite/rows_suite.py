@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.suite.cases import Case
-from benchmarks.suite.context import Context, Row, RowError, run_json
+from benchmarks.suite.context import Context, Row, RowError, environment
 from benchmarks.suite.crew import RaceError
 from benchmarks.suite.duel import INPUT_SEED, derived, shortened
 from benchmarks.suite.families import Family, family_of
@@ -26,6 +25,9 @@ def suite_rows(context: Context) -> list[Row]:
     """One row a case and thread count, in the order of the suite."""
     settings = context.settings
     cases = [*suite_cases(), *(heavy_cases() if settings.heavy else ())]
+    if context.quick:  # the smallest of each family
+        cases.sort(key=lambda case: workload_of(case).flops)
+        cases = list({family_of(case).key: case for case in reversed(cases)}.values())
     counts = (1, 2) if context.cores > 1 else (1,)
     rows = []
     for case in cases:
@@ -47,11 +49,15 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
     """Tune, emit, and race against the libraries."""
     folder, settings = context.fresh_folder(key), context.settings
     trials, seconds = (4, 0.1) if context.quick else (settings.trials, RACE_SECS)
-    command = [
-        sys.executable, "-m", "benchmarks.suite.tune_case", case.name, str(threads), str(trials),
-        str(SEED), str(folder), str(INPUT_SEED), *(["default"] if settings.default_side else []),
-    ]  # fmt: skip
-    found, process_secs = run_json(command, context.folder, TUNE_DEADLINE_SECS)
+    request = {
+        "case": case.name, "threads": threads, "trials": trials, "seed": SEED,
+        "folder": str(folder), "input_seed": INPUT_SEED, "default": settings.default_side,
+    }  # fmt: skip
+    caches = environment(context.folder)
+    try:
+        found = context.crew.tune(request, caches, TUNE_DEADLINE_SECS)
+    except RaceError as error:
+        raise RowError(str(error)) from error
     report, bound = found["report"], found["bound"]
     if report["best"] is None:
         raise RowError(f"tuning found nothing that works: {report['trials']['by_status']}")
@@ -77,7 +83,7 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
         "family": family,
         "threads": threads,
         "tune": shortened(report),
-        "process_secs": process_secs,
+        "process_secs": found["process_secs"],
         "compile_secs": report["compile_secs"],
         "bound": bound,
         "of_bound": bound["secs"] / result["kernel"]["run_secs"],

@@ -1,15 +1,13 @@
-"""Tune one case and emit what was found, all in one process: `python -m
-benchmarks.suite.tune_case NAME THREADS TRIALS SEED FOLDER INPUT_SEED [default]`.
+"""Tune cases and emit what was found, all in one process: `python -m benchmarks.suite.tune_case`.
 
 Does what `tilewright tune` and `tilewright emit` do, by the same functions, without starting a
-process for each. FOLDER gets the database, `kernel.o` and `reference.npy`, the float64 result
-that sides of a race are compared with; and `default.o`, the schedule chosen without measuring, if
-asked for. Prints one JSON document.
+process for each. Reads one JSON request a line (the arguments of `run`) and answers with one.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -18,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.suite.cases import Case
 from benchmarks.suite.contestant import reference
 from benchmarks.suite.registry import every_case, workload_of
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
+from tuner.measure.linux import die_with_parent
 
 
 def tuned(
@@ -67,30 +65,35 @@ def bound_of(workload: Workload, target: Target) -> dict[str, Any]:
 
 
 def run(
-    case: Case, threads: int, trials: int, seed: int, folder: Path, input_seed: int, default: bool
+    case: str, threads: int, trials: int, seed: int, folder: str, input_seed: int, default: bool
 ) -> dict[str, Any]:
-    """Everything a race needs, and the report."""
+    """The report and the bound. The folder gets the database, `kernel.o` and `reference.npy`, the
+    float64 result for inputs of `input_seed`; and `default.o`, the schedule chosen without
+    measuring, if asked for."""
     from tuner.default import default_trace
     from tuner.native_target import native_target
 
     start = time.perf_counter()
-    workload, target = workload_of(case), native_target(threads)
-    report = tuned(workload, target, trials, seed, folder / "tune.sqlite")
-    tune_secs = time.perf_counter() - start
+    chosen, to = every_case()[case], Path(folder)
+    workload, target = workload_of(chosen), native_target(threads)
+    report = tuned(workload, target, trials, seed, to / "tune.sqlite")
+    process_secs = time.perf_counter() - start
     if report["best"] is not None:
-        emit(workload, Trace.from_json(report["best"]["trace"]), target, folder / "kernel.o")
-        np.save(folder / "reference.npy", reference(case, input_seed))
+        emit(workload, Trace.from_json(report["best"]["trace"]), target, to / "kernel.o")
+        np.save(to / "reference.npy", reference(chosen, input_seed))
     if default:
-        emit(workload, default_trace(workload, target), target, folder / "default.o")
-    return {"report": report, "bound": bound_of(workload, target), "tune_secs": tune_secs}
+        emit(workload, default_trace(workload, target), target, to / "default.o")
+    return {"report": report, "bound": bound_of(workload, target), "process_secs": process_secs}
 
 
 def main() -> None:
-    name, threads, trials, seed, folder, input_seed, *rest = sys.argv[1:]
-    numbers = int(threads), int(trials), int(seed)
-    default = rest == ["default"]
-    found = run(every_case()[name], *numbers, Path(folder), int(input_seed), default)
-    sys.stdout.write(json.dumps(found) + "\n")
+    """Serve until stdin ends."""
+    die_with_parent(os.getppid())  # it may be stopped when the benchmark is killed
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        answers.write(json.dumps(run(**json.loads(line))) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":
