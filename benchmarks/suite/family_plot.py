@@ -59,6 +59,7 @@ def plot_families(results: ResultsFile, path: Path) -> None:
             machine = results.sessions[chosen[-1].session]
             draw = _draw_bandwidth if group.bandwidth else _draw_roofline
             draw(axis, group, [row.data for row in chosen], machine, threads)
+            _mark(axis)
             many = "one thread" if threads == 1 else f"{threads} threads"
             axis.set_title(f"{group.title}, {many}, {machine['cpu']}", loc="left", fontsize=11,
                            color=INK)  # fmt: skip
@@ -117,15 +118,22 @@ def _draw_bandwidth(
         axis.annotate(f"{level} {bandwidth:.0f} GB/s", (right, bandwidth), fontsize=8, color=SOFT,
                       xytext=(-4, 3), textcoords="offset points", ha="right")  # fmt: skip
     axis.set(xscale="log", yscale="log", xlim=(left, right))
-    for direction in (axis.xaxis, axis.yaxis):
-        direction.set_major_formatter("{x:g}")
-        direction.set_minor_formatter("")
     axis.set_xlabel("megabytes (every input and output once)", color=INK)
     axis.set_ylabel("GB/s", color=INK)
     axis.grid(True, which="major", color="#eeeeee", linewidth=0.8)
     axis.set_axisbelow(True)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
+
+
+def _mark(axis: Any) -> None:
+    """Ticks at 1, 2, 5: a panel may span less than a power of ten."""
+    from matplotlib.ticker import LogLocator
+
+    for direction in (axis.xaxis, axis.yaxis):
+        direction.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        direction.set_major_formatter("{x:g}")
+        direction.set_minor_formatter("")
 
 
 def _draw_points(axis: Any, points: dict[str, list[Point]]) -> None:
