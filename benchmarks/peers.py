@@ -7,18 +7,14 @@ PyTorch's ways are in `torch_peers.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from math import pi, sqrt
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Call = Callable[[], object]
-Sizes = Mapping[str, int]
-LAYERNORM_EPS = 1e-5
+from benchmarks import window_peers
+from benchmarks.peer_types import LAYERNORM_EPS, Array, Call, Sizes, fastest
 
 
 def numpy_peer(
@@ -40,6 +36,8 @@ def numpy_peer(
                 calls.append(partial(np.maximum, output, 0, out=output))
             case "relu6":
                 calls.append(partial(np.clip, output, 0, 6, out=output))
+            case "gelu":
+                calls.append(_gelu(output))
             case _:
                 raise ValueError(f"no NumPy spelling of the epilogue {step!r}")
     return main if len(calls) == 1 else partial(_all, calls)
@@ -62,80 +60,78 @@ def _matmul_tn(x: Sequence[Array], y: Array, _: Sizes) -> Call:
     return partial(np.matmul, x[0].T, x[1], out=y)
 
 
-def _windows(data: Array, sizes: Sizes, taps: int) -> tuple[Array, Array]:
-    """Padded data, and (n, oh, ow, c, taps, taps) windows on it."""
-    n, h, w, c = data.shape
-    pad, stride, dilation = (
-        sizes.get(k, d) for k, d in (("pad", 0), ("stride", 1), ("dilation", 1))
-    )
-    padded = np.zeros((n, h + 2 * pad, w + 2 * pad, c), data.dtype)
-    span = dilation * (taps - 1) + 1
-    windows = sliding_window_view(padded, (span, span), axis=(1, 2))
-    return padded, windows[:, ::stride, ::stride, :, ::dilation, ::dilation]
+def _gelu(y: Array) -> Call:
+    """In place, the tanh form: 0.5 y (1 + tanh(sqrt(2/pi) (y + 0.044715 y^3)))."""
+    inner = np.empty_like(y)
+
+    def gelu() -> None:
+        np.multiply(y, y, out=inner)
+        np.multiply(inner, y, out=inner)
+        np.multiply(inner, 0.044715, out=inner)
+        np.add(inner, y, out=inner)
+        np.multiply(inner, sqrt(2 / pi), out=inner)
+        np.tanh(inner, out=inner)
+        np.add(inner, 1, out=inner)
+        np.multiply(inner, 0.5, out=inner)
+        np.multiply(y, inner, out=y)
+
+    return gelu
 
 
-def _conv2d(x: Sequence[Array], y: Array, sizes: Sizes) -> Call:
-    """im2col and one matrix product a group; 1x1 convolutions are one product as they stand."""
-    data, weight = x
-    n, h, w, ci = data.shape
-    taps, _, cig, co = weight.shape
-    groups, pad = sizes.get("groups", 1), sizes.get("pad", 0)
-    flat = y.reshape(-1, co)
-    if taps == groups == sizes.get("stride", 1) == 1 and pad == 0:
-        return partial(np.matmul, data.reshape(-1, ci), weight.reshape(ci, co), out=flat)
-    padded, windows = _windows(data, sizes, taps)
-    inside = padded[:, pad : pad + h, pad : pad + w]
-    _, oh, ow = windows.shape[:3]
-    columns = np.empty((groups, n, oh, ow, taps, taps, cig), data.dtype)
-    kernel = np.ascontiguousarray(
-        weight.reshape(taps * taps * cig, groups, co // groups).transpose(1, 0, 2)
-    )
-    product = np.empty((groups, n * oh * ow, co // groups), data.dtype)
-    rows = columns.reshape(groups, n * oh * ow, -1)
-
-    def convolve() -> None:
-        np.copyto(inside, data)
-        for g in range(groups):
-            part = windows[:, :, :, g * cig : (g + 1) * cig]
-            np.copyto(columns[g], part.transpose(0, 1, 2, 4, 5, 3))
-        if groups == 1:
-            np.matmul(rows[0], kernel[0], out=flat)
-            return
-        np.matmul(rows, kernel, out=product)
-        np.copyto(flat.reshape(-1, groups, co // groups), product.transpose(1, 0, 2))
-
-    return convolve
+def _batch_matmul_nt(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    return partial(np.matmul, x[0], x[1].transpose(0, 2, 1), out=y)
 
 
-def _depthwise(x: Sequence[Array], y: Array, sizes: Sizes) -> Call:
-    """One multiply and add a tap, over the whole image."""
-    data, weight = x
-    _, h, w, _ = data.shape
-    taps, pad = weight.shape[0], sizes.get("pad", 0)
-    padded, windows = _windows(data, sizes, taps)
-    inside = padded[:, pad : pad + h, pad : pad + w]
-    product = np.empty_like(y)
+def _scores(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    q, v = x
+    return partial(np.matmul, q.transpose(0, 2, 1, 3), v.transpose(0, 2, 3, 1), out=y)
 
-    def convolve() -> None:
-        np.copyto(inside, data)
-        np.multiply(windows[..., 0, 0], weight[0, 0], out=y)
-        for tap in range(1, taps * taps):
-            r, s = divmod(tap, taps)
-            np.multiply(windows[..., r, s], weight[r, s], out=product)
-            np.add(y, product, out=y)
 
-    return convolve
+def _scores_softmax(x: Sequence[Array], y: Array, sizes: Sizes) -> Call:
+    return partial(_all, [_scores(x, y, sizes), _softmax([y], y, sizes)])
+
+
+def _attention_values(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    p, v = x
+    return partial(np.matmul, p, v.transpose(0, 2, 1, 3), out=y.transpose(0, 2, 1, 3))
+
+
+def _conv_bn_relu(x: Sequence[Array], y: Array, sizes: Sizes) -> Call:
+    *operands, bias, scale, offset = x
+    convolve = window_peers.convolution(operands, y, sizes)
+
+    def normalise() -> None:
+        np.add(y, bias, out=y)
+        np.multiply(y, scale, out=y)
+        np.add(y, offset, out=y)
+        np.maximum(y, 0, out=y)
+
+    return partial(_all, [convolve, normalise])
+
+
+def _colsum(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    ones = np.ones(x[0].shape[0], y.dtype)
+    return fastest(partial(np.sum, x[0], axis=0, out=y), partial(np.matmul, ones, x[0], out=y))
+
+
+def _global_avg_pool(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    return partial(np.mean, x[0], axis=(1, 2), out=y)
+
+
+def _transpose(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    return partial(np.copyto, y, x[0].T)
 
 
 def _softmax(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    """Along the last axis; `y` may be the input itself."""
     (a,) = x
-    top, total = (np.empty((a.shape[0], 1), a.dtype) for _ in range(2))
+    top, total = (np.empty((*a.shape[:-1], 1), a.dtype) for _ in range(2))
 
     def softmax() -> None:
-        np.max(a, axis=1, keepdims=True, out=top)
+        np.max(a, axis=-1, keepdims=True, out=top)
         np.subtract(a, top, out=y)
         np.exp(y, out=y)
-        np.sum(y, axis=1, keepdims=True, out=total)
+        np.sum(y, axis=-1, keepdims=True, out=total)
         np.divide(y, total, out=y)
 
     return softmax
@@ -313,9 +309,19 @@ def _gated(x: Sequence[Array], y: Array, _: Sizes) -> Call:
 
 _WAYS: dict[str, Callable[[Sequence[Array], Array, Sizes], Call]] = {
     "matmul": _matmul, "matmul_nt": _matmul_nt, "matmul_tn": _matmul_tn, "gemv": _matmul,
-    "batch_matmul": _matmul, "conv2d": _conv2d, "depthwise": _depthwise, "softmax": _softmax,
-    "layernorm": _layernorm, "norm": _norm, "add_relu": _add_relu,
+    "batch_matmul": _matmul, "batch_matmul_nt": _batch_matmul_nt,
+    "transpose_batch_matmul": _scores, "transpose_batch_matmul_softmax": _scores_softmax,
+    "attention_values": _attention_values,
+    "conv1d_nlc": window_peers.convolution, "conv2d_nhwc": window_peers.convolution,
+    "conv3d_ndhwc": window_peers.convolution, "conv2d_nhwc_bn_relu": _conv_bn_relu,
+    "conv2d_capsule_nhwijc": window_peers.capsules,
+    "conv2d_transpose_nhwc": window_peers.transposed,
+    "depthwise_conv2d_nhwc": window_peers.depthwise, "max_pool2d_nhwc": window_peers.max_pool,
+    "global_avg_pool_nhwc": _global_avg_pool, "softmax_mn": _softmax, "layernorm_mn": _layernorm,
+    "norm_bmn": _norm, "colsum_mn": _colsum, "elementwise_add_relu": _add_relu,
+    "transpose_mn": _transpose,
     "scaled_product": _scaled_product, "row_dot": _row_dot, "three_way": _three_way,
     "tensor_product": _tensor_product, "max_plus": _max_plus, "l1_distance": _l1_distance,
     "stencil": _stencil, "logsumexp": _logsumexp, "cost_volume": _cost_volume, "gated": _gated,
 }  # fmt: skip
+"""By operator of the library, or by what an expression computes."""

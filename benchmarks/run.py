@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
 from benchmarks.suite import machine
-from benchmarks.suite.context import ROOT, Context, Row, RowError, tilewright
+from benchmarks.suite.context import ROOT, Context, Row, RowError, Settings, tilewright
+from benchmarks.suite.crew import Crew
+from benchmarks.suite.families import FAMILIES
 from benchmarks.suite.results import Result, ResultsFile, now
 from benchmarks.suite.rows_checks import PROGRAMS, emit_rows, extent_rows, program_rows
 from benchmarks.suite.rows_speed import expression_rows, gemm_rows, operator_rows
+from benchmarks.suite.rows_suite import suite_rows
+from benchmarks.suite.rows_tails import tail_rows
 
 FOLDER = ROOT / "benchmarks" / "results"
+TVM_FILE = "tvm.jsonl"
 GROUPS: dict[str, Callable[[Context], list[Row]]] = {
     "gemm": gemm_rows,
     "ops": operator_rows,
     "expressions": expression_rows,
+    "suite": suite_rows,
+    "tails": tail_rows,
     "emit": emit_rows,
     "extents": extent_rows,
     **{group: partial(program_rows, group=group) for group in PROGRAMS},
@@ -39,18 +47,29 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     folder = options.folder / "quick" if options.quick else options.folder
     results = ResultsFile(folder / "results.jsonl")
+    if options.tvm:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(options.tvm, folder / TVM_FILE)
     if not options.report_only:
-        context = _context(folder, options.quick)
-        description = machine.describe(context.target, ROOT)
-        session = results.begin({**description, "quick": options.quick})
-        rows = [row for group in options.rows for row in GROUPS[group](context)]
-        if options.only:
-            rows = [row for row in rows if options.only in row.key]
-        wanted = [r for r in rows if options.fresh or _missing(r, results, options.redo_busy)]
-        _say(f"{len(rows)} rows, {len(rows) - len(wanted)} measured before; results in {folder}")
-        _warn_of_other_commits(results, description["commit"], rows)
-        _measure(wanted, context, results, session, 0.0 if options.quick else PATIENCE_SECS)
+        with Crew(folder / "crew") as crew:
+            _measure_missing(options, folder, results, crew)
     return _report(folder)
+
+
+def _measure_missing(
+    options: argparse.Namespace, folder: Path, results: ResultsFile, crew: Crew
+) -> None:
+    """Every row that is asked for and not there."""
+    context = _context(folder, options, crew)
+    description = machine.describe(context.target, ROOT)
+    session = results.begin({**description, "quick": options.quick})
+    rows = [row for group in options.rows for row in GROUPS[group](context)]
+    if options.only:
+        rows = [row for row in rows if options.only in row.key]
+    wanted = [r for r in rows if options.fresh or _missing(r, results, options.redo_busy)]
+    _say(f"{len(rows)} rows, {len(rows) - len(wanted)} measured before; results in {folder}")
+    _warn_of_other_commits(results, description["commit"], rows)
+    _measure(wanted, context, results, session, 0.0 if options.quick else PATIENCE_SECS)
 
 
 def _measure(
@@ -84,11 +103,19 @@ def _report(folder: Path) -> int:
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
-def _context(folder: Path, quick: bool) -> Context:
+def _context(folder: Path, options: argparse.Namespace, crew: Crew) -> Context:
     folder.mkdir(parents=True, exist_ok=True)
-    fresh = [] if quick else ["--fresh"]
+    fresh = [] if options.quick else ["--fresh"]
     target, _ = tilewright(folder, "target", *fresh)
-    return Context(folder, target, quick)
+    settings = Settings(
+        trials=options.trials,
+        families=tuple(options.families),
+        heavy=options.heavy,
+        default_side=options.with_default,
+        tvm_python=options.tvm_python,
+        tvm_trials=options.tvm_trials,
+    )
+    return Context(folder, target, options.quick, crew, settings)
 
 
 def _missing(row: Row, results: ResultsFile, redo_busy: bool) -> bool:
@@ -129,15 +156,45 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="does everything work? no figures")
     parser.add_argument("--report-only", action="store_true", help="only write table and plot")
+    _add_suite_options(parser)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where results are kept")
     return parser.parse_args(arguments)
 
 
+def _add_suite_options(parser: argparse.ArgumentParser) -> None:
+    """What only the group `suite` looks at."""
+    suite = parser.add_argument_group("operator suite")
+    suite.add_argument(
+        "--families", type=_families, default=[], metavar="FAMILY,...",
+        help=f"only these families, of {', '.join(FAMILIES)}",
+    )  # fmt: skip
+    suite.add_argument("--trials", type=int, default=32, help="trials a case (default: 32)")
+    suite.add_argument("--heavy", action="store_true", help="also cases of over 2e10 operations")
+    suite.add_argument(
+        "--with-default", action="store_true", help="race the schedule chosen without measuring too"
+    )
+    suite.add_argument(
+        "--tvm", type=Path, metavar="FILE", help="TVM medians measured elsewhere, JSON lines"
+    )
+    suite.add_argument(
+        "--tvm-python", default="", metavar="PATH", help="an interpreter with TVM: it tunes too"
+    )
+    suite.add_argument("--tvm-trials", type=int, default=128, help="(default: 128)")
+
+
+def _families(text: str) -> list[str]:
+    return _names(text, FAMILIES)
+
+
 def _groups(text: str) -> list[str]:
+    return _names(text, GROUPS)
+
+
+def _names(text: str, known: Iterable[str]) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in GROUPS]
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(GROUPS)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
     return names
 
 

@@ -1,7 +1,6 @@
 """How a practised user asks PyTorch (CPU) for each computation of `benchmarks/suite/cases.py`.
 
-Convolutions get channels-last tensors, weights converted beforehand. `out=` is used wherever
-PyTorch takes it; where it does not, its allocator's cache gives the same memory again.
+`out=` is used wherever PyTorch takes it. Convolutions are in `torch_window_peers.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from benchmarks.peers import LAYERNORM_EPS, Array, Sizes
+from benchmarks import torch_window_peers
+from benchmarks.peer_types import LAYERNORM_EPS, Array, Sizes, fastest
+from benchmarks.torch_window_peers import finish
 
 Call = Callable[[], Tensor]
 """Gives the result, in the layout of the workload (perhaps as a view)."""
@@ -42,29 +43,13 @@ def torch_peer(
 Way = Callable[[Sequence[Tensor], Tensor, Sizes, Sequence[str]], Call]
 
 
-def _finish(y: Tensor, steps: Sequence[str], rest: Sequence[Tensor]) -> Tensor:
-    """What follows in place: `rest` are the tensors that are added."""
-    added = iter(rest)
-    for step in steps:
-        match step:
-            case "add" | "bias":
-                y.add_(next(added))
-            case "relu":
-                y.relu_()
-            case "relu6":
-                y.clamp_(0, 6)
-            case _:
-                raise ValueError(f"no PyTorch spelling of the epilogue {step!r}")
-    return y
-
-
 def _matmul(x: Sequence[Tensor], y: Tensor, _: Sizes, steps: Sequence[str]) -> Call:
     a, b, *rest = x
     if steps[:1] == ["bias"]:
         bias, *rest = rest
-        return lambda: _finish(torch.addmm(bias, a, b, out=y), steps[1:], rest)
+        return lambda: finish(torch.addmm(bias, a, b, out=y), steps[1:], rest)
     if steps:
-        return lambda: _finish(torch.mm(a, b, out=y), steps, rest)
+        return lambda: finish(torch.mm(a, b, out=y), steps, rest)
     return partial(torch.mm, a, b, out=y)
 
 
@@ -86,34 +71,56 @@ def _batch_matmul(x: Sequence[Tensor], y: Tensor, _: Sizes, steps: Sequence[str]
     return partial(torch.bmm, x[0], x[1], out=y)
 
 
-def _convolve(
-    data: Tensor, weight: Tensor, groups: int, sizes: Sizes, steps: Sequence[str],
-    rest: Sequence[Tensor],
-) -> Call:  # fmt: skip
-    """`data` NHWC, `weight` as conv2d takes it."""
-    image = data.permute(0, 3, 1, 2)
-    kernel = weight.contiguous(memory_format=torch.channels_last)
-    bias = rest[0] if steps[:1] == ["bias"] else None
-    after = steps[1:] if bias is not None else steps
-    added = [r.permute(0, 3, 1, 2) for r in rest[0 if bias is None else 1 :]]
-    stride, pad = sizes.get("stride", 1), sizes.get("pad", 0)
-    dilation = sizes.get("dilation", 1)
-
-    def convolve() -> Tensor:
-        result = nnf.conv2d(image, kernel, bias, stride, pad, dilation, groups)
-        return _finish(result, after, added).permute(0, 2, 3, 1)
-
-    return convolve
+def _batch_matmul_nt(x: Sequence[Tensor], y: Tensor, _: Sizes, steps: Sequence[str]) -> Call:
+    return partial(torch.bmm, x[0], x[1].mT, out=y)
 
 
-def _conv2d(x: Sequence[Tensor], y: Tensor, sizes: Sizes, steps: Sequence[str]) -> Call:
-    groups = sizes.get("groups", 1)
-    return _convolve(x[0], x[1].permute(3, 2, 0, 1), groups, sizes, steps, x[2:])
+def _attention(left: Tensor, right: Tensor, y: Tensor) -> Call:
+    """Products over (batch, heads) of views: copied by the library, or one bmm for each batch."""
+
+    def each() -> Tensor:
+        for a, b, out in zip(left, right, y, strict=True):
+            torch.bmm(a, b, out=out)
+        return y
+
+    def whole() -> Tensor:
+        return y.copy_(torch.matmul(left, right))
+
+    return fastest(each, partial(torch.matmul, left, right, out=y) if y.is_contiguous() else whole)
 
 
-def _depthwise(x: Sequence[Tensor], y: Tensor, sizes: Sizes, steps: Sequence[str]) -> Call:
-    weight = x[1].permute(2, 0, 1).unsqueeze(1)
-    return _convolve(x[0], weight, x[0].shape[3], sizes, steps, x[2:])
+def _scores(x: Sequence[Tensor], y: Tensor, _: Sizes, steps: Sequence[str]) -> Call:
+    return _attention(x[0].permute(0, 2, 1, 3), x[1].permute(0, 2, 3, 1), y)
+
+
+def _scores_softmax(x: Sequence[Tensor], y: Tensor, sizes: Sizes, steps: Sequence[str]) -> Call:
+    scores = torch.empty_like(y)
+    multiply = _scores(x, scores, sizes, steps)
+    return lambda: torch.softmax(multiply(), -1, out=y)
+
+
+def _attention_values(x: Sequence[Tensor], y: Tensor, _: Sizes, steps: Sequence[str]) -> Call:
+    multiply = _attention(x[0], x[1].permute(0, 2, 1, 3), y.permute(0, 2, 1, 3))
+
+    def call() -> Tensor:
+        multiply()
+        return y
+
+    return call
+
+
+def _colsum(x: Sequence[Tensor], y: Tensor, _: Sizes, steps: Sequence[str]) -> Call:
+    (a,) = x
+    ones = torch.ones(a.shape[0], dtype=a.dtype)
+    return fastest(partial(torch.sum, a, dim=0, out=y), partial(torch.mv, a.t(), ones, out=y))
+
+
+def _global_avg_pool(x: Sequence[Tensor], y: Tensor, _: Sizes, steps: Sequence[str]) -> Call:
+    return partial(torch.mean, x[0], dim=(1, 2), out=y)
+
+
+def _transpose(x: Sequence[Tensor], y: Tensor, _: Sizes, steps: Sequence[str]) -> Call:
+    return partial(y.copy_, x[0].t())
 
 
 def _softmax(x: Sequence[Tensor], y: Tensor, _: Sizes, steps: Sequence[str]) -> Call:
@@ -202,8 +209,19 @@ def _gated(x: Sequence[Tensor], y: Tensor, _: Sizes, steps: Sequence[str]) -> Ca
 
 _WAYS: dict[str, Way] = {
     "matmul": _matmul, "matmul_nt": _matmul_nt, "matmul_tn": _matmul_tn, "gemv": _gemv,
-    "batch_matmul": _batch_matmul, "conv2d": _conv2d, "depthwise": _depthwise,
-    "softmax": _softmax, "layernorm": _layernorm, "norm": _norm, "add_relu": _add_relu,
+    "batch_matmul": _batch_matmul, "batch_matmul_nt": _batch_matmul_nt,
+    "transpose_batch_matmul": _scores, "transpose_batch_matmul_softmax": _scores_softmax,
+    "attention_values": _attention_values,
+    "conv1d_nlc": torch_window_peers.convolution, "conv2d_nhwc": torch_window_peers.convolution,
+    "conv3d_ndhwc": torch_window_peers.convolution,
+    "conv2d_nhwc_bn_relu": torch_window_peers.conv_bn_relu,
+    "conv2d_capsule_nhwijc": torch_window_peers.capsules,
+    "conv2d_transpose_nhwc": torch_window_peers.transposed,
+    "depthwise_conv2d_nhwc": torch_window_peers.depthwise,
+    "max_pool2d_nhwc": torch_window_peers.max_pool,
+    "global_avg_pool_nhwc": _global_avg_pool, "softmax_mn": _softmax, "layernorm_mn": _layernorm,
+    "norm_bmn": _norm, "colsum_mn": _colsum, "elementwise_add_relu": _add_relu,
+    "transpose_mn": _transpose,
     "scaled_product": _scaled_product, "row_dot": _row_dot, "three_way": _three_way,
     "tensor_product": _tensor_product, "max_plus": _max_plus, "l1_distance": _l1_distance,
     "stencil": _stencil, "logsumexp": _logsumexp, "cost_volume": _cost_volume, "gated": _gated,

@@ -61,7 +61,7 @@ def _extent(text: str, sizes: Mapping[str, int]) -> int:
 def _conv(name: str, epilogue: str = "", **sizes: int) -> Case:
     full = {"N": 1, **sizes}
     return Case(
-        name, "conv2d", full, operator="conv2d_nhwc", epilogue=epilogue,
+        name, "conv2d_nhwc", full, operator="conv2d_nhwc", epilogue=epilogue,
         axes=("H", "W", "CI", "CO"),
     )  # fmt: skip
 
@@ -100,21 +100,21 @@ OPERATORS = (
     _conv("conv2d 7x7/2 224x224x3", H=224, W=224, CI=3, CO=64, K=7, stride=2, pad=3),
     _conv("conv2d dilated 14x14x256", H=14, W=14, CI=256, CO=256, K=3, pad=1, dilation=2),
     _conv("conv2d grouped 14x14x256", H=14, W=14, CI=256, CO=256, K=3, pad=1, groups=4),
-    Case("depthwise 112x112x32", "depthwise",
+    Case("depthwise 112x112x32", "depthwise_conv2d_nhwc",
          {"N": 1, "H": 112, "W": 112, "C": 32, "K": 3, "stride": 1, "pad": 1},
          operator="depthwise_conv2d_nhwc", axes=("H", "W", "C")),
-    Case("depthwise/2 bias relu6 56x56x144", "depthwise",
+    Case("depthwise/2 bias relu6 56x56x144", "depthwise_conv2d_nhwc",
          {"N": 1, "H": 56, "W": 56, "C": 144, "K": 3, "stride": 2, "pad": 1},
          operator="depthwise_conv2d_nhwc", epilogue="bias+relu6", axes=("H", "W", "C")),
-    Case("softmax 512x512", "softmax", {"M": 512, "N": 512}, operator="softmax_mn",
+    Case("softmax 512x512", "softmax_mn", {"M": 512, "N": 512}, operator="softmax_mn",
          axes=("M", "N")),
-    Case("layernorm 512x1024", "layernorm", {"M": 512, "N": 1024}, operator="layernorm_mn",
+    Case("layernorm 512x1024", "layernorm_mn", {"M": 512, "N": 1024}, operator="layernorm_mn",
          axes=("M", "N")),
-    Case("norm 1x1024x1024", "norm", {"B": 1, "M": 1024, "N": 1024}, operator="norm_bmn",
+    Case("norm 1x1024x1024", "norm_bmn", {"B": 1, "M": 1024, "N": 1024}, operator="norm_bmn",
          axes=("B", "M", "N")),
-    Case("norm 16x256x256", "norm", {"B": 16, "M": 256, "N": 256}, operator="norm_bmn",
+    Case("norm 16x256x256", "norm_bmn", {"B": 16, "M": 256, "N": 256}, operator="norm_bmn",
          axes=("B", "M", "N")),
-    Case("add_relu 1024x1024", "add_relu", {"M": 1024, "N": 1024},
+    Case("add_relu 1024x1024", "elementwise_add_relu", {"M": 1024, "N": 1024},
          operator="elementwise_add_relu", axes=("M", "N")),
 )  # fmt: skip
 
@@ -150,8 +150,3 @@ EXPRESSIONS = (
          notation="Y[i,j] = A[i,j] * sigmoid(B[i,j])",
          tensors={"A": "M,N", "B": "M,N"}, axes=("M", "N")),
 )  # fmt: skip
-
-
-def every_case() -> dict[str, Case]:
-    """All cases by name."""
-    return {c.name: c for c in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS)}

@@ -12,8 +12,8 @@ import sys
 from collections import Counter
 from typing import Any
 
-from benchmarks.suite.cases import EXTENTS, Case, every_case
-from benchmarks.suite.contestant import workload_of
+from benchmarks.suite.cases import EXTENTS, Case
+from benchmarks.suite.registry import every_case, workload_of
 
 
 def sizes_at(case: Case, position: int, mixed: bool) -> dict[str, int]:
@@ -25,8 +25,9 @@ def sizes_at(case: Case, position: int, mixed: bool) -> dict[str, int]:
     for number, axis in enumerate(case.axes):
         step = 2 * number if mixed else 0
         sizes[axis] = EXTENTS[(position + step) % len(EXTENTS)]
-    if "K" in sizes and "K" not in case.axes and "pad" in sizes:
-        sizes["K"], sizes["pad"], sizes["dilation"] = 3, max(sizes["pad"], 1), 1
+    for taps, pad in (("K", "pad"), ("KH", "pad_h"), ("KW", "pad_w")):
+        if taps not in case.axes and sizes.get(taps, 1) > 1:
+            sizes[taps], sizes[pad] = 3, max(sizes.get(pad, 0), sizes.get("dilation", 1))
     if "groups" in sizes:  # must divide both
         sizes["groups"] = next(
             g for g in (4, 3, 2, 1) if sizes["CI"] % g == 0 and sizes["CO"] % g == 0

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.suite.crew import Crew
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -20,15 +22,34 @@ class RowError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator suite is asked for. `trials` a case; no `families` means all of them.
+
+    `tvm_python` is an interpreter that has TVM: with it, TVM tunes every case too (`tvm_trials`)
+    and takes part in the races.
+    """
+
+    trials: int = 32
+    families: tuple[str, ...] = ()
+    heavy: bool = False
+    default_side: bool = False
+    tvm_python: str = ""
+    tvm_trials: int = 128
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """`quick` asks for the smallest run that goes the whole way; its figures mean nothing.
 
-    `folder` holds databases, emitted files and the cache of everything that is run.
+    `folder` holds databases, emitted files and the cache of everything that is run; `crew` the
+    processes that time, from row to row.
     """
 
     folder: Path
     target: dict[str, Any]
     quick: bool
+    crew: Crew
+    settings: Settings = Settings()
 
     @property
     def cores(self) -> int:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.suite.cases import Case
-from benchmarks.suite.contestant import workload_of
 from benchmarks.suite.context import ROOT, Context, RowError, environment, tilewright
-from benchmarks.suite.race import RaceError, build_library, race
+from benchmarks.suite.crew import Crew, RaceError
+from benchmarks.suite.race import PEERS, build_library, race
+from benchmarks.suite.registry import workload_of
 
 INPUT_SEED = 1
 
@@ -54,20 +55,19 @@ def tune_and_race(
         **{peer: {"case": case.name} for peer in peers},
     }
     try:
-        result = race(
-            sides, threads=threads, seconds=seconds, log=folder / "race.log", seed=INPUT_SEED
-        )
+        with Crew(folder) as crew:
+            result = race(sides, crew, threads=threads, seconds=seconds, seed=INPUT_SEED)
     except RaceError as error:
         raise RowError(str(error)) from error
     return {
         "case": case.name,
         "threads": threads,
-        "tune": _shortened(report),
+        "tune": shortened(report),
         "process_secs": process_secs,
         "compile_secs": compile_times(folder / "tune.sqlite", context.folder),
         "race": result,
         "bench": bench,
-        **_derived(report, result, threads, case),
+        **derived(report, result, threads),
     }
 
 
@@ -121,7 +121,7 @@ def _compile_times_in(lines: str) -> list[float]:
     return times
 
 
-def _shortened(report: dict[str, Any]) -> dict[str, Any]:
+def shortened(report: dict[str, Any]) -> dict[str, Any]:
     best = {k: v for k, v in report["best"].items() if k != "trace"}
     kept = (
         "workload", "target", "seed", "space_size", "trials", "wall_secs", "wall_secs_by_phase",
@@ -130,27 +130,23 @@ def _shortened(report: dict[str, Any]) -> dict[str, Any]:
     return {**{k: report[k] for k in kept}, "best": best}
 
 
-def _derived(
-    report: dict[str, Any], result: dict[str, Any], threads: int, case: Case
-) -> dict[str, Any]:
+def derived(report: dict[str, Any], result: dict[str, Any], threads: int) -> dict[str, Any]:
     """The ratios the table is about. All are within the race, so the clock does not matter."""
+    if "ratio" not in result["peak"]:
+        raise RowError(f"no peak to compare with: {result['peak']['missing']}")
     flops = float(report["workload"]["flops"])
     # The side "peak" takes this long for 1e9 operations on each thread.
     peak_ratio = result["peak"]["ratio"]
     scale = flops / threads / 1e9
-    derived: dict[str, Any] = {
+    found: dict[str, Any] = {
         "gflops": flops / result["kernel"]["run_secs"] / 1e9,
         "peak_gflops": threads / result["peak"]["run_secs"],
         "of_peak": {k: v * scale for k, v in peak_ratio.items()},
     }
-    if "ratio" in result["default"]:
-        derived["default_against_best"] = 1 / result["default"]["ratio"]["median"]
-    speedups = {
-        peer: result[peer]["ratio"]
-        for peer in ("numpy", "torch")
-        if peer in result and "ratio" in result[peer]
-    }
+    if "ratio" in result.get("default", {}):
+        found["default_against_best"] = 1 / result["default"]["ratio"]["median"]
+    speedups = {peer: result[peer]["ratio"] for peer in PEERS if "ratio" in result.get(peer, {})}
     if speedups:
         strongest = min(speedups, key=lambda peer: speedups[peer]["median"])
-        derived["against_best_peer"] = {"peer": strongest, **speedups[strongest]}
-    return derived
+        found["against_best_peer"] = {"peer": strongest, **speedups[strongest]}
+    return found

@@ -9,100 +9,27 @@ slows every side.
 
 from __future__ import annotations
 
-import json
 import os
-import select
-import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.suite.crew import Contestant, Crew, RaceError
 from tuner.measure.bench import speedup_interval
-from tuner.measure.loader import openmp_environment
 from tuner.measure.machine_lock import machine_lock
 
-ROOT = Path(__file__).resolve().parents[2]
+PEERS = ("numpy", "torch")
 TIMER = Path(__file__).with_name("timer.c")
-SAMPLE_SECS, BLOCK_SECS = 1e-3, 0.03
-# Enough for the scheduler to find each thread a core of its own, which may take a call or two.
-LEAST_ROUNDS = {True: 8, False: 1}
 LEAST_BLOCKS = 5
-ANSWER_SECS = 120.0
-
-
-class RaceError(Exception):
-    """A side that must take part cannot."""
-
-
-class Contestant:
-    """The near end of a contestant process. Use as a context manager."""
-
-    def __init__(self, threads: int, log: Path) -> None:
-        self._threads, self._log = threads, log
-        self._calls = self._rounds = 1
-
-    def __enter__(self) -> Contestant:
-        threads = str(self._threads)
-        names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        self._errors = self._log.open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.suite.contestant"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            cwd=ROOT, env={
-                **os.environ, **dict.fromkeys(names, threads), **openmp_environment(self._threads),
-            },
-        )  # fmt: skip
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            if stream is not None:
-                stream.close()
-
-    def ask(self, request: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_SECS)
-        if not ready:
-            raise RaceError(f"a side gave no answer for {ANSWER_SECS:.0f} s; see {self._log}")
-        line = self._process.stdout.readline()
-        if not line:
-            raise RaceError(f"a side's process ended; {self._log} says why")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def pace(self, call_secs: float) -> None:
-        """Fix how many calls a sample and how many samples a block has."""
-        secs = max(call_secs, 1e-8)
-        self._calls = max(1, ceil(SAMPLE_SECS / secs))
-        least = LEAST_ROUNDS[self._threads > 1]
-        self._rounds = max(least, min(40, int(BLOCK_SECS / (self._calls * secs))))
-
-    def block(self) -> list[float]:
-        self._process.send_signal(signal.SIGCONT)
-        self.ask({"op": "time", "calls": self._calls, "rounds": self._rounds})
-        samples = [float(s) for s in self.answer()["samples"]]
-        self.pause()
-        return samples
-
-    def pause(self) -> None:
-        """Stop the process, with all its threads, until its next block."""
-        self._process.send_signal(signal.SIGSTOP)
+HOPELESS, HOPELESS_SECS = 20.0, 1e-3
+"""A peer that takes so many times longer than another one, and this long, is left out."""
 
 
 def build_library(object_file: Path, arguments: int) -> Path:
@@ -124,52 +51,66 @@ def build_library(object_file: Path, arguments: int) -> Path:
 
 
 def race(
-    sides: Mapping[str, Mapping[str, Any]], *, threads: int, seconds: float, log: Path, seed: int
+    sides: Mapping[str, Mapping[str, Any]], crew: Crew, *, threads: int, seconds: float, seed: int
 ) -> dict[str, Any]:
     """Open `sides` (name to request), then time those that can for about `seconds`.
 
     The first must take part: RaceError if it cannot. The result has, a side, the median and the
     least seconds and the spread over blocks, or why it is `missing`; and, for every side after
-    the first, `ratio`: how many times longer than the first it takes, with its interval.
+    the first, `ratio`: how many times longer than the first it takes, with its interval. A
+    request may name the interpreter of its contestant, `python`, or say why it is `missing`.
     """
-    with ExitStack() as stack:
-        everyone = {name: stack.enter_context(Contestant(threads, log)) for name in sides}
-        for name, request in sides.items():
-            common = {"op": "open", "side": name, "threads": threads, "seed": seed}
-            everyone[name].ask({**common, **request})
-        ready, found = _open(everyone)
-        first = next(iter(sides))
-        if first not in ready:
-            raise RaceError(f"{first}: {found[first]['missing']}")
+    found = {name: _open(crew, name, threads, seed, request) for name, request in sides.items()}
+    _leave_out_hopeless(found)
+    first = next(iter(sides))
+    if "missing" in found[first]:
+        raise RaceError(f"{first}: {found[first]['missing']}")
+    ready = [name for name in sides if "missing" not in found[name]]
+    try:
         with machine_lock():
-            blocks = _alternate(list(ready.values()), seconds)
+            blocks = _alternate([crew.member(name, threads) for name in ready], seconds)
+    except RaceError:
+        for name in ready:
+            crew.dismiss(name, threads)
+        raise
     base = np.array([min(block) for block in blocks[0]])
     for name, samples in zip(ready, blocks, strict=True):
         found[name] |= _figures(samples)
         if name != first:
             fastest = np.array([min(block) for block in samples])
             found[name]["ratio"] = _interval(fastest / base, seed)
+    for name in sides:
+        crew.release(name, threads)
     return found
 
 
 def _open(
-    everyone: Mapping[str, Contestant],
-) -> tuple[dict[str, Contestant], dict[str, dict[str, Any]]]:
-    """The sides that can take part, and what each said of itself."""
-    ready: dict[str, Contestant] = {}
-    found: dict[str, dict[str, Any]] = {}
-    for name, contestant in everyone.items():
+    crew: Crew, side: str, threads: int, seed: int, request: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a side says of itself, once it was called and its result compared. One at a time:
+    some choose between several ways of calling their library."""
+    if "missing" in request:
+        return {"missing": request["missing"]}
+    contestant = crew.member(side, threads, request.get("python", sys.executable))
+    try:
+        contestant.ask({"op": "open", "side": side, "threads": threads, "seed": seed, **request})
         answer = contestant.answer()
-        if "missing" in answer:
-            found[name] = {"missing": answer["missing"]}
-            continue
+    except RaceError as error:
+        crew.dismiss(side, threads)
+        return {"missing": str(error)}
+    contestant.pause()
+    if "missing" not in answer:
         contestant.pace(answer["call_secs"])
-        found[name] = {"difference": answer["difference"]}
-        ready[name] = contestant
-        contestant.pause()
-    for contestant in ready.values():  # opened while others still worked: take the pace again
-        contestant.pace(min(contestant.block()))
-    return ready, found
+    return answer
+
+
+def _leave_out_hopeless(found: dict[str, dict[str, Any]]) -> None:
+    """A peer far behind another one would only cost time."""
+    peers = {n: f["call_secs"] for n, f in found.items() if n in PEERS and "call_secs" in f}
+    best = min(peers.values(), default=0.0)
+    for name, secs in peers.items():
+        if secs > HOPELESS_SECS and secs > HOPELESS * best:
+            found[name] = {"missing": f"{secs / best:.0f} times slower than the other peer"}
 
 
 def _alternate(contestants: Sequence[Contestant], seconds: float) -> list[list[list[float]]]:

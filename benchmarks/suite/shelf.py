@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import Array
+from benchmarks.peer_types import Array
 
 PAGE_BYTES, HUGE_PAGE_BYTES = 4096, 2 << 20
 STAGGER_BYTES = 17 * 64

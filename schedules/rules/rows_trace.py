@@ -393,7 +393,7 @@ def contiguous_reduction(view: StageView) -> str | None:
 
 def is_along_columns(view: StageView) -> bool:
     """Whether a reduction walks over rows that are contiguous along another axis."""
-    if not view.is_reduction or not view.spatial or contiguous_reduction(view) is not None:
+    if not view.reduce or not view.spatial or contiguous_reduction(view) is not None:
         return False
     last = view.spatial[-1].name
     return any(r.element_stride(last) == 1 for r in view.reads)

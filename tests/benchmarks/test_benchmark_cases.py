@@ -8,19 +8,34 @@ import numpy as np
 import pytest
 
 from benchmarks.peers import numpy_peer
-from benchmarks.suite.cases import EXPRESSIONS, EXTENTS, GEMMS, OPERATORS, every_case
+from benchmarks.suite.cases import EXPRESSIONS, EXTENTS, GEMMS, OPERATORS
 from benchmarks.suite.check_extents import sizes_at
-from benchmarks.suite.contestant import make_inputs, workload_of
+from benchmarks.suite.contestant import make_inputs
+from benchmarks.suite.crew import RaceError
 from benchmarks.suite.goals import figures, geomean, judge
-from benchmarks.suite.race import RaceError, build_library
+from benchmarks.suite.operator_suite import heavy_cases, suite_cases
+from benchmarks.suite.race import build_library
+from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.suite.shelf import Shelf
 from schedules.reference import evaluate
 
-CASES = list(every_case())
+CLASSIC = [c.name for c in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS)]
 
 
-@pytest.mark.parametrize("name", CASES)
+def suite_examples() -> list[str]:
+    """A case of the suite for each way of computing: operator, epilogue, names of sizes."""
+    chosen: dict[tuple[str, str, tuple[str, ...]], str] = {}
+    for case in suite_cases():
+        names = tuple(name for name in case.sizes if name not in ("dilation", "N"))
+        chosen.setdefault((case.peer, case.epilogue, names), case.name)
+    return list(chosen.values())
+
+
+COMPARED = [*CLASSIC, *suite_examples()]
+
+
+@pytest.mark.parametrize("name", COMPARED)
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_peer_computes_the_workload(name: str, mixed: bool) -> None:
     case = every_case()[name]
@@ -33,7 +48,7 @@ def test_a_peer_computes_the_workload(name: str, mixed: bool) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", COMPARED)
 def test_pytorch_computes_what_numpy_does(name: str) -> None:
     pytest.importorskip("torch")
     from benchmarks.torch_peers import torch_peer
@@ -53,7 +68,8 @@ def test_pytorch_computes_what_numpy_does(name: str) -> None:
 
 
 def test_names_are_unique() -> None:
-    assert len(CASES) == len(GEMMS) + len(OPERATORS) + len(EXPRESSIONS)
+    everyone = len(CLASSIC) + len(suite_cases()) + len(heavy_cases())
+    assert len(every_case()) == everyone
     assert len(EXPRESSIONS) == 10
 
 

@@ -1,0 +1,150 @@
+"""The operator suite in Markdown: families, then each case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.suite.families import FAMILIES
+from benchmarks.suite.family_goals import (
+    FamilyFigures,
+    Spread,
+    against_tvm,
+    family_figures,
+    label,
+)
+from benchmarks.suite.results import Result, ResultsFile
+
+WORDS = {True: "yes", False: "**no**", None: "-"}
+
+
+def suite_sections(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Sections of the report; none if the suite was not measured."""
+    figures = family_figures(results)
+    if not figures:
+        return []
+    parts = [f"### Operator suite, by family\n\n{_family_table(figures)}"]
+    for family in FAMILIES.values():
+        rows = results.matching(f"suite/{family.key}/")
+        if rows:
+            parts.append(f"### Suite: {family.title}\n\n{_case_table(rows)}")
+    parts += [*_tvm_section(results, tvm), *_prepack_section(results)]
+    return parts
+
+
+_EXPLANATION = """
+Speed-ups are over the better of NumPy and PyTorch, beside it in one race. "Of the bound" is the
+bound of the design divided by the time in the race; where arithmetic binds, at the peak that ran
+beside the kernel, and in brackets by the session's probe alone. Packing is inside every time."""
+
+
+def _family_table(figures: list[FamilyFigures]) -> str:
+    lines = [
+        "| family | threads | cases | speed-up | worst | to reach | met? | of the bound | worst |"
+        " to reach | met? |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for each in figures:
+        family = each.family
+        least = f", each {family.worst_speedup:.2f}x" if family.worst_speedup else ""
+        cells = [
+            family.title if each.which == "1" else "",
+            each.which,
+            str(len(each.rows)),
+            f"{each.speedup.geomean:.2f}x" if each.speedup else "-",
+            _worst(each.speedup, "x"),
+            f"{family.speedup:.2f}x{least}" if family.speedup else "-",
+            WORDS[each.speedup_met],
+            _both_means(each),
+            _worst(each.of_bound, ""),
+            f"{family.of_bound:.2f}" if family.of_bound else "-",
+            WORDS[each.bound_met],
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n" + _EXPLANATION
+
+
+def _both_means(each: FamilyFigures) -> str:
+    if each.of_bound is None or each.of_probed is None:
+        return "-"
+    return f"{each.of_bound.geomean:.2f} ({each.of_probed.geomean:.2f})"
+
+
+def _worst(spread: Spread | None, unit: str) -> str:
+    return f"{spread.worst:.2f}{unit} {spread.where}" if spread else "-"
+
+
+def _case_table(rows: Mapping[str, Result]) -> str:
+    lines = [
+        "| case | threads | time | GFLOP/s | GB/s | of the bound | by | NumPy | PyTorch |"
+        " against the better | trials |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *(_case_line(row.data) for row in rows.values())])
+
+
+def _case_line(data: dict[str, Any]) -> str:
+    run_secs, best = data["race"]["kernel"]["run_secs"], data.get("against_best_peer")
+    cells = [
+        data["case"],
+        str(data["threads"]),
+        shown_secs(run_secs),
+        f"{data['gflops']:.1f}",
+        f"{data['tune']['workload']['min_bytes'] / run_secs / 1e9:.1f}",
+        f"{data['of_bound_beside']:.2f} ({data['of_bound']:.2f})",
+        data["bound"]["binds"],
+        *(_peer(data["race"].get(peer, {})) for peer in ("numpy", "torch")),
+        f"{best['median']:.2f}x ({best['low']:.2f} to {best['high']:.2f})" if best else "-",
+        str(data["tune"]["trials"]["total"]),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _peer(side: dict[str, Any]) -> str:
+    """The ratio, or in a word why there is none."""
+    if "ratio" in side:
+        return f"{side['ratio']['median']:.2f}x"
+    return str(side.get("missing", "-")).replace("|", "\\|")[:60]
+
+
+def _tvm_section(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> list[str]:
+    everyone = against_tvm(results, tvm)
+    if not everyone:
+        return []
+    lines = [
+        "| case | time | TVM elsewhere | TVM raced here | its trials |",
+        "|---|---|---|---|---|",
+    ]
+    for name, each in everyone.items():
+        ratios = (each.elsewhere, each.raced)
+        cells = [f"{ratio:.2f}x" if ratio is not None else "-" for ratio in ratios]
+        time = shown_secs(each.row.data["race"]["kernel"]["run_secs"])
+        trials = each.row.data["tvm"]["trials"] if each.raced is not None else "-"
+        lines.append(f"| {name} | {time} | {' | '.join(cells)} | {trials} |")
+    text = (
+        'How many times longer TVM\'s best takes. "Elsewhere" divides a median from a file by our'
+        " time: it was measured in another run, at another time, maybe at another clock.\n\n"
+    )
+    return ["### Suite: against TVM MetaSchedule\n\n" + text + "\n".join(lines)]
+
+
+def _prepack_section(results: ResultsFile) -> list[str]:
+    """Constant operands packed ahead: both figures, packing outside and inside the timing."""
+    rows = [r for r in results.matching("suite/").values() if r.data.get("prepack")]
+    if not rows:
+        return []
+    lines = [
+        "| case | packing inside | packing outside | packing once |",
+        "|---|---|---|---|",
+    ]
+    for row in rows:
+        ahead = row.data["prepack"]
+        inside = row.data["race"]["kernel"]["run_secs"]
+        times = (inside, ahead["run_secs"], ahead["prepack_secs"])
+        lines.append(f"| {label(row)} | {' | '.join(map(shown_secs, times))} |")
+    return ["### Suite: constant operands packed ahead\n\n" + "\n".join(lines)]
+
+
+def shown_secs(secs: float) -> str:
+    """A time with three digits and a unit that suits it."""
+    return f"{secs * 1e6:.3g} us" if secs < 1e-3 else f"{secs * 1e3:.3g} ms"

@@ -1,0 +1,136 @@
+"""Rows of the operator suite: every case by family, on one and two threads."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.suite.cases import Case
+from benchmarks.suite.context import Context, Row, RowError, environment
+from benchmarks.suite.crew import RaceError
+from benchmarks.suite.duel import INPUT_SEED, derived, shortened
+from benchmarks.suite.families import Family, family_of
+from benchmarks.suite.operator_suite import heavy_cases, suite_cases
+from benchmarks.suite.race import PEERS, build_library, race
+from benchmarks.suite.registry import workload_of
+from benchmarks.suite.tvm_side import tvm_best, tvm_request
+
+RACE_SECS = 1.0
+SEED = 0
+TUNE_DEADLINE_SECS = 600.0
+
+
+def suite_rows(context: Context) -> list[Row]:
+    """One row a case and thread count, in the order of the suite."""
+    settings = context.settings
+    cases = [*suite_cases(), *(heavy_cases() if settings.heavy else ())]
+    if context.quick:  # the smallest of each family
+        cases.sort(key=lambda case: workload_of(case).flops)
+        cases = list({family_of(case).key: case for case in reversed(cases)}.values())
+    counts = (1, 2) if context.cores > 1 else (1,)
+    rows = []
+    for case in cases:
+        family = family_of(case)
+        if settings.families and family.key not in settings.families:
+            continue
+        rows += [_row(context, case, family, threads) for threads in counts]
+    return rows
+
+
+def _row(context: Context, case: Case, family: Family, threads: int) -> Row:
+    key = f"suite/{family.key}/{case.name}/{threads}t"
+    run = partial(measure, key=key, case=case, family=family.key, threads=threads)
+    trials = 4 if context.quick else context.settings.trials
+    return Row(key, run, summary, 4.5 + trials * 0.1)
+
+
+def measure(context: Context, *, key: str, case: Case, family: str, threads: int) -> dict[str, Any]:
+    """Tune, emit, and race against the libraries."""
+    folder, settings = context.fresh_folder(key), context.settings
+    trials, seconds = (4, 0.1) if context.quick else (settings.trials, RACE_SECS)
+    request = {
+        "case": case.name, "threads": threads, "trials": trials, "seed": SEED,
+        "folder": str(folder), "input_seed": INPUT_SEED, "default": settings.default_side,
+    }  # fmt: skip
+    caches = environment(context.folder)
+    try:
+        found = context.crew.tune(request, caches, TUNE_DEADLINE_SECS)
+    except RaceError as error:
+        raise RowError(str(error)) from error
+    report, bound = found["report"], found["bound"]
+    if report["best"] is None:
+        raise RowError(f"tuning found nothing that works: {report['trials']['by_status']}")
+    tvm = tvm_best(context, case, threads) if settings.tvm_python else None
+    common = {"case": case.name, "reference": str(folder / "reference.npy")}
+    try:
+        sides: dict[str, dict[str, Any]] = {
+            "kernel": {**common, "library": str(_library(folder / "kernel.o", case))},
+            "peak": {"target": context.target},
+            **dict.fromkeys(PEERS, common),
+        }
+        if settings.default_side:
+            sides["default"] = {**common, "library": str(_library(folder / "default.o", case))}
+        if tvm is not None:
+            sides["tvm"] = {**common, **tvm_request(tvm, settings.tvm_python)}
+        result = race(sides, context.crew, threads=threads, seconds=seconds, seed=INPUT_SEED)
+    except RaceError as error:
+        raise RowError(str(error)) from error
+    finally:
+        (folder / "reference.npy").unlink(missing_ok=True)  # up to half a gigabyte
+    return {
+        "case": case.name,
+        "family": family,
+        "threads": threads,
+        "tune": shortened(report),
+        "process_secs": found["process_secs"],
+        "compile_secs": report["compile_secs"],
+        "bound": bound,
+        "of_bound": bound["secs"] / result["kernel"]["run_secs"],
+        "of_bound_beside": of_bound_beside(bound, result, threads),
+        "prepack": prepack_figures(report),
+        "tvm": tvm,
+        "race": result,
+        **derived(report, result, threads),
+    }
+
+
+def of_bound_beside(bound: dict[str, Any], result: dict[str, Any], threads: int) -> float:
+    """The fraction of the bound at the speed the cores had during the race.
+
+    Where arithmetic binds, the peak beside the kernel takes the place of the session's probe, block
+    by block: clocks drift, and a virtual machine's second core is not always there.
+    """
+    if bound["binds"] != "compute" or "ratio" not in result["peak"]:
+        return float(bound["secs"] / result["kernel"]["run_secs"])
+    probed_secs = threads / bound["peak_gflops"]  # what the side "peak" took when it was probed
+    return float(bound["secs"] / probed_secs * result["peak"]["ratio"]["median"])
+
+
+def prepack_figures(report: dict[str, Any]) -> dict[str, float] | None:
+    """Both figures of a kernel whose constant operands are packed ahead, seconds: `run_secs` with
+    packing outside of the timing, `prepack_secs` of packing itself. None without such operands.
+
+    `tune --json` has no such field yet: this is the one place to read it from.
+    """
+    found: dict[str, float] | None = report["best"].get("prepack")
+    return found
+
+
+def _library(object_file: Path, case: Case) -> Path:
+    return build_library(object_file, len(workload_of(case).arguments))
+
+
+def summary(data: dict[str, Any]) -> str:
+    """A row's figures in one line."""
+    parts = [
+        f"{data['race']['kernel']['run_secs'] * 1e6:.4g} us, {data['gflops']:.1f} GFLOP/s",
+        f"{data['of_bound_beside']:.2f} of the bound ({data['bound']['binds']})",
+    ]
+    for peer in (*PEERS, "tvm"):
+        side = data["race"].get(peer, {})
+        if "ratio" in side:
+            parts.append(f"{side['ratio']['median']:.2f}x {peer}")
+        elif side:
+            parts.append(f"no {peer}: {side['missing'][:80]}")
+    return ", ".join(parts)

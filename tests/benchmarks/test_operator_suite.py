@@ -1,0 +1,259 @@
+"""The operator suite: cases build, families cover them, reports say what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.report import document
+from benchmarks.suite.cases import Case
+from benchmarks.suite.crew import Contestant, Crew, RaceError
+from benchmarks.suite.families import BIG_FLOPS, FAMILIES, family_of
+from benchmarks.suite.family_goals import (
+    ALL,
+    Spread,
+    family_figures,
+    judge_suite,
+    read_tvm,
+)
+from benchmarks.suite.family_report import suite_sections
+from benchmarks.suite.operator_suite import heavy_cases, suite_cases
+from benchmarks.suite.race import _leave_out_hopeless
+from benchmarks.suite.registry import every_case, workload_of
+from benchmarks.suite.results import Result, ResultsFile
+from benchmarks.suite.rows_suite import of_bound_beside
+from benchmarks.suite.rows_tails import (
+    LEAST,
+    MOST,
+    NEIGHBOURHOODS,
+    REACH,
+    neighbourhood,
+    worst_pair,
+)
+from benchmarks.windows import Windows
+
+EVERYONE = [*suite_cases(), *heavy_cases()]
+
+
+@pytest.mark.parametrize("case", EVERYONE, ids=lambda case: case.name)
+def test_a_case_is_a_workload_of_one_output_in_a_family(case: Case) -> None:
+    workload = workload_of(case)
+    assert len(workload.outputs) == 1
+    assert all(tensor.dtype == "f32" for tensor in workload.arguments)
+    assert family_of(case).key in FAMILIES
+    assert set(case.axes) <= set(case.sizes)
+
+
+def test_heavy_cases_are_those_of_more_than_2e10_operations() -> None:
+    assert {case.name for case in heavy_cases()} == {
+        case.name for case in EVERYONE if workload_of(case).flops > 2e10
+    }
+
+
+def test_every_family_has_members() -> None:
+    members = dict.fromkeys(FAMILIES, 0)
+    for case in suite_cases():
+        members[family_of(case).key] += 1
+    assert min(members.values()) >= 3
+    assert all(members[key] >= 6 for key in FAMILIES if FAMILIES[key].speedup is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("mm_512x512x512", "gemm"), ("mm_2048x2048x2048", "gemm"), ("GMM_2_b1", "gemm"),
+        ("mm_256x256x256", "gemm_layouts"), ("mmnt_512", "gemm_layouts"),
+        ("bertB_qk", "gemm_layouts"), ("attention_values", "gemm_layouts"),
+        ("mm_1000x1000x1000", "gemm_odd"), ("mm_127x131x137", "gemm_odd"),
+        ("mm_64x64x64", "gemm_small"), ("mm_160x160x160", "gemm_small"),
+        ("mm_32x32x16384", "gemm_shapes"), ("mm_8192x64x64", "gemm_shapes"),
+        ("mm_64x8192x64", "gemm_shapes"), ("mm_8x4096x4096", "gemv"), ("R50_fc_b1", "gemv"),
+        ("DIL_2_b1", "conv"), ("C1D_2_b1", "conv"), ("C3D_3_b1", "conv"),
+        ("C2D_0_b1", "conv_other"), ("C1D_1_b1", "conv_other"), ("GRP_3_b16", "conv_other"),
+        ("CAP_1_b1", "conv_other"), ("MB2_dw1", "depthwise"), ("R50_pool_b1", "depthwise"),
+        ("T2D_1_b1", "conv_transpose"), ("T2D_0_b1", "conv_transpose_rest"),
+        ("T2D_3_b16", "conv_transpose_rest"), ("colsum_1024x4096", "rows"),
+        ("transpose_1024x1024", "elementwise"), ("CBR_1_b1", "fused"), ("TBG_0_b1", "fused"),
+        ("bertB_ffn1", "fused"), ("R50_01_b1", "fused"), ("bertB_qkv", "gemm_shapes"),
+    ],
+)  # fmt: skip
+def test_the_family_follows_from_operation_and_sizes(name: str, family: str) -> None:
+    assert family_of(every_case()[name]).key == family
+
+
+def test_dense_convolutions_are_large() -> None:
+    for case in EVERYONE:
+        if family_of(case).key == "conv":
+            assert workload_of(case).flops >= BIG_FLOPS
+            assert case.sizes["CI"] >= 16
+
+
+def test_windows_take_one_value_or_one_an_axis() -> None:
+    sizes = {"KH": 1, "KW": 7, "pad_h": 0, "pad_w": 3, "stride": 2}
+    windows = Windows.of(sizes, 2)
+    assert windows == Windows((1, 7), (2, 2), (0, 3), (1, 1))
+    assert windows.spans == (1, 7)
+    assert not windows.pointwise
+    assert Windows.of({"K": 1}, 3).pointwise
+    assert not Windows.of({"K": 1, "stride": 2}, 2).pointwise
+    assert windows.and_a_point().taps == (1, 7, 1)
+
+
+def row_data(
+    case: str, family: str, threads: int, speedup: float, of_bound: float
+) -> dict[str, Any]:
+    interval = {"median": speedup, "low": speedup, "high": speedup}
+    return {
+        "case": case, "family": family, "threads": threads, "gflops": 100.0,
+        "of_bound": of_bound / 2, "of_bound_beside": of_bound, "bound": {"binds": "compute"},
+        "prepack": None, "tvm": None,
+        "race": {"kernel": {"run_secs": 2e-5}, "numpy": {"ratio": interval},
+                 "torch": {"missing": "25 times slower than the other peer"}},
+        "against_best_peer": {"peer": "numpy", **interval},
+        "tune": {"workload": {"flops": 2e6, "min_bytes": 1e5}, "trials": {"total": 32}},
+    }  # fmt: skip
+
+
+def results_of(tmp_path: Path, *rows: dict[str, Any]) -> ResultsFile:
+    results = ResultsFile(tmp_path / "results.jsonl")
+    for data in rows:
+        key = f"suite/{data['family']}/{data['case']}/{data['threads']}t"
+        results.add(Result(key, "now", "session", 0.0, data))
+    return results
+
+
+def test_figures_of_a_family_are_told_for_each_thread_count_and_together(tmp_path: Path) -> None:
+    results = results_of(
+        tmp_path,
+        row_data("a", "conv", 1, 2.0, 0.9),
+        row_data("b", "conv", 1, 0.96, 0.9),
+        row_data("a", "conv", 2, 1.2, 0.8),
+    )
+    by_count = {each.which: each for each in family_figures(results)}
+    one = by_count["1"].speedup
+    assert one is not None
+    assert one.geomean == pytest.approx((2.0 * 0.96) ** 0.5)
+    assert one == Spread(2, one.geomean, 0.96, "b 1t")
+    assert by_count["1"].speedup_met is False  # the geomean is reached, the worst case is not
+    assert by_count["2"].speedup_met is True
+    assert by_count["2"].bound_met is False
+    together = by_count[ALL].speedup
+    assert together is not None
+    assert together.count == 3
+
+
+def test_the_report_has_families_cases_and_why_a_side_is_missing(tmp_path: Path) -> None:
+    results = results_of(tmp_path, row_data("a", "depthwise", 1, 2.0, 0.9))
+    judgements = judge_suite(results, {})
+    assert [each.met for each in judgements] == [True, True]
+    text = document(results, judgements, suite_sections(results, {}))
+    assert "| depthwise and pooling windows | 1 | 1 | 2.00x | 2.00x a 1t | 1.50x | yes |" in text
+    assert "25 times slower than the other peer" in text
+    assert "0.90 (0.45)" in text
+
+
+def test_nothing_is_said_of_a_suite_that_was_not_measured(tmp_path: Path) -> None:
+    results = ResultsFile(tmp_path / "results.jsonl")
+    assert judge_suite(results, {}) == []
+    assert suite_sections(results, {}) == []
+
+
+def test_figures_of_tvm_come_from_a_file_or_a_race(tmp_path: Path) -> None:
+    file = tmp_path / "tvm.jsonl"
+    lines = [
+        {"name": "a", "threads": 2, "tvm_128_trials_median_us": 30.0, "torch_us": 40.0},
+        {"name": "b", "threads": 2, "torch_us": 40.0},
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    raced = row_data("b", "gemm_odd", 2, 2.0, 0.9)
+    raced["race"]["tvm"] = {"ratio": {"median": 0.9, "low": 0.9, "high": 0.9}}
+    raced["tvm"] = {"trials": 16}
+    results = results_of(tmp_path, row_data("a", "conv", 2, 2.0, 0.9), raced)
+    tvm = read_tvm(file)
+    assert list(tvm) == ["a 2t"]
+    told = {(j.what, j.to_reach): j for j in judge_suite(results, tvm) if "TVM" in j.what}
+    elsewhere = "suite: TVM's best of 128 trials, measured elsewhere at another time"
+    assert told[elsewhere, ">= 1.15x"].met is True
+    assert "geomean 1.50x of 1" in told[elsewhere, ">= 1.15x"].measured
+    here = "suite: TVM's best of 16 trials, raced here"
+    assert told[here, "no case of 10 us or more under 0.97x"].met is False
+    assert told[f"{here}, odd sizes", ">= 1.80x"].met is False
+    assert "| a 2t | 20 us | 1.50x | - | - |" in "\n".join(suite_sections(results, tvm))
+    assert read_tvm(tmp_path / "nothing.jsonl") == {}
+
+
+def test_packing_ahead_is_told_with_both_figures(tmp_path: Path) -> None:
+    data = row_data("a", "conv", 1, 2.0, 0.9)
+    data["prepack"] = {"run_secs": 1e-5, "prepack_secs": 5e-6}
+    text = "\n".join(suite_sections(results_of(tmp_path, data), {}))
+    assert "| a 1t | 20 us | 10 us | 5 us |" in text
+
+
+def test_the_bound_is_taken_at_the_peak_beside_the_kernel() -> None:
+    result = {"kernel": {"run_secs": 2.0}, "peak": {"ratio": {"median": 0.01}}}
+    # Probed at 100 GFLOP/s, "peak" took 0.01 s; in the race it takes 0.02 s: half the clock.
+    bound = {"secs": 0.9, "binds": "compute", "peak_gflops": 100.0}
+    assert of_bound_beside(bound, result, 1) == pytest.approx(0.9)
+    assert of_bound_beside({**bound, "binds": "L2"}, result, 1) == pytest.approx(0.45)
+
+
+def test_a_hopeless_peer_is_left_out_and_said_so() -> None:
+    found: dict[str, dict[str, Any]] = {
+        "kernel": {"call_secs": 1e-5}, "numpy": {"call_secs": 0.5}, "torch": {"call_secs": 0.01},
+    }  # fmt: skip
+    _leave_out_hopeless(found)
+    assert found["numpy"] == {"missing": "50 times slower than the other peer"}
+    assert "missing" not in found["torch"]
+    close: dict[str, dict[str, Any]] = {"numpy": {"call_secs": 0.15}, "torch": {"call_secs": 0.01}}
+    _leave_out_hopeless(close)
+    assert "missing" not in close["numpy"]
+
+
+def test_contestants_are_kept_and_replaced_after_an_end(tmp_path: Path) -> None:
+    with Crew(tmp_path) as crew:
+        first = crew.member("numpy", 1)
+        assert crew.member("numpy", 1) is first
+        first.ask({"op": "open", "side": "numpy", "case": "no such case", "threads": 1, "seed": 1})
+        with pytest.raises(RaceError, match="a process ended: KeyError"):
+            first.answer()
+        crew.dismiss("numpy", 1)
+        second = crew.member("numpy", 1)
+        assert second is not first
+        second.ask({"op": "open", "side": "numpy", "case": "mm_64x64x64", "threads": 1, "seed": 1})
+        answer = second.answer()
+        assert answer["difference"] < 1e-5
+        second.pace(answer["call_secs"])
+        assert min(second.block()) > 0
+        crew.release("numpy", 1)
+
+
+def test_neighbourhoods_are_near_and_in_range() -> None:
+    for number in range(NEIGHBOURHOODS):
+        sizes = np.array(neighbourhood(number))
+        assert sizes.min() >= LEAST
+        assert sizes.max() <= MOST
+        assert np.ptp(sizes, axis=0).max() < REACH + 1
+        assert len({tuple(size) for size in sizes}) == len(sizes)
+        assert neighbourhood(number) == neighbourhood(number)
+
+
+def test_the_worst_pair_of_a_neighbourhood() -> None:
+    products = [{"size": [33, 33, 33], "gflops": 50.0}, {"size": [48, 48, 48], "gflops": 200.0}]
+    assert worst_pair(products)["ratio"] == 4.0
+
+
+def test_a_contestant_paces_itself_by_the_length_of_a_call(tmp_path: Path) -> None:
+    contestant = Contestant(2, tmp_path / "log")
+    try:
+        contestant.pace(2**-16)
+        assert (contestant._calls, contestant._rounds) == (66, 29)
+        contestant.pace(0.005)
+        assert (contestant._calls, contestant._rounds) == (1, 8)
+        contestant.pace(0.1)
+        assert (contestant._calls, contestant._rounds) == (1, 2)
+    finally:
+        contestant.close()
