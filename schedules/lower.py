@@ -1,6 +1,6 @@
 """From a workload and a trace to the loop nest that code is generated from.
 
-    workload -> plain nest -> every step of the trace -> cleaned nest
+    workload -> its rewrites -> plain nest -> every other step of the trace -> cleaned nest
 
 The plain nest is the expression written out: stages in order, loops in the order of the axes,
 reductions innermost. Loops are called `stage.axis`. Cleaning changes how guards are written and
@@ -40,7 +40,17 @@ LOWERING_VERSION = 1
 
 def lower(workload: Workload, trace: Trace) -> Nest:
     """The cleaned nest of `trace` on `workload`'s normal form. ScheduleError: a step is illegal."""
-    return clean(trace.apply(plain_nest(workload)))
+    rewritten, rest = start(workload, trace)
+    return clean(rest.apply(plain_nest(rewritten)))
+
+
+def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
+    """The normal form that the primitives of `trace` speak of, its rewrites done, and these
+    primitives. ScheduleError: a rewrite does not fit, or its error is not allowed."""
+    workload = workload.normalised()
+    for rewrite in trace.rewrites:
+        workload = rewrite.rewrite(workload)
+    return workload, Trace(trace.steps[len(trace.rewrites) :])
 
 
 def plain_nest(workload: Workload) -> Nest:
