@@ -45,8 +45,8 @@ def row_times(
 def _part(
     row: Sequence[Fraction], term: Term, group: Sequence[int], dtype: DType
 ) -> tuple[int, Scalar] | None:
-    """A sign and the sum of one group with a plus in front; None if all of it is zero."""
-    used = [i for i in group if row[i]]
+    """A sign and the sum of one group, the last term with a plus; None if all of it is zero."""
+    used = [i for i in reversed(group) if row[i]]
     if not used:
         return None
     sign = 1 if row[used[0]] > 0 else -1

@@ -1,0 +1,98 @@
+"""Writing down the trace of one setting of the transform sketch, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..loop_ir import LoopKind
+from ..primitives import ComputeAt, Parallel, Unroll, Vectorize
+from ..scalar import Scalar
+from .analysis import StageView
+from .writer import TraceWriter
+
+Choices = Callable[[Scalar], dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class TransformCluster:
+    """Stages computed together: `last` gives the outer loops, `inside` are computed for a tile of
+    it, first to last."""
+
+    last: StageView
+    inside: tuple[StageView, ...]
+
+    @property
+    def stages(self) -> tuple[StageView, ...]:
+        return (*self.inside, self.last)
+
+
+def write_transform_trace(
+    writer: TraceWriter, cluster: TransformCluster, choices: Choices, lanes: int, v: dict[str, int]
+) -> None:
+    """Add the steps that schedule `cluster` with knob values `v` to `writer`."""
+    w, last = writer, cluster.last
+    w.do(*last.presplit)
+    formulas = _formula_loops(w, last.name, choices)
+    leaf, chain = w.writer_of(last.name)
+    others = [loop.var for loop in chain if loop.var not in formulas]
+    lane = w.best_vector_loop(leaf, others)
+    outer = [name for name in others if name != lane]
+    place, inner = "", ""
+    if lane is not None:
+        place, inner = w.split(lane, _width(lanes, w.loop(lane).extent))
+        outer.append(place)
+        w.reorder(*outer, *formulas, inner)
+    else:
+        w.reorder(*outer, *formulas)
+    place = outer[-1] if outer else formulas[0]
+    if v["deep"] and len(formulas) > 1:
+        place = formulas[0]
+    for view in reversed(cluster.inside):
+        w.do(ComputeAt(view.name, place, register=True))
+    for view in cluster.stages:
+        _write_out(w, view.name, place, lanes, inner if view is last else "")
+    w.do(*(Unroll(name) for name in formulas if w.loop(name).kind is LoopKind.SERIAL))
+    if v["parallel"] and outer:
+        _share(w, outer)
+
+
+def _formula_loops(w: TraceWriter, name: str, choices: Choices) -> list[str]:
+    """The loops that choose formulas, outer to inner, split off where a choice is periodic."""
+    leaf, _ = w.writer_of(name)
+    for loop, period in choices(leaf.value).items():
+        if period and w.loop(loop).extent > period:
+            w.split(loop, period)
+    leaf, chain = w.writer_of(name)
+    found = choices(leaf.value)
+    return [loop.var for loop in chain if loop.var in found]
+
+
+def _width(lanes: int, extent: int) -> int:
+    """Lanes of a vector along a loop: all, or a power of two that a short loop fills."""
+    while lanes > extent and lanes > 1:
+        lanes //= 2
+    return lanes
+
+
+def _write_out(w: TraceWriter, name: str, place: str, lanes: int, lane: str) -> None:
+    """Vectorise along `lane`, or the stage's own contiguous loop, and write out the rest."""
+    leaf, _ = w.writer_of(name)
+    own = [loop.var for loop in w.own_loops(name, inside=place)]
+    if not lane:
+        short = [n for n in own if w.loop(n).extent <= lanes]
+        lane = w.best_vector_loop(leaf, short) or ""
+        if lane:
+            w.reorder(*(n for n in own if n != lane), lane)
+        w.do(*(Unroll(n) for n in own if n != lane))
+    if lane and w.loop(lane).extent > 1:
+        w.do(Vectorize(lane))
+
+
+def _share(w: TraceWriter, outer: list[str]) -> None:
+    """Divide all tiles among the threads."""
+    task = outer[0]
+    for name in outer[1:]:
+        if w.has(name):
+            task = w.fuse(task, name)
+    w.do(Parallel(task))
