@@ -44,6 +44,8 @@ class MeasureResult:
     `run_secs` holds every timed sample, in seconds a call, oldest first; empty unless `status`
     is OK. `run_secs_estimate` is the published estimate of one call in seconds, None unless OK.
     `detail` is one line for people: the signal, the element that was wrong, the deadline.
+    `error_found` is the largest error met while a rewritten kernel was verified, relative to what
+    its stated error is relative to; None where nothing is rewritten.
     """
 
     status: MeasureStatus
@@ -53,6 +55,7 @@ class MeasureResult:
     verify_secs: float = 0.0
     measure_secs: float = 0.0
     detail: str = ""
+    error_found: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -89,7 +92,10 @@ class TuningRecord:
         return "sha256:" + hashlib.sha256(canonical_bytes(document)).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        document = asdict(self)
+        if self.result.error_found is None:  # as in records of versions that did not know it
+            del document["result"]["error_found"]
+        return document
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:

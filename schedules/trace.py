@@ -39,7 +39,7 @@ class Trace:
         """The steps that change the expression: those before the first primitive."""
         found: list[Rewrite] = []
         for step in self.steps:
-            if not isinstance(step, REWRITES):
+            if not isinstance(step, Rewrite):
                 break
             found.append(step)
         return tuple(found)
@@ -48,7 +48,7 @@ class Trace:
         """`nest` after every step. ScheduleError from the first step that is not legal, and from
         a rewrite: `schedules.lower.start` does those that stand first."""
         for step in self.steps:
-            if isinstance(step, REWRITES):
+            if isinstance(step, Rewrite):
                 raise ScheduleError(step, "a rewrite stands before every primitive")
             nest = step.apply(nest)
         return nest

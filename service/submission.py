@@ -25,6 +25,8 @@ class Spelling(Protocol):
     def tensor(self) -> list[str] | None: ...
     @property
     def range(self) -> list[str] | None: ...
+    @property
+    def allow_error(self) -> float | None: ...
 
 
 def check_one_spelling(spelling: Spelling) -> None:
@@ -84,12 +86,14 @@ def read_json(path: Path) -> Any:
 def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
     """The `workload` field of a job."""
     check_one_spelling(spelling)
+    error = spelling.allow_error
     if spelling.expr is not None:
-        return {
+        notation: dict[str, Any] = {
             "expr": spelling.expr,
             "tensors": assignments(spelling.tensor, "--tensor"),
             "ranges": ranges(spelling.range),
         }
+        return notation if error is None else {**notation, "allow_error": error}
     text = str(spelling.workload)
     if is_python(text):
         from .wiring import read_workload, workload_document
@@ -99,8 +103,10 @@ def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
         document = read_json(Path(text))
         if not isinstance(document, dict):
             raise InvalidField(f"{text} holds no workload document (a JSON object)")
-        return document
-    return text
+        return document if error is None else {**document, "allowed_error": error}
+    if error is None:
+        return text
+    return f"{text}{',' if ':' in text else ':'}allow_error={error!r}"
 
 
 def target_payload(spec: str) -> str | dict[str, Any]:

@@ -37,6 +37,7 @@ def read_workload(spelling: Spelling) -> Workload:
         expr=spelling.expr,
         tensors=spelling.tensor or [],
         ranges=spelling.range or [],
+        allow_error=spelling.allow_error,
         read_file=_read_file,
         load_function=call_function,
     )
@@ -53,7 +54,10 @@ def workload_of(spelled: str | dict[str, Any]) -> Workload:
         return from_json(spelled)
     notation = read_notation(spelled)
     return parse_workload(
-        expr=notation.expr, tensors=list(notation.tensors), ranges=list(notation.ranges)
+        expr=notation.expr,
+        tensors=list(notation.tensors),
+        ranges=list(notation.ranges),
+        allow_error=notation.allow_error,
     )
 
 

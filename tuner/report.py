@@ -66,6 +66,10 @@ class BestFound:
     trial: int
     verified: bool
     trace: list[Any]
+    rewritten: dict[str, Any] | None = None
+    """Of a trace that begins with rewrites: `steps` as text, `error_allowed`, `error_stated` (the
+    largest proven bound of a step) and `error_found` in the full check, all relative to
+    max|data| * max sum|weight| (docs/math.md)."""
 
 
 @dataclass(frozen=True, slots=True)

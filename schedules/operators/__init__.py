@@ -24,7 +24,7 @@ OPERATORS: dict[str, Operator] = {
 }
 """Every operator by name, in the order `tilewright ops` lists them."""
 
-_OPTIONS = ("dtype", "epilogue", "constant")
+_OPTIONS = ("dtype", "epilogue", "constant", "allow_error")
 
 
 def operator(name: str) -> Operator:
@@ -43,8 +43,8 @@ def build(name: str, params: Mapping[str, object] | None = None, **more: object)
     """The workload of operator `name` with `params` (any case; numbers may be text).
 
     `dtype` is f32 by default, `epilogue` names what follows ("bias+relu"), `constant` the inputs
-    whose values never change ("B", "W+bias"). WorkloadError says which parameter is unknown,
-    missing or out of range, and what would do.
+    whose values never change ("B", "W+bias"), `allow_error` the workload's `allowed_error`.
+    WorkloadError says which parameter is unknown, missing or out of range, and what would do.
     """
     op = operator(name)
     numbers, options = _sorted_params(op, {**(params or {}), **more})
@@ -62,9 +62,10 @@ def build(name: str, params: Mapping[str, object] | None = None, **more: object)
         draft = with_epilogue(draft, epilogues, core.output.name)
     workload = Workload.of(draft.output, inputs=draft.inputs)
     workload = _with_constants(op, workload, options.get("constant", ""))
+    allowed = _allowed_error(op, options.get("allow_error"))
     return replace(
-        workload,
-        name=spelling(op, sizes, dtype, epilogues, options.get("constant", "")),
+        workload.allowing(allowed),
+        name=spelling(op, sizes, dtype, epilogues, options.get("constant", ""), allowed),
         declared_flops=draft.flops,
         declared_min_bytes=published_bytes(core, epilogues) if epilogues else None,
     )
@@ -104,6 +105,18 @@ def _integer(op: Operator, name: str, value: object) -> int:
     raise WorkloadError(
         f"{op.name}: {name} must be an integer, got {str(value)[:40]!r}", code="bad_extent"
     )
+
+
+def _allowed_error(op: Operator, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise WorkloadError(
+            f"{op.name}: allow_error must be a number such as 1e-3, got {text[:40]!r}",
+            code="bad_error",
+        ) from None
 
 
 def _epilogues(op: Operator, text: str) -> tuple[Epilogue, ...]:
@@ -150,6 +163,7 @@ def spelling(
     dtype: str = "f32",
     epilogues: tuple[Epilogue, ...] = (),
     constant: str = "",
+    allow_error: float | None = None,
 ) -> str:
     """The canonical spelling: what was not left at its default, in declared order."""
     parts: list[str] = []
@@ -161,6 +175,8 @@ def spelling(
         parts.append(f"epilogue={'+'.join(e.name for e in epilogues)}")
     if constant:
         parts.append(f"constant={constant}")
+    if allow_error is not None:
+        parts.append(f"allow_error={allow_error!r}")
     return f"{op.name}:{','.join(parts)}"
 
 

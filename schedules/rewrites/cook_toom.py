@@ -92,7 +92,7 @@ def _product(factors: object) -> Fraction:
 
 def _with_roots(roots: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
     """The coefficients of the monic polynomial with these roots, lowest first."""
-    found = (Fraction(1),)
+    found: tuple[Fraction, ...] = (Fraction(1),)
     for root in roots:
         shifted = (Fraction(0), *found)
         scaled = (*(-root * c for c in found), Fraction(0))

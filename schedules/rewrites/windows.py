@@ -86,9 +86,7 @@ def _read(node: Scalar) -> Load | None:
             return None
 
 
-def _pads_with_zeros(
-    node: Scalar, data: Load, shape: tuple[int, ...], ranges: Ranges
-) -> bool:
+def _pads_with_zeros(node: Scalar, data: Load, shape: tuple[int, ...], ranges: Ranges) -> bool:
     """Whether `node` reads `data` exactly where its index is inside the tensor."""
     inside = [c for i, extent in zip(data.index, shape, strict=True) for c in within(i, extent)]
     wanted = needed(inside, ranges)

@@ -192,9 +192,7 @@ class _Plan:
         load = self.sum.weight
         read, low = self._whole_read(load)
         gone = {t.window.weight_dim for t in self.tiled}
-        dims = [
-            Axis(f"q{d}", i.hi - i.lo + 1) for d, i in enumerate(read) if d not in gone
-        ]
+        dims = [Axis(f"q{d}", i.hi - i.lo + 1) for d, i in enumerate(read) if d not in gone]
         index: list[Affine] = [var(f"q{d}") + at for d, at in enumerate(low)]
         for n, t in enumerate(self.tiled):
             index[t.window.weight_dim] = var(f"x{n}") + t.window.weight_offset
@@ -248,9 +246,7 @@ class _Plan:
         ]
         gone = {t.window.weight_dim for t in self.tiled}
         _, low = self._whole_read(self.sum.weight)
-        of_weight = [
-            i - low[d] for d, i in enumerate(self.sum.weight.index) if d not in gone
-        ]
+        of_weight = [i - low[d] for d, i in enumerate(self.sum.weight.index) if d not in gone]
         dtype = stage.tensor.dtype
         body = Binary(
             BinaryOp.MUL,
@@ -323,5 +319,3 @@ class _Plan:
     def _whole(self, stage: Stage) -> Load:
         index = tuple(var(a.name) for a in stage.axes)
         return Load(stage.name, index, stage.tensor.dtype)
-
-

@@ -205,8 +205,8 @@ def _clusters(workload: Workload, views: dict[str, StageView], target: Target) -
         view = views[name]
         transform = transform_cluster(workload, views, name, remaining)
         if transform is not None:
-            for member in transform.inside:
-                remaining.remove(member.name)
+            for inner in transform.inside:
+                remaining.remove(inner.name)
             found.append([TransformSketch(workload, transform, target)])
             continue
         anchor = _anchor(workload, views, view, remaining)

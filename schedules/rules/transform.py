@@ -67,9 +67,7 @@ def is_transform(view: StageView) -> bool:
     return bool(sizes) and not view.is_reduction and all(n <= MAX_FORMULAS for n in sizes)
 
 
-def all_choices(
-    value: Scalar, inside: Sequence[StageView]
-) -> dict[str, int]:
+def all_choices(value: Scalar, inside: Sequence[StageView]) -> dict[str, int]:
     """`choices` of a stage's expression, and of the stages `inside` that it reads: an index that
     chooses there is chosen here as well."""
     dims: dict[str, set[int]] = {}
@@ -155,7 +153,9 @@ class TransformSketch:
     def extents(self, settings: IntArray) -> IntArray:
         """(P, 2): tiles, and elements of a tile."""
         inner = max(self.cluster.last.points // self._tasks, 1)
-        return np.tile(np.array([[self._tasks, inner]], np.int64), (len(np.atleast_2d(settings)), 1))
+        return np.tile(
+            np.array([[self._tasks, inner]], np.int64), (len(np.atleast_2d(settings)), 1)
+        )
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
@@ -236,4 +236,3 @@ def _formulas(view: StageView) -> int:
         )
         for n in walk(view.value)
     )  # fmt: skip
-

@@ -82,6 +82,8 @@ def spelled(spelling: WorkloadSpelling, machine: Machine, common: Common) -> str
             words += ["--tensor", tensor]
         for axis in spelling.range or []:
             words += ["--range", axis]
+    if spelling.allow_error is not None:
+        words += ["--allow-error", repr(spelling.allow_error)]
     if machine.target != "native":
         words += ["--target", machine.target]
     if machine.threads is not None:
