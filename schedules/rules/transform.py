@@ -26,7 +26,7 @@ from ..target import Target
 from ..trace import Trace
 from ..workload import Workload
 from .analysis import StageView
-from .transform_trace import TransformCluster, write_transform_trace
+from .transform_trace import AROUND, OUTSIDE, WITHIN, TransformCluster, write_transform_trace
 from .writer import TraceWriter
 
 MAX_FORMULAS = 8
@@ -106,7 +106,7 @@ def transform_cluster(
 
 @dataclass(frozen=True)
 class TransformSketch:
-    """See the module. `deep` places inner stages inside the formulas they are the same for."""
+    """See the module. Knob `place` says where stages inside are computed, see `transform_trace`."""
 
     workload: Workload
     cluster: TransformCluster
@@ -124,9 +124,15 @@ class TransformSketch:
     def knobs(self) -> tuple[Knob, ...]:
         parallel = self.target.threads > 1 and self._tasks > 1
         return (
-            Knob("deep", (0, 1) if self.cluster.inside else (0,)),
+            Knob("place", self._places()),
             Knob("parallel", (0, 1) if parallel else (0,)),
         )
+
+    def _places(self) -> tuple[int, ...]:
+        found = all_choices(self.cluster.last.value, self.cluster.inside)
+        within = (WITHIN,) if self.cluster.inside else ()
+        whole = all(period == 0 for period in found.values())
+        return (AROUND, *within, *((OUTSIDE,) if whole else ()))
 
     @property
     def _tasks(self) -> int:

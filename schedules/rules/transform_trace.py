@@ -11,6 +11,12 @@ from ..scalar import Scalar
 from .analysis import StageView
 from .writer import TraceWriter
 
+AROUND, WITHIN, OUTSIDE = 0, 1, 2
+"""Where stages inside are computed: around all formulas of a vector, within each of the first axis
+(half the registers), or the same with that axis outside all loops, which then run once for each of
+its formulas. That reads the data again, and writes to fewer places at a time: planes a power of two
+apart compete for the same cache sets."""
+
 Choices = Callable[[Scalar], dict[str, int]]
 
 
@@ -38,15 +44,14 @@ def write_transform_trace(
     others = [loop.var for loop in chain if loop.var not in formulas]
     lane = w.best_vector_loop(leaf, others)
     outer = [name for name in others if name != lane]
-    place, inner = "", ""
+    inner = ""
     if lane is not None:
-        place, inner = w.split(lane, _width(lanes, w.loop(lane).extent))
-        outer.append(place)
-        w.reorder(*outer, *formulas, inner)
-    else:
-        w.reorder(*outer, *formulas)
+        vectors, inner = w.split(lane, _width(lanes, w.loop(lane).extent))
+        outer.append(vectors)
+    outside, within = (formulas[:1], formulas[1:]) if v["place"] == OUTSIDE else ([], formulas)
+    w.reorder(*outside, *outer, *within, *([inner] if inner else []))
     place = outer[-1] if outer else formulas[0]
-    if v["deep"] and len(formulas) > 1:
+    if v["place"] == WITHIN and len(formulas) > 1:
         place = formulas[0]
     for view in reversed(cluster.inside):
         w.do(ComputeAt(view.name, place, register=True))
