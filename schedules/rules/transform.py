@@ -25,7 +25,8 @@ from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..trace import Trace
 from ..workload import Workload
-from .analysis import StageView
+from .analysis import Loop, StageView
+from .tile_model import lost_levels
 from .transform_trace import AROUND, OUTSIDE, WITHIN, TransformCluster, write_transform_trace
 from .writer import TraceWriter
 
@@ -180,7 +181,9 @@ class TransformSketch:
         """See COLUMNS. Of a stage's formulas each point computes one: an even share is counted."""
         settings = np.atleast_2d(settings)
         ones = np.ones(len(settings))
+        places = np.asarray(self.knobs[0].values)[settings[:, 0]]
         parallel = np.asarray(self.knobs[1].values)[settings[:, 1]].astype(np.float64)
+        again = np.where(places == OUTSIDE, float(self._first_formulas), 1.0)
         views, last = self.cluster.stages, self.cluster.last
         inside = {view.name for view in self.cluster.inside}
         ops = sum(v.points * max(v.operations / _formulas(v), 1.0) for v in views)
@@ -194,16 +197,16 @@ class TransformSketch:
         return {
             "flops": ones * ops,
             "vector_ops": ones * ops / self.lanes,
-            "vector_loads": ones * read / self.lanes,
+            "vector_loads": again * read / self.lanes,
             "vector_stores": ones * vectors,
             "scalar_accesses": ones * (0.0 if whole else read),
-            "conflict_misses": ones * 0.0,
+            "conflict_misses": self._lost_stores(places),
             "math_calls": ones * 0.0,
             "accumulators": ones * 0.0,
             "live_registers": ones * float(min(self.target.vector_registers, 32)),
             "held_values": ones * 0.0,
             "inner_trips": ones,
-            "inner_entries": ones * vectors / self._written,
+            "inner_entries": again * vectors / self._written,
             "code_ops": ones * ops / max(last.points, 1) * self._written,
             "packed_bytes": ones * float((last.points + entering) * last.dtype.bytes) / 2.0,
             "strided_packed_bytes": ones * 0.0,
@@ -213,6 +216,23 @@ class TransformSketch:
             "tasks": np.where(parallel > 0, float(self._tasks), 1.0),
             "regions": parallel,
         }
+
+    @property
+    def _formula_loops(self) -> list[Loop]:
+        found = all_choices(self.cluster.last.value, self.cluster.inside)
+        return [loop for loop in self.cluster.last.spatial if loop.name in found]
+
+    @property
+    def _first_formulas(self) -> int:
+        return self._formula_loops[0].extent
+
+    def _lost_stores(self, places: IntArray) -> FloatArray:
+        """(P,) lines written to planes whose distance maps them to few sets, all caches."""
+        last, planes = self.cluster.last, self._formula_loops
+        apart = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
+        at_once = self._written / np.where(places == OUTSIDE, float(self._first_formulas), 1.0)
+        lost = lost_levels(self.target, apart, np.ones_like(at_once), at_once)
+        return np.asarray(lost * last.points / self.lanes)
 
     def default(self) -> tuple[int, ...]:
         """Values between stages in registers all at once, every thread."""
