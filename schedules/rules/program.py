@@ -125,7 +125,7 @@ def _short(step: Rewrite) -> str:
 
 _ADDED = (
     "flops", "vector_ops", "vector_loads", "vector_stores", "scalar_accesses", "math_calls",
-    "packed_bytes", "strided_packed_bytes", "regions",
+    "conflict_misses", "packed_bytes", "strided_packed_bytes", "regions",
 )  # fmt: skip
 
 
