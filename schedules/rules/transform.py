@@ -251,7 +251,7 @@ class TransformSketch:
         def found(value: Scalar) -> dict[str, int]:
             return all_choices(value, self.cluster.inside)
 
-        write_transform_trace(writer, self.cluster, found, self.lanes, values)
+        write_transform_trace(writer, self.cluster, found, self.lanes, self.target.threads, values)
 
 
 def _formulas(view: StageView) -> int:

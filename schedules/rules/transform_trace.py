@@ -17,6 +17,9 @@ AROUND, WITHIN, OUTSIDE = 0, 1, 2
 its formulas. That reads the data again, and writes to fewer places at a time: planes a power of two
 apart compete for the same cache sets."""
 
+TASKS_A_THREAD = 4
+"""So that work evens out."""
+
 Choices = Callable[[Scalar], dict[str, int]]
 
 
@@ -34,7 +37,12 @@ class TransformCluster:
 
 
 def write_transform_trace(
-    writer: TraceWriter, cluster: TransformCluster, choices: Choices, lanes: int, v: dict[str, int]
+    writer: TraceWriter,
+    cluster: TransformCluster,
+    choices: Choices,
+    lanes: int,
+    threads: int,
+    v: dict[str, int],
 ) -> None:
     """Add the steps that schedule `cluster` with knob values `v` to `writer`."""
     w, last = writer, cluster.last
@@ -57,9 +65,9 @@ def write_transform_trace(
         w.do(ComputeAt(view.name, place, register=True))
     for view in cluster.stages:
         _write_out(w, view.name, place, lanes, inner if view is last else "")
-    w.do(*(Unroll(name) for name in formulas if w.loop(name).kind is LoopKind.SERIAL))
     if v["parallel"] and outer:
-        _share(w, outer)
+        _share(w, outer, outside, threads)
+    w.do(*(Unroll(name) for name in formulas if w.loop(name).kind is LoopKind.SERIAL))
 
 
 def _formula_loops(w: TraceWriter, name: str, choices: Choices) -> list[str]:
@@ -94,10 +102,18 @@ def _write_out(w: TraceWriter, name: str, place: str, lanes: int, lane: str) -> 
         w.do(Vectorize(lane))
 
 
-def _share(w: TraceWriter, outer: list[str]) -> None:
-    """Divide all tiles among the threads."""
-    task = outer[0]
-    for name in outer[1:]:
-        if w.has(name):
-            task = w.fuse(task, name)
+def _share(w: TraceWriter, outer: list[str], outside: list[str], threads: int) -> None:
+    """Divide all tiles among the threads; with a formula loop outside, only as many of the loops
+    as give enough tasks, so that it stays outside the others."""
+    tasks, task = 1, ""
+    shared = outer
+    if outside:
+        shared = []
+        for name in outer:
+            if tasks < TASKS_A_THREAD * threads:
+                shared.append(name)
+                tasks *= w.loop(name).extent
+        w.reorder(*shared, *outside)
+    for name in shared:
+        task = w.fuse(task, name) if task else name
     w.do(Parallel(task))

@@ -26,7 +26,10 @@ from tuner.measure.compare import Oracle
 from tuner.measure.inputs import InputKind
 from tuner.measure.local import LocalMeasurer
 from tuner.measure.protocol import MeasureRequest
+from tuner.memory_sink import MemorySink
 from tuner.native_target import native_target
+from tuner.report import Budget
+from tuner.session import run_session
 
 ALLOWED = 0.3
 
@@ -193,6 +196,26 @@ def test_a_measured_rewrite_says_the_error_it_found() -> None:
     assert full.error_found is not None
     stated = four.rewrites[0].stated_error(workload.normalised())
     assert 0 < full.error_found < stated / 10
+
+
+def test_a_report_states_the_error_of_a_rewritten_best() -> None:
+    workload, target = conv(H=12, W=12, CI=16, CO=16), native_target(probe=False)
+    space = space_for(workload, target)
+    only = tuple(s for s in space.sketches if s.trace(s.default()).rewrites)
+    with LocalMeasurer(workload, target, seed=0) as measurer:
+        report = run_session(
+            workload,
+            dataclasses.replace(space, sketches=only),
+            measurer=measurer,
+            sink=MemorySink(),
+            strategy="random",
+            budget=Budget(trials=2),
+        )
+    assert report.best is not None
+    assert report.best.verified
+    found = report.to_json()["best"]["rewritten"]
+    assert found["steps"] == [str(Trace.from_json(report.best.trace).rewrites[0])]
+    assert 0 < found["error_found"] < found["error_stated"] <= found["error_allowed"] == ALLOWED
 
 
 def test_a_record_without_a_rewrite_is_what_it_always_was() -> None:
