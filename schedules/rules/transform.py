@@ -130,25 +130,46 @@ class TransformSketch:
         )
 
     def _places(self) -> tuple[int, ...]:
-        found = all_choices(self.cluster.last.value, self.cluster.inside)
         within = (WITHIN,) if self.cluster.inside else ()
-        whole = all(period == 0 for period in found.values())
+        whole = all(period == 0 for period in self._choices.values())
         return (AROUND, *within, *((OUTSIDE,) if whole else ()))
 
-    @property
-    def _tasks(self) -> int:
-        """Iterations of the parallel loop, about."""
-        last = self.cluster.last
-        points = prod(loop.extent for loop in last.spatial[:-1])
-        return max(points // self._written, 1)
+    # What follows walks through expressions: once, not for every array of settings.
 
-    @property
+    @cached_property
+    def _choices(self) -> dict[str, int]:
+        return all_choices(self.cluster.last.value, self.cluster.inside)
+
+    @cached_property
+    def _planes(self) -> list[Loop]:
+        """Loops that choose formulas, outer to inner."""
+        return [loop for loop in self.cluster.last.spatial if loop.name in self._choices]
+
+    @cached_property
     def _written(self) -> int:
         """Copies of the last stage's statement once its formulas are written out."""
-        last = self.cluster.last
-        found = all_choices(last.value, self.cluster.inside)
-        extents = {loop.name: loop.extent for loop in last.spatial}
-        return prod(min(period or extents[n], extents[n]) for n, period in found.items())
+        periods = ((loop.extent, self._choices[loop.name]) for loop in self._planes)
+        return prod(min(period or extent, extent) for extent, period in periods)
+
+    @cached_property
+    def _tasks(self) -> int:
+        """Iterations of the parallel loop, about."""
+        points = prod(loop.extent for loop in self.cluster.last.spatial[:-1])
+        return max(points // self._written, 1)
+
+    @cached_property
+    def _operations(self) -> float:
+        views = self.cluster.stages
+        return sum(v.points * max(v.operations / _formulas(v), 1.0) for v in views)
+
+    @cached_property
+    def _reads(self) -> float:
+        """Elements read from tensors outside the cluster."""
+        inside = {view.name for view in self.cluster.inside}
+        return sum(
+            v.points * sum(ld.tensor not in inside for ld in loads(v.value)) / _formulas(v)
+            for v in self.cluster.stages
+        )
 
     def feasible(self, settings: IntArray) -> BoolArray:
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
@@ -183,17 +204,11 @@ class TransformSketch:
         ones = np.ones(len(settings))
         places = np.asarray(self.knobs[0].values)[settings[:, 0]]
         parallel = np.asarray(self.knobs[1].values)[settings[:, 1]].astype(np.float64)
-        again = np.where(places == OUTSIDE, float(self._first_formulas), 1.0)
-        views, last = self.cluster.stages, self.cluster.last
-        inside = {view.name for view in self.cluster.inside}
-        ops = sum(v.points * max(v.operations / _formulas(v), 1.0) for v in views)
-        read = sum(
-            v.points * sum(ld.tensor not in inside for ld in loads(v.value)) / _formulas(v)
-            for v in views
-        )
+        again = np.where(places == OUTSIDE, float(self._planes[0].extent), 1.0)
+        last, ops, read = self.cluster.last, self._operations, self._reads
         vectors = last.points / self.lanes
         whole = any(r.element_stride(last.spatial[-1].name) == 1 for r in last.reads)
-        entering = sum(prod(r.shape) for r in views[0].reads[:1])
+        entering = sum(prod(r.shape) for r in self.cluster.stages[0].reads[:1])
         return {
             "flops": ones * ops,
             "vector_ops": ones * ops / self.lanes,
@@ -217,20 +232,11 @@ class TransformSketch:
             "regions": parallel,
         }
 
-    @property
-    def _formula_loops(self) -> list[Loop]:
-        found = all_choices(self.cluster.last.value, self.cluster.inside)
-        return [loop for loop in self.cluster.last.spatial if loop.name in found]
-
-    @property
-    def _first_formulas(self) -> int:
-        return self._formula_loops[0].extent
-
     def _lost_stores(self, places: IntArray) -> FloatArray:
         """(P,) lines written to planes whose distance maps them to few sets, all caches."""
-        last, planes = self.cluster.last, self._formula_loops
+        last, planes = self.cluster.last, self._planes
         apart = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
-        at_once = self._written / np.where(places == OUTSIDE, float(self._first_formulas), 1.0)
+        at_once = self._written / np.where(places == OUTSIDE, float(planes[0].extent), 1.0)
         lost = lost_levels(self.target, apart, np.ones_like(at_once), at_once)
         return np.asarray(lost * last.points / self.lanes)
 
