@@ -98,7 +98,7 @@ class Prior:
             self.machine.cache_bytes,
             all_cache_bytes=self.machine.all_cache_bytes,
             line_bytes=self.machine.line_bytes,
-            pitches=[row_pitches(access, self.space.workload) for access in rules.accesses],
+            pitches=[row_pitches(access, rules.workload) for access in rules.accesses],
             packed=columns["packed_accesses"].astype(np.int64),
         )
         return combine(columns, traffic, self.machine, self.constants)

@@ -50,3 +50,16 @@ def check_extent(extent: int, what: str, pointer: str = "") -> None:
 def shorten(text: str, limit: int = 60) -> str:
     """`text`, cut in the middle if it is longer than `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 20]}...{text[-12:]}"
+
+
+def check_allowed_error(error: object, pointer: str = "") -> None:
+    """WorkloadError unless `error` is None or a number between 0 and 1, neither included."""
+    if error is None:
+        return
+    number = isinstance(error, int | float) and not isinstance(error, bool)
+    if not number or not 0.0 < error < 1.0:  # type: ignore[operator]  # a number by now
+        raise WorkloadError(
+            f"an allowed error is relative, between 0 and 1, such as 1e-3; got {str(error)[:40]}",
+            code="bad_error",
+            pointer=pointer,
+        )

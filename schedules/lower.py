@@ -1,6 +1,6 @@
 """From a workload and a trace to the loop nest that code is generated from.
 
-    workload -> plain nest -> every step of the trace -> cleaned nest
+    workload -> its rewrites -> plain nest -> every other step of the trace -> cleaned nest
 
 The plain nest is the expression written out: stages in order, loops in the order of the axes,
 reductions innermost. Loops are called `stage.axis`. Cleaning changes how guards are written and
@@ -9,6 +9,7 @@ nothing else; a rule or a primitive never depends on it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from .affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
@@ -31,6 +32,7 @@ from .loop_ir import (
 )
 from .primitives.nest_edit import simplify_conds, substitute_body
 from .relax import relax_guards
+from .rewrites import Rewrite
 from .scalar import All, Scalar, Select, loads, rewrite, substitute
 from .scalar import map_index as map_scalar_index
 from .trace import Trace
@@ -41,7 +43,27 @@ LOWERING_VERSION = 1
 
 def lower(workload: Workload, trace: Trace) -> Nest:
     """The cleaned nest of `trace` on `workload`'s normal form. ScheduleError: a step is illegal."""
-    return clean(trace.apply(plain_nest(workload)))
+    rewritten, rest = start(workload, trace)
+    return clean(rest.apply(plain_nest(rewritten)))
+
+
+def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
+    """The normal form that the primitives of `trace` speak of, its rewrites done, and these
+    primitives. ScheduleError: a rewrite does not fit, or its error is not allowed."""
+    workload = workload.normalised()
+    for step in trace.rewrites:
+        workload = step.rewrite(workload)
+    return workload, Trace(trace.steps[len(trace.rewrites) :])
+
+
+def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
+    """The largest proven error of `rewrites`, done one after the other: each is the error of its
+    own stage, in the unit of `Workload.allowed_error`. ScheduleError as for `start`."""
+    workload, largest = workload.normalised(), 0.0
+    for step in rewrites:
+        largest = max(largest, step.stated_error(workload))
+        workload = step.rewrite(workload)
+    return largest
 
 
 def plain_nest(workload: Workload) -> Nest:

@@ -86,6 +86,7 @@ def normal_form(workload: Workload) -> NormalForm:
         tuple(Tensor(f"i{n}", t.shape, t.dtype, t.constant) for n, t in enumerate(workload.inputs)),
         tuple(_renamed(canonical[d], final) for d in order),
         tuple(final[names[n]] for n in workload.outputs),
+        allowed_error=workload.allowed_error,
     )
     return NormalForm(form, {old: final.get(new, new) for old, new in names.items()}, axes)
 

@@ -9,6 +9,7 @@ from .affine import fresh
 from .loop_ir import Allocate, For, Nest, walk
 from .normalise import normal_form
 from .primitives.nest_edit import rename_all
+from .scalar import rename_tensors
 from .workload import Workload
 
 _LOOP = re.compile(r"(s\d+)\.([dr]\d+)([a-z]*)(.*)")
@@ -59,3 +60,26 @@ def readable(nest: Nest, workload: Workload) -> Nest:
         tuple(replace(t, name=buffers[t.name]) for t in nest.outputs),
         rename_all(nest.body, loops, buffers),
     )
+
+
+def named_like(rewritten: Workload, workload: Workload) -> Workload:
+    """A rewritten form of `workload` with its arguments called as in `workload`; stages between
+    keep the names they have in the trace."""
+    mine, theirs = rewritten.arguments, workload.arguments
+    names = {a.name: b.name for a, b in zip(mine, theirs, strict=True)}
+    taken = set(names.values())
+    for stage in rewritten.stages:
+        if stage.name not in names:
+            names[stage.name] = fresh(stage.name, taken)
+            taken.add(names[stage.name])
+    stages = tuple(
+        replace(
+            stage,
+            tensor=replace(stage.tensor, name=names[stage.name]),
+            body=rename_tensors(stage.body, names),
+        )
+        for stage in rewritten.stages
+    )
+    inputs = tuple(replace(t, name=names[t.name]) for t in rewritten.inputs)
+    outputs = tuple(names[name] for name in rewritten.outputs)
+    return replace(rewritten, inputs=inputs, stages=stages, outputs=outputs)

@@ -46,6 +46,8 @@ class MeasureResult:
     `detail` is one line for people: the signal, the element that was wrong, the deadline.
     Where inputs are constant, times are of calls that find them packed, and
     `run_secs_with_packing` is an estimate of one call that packs them itself, if it was taken.
+    `error_found` is the largest error met while a rewritten kernel was verified, relative to what
+    its stated error is relative to; None where nothing is rewritten.
     """
 
     status: MeasureStatus
@@ -56,6 +58,7 @@ class MeasureResult:
     measure_secs: float = 0.0
     detail: str = ""
     run_secs_with_packing: float | None = None
+    error_found: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -96,6 +99,8 @@ class TuningRecord:
         if self.result.run_secs_with_packing is None:
             # Left out, not null: the keys of records that never had it stay what they are.
             del document["result"]["run_secs_with_packing"]
+        if self.result.error_found is None:  # as in records of versions that did not know it
+            del document["result"]["error_found"]
         return document
 
     @classmethod

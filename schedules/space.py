@@ -78,6 +78,12 @@ class Sketch(Protocol):
     def name(self) -> str: ...
 
     @property
+    def workload(self) -> Workload:
+        """What buffers of `accesses` are tensors of: the space's workload after the rewrites
+        its traces begin with."""
+        ...
+
+    @property
     def knobs(self) -> tuple[Knob, ...]: ...
 
     @property

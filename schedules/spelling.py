@@ -32,6 +32,7 @@ def parse_workload(
     tensors: Sequence[str] = (),
     ranges: Sequence[str] = (),
     constants: Sequence[str] = (),
+    allow_error: float | None = None,
     read_file: ReadFile | None = None,
     load_function: LoadFunction | None = None,
 ) -> Workload:
@@ -40,9 +41,10 @@ def parse_workload(
     `text` is `matmul:M=512,N=512,K=512`, a path ending in .json, or `my_ops.py:function`.
     With `expr` it is index notation over `tensors` ("A=f32[512,512]") and `ranges` ("r=3"), and
     `text` is its name or empty. `constants` names inputs whose values do not change between calls.
-    WorkloadError says what is wrong and what would do.
+    `allow_error` is its `Workload.allowed_error`; None keeps what
+    `text` says. WorkloadError says what is wrong and what would do.
     """
-    workload = _parsed(text, expr, tensors, ranges, read_file, load_function)
+    workload = _parsed(text, expr, tensors, ranges, allow_error, read_file, load_function)
     if not constants:
         return workload
     marked = with_constants(workload, constants)
@@ -56,13 +58,14 @@ def _parsed(
     expr: str | None,
     tensors: Sequence[str],
     ranges: Sequence[str],
+    allow_error: float | None,
     read_file: ReadFile | None,
     load_function: LoadFunction | None,
 ) -> Workload:
     if expr is not None:
         return from_notation(
             expr, [parse_tensor_spec(t) for t in tensors], parse_ranges(ranges), name=text
-        )
+        ).allowing(allow_error)
     if tensors or ranges:
         raise WorkloadError(
             "tensors and ranges go with index notation, and no expression was given",
@@ -70,15 +73,17 @@ def _parsed(
         )
     python = _PYTHON.fullmatch(text)
     if python is not None:
-        return _from_python(python["path"], python["function"] or "", load_function)
+        found = _from_python(python["path"], python["function"] or "", load_function)
+        return found if allow_error is None else found.allowing(allow_error)
     if text.casefold().endswith(".json"):
         if read_file is None:
             raise WorkloadError(
                 f"files are not read here: {text[:80]!r}; send the document itself",
                 code="bad_spelling",
             )
-        return from_text(read_file(text))
-    return parse_operator(text)
+        found = from_text(read_file(text))
+        return found if allow_error is None else found.allowing(allow_error)
+    return parse_operator(text, allow_error)
 
 
 def _from_python(path: str, function: str, load: LoadFunction | None) -> Workload:
@@ -94,8 +99,8 @@ def _from_python(path: str, function: str, load: LoadFunction | None) -> Workloa
     return load(path, function)
 
 
-def parse_operator(text: str) -> Workload:
-    """The workload of `name:key=value,key=value`."""
+def parse_operator(text: str, allow_error: float | None = None) -> Workload:
+    """The workload of `name:key=value,key=value`; `allow_error` is one more of these."""
     name, _, rest = text.strip().partition(":")
     if not name:
         raise WorkloadError(
@@ -103,7 +108,9 @@ def parse_operator(text: str) -> Workload:
             code="bad_spelling",
         )
     operators.operator(name)
-    params: dict[str, str] = {}
+    params: dict[str, object] = {}
+    if allow_error is not None:
+        params["allow_error"] = allow_error
     for part in rest.split(",") if rest.strip() else []:
         key, equals, value = (p.strip() for p in part.partition("="))
         if not equals or not key or not value:

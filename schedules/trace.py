@@ -1,4 +1,6 @@
-"""Trace: a schedule as a tuple of primitives. It prints, hashes, compares, goes to JSON and back.
+"""Trace: a schedule as a tuple of steps. It prints, hashes, compares, goes to JSON and back.
+
+First come rewrites of the expression, if any, then primitives, which change its loops.
 
 A trace speaks of a workload in normal form, so it replays to the same program for everybody who
 wrote the same computation, in any process.
@@ -7,30 +9,47 @@ wrote the same computation, in any process.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Self, get_type_hints
+from typing import Any, Self, TypeAlias, get_type_hints
 
 from .errors import ScheduleError
 from .loop_ir import Nest
 from .primitives import PRIMITIVES, Primitive
+from .rewrites import REWRITES, Rewrite
 
 TRACE_VERSION = 1
 """Part of what a record depends on: raised when a primitive changes its meaning."""
 
 MAX_STEPS = 1000
 
-_BY_NAME = {p.__name__: p for p in PRIMITIVES}
-_HINTS = {p.__name__: get_type_hints(p) for p in PRIMITIVES}
+Step: TypeAlias = Rewrite | Primitive
+
+_KINDS: tuple[type[Step], ...] = (*PRIMITIVES, *REWRITES)
+_BY_NAME = {kind.__name__: kind for kind in _KINDS}
+_HINTS = {kind.__name__: get_type_hints(kind) for kind in _KINDS}
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Primitives in the order in which they are applied."""
+    """Steps in the order in which they are applied."""
 
-    steps: tuple[Primitive, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        """The steps that change the expression: those before the first primitive."""
+        found: list[Rewrite] = []
+        for step in self.steps:
+            if not isinstance(step, Rewrite):
+                break
+            found.append(step)
+        return tuple(found)
 
     def apply(self, nest: Nest) -> Nest:
-        """`nest` after every step. ScheduleError from the first step that is not legal."""
+        """`nest` after every step. ScheduleError from the first step that is not legal, and from
+        a rewrite: `schedules.lower.start` does those that stand first."""
         for step in self.steps:
+            if isinstance(step, Rewrite):
+                raise ScheduleError(step, "a rewrite stands before every primitive")
             nest = step.apply(nest)
         return nest
 
@@ -56,7 +75,7 @@ def _plain(value: Any) -> Any:
     return [_plain(v) for v in value] if isinstance(value, tuple) else value
 
 
-def _step(number: int, entry: object) -> Primitive:
+def _step(number: int, entry: object) -> Step:
     where = f"step {number}"
     name = entry.get("do") if isinstance(entry, dict) else entry
     if not isinstance(entry, dict) or not isinstance(name, str) or name not in _BY_NAME:

@@ -74,6 +74,9 @@ class Workload:
     `outputs` names the stages whose tensors the caller gets, in argument order. `name` is for
     people and is not part of the identity. `declared_flops` and `declared_min_bytes` are the
     operator library's counts where they follow a convention; None means "count the expression".
+    `allowed_error` permits rewrites (`schedules.rewrites`) with a proven error of at most this: of
+    an element of a float sum of products a*b, relative to max|a| times the largest sum of |b| of
+    an element, rounding included. None, the default, permits none.
 
     Build one with `schedules.expr` or `schedules.notation`; `normalised()` gives the form with
     canonical names, in which two spellings of one computation are equal.
@@ -85,6 +88,7 @@ class Workload:
     name: str = ""
     declared_flops: int | None = None
     declared_min_bytes: int | None = None
+    allowed_error: float | None = None
 
     @staticmethod
     def of(
@@ -170,6 +174,14 @@ class Workload:
     def named(self, name: str) -> Workload:
         """The same computation, called `name`."""
         return replace(self, name=name)
+
+    def allowing(self, error: float | None) -> Workload:
+        """The same computation with rewrites allowed up to this error, see `allowed_error`;
+        another workload with another key. WorkloadError unless it is between 0 and 1."""
+        from .checks import check_allowed_error
+
+        check_allowed_error(error)
+        return replace(self, allowed_error=error)
 
     def to_json(self) -> dict[str, Any]:
         """The document `from_json` reads; format in `docs/workload.md`."""

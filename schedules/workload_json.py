@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, assert_never
 
 from .body_json import BodyReader
+from .checks import check_allowed_error
 from .json_fields import (
     json_count,
     json_dtype,
@@ -58,6 +59,8 @@ def to_json(workload: Workload) -> dict[str, Any]:
         document["declared_flops"] = workload.declared_flops
     if workload.declared_min_bytes is not None:
         document["declared_min_bytes"] = workload.declared_min_bytes
+    if workload.allowed_error is not None:
+        document["allowed_error"] = workload.allowed_error
     return document
 
 
@@ -129,7 +132,7 @@ def from_json(document: object) -> Workload:
         document,
         "",
         required=("inputs", "stages", "outputs"),
-        optional=("version", "name", "declared_flops", "declared_min_bytes"),
+        optional=("version", "name", "declared_flops", "declared_min_bytes", "allowed_error"),
     )
     version = fields.get("version", FORMAT_VERSION)
     if version != FORMAT_VERSION or isinstance(version, bool):
@@ -163,9 +166,19 @@ def from_json(document: object) -> Workload:
         name,
         json_count(fields.get("declared_flops"), "/declared_flops"),
         json_count(fields.get("declared_min_bytes"), "/declared_min_bytes"),
+        _allowed_error(fields.get("allowed_error")),
     )
     validate(workload)
     return workload
+
+
+def _allowed_error(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong(f"needs a number, got {shown(value)}", "/allowed_error", "bad_error")
+    check_allowed_error(value, "/allowed_error")
+    return float(value)
 
 
 def check_size(document: object) -> None:

@@ -88,11 +88,14 @@ def trace_text(trace: Trace) -> str:
 
 
 def _nest_text(workload: Workload, trace: Trace) -> str:
-    from schedules.lower import lower
+    from schedules.lower import lower, start
     from schedules.printer import to_text
-    from schedules.readable import readable
+    from schedules.readable import named_like, readable
 
-    return to_text(readable(lower(workload, trace), workload))
+    nest = lower(workload, trace)
+    if trace.rewrites:
+        workload = named_like(start(workload, trace)[0], workload)
+    return to_text(readable(nest, workload))
 
 
 def build(

@@ -12,28 +12,41 @@ MAX_PARTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """An expression with its tensors (`A=f32[2,2]`) and ranges (`r=3`), in the order given."""
+    """An expression with its tensors (`A=f32[2,2]`) and ranges (`r=3`), in the order given, and
+    the error that rewrites of it may have."""
 
     expr: str
     tensors: tuple[str, ...]
     ranges: tuple[str, ...]
+    allow_error: float | None = None
 
 
 def read_notation(document: dict[str, Any]) -> Notation:
     """WorkloadError with a pointer if a part is of the wrong kind.
 
     `tensors` is `{"A": "f32[2,2]"}` (its order is the order of the arguments) or
-    `["A=f32[2,2]"]`; `ranges` is `{"r": 3}`.
+    `["A=f32[2,2]"]`; `ranges` is `{"r": 3}`; `allow_error` a number.
     """
-    unknown = sorted(document.keys() - {"expr", "tensors", "ranges"})
+    unknown = sorted(document.keys() - {"expr", "tensors", "ranges", "allow_error"})
     if unknown:
         raise _wrong(f"{unknown[0][:60]!r}: there is no such field beside expr", f"/{unknown[0]}")
     expr = document["expr"]
     if not isinstance(expr, str):
         raise _wrong("expr: must be text such as 'C[i,j] += A[i,k] * B[k,j]'", "/expr")
     return Notation(
-        expr, _tensors(document.get("tensors", {})), _ranges(document.get("ranges", {}))
+        expr,
+        _tensors(document.get("tensors", {})),
+        _ranges(document.get("ranges", {})),
+        _allow_error(document.get("allow_error")),
     )
+
+
+def _allow_error(found: object) -> float | None:
+    if found is None:
+        return None
+    if not isinstance(found, int | float) or isinstance(found, bool):
+        raise _wrong("allow_error: must be a number such as 1e-3", "/allow_error")
+    return float(found)
 
 
 def _tensors(found: object) -> tuple[str, ...]:

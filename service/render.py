@@ -125,6 +125,8 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
                 f"{percent(best['fraction_of_bound'])} of what {best['bound']} allows",
             )
         )
+        if best.get("rewritten"):
+            rows += rewritten_rows(best["rewritten"])
         default = report["default"]
         if default and default.get("run_secs"):
             gain = float(default["run_secs"]) / float(best["run_secs"])
@@ -145,6 +147,17 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
             Text(f"\nstored; see it with: tilewright show {again}", style="dim", no_wrap=True)
         )
     return Group(*parts)
+
+
+def rewritten_rows(rewritten: Document) -> list[tuple[str, str]]:
+    """What was rewritten, the error that is proven for it, and the error that was found."""
+    found = rewritten["error_found"]
+    error = (
+        f"at most {rewritten['error_stated']:.2g} of max|data| * sum|weight|"
+        f" (allowed: {rewritten['error_allowed']:g});"
+        f" {'none measured' if found is None else f'found: {found:.2g}'}"
+    )
+    return [("rewritten", "; ".join(rewritten["steps"])), ("error", error)]
 
 
 def _threads(count: int) -> str:

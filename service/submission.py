@@ -27,6 +27,8 @@ class Spelling(Protocol):
     def range(self) -> list[str] | None: ...
     @property
     def constant(self) -> list[str] | None: ...
+    @property
+    def allow_error(self) -> float | None: ...
 
 
 def check_one_spelling(spelling: Spelling) -> None:
@@ -88,12 +90,14 @@ def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
     check_one_spelling(spelling)
     if spelling.constant:
         return _parsed_here(spelling)
+    error = spelling.allow_error
     if spelling.expr is not None:
-        return {
+        notation: dict[str, Any] = {
             "expr": spelling.expr,
             "tensors": assignments(spelling.tensor, "--tensor"),
             "ranges": ranges(spelling.range),
         }
+        return notation if error is None else {**notation, "allow_error": error}
     text = str(spelling.workload)
     if is_python(text):
         return _parsed_here(spelling)
@@ -101,8 +105,10 @@ def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
         document = read_json(Path(text))
         if not isinstance(document, dict):
             raise InvalidField(f"{text} holds no workload document (a JSON object)")
-        return document
-    return text
+        return document if error is None else {**document, "allowed_error": error}
+    if error is None:
+        return text
+    return f"{text}{',' if ':' in text else ':'}allow_error={error!r}"
 
 
 def _parsed_here(spelling: Spelling) -> dict[str, Any]:

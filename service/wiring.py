@@ -38,6 +38,7 @@ def read_workload(spelling: Spelling) -> Workload:
         tensors=spelling.tensor or [],
         ranges=spelling.range or [],
         constants=spelling.constant or [],
+        allow_error=spelling.allow_error,
         read_file=_read_file,
         load_function=call_function,
     )
@@ -54,7 +55,10 @@ def workload_of(spelled: str | dict[str, Any]) -> Workload:
         return from_json(spelled)
     notation = read_notation(spelled)
     return parse_workload(
-        expr=notation.expr, tensors=list(notation.tensors), ranges=list(notation.ranges)
+        expr=notation.expr,
+        tensors=list(notation.tensors),
+        ranges=list(notation.ranges),
+        allow_error=notation.allow_error,
     )
 
 

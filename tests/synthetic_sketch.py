@@ -67,6 +67,10 @@ class SyntheticSketch:
     small: bool = False
     knobs: tuple[Knob, ...] = field(init=False)
 
+    @property
+    def workload(self) -> Workload:
+        return synthetic_workload(self.m, self.n, self.k)
+
     def __post_init__(self) -> None:
         blocks = (1, 2, 3, 4, 6, 8, 12, 16)
         knobs = (

@@ -1,7 +1,8 @@
 """The bound a kernel is held against: no schedule of the workload can be faster on this target.
 
 min over p <= threads of max(operations at the peak of p cores, operation mix in cycles,
-bytes at the bandwidth of the level the data lives in), plus a parallel region if p > 1.
+bytes at the bandwidth of the level the data lives in), plus a parallel region if p > 1. Where the
+workload allows rewrites, their operations count if they are fewer.
 Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
 doi:10.1145/1498765.1498785), with the cache level the whole problem fits in for "memory".
 """
@@ -13,6 +14,7 @@ from math import prod
 
 from costmodel.machine import Machine, compute_dtype, machine_for
 from schedules.flops import counted_flops, useful_flops
+from schedules.rules.rewriting import rewrites_for, rewritten
 from schedules.scalar import (
     Binary,
     BinaryOp,
@@ -52,10 +54,9 @@ class Bound:
 def bound(workload: Workload, target: Target) -> Bound:
     """The bound of one call of `workload` with inputs and outputs where they fit."""
     machine = machine_for(target, compute_dtype(workload))
-    useful = useful_flops(workload)
-    # The share of the work that is not padding is known over all stages; so is the mix.
-    share = useful / max(counted_flops(workload), 1)
-    slots = share * sum(pipe_slots(stage) for stage in workload.stages)
+    form = workload.normalised()
+    rewritten_forms = [rewritten(form, steps) for steps in rewrites_for(form)]
+    slots = min(_useful_slots(form) for form in (workload, *rewritten_forms))
     choices = []
     for p in range(1, target.threads + 1):
         # A pipe slot is one lane of one FMA: the peak counts two operations for it.
@@ -74,6 +75,12 @@ def bound(workload: Workload, target: Target) -> Bound:
         bandwidth_gbs=_memory_gbs(machine),
         probed=machine.probed,
     )
+
+
+def _useful_slots(workload: Workload) -> float:
+    # The share of the work that is not padding is known over all stages; so is the mix.
+    share = useful_flops(workload) / max(counted_flops(workload), 1)
+    return share * sum(pipe_slots(stage) for stage in workload.stages)
 
 
 def _memory_gbs(machine: Machine) -> float:

@@ -72,6 +72,10 @@ class BestFound:
     trace: list[Any]
     packed_ahead: bool = False
     run_secs_with_packing: float | None = None
+    rewritten: dict[str, Any] | None = None
+    """Of a trace that begins with rewrites: `steps` as text, `error_allowed`, `error_stated` (the
+    largest proven bound of a step) and `error_found` in the full check, all relative to
+    max|data| * max sum|weight| (docs/math.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from schedules.errors import ScheduleError
+from schedules.lower import stated_error
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord, canonical_bytes
 from schedules.space import Candidate, ScheduleSpace
 from schedules.trace import Trace
@@ -512,4 +513,17 @@ class _Session:
             trace=record.trace,
             packed_ahead=bool(self.workload.constants),
             run_secs_with_packing=record.result.run_secs_with_packing,
+            rewritten=self._rewritten(record),
         )
+
+    def _rewritten(self, record: TuningRecord) -> dict[str, object] | None:
+        """What a rewritten winner costs in accuracy; None for one that is not rewritten."""
+        rewrites = Trace.from_json(record.trace).rewrites
+        if not rewrites:
+            return None
+        return {
+            "steps": [str(step) for step in rewrites],
+            "error_allowed": self.workload.allowed_error,
+            "error_stated": stated_error(self.workload, rewrites),
+            "error_found": record.result.error_found,
+        }

@@ -25,7 +25,7 @@ OPERATORS: dict[str, Operator] = {
 }
 """Every operator by name, in the order `tilewright ops` lists them."""
 
-_OPTIONS = ("dtype", "epilogue", "constant")
+_OPTIONS = ("dtype", "epilogue", "constant", "allow_error")
 
 
 def operator(name: str) -> Operator:
@@ -44,8 +44,8 @@ def build(name: str, params: Mapping[str, object] | None = None, **more: object)
     """The workload of operator `name` with `params` (any case; numbers may be text).
 
     `dtype` is f32 by default, `epilogue` names what follows ("bias+relu"), `constant` the inputs
-    whose values never change ("B", "W+bias"). WorkloadError says which parameter is unknown,
-    missing or out of range, and what would do.
+    whose values never change ("B", "W+bias"), `allow_error` the workload's `allowed_error`.
+    WorkloadError says which parameter is unknown, missing or out of range, and what would do.
     """
     op = operator(name)
     numbers, options = _sorted_params(op, {**(params or {}), **more})
@@ -64,9 +64,10 @@ def build(name: str, params: Mapping[str, object] | None = None, **more: object)
     workload = Workload.of(draft.output, inputs=draft.inputs)
     constants = [name for name in options.get("constant", "").split("+") if name]
     workload = with_constants(workload, constants, f"{op.name}: constant")
+    allowed = _allowed_error(op, options.get("allow_error"))
     return replace(
-        workload,
-        name=spelling(op, sizes, dtype, epilogues, options.get("constant", "")),
+        workload.allowing(allowed),
+        name=spelling(op, sizes, dtype, epilogues, options.get("constant", ""), allowed),
         declared_flops=draft.flops,
         declared_min_bytes=published_bytes(core, epilogues) if epilogues else None,
     )
@@ -108,6 +109,18 @@ def _integer(op: Operator, name: str, value: object) -> int:
     )
 
 
+def _allowed_error(op: Operator, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise WorkloadError(
+            f"{op.name}: allow_error must be a number such as 1e-3, got {text[:40]!r}",
+            code="bad_error",
+        ) from None
+
+
 def _epilogues(op: Operator, text: str) -> tuple[Epilogue, ...]:
     if not text or text.casefold() == "none":
         return ()
@@ -137,6 +150,7 @@ def spelling(
     dtype: str = "f32",
     epilogues: tuple[Epilogue, ...] = (),
     constant: str = "",
+    allow_error: float | None = None,
 ) -> str:
     """The canonical spelling: what was not left at its default, in declared order."""
     parts: list[str] = []
@@ -148,6 +162,8 @@ def spelling(
         parts.append(f"epilogue={'+'.join(e.name for e in epilogues)}")
     if constant:
         parts.append(f"constant={constant}")
+    if allow_error is not None:
+        parts.append(f"allow_error={allow_error!r}")
     return f"{op.name}:{','.join(parts)}"
 
 

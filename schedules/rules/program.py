@@ -13,6 +13,7 @@ import numpy as np
 from ..affine import Affine, affine, var
 from ..errors import ScheduleError
 from ..primitives import Inline
+from ..rewrites import Rewrite
 from ..scalar import Reducer, loads
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace, Sketch
 from ..target import Target
@@ -21,9 +22,11 @@ from ..workload import Stage, Workload
 from .analysis import Loop, StageView, math_calls, view_stage
 from .phases import inserts_zeros
 from .plain import PlainSketch
+from .rewriting import rewrites_for, rewritten
 from .rows import RowSketch
 from .rows_trace import RowCluster, contiguous_reduction, is_along_columns
 from .tile import TileSketch, assign_roles
+from .transform import TransformSketch, transform_cluster
 from .turn import TurnSketch, find_turn
 from .writer import TraceWriter
 
@@ -39,15 +42,19 @@ class Part(Sketch, Protocol):
 
 @dataclass(frozen=True)
 class ProgramSketch:
-    """Several clusters one after the other; knobs are those of the parts, in order."""
+    """Several clusters one after the other; knobs are those of the parts, in order.
+
+    `workload` is the one the parts speak of: that of the space after `rewrites`.
+    """
 
     workload: Workload
     inlined: tuple[str, ...]
     parts: tuple[Part, ...]
+    rewrites: tuple[Rewrite, ...] = ()
 
     @property
     def name(self) -> str:
-        return "+".join(part.name for part in self.parts)
+        return "+".join((*map(_short, self.rewrites), *(part.name for part in self.parts)))
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -110,12 +117,17 @@ class ProgramSketch:
         writer.do(*(Inline(name) for name in self.inlined))
         for part, own in zip(self.parts, self._own(np.asarray([setting])), strict=True):
             part.write(writer, tuple(int(i) for i in own[0]))
-        return writer.trace
+        return Trace((*self.rewrites, *writer.trace.steps))
+
+
+def _short(step: Rewrite) -> str:
+    """A rewrite in the name of a sketch: `winograd4x4`."""
+    return type(step).__name__.lower() + "x".join(str(size) for _, size in step.tiles)
 
 
 _ADDED = (
     "flops", "vector_ops", "vector_loads", "vector_stores", "scalar_accesses", "math_calls",
-    "packed_bytes", "strided_packed_bytes", "regions",
+    "conflict_misses", "packed_bytes", "strided_packed_bytes", "regions",
 )  # fmt: skip
 
 
@@ -123,9 +135,19 @@ def space_for(workload: Workload, target: Target) -> ScheduleSpace:
     """Every schedule that is searched for `workload` on `target`.
 
     There is always at least one sketch, and its default is legal: what no rule fits is left as
-    plain loops.
+    plain loops. Rewritten forms come after the workload as it is.
     """
     workload = workload.normalised()
+    sketches = _sketches(workload, target) or [PlainSketch(workload, target)]
+    for steps in rewrites_for(workload):
+        sketches += _sketches(rewritten(workload, steps), target, steps)
+    return ScheduleSpace(workload, target, tuple(sketches))
+
+
+def _sketches(
+    workload: Workload, target: Target, rewrites: tuple[Rewrite, ...] = ()
+) -> list[Sketch]:
+    """The sketches of one form of the workload; none where no combination of rules fits."""
     inlined = _inlined(workload)
     views = {
         s.name: view_stage(workload, s.name, inlined)
@@ -137,12 +159,10 @@ def space_for(workload: Workload, target: Target) -> ScheduleSpace:
         ways.append(_clusters(workload, views, target, absorb=False))
     sketches: list[Sketch] = []
     for parts in islice(chain.from_iterable(product(*way) for way in ways), MAX_SKETCHES):
-        sketch = ProgramSketch(workload, inlined, tuple(parts))
+        sketch = ProgramSketch(workload, inlined, tuple(parts), rewrites)
         if _works(lambda s=sketch: s.trace(s.default())):  # type: ignore[misc]
             sketches.append(sketch)
-    if not sketches:
-        sketches.append(PlainSketch(workload, target))
-    return ScheduleSpace(workload, target, tuple(sketches))
+    return sketches
 
 
 def _has_few_rows(part: Part, target: Target) -> bool:
@@ -200,6 +220,12 @@ def _clusters(
     while remaining:
         name = remaining.pop()
         view = views[name]
+        transform = transform_cluster(workload, views, name, remaining)
+        if transform is not None:
+            for inner in transform.inside:
+                remaining.remove(inner.name)
+            found.append([TransformSketch(workload, transform, target)])
+            continue
         anchor = _anchor(workload, views, view, remaining)
         if anchor is not None:
             roles = assign_roles(views[anchor])

@@ -95,6 +95,15 @@ class WorkloadSpelling:
             rich_help_panel=WORKLOAD_PANEL,
         ),
     ] = None
+    allow_error: Annotated[
+        float | None,
+        typer.Option(
+            "--allow-error",
+            metavar="E",
+            help="Allow rewrites with a proven relative error up to E, e.g. 1e-3 (Winograd).",
+            rich_help_panel=WORKLOAD_PANEL,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ def spelled(spelling: WorkloadSpelling, machine: Machine, common: Common) -> str
             words += ["--range", axis]
     for name in spelling.constant or []:
         words += ["--constant", name]
+    if spelling.allow_error is not None:
+        words += ["--allow-error", repr(spelling.allow_error)]
     if machine.target != "native":
         words += ["--target", machine.target]
     if machine.threads is not None:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from schedules.errors import ScheduleError
 from schedules.lower import plain_nest
-from schedules.primitives import PRIMITIVES, Primitive, Split, Vectorize
-from schedules.trace import MAX_STEPS, Trace
+from schedules.primitives import PRIMITIVES, Split, Vectorize
+from schedules.rewrites import REWRITES
+from schedules.trace import MAX_STEPS, Step, Trace
 from tests.schedule_fuzz.cases import matmul
 
 NAMES = st.text("abs0.dtr", min_size=0, max_size=6)
@@ -28,14 +29,14 @@ FIELDS = {
 }
 
 
-def any_step(kind: type[Primitive]) -> st.SearchStrategy[Primitive]:
+def any_step(kind: type[Step]) -> st.SearchStrategy[Step]:
     from typing import get_type_hints
 
     hints = get_type_hints(kind)
     return st.builds(kind, **{name: FIELDS[hint] for name, hint in hints.items()})
 
 
-TRACES = st.lists(st.one_of([any_step(kind) for kind in PRIMITIVES]), max_size=8).map(
+TRACES = st.lists(st.one_of([any_step(kind) for kind in (*PRIMITIVES, *REWRITES)]), max_size=8).map(
     lambda steps: Trace(tuple(steps))
 )
 

@@ -221,13 +221,16 @@ def test_a_hint_can_be_typed_as_it_stands() -> None:
     plain = spelled(WorkloadSpelling(workload=MATMUL), Machine(), Common())
     assert plain == MATMUL
     full = spelled(
-        WorkloadSpelling(expr="C[i] = A[i]", tensor=["A=f32[8]"], range=["i=8"], constant=["A"]),
+        WorkloadSpelling(
+            expr="C[i] = A[i]", tensor=["A=f32[8]"], range=["i=8"], constant=["A"], allow_error=1e-3
+        ),
         Machine(target="my target.json", threads=2),
         Common(db="x.sqlite"),
     )
     assert shlex.split(full) == [
         "--expr", "C[i] = A[i]", "--tensor", "A=f32[8]", "--range", "i=8", "--constant", "A",
-        "--target", "my target.json", "--threads", "2", "--db", "x.sqlite",
+        "--allow-error", "0.001", "--target", "my target.json", "--threads", "2",
+        "--db", "x.sqlite",
     ]  # fmt: skip
 
 

@@ -114,6 +114,8 @@ def test_hostile_json(api: TestClient, body: bytes, status: int, code: str) -> N
         ({"workload": {"expr": "C[i] = A[i]", "tensors": {"A": 3}}}, "/workload/tensors"),
         ({"workload": {"expr": "C[i] = A[i]", "ranges": {"i": True}}}, "/workload/ranges"),
         ({"workload": {"expr": "C[i] = A[i]", "code": "x"}}, "/workload/code"),
+        ({"workload": {"expr": "C[i] = A[i]", "allow_error": "x"}}, "/workload/allow_error"),
+        ({"workload": "matmul:M=8,N=8,K=8,allow_error=2"}, "/workload"),
         ({"target": "far away"}, "/target"),
         ({"target": {}}, "/target"),
         ({"target": {**HOST.to_json(), "vector_bits": 7}}, "/target"),

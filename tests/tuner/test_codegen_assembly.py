@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from schedules.dtypes import DType
-from schedules.primitives import CacheRead, Parallel, Primitive, Split, TransformLayout, Unroll
+from schedules.primitives import CacheRead, Parallel, Split, TransformLayout, Unroll
 from schedules.rules import space_for
 from schedules.space import Sketch
 from schedules.target import Target
-from schedules.trace import Trace
+from schedules.trace import Step, Trace
 from schedules.workload import Workload
 from tests.schedule_fuzz.cases import matmul
 from tuner.codegen.emit import optimised
@@ -132,7 +132,7 @@ def test_no_feasible_tile_spills(name: str, pack: int) -> None:
         assert not spills("\n".join(hot)), f"{rows} rows of {vectors} vectors"
 
 
-def edited(trace: Trace, change: dict[type[Primitive], Any]) -> Trace:
+def edited(trace: Trace, change: dict[type[Step], Any]) -> Trace:
     """`trace` with the first step of each type replaced, or dropped for None."""
     steps = []
     left = dict(change)

@@ -39,6 +39,10 @@ class Case(Protocol):
         """What is wrong with arrays in the order of the outputs, None if nothing."""
         ...
 
+    def error(self, outputs: Sequence[Array]) -> float | None:
+        """The largest error relative to what the case names, None if it names nothing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FlatBuffers:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from schedules import workload_json
+from schedules.trace import Trace
 from schedules.workload import Tensor
 
 from .arena import Case
@@ -50,6 +51,8 @@ class WorkloadCases:
 
 
 def open_cases(document: dict[str, Any]) -> Cases:
-    """The cases of `document["workload"]` with the inputs `document["seed"]` fixes."""
+    """The cases of `document["workload"]` with the inputs `document["seed"]` fixes, for kernels
+    whose traces begin with `document["rewrites"]`, if there are any."""
     workload = workload_json.from_json(document["workload"])
-    return WorkloadCases(Oracle(workload, document["seed"]))
+    rewrites = Trace.from_json(document.get("rewrites", [])).rewrites
+    return WorkloadCases(Oracle(workload, document["seed"], rewrites))

@@ -152,6 +152,7 @@ def _check_and_time(
     verified = clock()
     document: dict[str, Any] = {
         "status": MeasureStatus.OK,
+        "error_found": arena.case.error(_arrays(arena, expected)),
         "load_secs": loaded - start,
         "verify_secs": verified - loaded,
     }
@@ -330,10 +331,13 @@ def _guarded_run(
 
 def _check(arena: Arena, outputs: Sequence[NDArray[np.uint8]]) -> None:
     """Compare with the known answer."""
-    arrays = [as_array(t, o) for t, o in zip(arena.outputs, outputs, strict=True)]
-    problem = arena.case.check(arrays)
+    problem = arena.case.check(_arrays(arena, outputs))
     if problem is not None:
         raise _WrongError(MeasureStatus.WRONG_RESULT, problem)
+
+
+def _arrays(arena: Arena, outputs: Sequence[NDArray[np.uint8]]) -> list[NDArray[Any]]:
+    return [as_array(t, o) for t, o in zip(arena.outputs, outputs, strict=True)]
 
 
 def _same(

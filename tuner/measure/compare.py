@@ -18,11 +18,15 @@ import numpy.typing as npt
 from schedules.dtypes import DType
 from schedules.error_bound import evaluate_with_bound
 from schedules.errors import WorkloadError
+from schedules.lower import start
 from schedules.reference import evaluate
 from schedules.reference_math import bf16_to_f32, cast
+from schedules.rewrites import Rewrite
+from schedules.rewrites.scale import error_scale
+from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
-from .inputs import InputKind, InputPlan, make_inputs, plan_inputs
+from .inputs import InputKind, InputPlan, held_plan, make_inputs, plan_inputs
 
 Array = npt.NDArray[Any]
 
@@ -67,6 +71,13 @@ class Expected:
             right |= self.free
         return None if right.all() else self._describe(got, ~right)
 
+    def largest_error(self, output: Array) -> float:
+        """The largest distance of an element from the exact value, of those held to something."""
+        got = bf16_to_f32(output) if self.tensor.dtype is DType.BF16 else output
+        with np.errstate(all="ignore"):
+            distance = np.abs(got.astype(np.float64) - self.values)
+        return float(np.max(distance, where=np.isfinite(distance), initial=0.0))
+
     def _describe(self, got: Array, wrong: npt.NDArray[np.bool_]) -> str:
         where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         index = ", ".join(str(int(i)) for i in where)
@@ -85,13 +96,17 @@ def _number(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One set of inputs and what a kernel may answer. `exact`: only one answer is right."""
+    """One set of inputs and what a kernel may answer. `exact`: only one answer is right.
+
+    `scale` is what the error of a rewritten kernel is relative to; None where nothing is rewritten.
+    """
 
     kind: InputKind
     seed: int
     exact: bool
     inputs: tuple[Array, ...]
     expected: tuple[Expected, ...]
+    scale: float | None = None
 
     def check(self, outputs: Sequence[Array]) -> str | None:
         """None if `outputs`, in argument order and buffer types, are right; else why not."""
@@ -102,6 +117,13 @@ class Case:
             if problem is not None:
                 return f"{problem}; inputs: {self.kind}, seed {self.seed}"
         return None
+
+    def error(self, outputs: Sequence[Array]) -> float | None:
+        """The largest error of `outputs` relative to `scale`; None where there is none."""
+        if not self.scale:
+            return None
+        pairs = zip(self.expected, outputs, strict=True)
+        return max(expected.largest_error(output) for expected, output in pairs) / self.scale
 
     @property
     def judged_fraction(self) -> float:
@@ -114,16 +136,32 @@ class Case:
 class Oracle:
     """Everything one workload is judged by. `seed` fixes all inputs.
 
+    With `rewrites`, what kernels whose traces begin with these are judged by: the same inputs and
+    the same exact values, which come from the workload as it is. Where the rewritten form is
+    exact on integers a kernel must be so too; elsewhere it may be as far off as the error analysis
+    of the rewritten form says.
+
     `quick` is the case every candidate must pass before its time counts, built on first use and
     kept. `full` is what a candidate must pass before it is best.
     """
 
     workload: Workload
     seed: int = 0
+    rewrites: tuple[Rewrite, ...] = ()
 
     @cached_property
     def plan(self) -> InputPlan:
+        """What inputs there are, and what is exact of the workload as it is."""
         return plan_inputs(self.workload)
+
+    @cached_property
+    def rewritten(self) -> Workload:
+        return start(self.workload, Trace(self.rewrites))[0]
+
+    @cached_property
+    def held(self) -> InputPlan:
+        """`plan` with what a kernel must give exactly."""
+        return held_plan(self.plan, self.rewritten) if self.rewrites else self.plan
 
     @cached_property
     def quick(self) -> Case:
@@ -182,19 +220,32 @@ class Oracle:
         """Inputs of `kind` and what a kernel may answer to them."""
         inputs = make_inputs(self.workload, kind, seed, self.plan)
         whole_numbers = kind in (InputKind.INTEGERS, InputKind.SPIKES)
-        exact = self.plan.exact if whole_numbers else self.plan.exact_extremes
+        exact = self.held.exact if whole_numbers else self.held.exact_extremes
         results: Sequence[tuple[Array, Array | None]]
         if exact:
             results = [(values, None) for values in evaluate(self.workload, inputs)]
         else:
-            known = self.plan.exact_stages if whole_numbers else frozenset[str]()
-            results = evaluate_with_bound(self.workload, inputs, known)
+            results = self._bounded(inputs, whole_numbers)
         tensors = self.workload.output_tensors
         expected = tuple(
             expect(tensor, values, bound)
             for tensor, (values, bound) in zip(tensors, results, strict=True)
         )
-        return Case(kind, seed, exact, tuple(inputs), expected)
+        scale = error_scale(self.workload, self.rewrites, inputs) if self.rewrites else None
+        return Case(kind, seed, exact, tuple(inputs), expected, scale)
+
+    def _bounded(self, inputs: Sequence[Array], whole_numbers: bool) -> list[tuple[Array, Array]]:
+        """Values and how far a right kernel may be from them. The values of a rewritten workload
+        are those of the workload as it is: a mistake in a rewrite must not hide in both."""
+        none = frozenset[str]()
+        known = self.plan.exact_stages if whole_numbers else none
+        own = evaluate_with_bound(self.workload, inputs, known)
+        if not self.rewrites:
+            return own
+        known = self.held.exact_stages if whole_numbers else none
+        other = evaluate_with_bound(self.rewritten, inputs, known)
+        # The distance of the two forms' reference values is within the sum of their bounds.
+        return [(values, a + b) for (values, a), (_, b) in zip(own, other, strict=True)]
 
     def _full_kinds(self) -> list[tuple[InputKind, int]]:
         if not any(t.dtype.is_float for t in self.workload.inputs):

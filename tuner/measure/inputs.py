@@ -8,7 +8,7 @@ inputs of both signs, all float inputs are positive.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 from typing import Any, assert_never
@@ -97,6 +97,23 @@ def plan_inputs(workload: Workload) -> InputPlan:
         positive=positive,
         large_exponent=_large_exponent(workload),
         terms=max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1),
+    )
+
+
+def held_plan(plan: InputPlan, rewritten: Workload) -> InputPlan:
+    """`plan`, whose inputs are those of another form of the same workload, with what is exact of
+    them when computed as `rewritten` does."""
+    spans = {
+        t.name: Span(plan.low if t.dtype.is_signed else max(plan.low, 0), plan.high, 0)
+        for t in rewritten.inputs
+    }
+    whole = value_ranges(rewritten, spans)
+    extremes = _with_floats(rewritten, Span(-REAL_SPAN, REAL_SPAN, None))
+    return replace(
+        plan,
+        exact=plan.exact and whole.exact,
+        exact_stages=whole.exact_tensors & {s.name for s in rewritten.stages},
+        exact_extremes=plan.exact_extremes and extremes.exact,
     )
 
 

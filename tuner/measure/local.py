@@ -135,7 +135,7 @@ class LocalMeasurer:
         self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
     ) -> list[MeasureResult]:
         """One result a request, in order; see `Measurer`."""
-        batch = _Batch(len(requests), on_result or _unheard)
+        batch = _Batch(tuple(r.trace for r in requests), on_result or _unheard)
         self._pool.start()
         try:
             self._run(batch, requests)
@@ -178,7 +178,7 @@ class LocalMeasurer:
                 detail="two builds of one trace gave different object files",
             )
         threads = first.threads
-        job = self._job(first) | {
+        job = self._job(first, request.trace) | {
             "team_sizes": sorted({1, min(2, threads), threads}),
             "repeats": _CONFIRM_REPEATS if threads > 1 else 1,
             "every_entry": True,
@@ -201,7 +201,8 @@ class LocalMeasurer:
             compiled = batch.ready.pop(0)
             batch.running = compiled
             deadline_secs = self._deadline_secs(compiled.threads)
-            self._runner.submit(self._job(compiled), compiled.object_bytes, deadline_secs)
+            job = self._job(compiled, batch.traces[compiled.key])
+            self._runner.submit(job, compiled.object_bytes, deadline_secs)
         batch.tell()
         self._wait()
         batch.take(self._pool.poll())
@@ -230,8 +231,9 @@ class LocalMeasurer:
             "target": self._target.to_json(),
         }
 
-    def _job(self, compiled: Compiled) -> dict[str, Any]:
+    def _job(self, compiled: Compiled, trace: Trace) -> dict[str, Any]:
         return {
+            "rewrites": Trace(trace.rewrites).to_json(),
             "symbol": compiled.symbol,
             "workspace_bytes": compiled.workspace_bytes,
             "threads": compiled.threads,
@@ -264,6 +266,7 @@ class LocalMeasurer:
             verify_secs=spent["verify_secs"],
             measure_secs=spent["measure_secs"],
             detail=answer.get("detail") or "",
+            error_found=answer.get("error_found"),
         )
         estimate = result.run_secs_estimate
         if result.ok and estimate is not None and estimate * _PLAUSIBLE < self._bound_secs:
@@ -280,13 +283,17 @@ class LocalMeasurer:
 class _Batch:
     """Where the candidates of one call of `measure` are. Keys are positions in the batch."""
 
-    total: int
+    traces: tuple[Trace, ...]
     on_result: OnResult
     ready: list[Compiled] = field(default_factory=list)
     running: Compiled | None = None
     results: dict[Any, MeasureResult] = field(default_factory=dict)
     objects: dict[Any, str] = field(default_factory=dict)
     untold: list[Any] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return len(self.traces)
 
     def settle(self, key: Any, result: MeasureResult) -> None:
         """A candidate is done."""

@@ -8,15 +8,18 @@ It ends when the process that started it does, and its children end with it.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from schedules.record import MeasureStatus
 from tuner.host import available_memory_bytes
@@ -40,15 +43,11 @@ _USABLE = 0.8  # of the memory that is free: the rest of the machine goes on wor
 
 
 @dataclass(slots=True)
-class _Session:
-    """One workload opened: its cases, and what children work with."""
+class _Judge:
+    """What kernels of one form of the workload are held against: as it is, or rewritten."""
 
     cases: Cases
-    equipment: Equipment
-    sandbox: Sandbox
-    cpus: tuple[int, ...]
     quick: Arena
-    spare_bytes: int
     further: list[Arena] | None = None
 
     def full(self) -> Iterator[Arena]:
@@ -70,19 +69,58 @@ class _Session:
             self.further = kept
 
 
-def _open(document: dict[str, Any], lifeline: int) -> _Session:
+@dataclass(slots=True)
+class _Session:
+    """One workload opened: its judges by the rewrites they are for, and what children work with."""
+
+    document: dict[str, Any]
+    equipment: Equipment
+    sandbox: Sandbox
+    cpus: tuple[int, ...]
+    plain: _Judge
+    spare_bytes: int
+    rewritten: dict[str, _Judge] = field(default_factory=dict)
+
+    def judge(self, rewrites: list[Any]) -> _Judge:
+        """Who judges kernels whose traces begin with `rewrites`; made on first use."""
+        if not rewrites:
+            return self.plain
+        key = json.dumps(rewrites, sort_keys=True)
+        if key not in self.rewritten:
+            cases = _cases({**self.document, "rewrites": rewrites})
+            self.rewritten[key] = _Judge(cases, _like(self.plain.quick, cases))
+            gc.collect()
+            gc.freeze()
+        return self.rewritten[key]
+
+
+def _cases(document: dict[str, Any]) -> Cases:
     module, _, function = document["cases"].partition(":")
-    cases: Cases = getattr(import_module(module), function)(document)
+    found: Cases = getattr(import_module(module), function)(document)
+    return found
+
+
+def _like(arena: Arena, cases: Cases) -> Arena:
+    """The quick arena of `cases`; the memory of `arena` where the inputs are the same."""
+    case = cases.quick
+    pairs = zip(arena.case.inputs, case.inputs, strict=True)
+    if all(np.array_equal(a, b) for a, b in pairs):
+        return replace(arena, case=case)
+    return build_arena(cases.tensors, case, arena.flat)
+
+
+def _open(document: dict[str, Any], lifeline: int) -> _Session:
+    cases = _cases(document)
     page = FaultPage()
     helpers = build_helpers(len(cases.tensors) + 1, document["lanes"], page.address)
     cpus = tuple(document["cpus"])
     steps, secs = _calibrate(helpers, cpus)
     session = _Session(
-        cases=cases,
+        document=document,
         equipment=Equipment(helpers, steps, secs),
         sandbox=Sandbox(page, helpers.fault_handler, lifeline),
         cpus=cpus,
-        quick=build_arena(cases.tensors, cases.quick),
+        plain=_Judge(cases, build_arena(cases.tensors, cases.quick)),
         spare_bytes=document.get("spare_bytes", _SPARE_BYTES),
     )
     gc.collect()
@@ -118,9 +156,15 @@ def _fastest_burst_secs(helpers: Helpers, steps: int, times: int) -> float:
 
 def _job(document: dict[str, Any], blob: bytes) -> Job:
     fields = dict(document["job"])
+    fields.pop("rewrites", None)
     for name in ("team_sizes", "constants"):
         fields[name] = tuple(fields.get(name, ()))
     return Job(object_bytes=blob, **fields)
+
+
+def _rewrites(document: dict[str, Any]) -> list[Any]:
+    found: list[Any] = document["job"].get("rewrites", [])
+    return found
 
 
 def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dict[str, Any]:
@@ -144,11 +188,12 @@ def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dic
     return explain(outcome, limits)
 
 
-def _check(session: _Session, job: Job, deadline_secs: float) -> dict[str, Any]:
-    """Run a kernel on every case; times are those of the first, which is the quick one."""
+def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> dict[str, Any]:
+    """Run a kernel on every case; times are those of the first, which is the quick one, and the
+    error found is the largest of all."""
     result: dict[str, Any] = {}
     job = replace(job, misaligned=True)
-    for number, arena in enumerate(session.full()):
+    for number, arena in enumerate(judge.full()):
         job = replace(job, left_first=number % 2 == 1)
         answer = _run(session, job, arena, deadline_secs)
         if answer["status"] != MeasureStatus.OK:
@@ -160,7 +205,12 @@ def _check(session: _Session, job: Job, deadline_secs: float) -> dict[str, Any]:
             job = replace(job, timed=False, repeats=1, team_sizes=(), misaligned=False)
         else:
             result["verify_secs"] += answer["verify_secs"]
+            result["error_found"] = _larger(result["error_found"], answer["error_found"])
     return result
+
+
+def _larger(a: float | None, b: float | None) -> float | None:
+    return a if b is None else b if a is None else max(a, b)
 
 
 def _serve(requests: int, answers: int) -> None:
@@ -174,10 +224,11 @@ def _serve(requests: int, answers: int) -> None:
                 session = _open(document, requests)
                 answer = {"opened": True, "burst_secs": session.equipment.burst_secs}
             case "measure", _Session():
-                job = _job(document, frame.blob)
-                answer = _run(session, job, session.quick, document["deadline_secs"])
+                job, judge = _job(document, frame.blob), session.judge(_rewrites(document))
+                answer = _run(session, job, judge.quick, document["deadline_secs"])
             case "check", _Session():
-                answer = _check(session, _job(document, frame.blob), document["deadline_secs"])
+                job, judge = _job(document, frame.blob), session.judge(_rewrites(document))
+                answer = _check(session, judge, job, document["deadline_secs"])
             case unknown, _:
                 raise ValueError(f"the runner takes open, then measure or check; got {unknown!r}")
         write_frame(answers, Frame(answer))

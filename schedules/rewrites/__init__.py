@@ -1,0 +1,34 @@
+"""Rewrites: the first steps of a trace, which change the expression and not the loops.
+
+A primitive keeps every value as it is, up to the order of sums. A rewrite computes the same in
+other operations, so its error is another one: `stated_error` bounds it, and a workload takes only
+rewrites whose error it allows (`Workload.allowed_error`; None allows none).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+from ..workload import Workload
+from .winograd import Winograd
+
+Rewrite: TypeAlias = Winograd
+
+REWRITES: tuple[type[Rewrite], ...] = (Winograd,)
+"""All of them; a new rewrite is added here, in `Rewrite`, and where `rules.rewriting` offers it."""
+
+
+class HasRewrite(Protocol):
+    """What a rewrite is."""
+
+    def rewrite(self, workload: Workload) -> Workload:
+        """`workload` (in normal form) rewritten, in normal form, with the same inputs and outputs.
+        ScheduleError where the structure does not fit or the error is not allowed."""
+        ...
+
+    def stated_error(self, workload: Workload) -> float:
+        """The proven bound on the relative error, in the unit of `Workload.allowed_error`."""
+        ...
+
+
+__all__ = ["REWRITES", "HasRewrite", "Rewrite", "Winograd"]

@@ -1,0 +1,89 @@
+"""Rows of a constant matrix times values, as scalar expressions.
+
+A row is chosen by an index: a chain of conditions that fold away where the index is unrolled.
+Terms are grouped so that rows that differ in signs only share what they have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from ..affine import Affine, Eq0
+from ..dtypes import DType
+from ..scalar import All, Binary, BinaryOp, Cast, Const, Scalar, Select, Unary, UnaryOp
+from .cook_toom import Matrix
+
+Term = Callable[[int], Scalar]
+
+
+def chosen_row(
+    matrix: Matrix, chooser: Affine, term: Term, groups: Sequence[Sequence[int]], dtype: DType
+) -> Scalar:
+    """Row number `chooser` of `matrix` times the column of `term(0)`, `term(1)`, ..."""
+    rows = [row_times(row, term, groups, dtype) for row in matrix]
+    found = rows[-1]
+    for number in range(len(rows) - 2, -1, -1):
+        found = Select(All((Eq0(chooser - number),)), rows[number], found)
+    return found
+
+
+def row_times(
+    row: Sequence[Fraction], term: Term, groups: Sequence[Sequence[int]], dtype: DType
+) -> Scalar:
+    """`sum(row[i] * term(i))`, the terms of each group added up first."""
+    parts = [p for p in (_part(row, term, group, dtype) for group in groups) if p is not None]
+    parts.sort(key=lambda part: part[0] < 0)  # a positive one first, where there is one
+    sign, total = parts[0]
+    if sign < 0:
+        total = Unary(UnaryOp.NEG, total)
+    for sign, part in parts[1:]:
+        total = Binary(BinaryOp.ADD if sign > 0 else BinaryOp.SUB, total, part)
+    return total
+
+
+def _part(
+    row: Sequence[Fraction], term: Term, group: Sequence[int], dtype: DType
+) -> tuple[int, Scalar] | None:
+    """A sign and the sum of one group, the last term with a plus; None if all of it is zero."""
+    used = [i for i in reversed(group) if row[i]]
+    if not used:
+        return None
+    sign = 1 if row[used[0]] > 0 else -1
+    same = len({abs(row[i]) for i in used}) == 1
+    total: Scalar | None = None
+    for i in used:
+        value = term(i) if same else times(abs(row[i]), term(i), dtype)
+        if total is None:
+            total = value
+        else:
+            op = BinaryOp.ADD if row[i] * sign > 0 else BinaryOp.SUB
+            total = Binary(op, total, value)
+    assert total is not None
+    return sign, times(abs(row[used[0]]), total, dtype) if same else total
+
+
+def times(factor: Fraction, value: Scalar, dtype: DType) -> Scalar:
+    """`factor * value`. A factor that `dtype` does not hold is written as a cast from f64, whose
+    rounding the error analysis then counts."""
+    if factor == 1:
+        return value
+    constant: Scalar = Const(float(factor), dtype)
+    if dtype is DType.F32 and not is_dyadic(factor):
+        constant = Cast(Const(float(factor), DType.F64), dtype)
+    return Binary(BinaryOp.MUL, constant, value)
+
+
+def is_dyadic(factor: Fraction) -> bool:
+    """Whether a float holds `factor` without rounding (few bits are all that occur here)."""
+    return factor.denominator & (factor.denominator - 1) == 0
+
+
+def roundings(matrix: Matrix) -> int:
+    """The most roundings a term of a row meets: its factor's, the product's, and the additions'."""
+    most = 0
+    for row in matrix:
+        used = [abs(c) for c in row if c]
+        factor = max((0 if c == 1 else 1 if is_dyadic(c) else 2) for c in used)
+        most = max(most, factor + len(used) - 1)
+    return most

@@ -1,0 +1,43 @@
+"""What the error of a rewritten kernel is relative to, for given inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ..reference import evaluate_stage, factor_over, load_inputs
+from ..reference_math import Array
+from ..reference_reads import full_box
+from ..scalar import vars_of
+from ..workload import Workload
+from . import Rewrite
+from .windows import WindowedSum, find_windows
+
+
+def error_scale(workload: Workload, rewrites: Sequence[Rewrite], inputs: Sequence[Array]) -> float:
+    """max|data| times the largest sum of |weight| of an element, of the stage that the last of
+    `rewrites` is for: the unit of `Workload.allowed_error`, as a number."""
+    workload = workload.normalised()
+    for step in rewrites[:-1]:
+        workload = step.rewrite(workload)
+    found = find_windows(workload.stage(rewrites[-1].stage), workload.tensors)
+    assert isinstance(found, WindowedSum), "the rewrite was applied before"
+    tensors = load_inputs(workload, inputs)
+    for stage in workload.stages:
+        if {found.data.tensor, found.weight.tensor} <= tensors.keys():
+            break
+        tensors[stage.name] = evaluate_stage(stage, tensors)
+    with np.errstate(all="ignore"):
+        return float(np.abs(tensors[found.data.tensor]).max()) * _weight_sum(found, tensors)
+
+
+def _weight_sum(found: WindowedSum, tensors: dict[str, Array]) -> float:
+    """The largest sum of |weight| over the reduction axes."""
+    stage, used = found.stage, vars_of(found.weight)
+    axes = [a for a in (*stage.reduce_axes, *stage.axes) if a.name in used]
+    summed = tuple(n for n, a in enumerate(axes) if a in stage.reduce_axes)
+    sizes = np.abs(factor_over(found.weight, full_box(axes), tensors).astype(np.float64))
+    again = prod(a.extent for a in stage.reduce_axes if a.name not in used)
+    return float(sizes.sum(axis=summed).max()) * again

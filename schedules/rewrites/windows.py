@@ -1,0 +1,130 @@
+"""Sums of products over windows of one operand, found by structure: what a convolution is.
+
+    out[.., h, .., o] = sum over r, .., c of  data[.., h + r - p, .., c] * weight[r, .., c, o]
+
+`h` walks over a dimension of the data, the tap `r` over the same one; any order of axes, any
+number of windows, any padding by zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..affine import Affine, Interval, Ranges, Var
+from ..conditions import needed, normal_cond, within
+from ..dtypes import DType
+from ..scalar import All, Binary, BinaryOp, Const, Load, Reducer, Scalar, Select
+from ..validate import stage_ranges
+from ..workload import Axis, Stage, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Output dimension `dim` (axis `walk`) and reduction axis `tap` together index the data's
+    dimension `data_dim`, as walk + tap + offset; `tap` alone indexes the weight's `weight_dim`, as
+    tap + weight_offset."""
+
+    dim: int
+    walk: Axis
+    tap: Axis
+    data_dim: int
+    offset: int
+    weight_dim: int
+    weight_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedSum:
+    """A stage taken apart. `windows` are in the order of the output's dimensions."""
+
+    stage: Stage
+    data: Load
+    weight: Load
+    data_shape: tuple[int, ...]
+    windows: tuple[Window, ...]
+
+    @property
+    def ranges(self) -> dict[str, Interval]:
+        return stage_ranges(self.stage)
+
+
+def find_windows(stage: Stage, tensors: Mapping[str, Tensor]) -> WindowedSum | str:
+    """The stage as a windowed sum of products, or why it is none."""
+    body = stage.body
+    if stage.reducer is not Reducer.SUM or not _is_product(body):
+        return "the stage must be a sum of products of two tensors"
+    assert isinstance(body, Binary)
+    if stage.tensor.dtype not in (DType.F32, DType.F64):
+        return f"the stage must be f32 or f64, it is {stage.tensor.dtype}"
+    for first, second in ((body.a, body.b), (body.b, body.a)):
+        data = _read(first)
+        if data is None or not isinstance(second, Load):
+            continue
+        windows = _windows(stage, data, second)
+        if not windows:
+            continue
+        shape = tensors[data.tensor].shape
+        if not _pads_with_zeros(first, data, shape, stage_ranges(stage)):
+            return "the data may be guarded by its own bounds and by nothing else"
+        return WindowedSum(stage, data, second, shape, windows)
+    return "no axis slides over an operand with steps of one (axis + tap in one dimension)"
+
+
+def _is_product(body: Scalar) -> bool:
+    return isinstance(body, Binary) and body.op is BinaryOp.MUL
+
+
+def _read(node: Scalar) -> Load | None:
+    """The read of `tensor[..]`, or of one that is zero outside."""
+    match node:
+        case Load():
+            return node
+        case Select(All(), Load() as load, Const(0, _)):
+            return load
+        case _:
+            return None
+
+
+def _pads_with_zeros(node: Scalar, data: Load, shape: tuple[int, ...], ranges: Ranges) -> bool:
+    """Whether `node` reads `data` exactly where its index is inside the tensor."""
+    inside = [c for i, extent in zip(data.index, shape, strict=True) for c in within(i, extent)]
+    wanted = needed(inside, ranges)
+    if wanted is None:
+        return False
+    given: tuple[object, ...] = ()
+    if isinstance(node, Select) and isinstance(node.cond, All):
+        given = tuple(normal_cond(c) for c in node.cond.conds)
+    return set(given) == set(wanted)
+
+
+def _windows(stage: Stage, data: Load, weight: Load) -> tuple[Window, ...]:
+    found = []
+    for dim, walk in enumerate(stage.axes):
+        window = _window(stage, dim, walk, data, weight)
+        if window is not None:
+            found.append(window)
+    return tuple(found)
+
+
+def _window(stage: Stage, dim: int, walk: Axis, data: Load, weight: Load) -> Window | None:
+    data_dim = _only_dim(data.index, walk.name)
+    if data_dim is None or any(walk.name in i.vars() for i in weight.index):
+        return None
+    index = data.index[data_dim]
+    for tap in stage.reduce_axes:
+        if dict(index.terms) != {Var(walk.name): 1, Var(tap.name): 1}:
+            continue
+        weight_dim = _only_dim(weight.index, tap.name)
+        if weight_dim is None or _only_dim(data.index, tap.name) is None:
+            continue
+        at = weight.index[weight_dim]
+        if dict(at.terms) == {Var(tap.name): 1}:
+            return Window(dim, walk, tap, data_dim, index.const, weight_dim, at.const)
+    return None
+
+
+def _only_dim(index: tuple[Affine, ...], name: str) -> int | None:
+    """The one dimension `name` occurs in, None if there are several or none."""
+    using = [d for d, i in enumerate(index) if name in i.vars()]
+    return using[0] if len(using) == 1 else None

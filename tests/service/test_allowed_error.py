@@ -1,0 +1,75 @@
+"""An allowed error, however it is asked for, and how a rewritten schedule is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from schedules.rewrites import Winograd
+from schedules.spelling import parse_workload
+from schedules.trace import Trace
+from service import artefacts, render, wiring
+from service.cli.options import WorkloadSpelling
+from service.submission import workload_payload
+from tests.service.service_cases import HOST
+
+CONV = "conv2d_nhwc:N=1,H=9,W=8,CI=3,CO=4,K=3,pad=1"
+EXPR = "Y[n,h,w,o] += X[n,h+r-1,w+s-1,c] * W[r,s,c,o]"
+TENSORS = ["X=f32[1,9,8,3]", "W=f32[3,3,3,4]"]
+KEY = parse_workload(CONV, allow_error=1e-3).key
+
+
+def spellings(folder: Path) -> list[WorkloadSpelling]:
+    document = folder / "conv.json"
+    document.write_text(json.dumps(parse_workload(CONV).to_json()))
+    function = folder / "ops.py"
+    function.write_text(
+        "from schedules.spelling import parse_workload\n"
+        f"def conv():\n    return parse_workload({CONV!r})\n"
+    )
+    return [
+        WorkloadSpelling(workload=CONV, allow_error=1e-3),
+        WorkloadSpelling(workload=f"{CONV},allow_error=0.001"),
+        WorkloadSpelling(expr=EXPR, tensor=TENSORS, allow_error=1e-3),
+        WorkloadSpelling(workload=str(document), allow_error=1e-3),
+        WorkloadSpelling(workload=f"{function}:conv", allow_error=1e-3),
+    ]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_every_spelling_can_allow_an_error_here_and_on_a_service(
+    number: int, tmp_path: Path
+) -> None:
+    spelling = spellings(tmp_path)[number]
+    assert wiring.read_workload(spelling).key == KEY
+    assert wiring.workload_of(workload_payload(spelling)).key == KEY
+
+
+def test_a_rewritten_schedule_is_shown_with_the_names_of_its_author() -> None:
+    workload = parse_workload(CONV, allow_error=0.1)
+    trace = Trace((Winograd("s0", ((1, 4), (2, 4))),))
+    text = artefacts.shown(workload, trace, HOST, "trace")
+    assert text.splitlines()[0] == "Winograd(stage='s0', tiles=((1, 4), (2, 4)))"
+    nest = artefacts.shown(workload, trace, HOST, "before-after")
+    before, after = nest.split("// after")
+    for part in (before, after):
+        assert "kernel(X: f32[1, 9, 8, 3], W: f32[3, 3, 3, 4]) -> Y: f32[1, 9, 8, 4]" in part
+    assert "s4[" not in before
+    assert "s4[" in after
+
+
+@pytest.mark.parametrize(("found", "said"), [(4.8e-7, "found: 4.8e-07"), (None, "none measured")])
+def test_a_summary_says_what_is_proven_and_what_was_found(found: float | None, said: str) -> None:
+    rows = render.rewritten_rows(
+        {
+            "steps": ["Winograd(...)"],
+            "error_stated": 5.83e-4,
+            "error_allowed": 1e-2,
+            "error_found": found,
+        }
+    )
+    assert rows[0] == ("rewritten", "Winograd(...)")
+    assert rows[1][1].startswith("at most 0.00058 of max|data| * sum|weight| (allowed: 0.01)")
+    assert said in rows[1][1]

@@ -1,0 +1,230 @@
+"""Rewritten kernels on this machine: right to the stated error, exact where they must be, and a
+wrong one is found."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from schedules import operators
+from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
+from schedules.rewrites import Winograd, winograd
+from schedules.rewrites.cook_toom import FastFilter, fast_filter
+from schedules.rules import space_for
+from schedules.space import ScheduleSpace
+from schedules.spelling import parse_workload
+from schedules.target import Target
+from schedules.trace import Trace
+from schedules.workload import Workload
+from tuner import compile as compile_to_call
+from tuner.bound import bound
+from tuner.measure.compare import Oracle
+from tuner.measure.inputs import InputKind
+from tuner.measure.local import LocalMeasurer
+from tuner.measure.protocol import MeasureRequest
+from tuner.memory_sink import MemorySink
+from tuner.native_target import native_target
+from tuner.report import Budget
+from tuner.session import run_session
+
+ALLOWED = 0.3
+
+
+def conv(**sizes: object) -> Workload:
+    found: dict[str, object] = {"N": 1, "H": 8, "W": 8, "CI": 3, "CO": 4, "K": 3, "pad": 1}
+    return operators.build("conv2d_nhwc", found | sizes).allowing(ALLOWED)
+
+
+def rewritten_traces(space: ScheduleSpace, count: int, seed: int = 0) -> Iterator[Trace]:
+    """The default and `count` random traces of every rewritten sketch."""
+    rng = np.random.default_rng(seed)
+    for sketch in space.sketches:
+        if not sketch.trace(sketch.default()).rewrites:
+            continue
+        yield sketch.trace(sketch.default())
+        drawn = np.stack([rng.integers(0, len(k.values), 4000) for k in sketch.knobs], axis=1)
+        for setting in drawn[sketch.feasible(drawn)][:count]:
+            yield sketch.trace(tuple(int(i) for i in setting))
+
+
+def problems(workload: Workload, trace: Trace, target: Target) -> list[str]:
+    """What the full check says of a kernel called in this process."""
+    kernel = compile_to_call(workload, trace, target)
+    found = []
+    for case in Oracle(workload, 0, trace.rewrites).full():
+        outputs = [np.full(t.shape, 7, t.dtype.numpy) for t in workload.output_tensors]
+        kernel(*case.inputs, out=outputs[0])
+        problem = case.check(outputs)
+        if problem is not None:
+            found.append(problem)
+    return found
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def target(request: pytest.FixtureRequest) -> Target:
+    found = native_target(probe=False)
+    return dataclasses.replace(found, cores=max(found.cores, 2)).with_threads(request.param)
+
+
+SIZES = [
+    {"H": 1, "W": 4, "CI": 5, "CO": 3},
+    {"H": 3, "W": 2, "CI": 1, "CO": 1},
+    {"H": 9, "W": 8, "CI": 17, "CO": 48},
+    {"N": 2, "H": 7, "W": 13, "CI": 16, "CO": 33, "pad": 0},
+    {"N": 2, "H": 5, "W": 6, "CI": 32, "CO": 16, "pad": 2, "epilogue": "bias+relu"},
+    {"H": 6, "W": 6, "CI": 8, "CO": 8, "dtype": "f64"},
+    {"H": 8, "W": 8, "CI": 4, "CO": 8, "KH": 1, "KW": 3},
+    {"H": 9, "W": 7, "CI": 4, "CO": 8, "KH": 3, "KW": 5},
+]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_rewritten_schedules_pass_the_full_check(sizes: dict[str, object], target: Target) -> None:
+    workload = conv(**sizes)
+    traces = list(rewritten_traces(space_for(workload, target), count=2))
+    assert traces
+    for trace in traces:
+        assert problems(workload, trace, target) == []
+
+
+def test_layouts_nobody_planned_for_pass_the_full_check() -> None:
+    workload = parse_workload(
+        expr="Y[n,o,h,w] += X[n,c,h+r-1,w+s-1] * W[o,c,r,s]",
+        tensors=["X=f32[2,5,7,9]", "W=f32[6,5,3,3]"],
+        allow_error=ALLOWED,
+    )
+    target = native_target(probe=False)
+    traces = list(rewritten_traces(space_for(workload, target), count=1))
+    assert traces
+    for trace in traces:
+        assert problems(workload, trace, target) == []
+
+
+def test_small_tiles_must_be_exact_on_small_integers_and_large_ones_need_not() -> None:
+    workload = conv(CI=16, CO=16)
+    two, four = (Winograd("s0", ((1, m), (2, m))) for m in (2, 4))
+    assert Oracle(workload).quick.exact
+    assert Oracle(workload, 0, (two,)).quick.exact
+    loose = Oracle(workload, 0, (four,)).quick
+    assert loose.kind is InputKind.INTEGERS
+    assert not loose.exact
+    # Inputs and values are those of the workload as it is, whoever is judged.
+    plain = Oracle(workload).quick
+    for a, b in zip(plain.inputs, loose.inputs, strict=True):
+        assert np.array_equal(a, b)
+    assert np.array_equal(plain.expected[0].values, loose.expected[0].values)
+
+
+def test_direct_kernels_are_held_to_as_much_as_ever() -> None:
+    workload = conv(CI=16, CO=16)
+    plain, allowing = Oracle(workload.allowing(None)).quick, Oracle(workload).quick
+    assert allowing.exact
+    assert allowing.scale is None
+    assert np.array_equal(plain.expected[0].low, allowing.expected[0].low)
+
+
+def wrong_filter(of: FastFilter, which: str, row: int, column: int, by: Fraction) -> FastFilter:
+    matrix = [list(r) for r in getattr(of, which)]
+    matrix[row][column] += by
+    return dataclasses.replace(of, **{which: tuple(map(tuple, matrix))})
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(
+    ("which", "row", "column", "by"),
+    [
+        ("inputs", 0, 2, Fraction(-2)),
+        ("inputs", 1, 1, Fraction(1, 1000)),
+        ("taps", 1, 1, Fraction(1, 1000)),
+        ("taps", 2, 0, Fraction(-1, 4)),
+        ("outputs", 1, 2, Fraction(1, 500)),
+        ("outputs", 0, 1, Fraction(-1)),
+    ],
+)
+def test_a_wrong_matrix_entry_is_found(
+    size: int,
+    which: str,
+    row: int,
+    column: int,
+    by: Fraction,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the error analysis of the rewritten form has the same mistake in it."""
+
+    def wrong(outputs: int, taps: int) -> FastFilter:
+        return wrong_filter(fast_filter(outputs, taps), which, row, column, by)
+
+    monkeypatch.setattr(winograd, "fast_filter", wrong)
+    workload, target = conv(CI=8, CO=16), native_target(probe=False)
+    trace = next(
+        t
+        for t in rewritten_traces(space_for(workload, target), count=0)
+        if t.rewrites[0].tiles[0][1] == size
+    )
+    assert problems(workload, trace, target)
+
+
+def test_a_kernel_within_the_stated_error_of_the_wrong_rewrite_is_found_by_the_other() -> None:
+    """A kernel of large tiles does not pass for one of small tiles: its rounding shows."""
+    workload, target = conv(CI=16, CO=16), native_target(probe=False)
+    four = next(rewritten_traces(space_for(workload, target), count=0))
+    small = Oracle(workload, 0, (Winograd("s0", ((1, 2), (2, 2))),)).quick
+    out = np.zeros(workload.output_tensors[0].shape, np.float32)
+    compile_to_call(workload, four, target)(*small.inputs, out=out)
+    assert "expected" in (small.check([out]) or "")
+
+
+def test_the_bound_counts_the_operations_of_the_rewritten_form() -> None:
+    target = native_target(probe=False)
+    direct, allowing = conv(H=32, W=32, CI=64, CO=64).allowing(None), conv(H=32, W=32, CI=64, CO=64)
+    ratio = bound(direct, target).secs / bound(allowing, target).secs
+    assert 3.0 < ratio < 4.5
+
+
+def test_a_measured_rewrite_says_the_error_it_found() -> None:
+    workload, target = conv(H=12, W=12, CI=16, CO=16), native_target(probe=False)
+    four = next(rewritten_traces(space_for(workload, target), count=0))
+    with LocalMeasurer(workload, target, seed=0) as measurer:
+        (first, plain) = measurer.measure([MeasureRequest(1, four), MeasureRequest(2, Trace())])
+        full = measurer.confirm(MeasureRequest(1, four))
+    assert [first.status, plain.status, full.status] == [MeasureStatus.OK] * 3
+    assert plain.error_found is None
+    assert full.error_found is not None
+    stated = four.rewrites[0].stated_error(workload.normalised())
+    assert 0 < full.error_found < stated / 10
+
+
+def test_a_report_states_the_error_of_a_rewritten_best() -> None:
+    workload, target = conv(H=12, W=12, CI=16, CO=16), native_target(probe=False)
+    space = space_for(workload, target)
+    only = tuple(s for s in space.sketches if s.trace(s.default()).rewrites)
+    with LocalMeasurer(workload, target, seed=0) as measurer:
+        report = run_session(
+            workload,
+            dataclasses.replace(space, sketches=only),
+            measurer=measurer,
+            sink=MemorySink(),
+            strategy="random",
+            budget=Budget(trials=2),
+        )
+    assert report.best is not None
+    assert report.best.verified
+    found = report.to_json()["best"]["rewritten"]
+    assert found["steps"] == [str(Trace.from_json(report.best.trace).rewrites[0])]
+    assert 0 < found["error_found"] < found["error_stated"] <= found["error_allowed"] == ALLOWED
+
+
+def test_a_record_without_a_rewrite_is_what_it_always_was() -> None:
+    record = TuningRecord(
+        "w", "t", 1, [], MeasureResult(MeasureStatus.OK, (1.0,), 1.0), Toolchain(1, "a", "b"), 0, 1
+    )
+    assert "error_found" not in record.to_json()["result"]
+    found = dataclasses.replace(record, result=dataclasses.replace(record.result, error_found=1e-7))
+    assert found.to_json()["result"]["error_found"] == 1e-7
+    for each in (record, found):
+        assert TuningRecord.from_json(each.to_json()) == each
+    assert record.key != found.key
