@@ -112,7 +112,7 @@ def _context(folder: Path, options: argparse.Namespace, crew: Crew) -> Context:
         families=tuple(options.families),
         heavy=options.heavy,
         default_side=options.with_default,
-        tvm_python=options.tvm_python,
+        tvm_python=options.tvm_python or "",
         tvm_trials=options.tvm_trials,
     )
     return Context(folder, target, options.quick, crew, settings)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.report import document
-from benchmarks.run import main
+from benchmarks.run import _options, main
 from benchmarks.suite.cases import Case
 from benchmarks.suite.context import Context, Settings
 from benchmarks.suite.crew import Contestant, Crew, RaceError
@@ -276,6 +276,13 @@ def test_options_that_cannot_be_are_refused_at_once(
     with pytest.raises(SystemExit):
         main(arguments)
     assert said in capsys.readouterr().err
+
+
+def test_options_are_few_by_default() -> None:
+    options = _options([])
+    assert options.trials == 32
+    assert options.tvm_python is None
+    assert not options.heavy
 
 
 def test_what_tvm_found_is_kept(tmp_path: Path) -> None:
