@@ -179,7 +179,6 @@ def _add_suite_options(parser: argparse.ArgumentParser) -> None:
     suite.add_argument(
         "--tvm-python",
         type=_program,
-        default="",
         metavar="PATH",
         help="an interpreter with TVM: it tunes too",
     )
