@@ -112,7 +112,7 @@ def _context(folder: Path, options: argparse.Namespace, crew: Crew) -> Context:
         families=tuple(options.families),
         heavy=options.heavy,
         default_side=options.with_default,
-        tvm_python=options.tvm_python,
+        tvm_python=options.tvm_python or "",
         tvm_trials=options.tvm_trials,
     )
     return Context(folder, target, options.quick, crew, settings)
@@ -174,12 +174,28 @@ def _add_suite_options(parser: argparse.ArgumentParser) -> None:
         "--with-default", action="store_true", help="race the schedule chosen without measuring too"
     )
     suite.add_argument(
-        "--tvm", type=Path, metavar="FILE", help="TVM medians measured elsewhere, JSON lines"
+        "--tvm", type=_file, metavar="FILE", help="TVM medians measured elsewhere, JSON lines"
     )
     suite.add_argument(
-        "--tvm-python", default="", metavar="PATH", help="an interpreter with TVM: it tunes too"
+        "--tvm-python",
+        type=_program,
+        metavar="PATH",
+        help="an interpreter with TVM: it tunes too",
     )
     suite.add_argument("--tvm-trials", type=int, default=128, help="(default: 128)")
+
+
+def _file(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is no file")
+    return Path(text)
+
+
+def _program(text: str) -> str:
+    found = shutil.which(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no program")
+    return str(Path(found).absolute())
 
 
 def _families(text: str) -> list[str]:

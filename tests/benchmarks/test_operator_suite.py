@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from benchmarks.report import document
+from benchmarks.run import _options, main
 from benchmarks.suite.cases import Case
+from benchmarks.suite.context import Context, Settings
 from benchmarks.suite.crew import Contestant, Crew, RaceError
 from benchmarks.suite.families import BIG_FLOPS, FAMILIES, family_of
 from benchmarks.suite.family_goals import (
@@ -25,7 +27,7 @@ from benchmarks.suite.operator_suite import heavy_cases, suite_cases
 from benchmarks.suite.race import _leave_out_hopeless
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
-from benchmarks.suite.rows_suite import of_bound_beside
+from benchmarks.suite.rows_suite import of_bound_beside, suite_rows
 from benchmarks.suite.rows_tails import (
     LEAST,
     MOST,
@@ -34,6 +36,7 @@ from benchmarks.suite.rows_tails import (
     neighbourhood,
     worst_pair,
 )
+from benchmarks.suite.tvm_side import tvm_best, tvm_request
 from benchmarks.windows import Windows
 
 EVERYONE = [*suite_cases(), *heavy_cases()]
@@ -257,3 +260,52 @@ def test_a_contestant_paces_itself_by_the_length_of_a_call(tmp_path: Path) -> No
         assert (contestant._calls, contestant._rounds) == (1, 2)
     finally:
         contestant.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--families", "gemm,nothing"], "'nothing' is none of gemm, gemm_layouts"),
+        (["--tvm", "nowhere.jsonl"], "'nowhere.jsonl' is no file"),
+        (["--tvm-python", "no-such-python"], "'no-such-python' is no program"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_at_once(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert said in capsys.readouterr().err
+
+
+def test_options_are_few_by_default() -> None:
+    options = _options([])
+    assert options.trials == 32
+    assert options.tvm_python is None
+    assert not options.heavy
+
+
+def test_what_tvm_found_is_kept(tmp_path: Path) -> None:
+    case = every_case()["mm_64x64x64"]
+    with Crew(tmp_path) as crew:
+        context = Context(tmp_path, {"cores": 2}, False, crew, Settings(tvm_python="/bin/false"))
+        first = tvm_best(context, case, 1)
+        assert "exit code 1" in first["missing"]
+        kept = tmp_path / "tvm" / "mm_64x64x64_1t" / "128.json"
+        kept.write_text(json.dumps({"library": "tvm.so", "trials": 128}))
+        found = tvm_best(context, case, 1)
+    assert tvm_request(found, "python") == {"python": "python", "tvm_library": "tvm.so"}
+    assert tvm_request(first, "python") == {"missing": first["missing"]}
+
+
+def test_rows_of_the_suite_follow_the_settings(tmp_path: Path) -> None:
+    with Crew(tmp_path) as crew:
+        everything = suite_rows(Context(tmp_path, {"cores": 2}, False, crew))
+        assert len(everything) == 2 * len(suite_cases())
+        chosen = Settings(families=("gemm_small",), heavy=True)
+        few = suite_rows(Context(tmp_path, {"cores": 1}, False, crew, chosen))
+        quick = suite_rows(Context(tmp_path, {"cores": 1}, True, crew))
+    assert {row.key.split("/")[1] for row in few} == {"gemm_small"}
+    assert all(row.key.endswith("/1t") for row in few)
+    assert len({row.key for row in everything}) == len(everything)
+    assert sorted(row.key.split("/")[1] for row in quick) == sorted(FAMILIES)
