@@ -25,7 +25,10 @@ from .rows_trace import RowCluster, is_along_columns, spread_tasks, write_row_tr
 from .streams import own_cache_bytes, stream_values
 from .writer import TraceWriter
 
-LINE_BYTES = 64
+LINE_BYTES, PAGE_BYTES = 64, 4096
+LATE_BY_CHUNK = {0: 0.8, 2: 0.4, 4: 0.1, 8: 0.05, 16: 0.15}
+"""Share of the lines of long rows that are waited for, by rows added up at a time: with all of
+them each row is left after a few lines, with many too many rows are walked along at once."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,15 @@ class RowSketch:
         can_stream = len(self.knobs[-1].values) > 1
         wrong = value["stream"] == (0 if self._streams_pay() else 1)
         late = np.where(value["ahead"] > 0, 0.0, 0.5 * inputs) + can_stream * wrong * output
+        late = late + self._column_bytes() * np.asarray([LATE_BY_CHUNK[c] for c in value["chunk"]])
         return np.asarray(late / LINE_BYTES, np.float64)
+
+    def _column_bytes(self) -> int:
+        """Bytes of long rows that are added up along columns."""
+        stages = [view for view in self.cluster.stages if is_along_columns(view)]
+        read = (self.workload.tensors[r.tensor] for view in stages for r in view.reads)
+        long = [t for t in read if t.shape and t.shape[-1] * t.dtype.bytes > PAGE_BYTES]
+        return sum(t.bytes for t in long if t.bytes > own_cache_bytes(self.target))
 
     def _streams_pay(self) -> bool:
         """Whether all tensors together leave little room in the last cache."""

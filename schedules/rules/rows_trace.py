@@ -275,7 +275,7 @@ class _RowTrace:
         elif view is self.c.last and row and not self.c.inside and self._is_turned(view, row):
             self._in_blocks(view, row)
         else:
-            self.w.vectorise_writer(view.name, self.lanes, self.vectors, inside=row)
+            self.w.vectorise_writer(view.name, self.lanes, self.vectors, inside=row, cut=True)
 
     def _is_turned(self, view: StageView, row: str) -> bool:
         """Whether vectors go along one axis and some read is contiguous along the rows instead."""

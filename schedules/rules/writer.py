@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..affine import Affine, affine, recombine
 from ..loop_ir import For, LoopKind, Nest, Store, Update, loops
 from ..lower import plain_nest
-from ..primitives import Fuse, Primitive, Reorder, Split, Unroll, Vectorize
+from ..primitives import Fuse, Partition, Primitive, Reorder, Split, Unroll, Vectorize
 from ..primitives.nest_edit import buffers_in, chain_to, writes_of
 from ..scalar import loads
 from ..trace import Trace
@@ -78,17 +78,36 @@ class TraceWriter:
         return [loop for loop in chain if loop.var.startswith(f"{buffer}.")]
 
     def vectorise_writer(
-        self, buffer: str, lanes: int, most_unrolled: int = 4, inside: str = ""
+        self, buffer: str, lanes: int, most_unrolled: int = 4, inside: str = "", cut: bool = False
     ) -> None:
         """Vectorise the plain loops around the one leaf that writes `buffer`, along the axis that
-        is contiguous in the most accesses, with a few vectors at once."""
+        is contiguous in the most accesses, with a few vectors at once; `cut` as below."""
         leaf, _ = self.writer_of(buffer)
         own = [loop for loop in self.own_loops(buffer, inside) if loop.kind is LoopKind.SERIAL]
         best = self.best_vector_loop(leaf, [loop.var for loop in own if not loop.reduce])
         if best is None:
             return
         self.reorder(*(loop.var for loop in own if loop.var != best), best)
-        self.vectorise_loop(best, lanes, most_unrolled)
+        if cut:
+            self.vectorise_parts(best, lanes, most_unrolled)
+        else:
+            self.vectorise_loop(best, lanes, most_unrolled)
+
+    def vectorise_parts(self, loop: str, lanes: int, most_unrolled: int) -> None:
+        """Vectorise one innermost loop, cut where its last few whole vectors end: only what is
+        left has a mask."""
+        extent, step = self.loop(loop).extent, lanes
+        while step < lanes * most_unrolled and 2 * step <= extent:
+            step *= 2
+        whole = extent // step * step
+        if whole in (0, extent):
+            self.vectorise_loop(loop, lanes, most_unrolled)
+            return
+        before = {found.var for found in loops(self.nest.body)}
+        self.do(Partition(loop, whole))
+        (rest,) = [found.var for found in loops(self.nest.body) if found.var not in before]
+        self.vectorise_loop(loop, lanes, step // lanes)
+        self.vectorise_loop(rest, lanes, most_unrolled)
 
     def best_vector_loop(self, leaf: Store | Update, candidates: list[str]) -> str | None:
         """The loop that is contiguous in the most accesses of `leaf`; None if none is."""

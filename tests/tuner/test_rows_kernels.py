@@ -1,0 +1,144 @@
+"""Kernels of the rows and turn sketches: any setting gives the result, at any extent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from schedules.loop_ir import LoopKind, Prefetch, loops, walk
+from schedules.lower import lower
+from schedules.operators import build
+from schedules.primitives import CacheRead, Stream
+from schedules.rules import space_for
+from schedules.space import ScheduleSpace, Sketch
+from schedules.target import Cache, Target
+from schedules.verify_bounds import unproven_accesses
+from schedules.verify_nest import verify
+from schedules.workload import Workload
+from tests.schedule_fuzz.cases import notation
+from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+
+SMALL = (Cache(512, 8), Cache(1024, 8), Cache(4096, 16, shared=True))
+"""Caches so small that every knob is open for tensors an interpreter can walk through."""
+
+
+def small_target(threads: int, bits: int) -> Target:
+    return replace(this_machine(threads, bits), caches=SMALL)
+
+
+def settings(sketch: Sketch, count: int, seed: int) -> Iterator[tuple[int, ...]]:
+    sizes = [len(knob.values) for knob in sketch.knobs]
+    rng = np.random.default_rng(seed)
+    yield sketch.default()
+    for row in rng.integers(0, sizes, (count, len(sizes))):
+        if sketch.feasible(row[None, :])[0]:
+            yield tuple(int(i) for i in row)
+
+
+def holds(workload: Workload, seed: int = 0, count: int = 3) -> ScheduleSpace:
+    """Drawn settings of every sketch are legal and compute the same; the space of two threads."""
+    for threads, bits in ((1, 512), (2, 256)):
+        space = space_for(workload, small_target(threads, bits))
+        for sketch in space.sketches:
+            for setting in settings(sketch, count, seed):
+                trace = sketch.trace(setting)
+                nest = lower(space.workload, trace)
+                verify(nest)
+                assert not unproven_accesses(nest)
+                check_pair(Pair(sketch.name, workload, trace, threads, bits))
+    return space
+
+
+PERMUTATIONS = {
+    "Y[i,j] = X[j,i]": 2,
+    "Y[b,j,i] = X[b,i,j]": 3,
+    "Y[k,i,j] = X[i,j,k]": 3,
+    "Y[j,k,i] = X[i,j,k]": 3,
+    "Y[k,j,i] = X[i,j,k]": 3,
+}
+
+
+@pytest.mark.parametrize("text", PERMUTATIONS)
+@pytest.mark.parametrize("extents", [(1, 2, 3), (3, 7, 13), (17, 33, 2), (8, 16, 40), (35, 1, 20)])
+def test_permutations(text: str, extents: tuple[int, ...]) -> None:
+    shape = ",".join(map(str, extents[: PERMUTATIONS[text]]))
+    for dtype in ("f32", "f64", "i8"):
+        holds(notation(text, X=f"{dtype}[{shape}]"))
+
+
+def test_a_turned_read_among_others() -> None:
+    workload = notation(
+        "Y[i,j] = A[i,j] + 2*X[j,i]*b[j]", A="f32[37,21]", X="f32[21,37]", b="f32[21]"
+    )
+    space = holds(workload)
+    assert [sketch.name for sketch in space.sketches] == ["turn"]
+    trace = space.trace(space.default())
+    assert [step.tensor for step in trace.steps if isinstance(step, CacheRead)] == ["i1"]
+
+
+def test_one_tensor_read_both_ways_is_left_to_the_rows() -> None:
+    space = holds(notation("Y[i,j] = X[j,i] + X[i,j]", X="f32[20,20]"))
+    assert [sketch.name for sketch in space.sketches] == ["rows"]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 13])
+@pytest.mark.parametrize("columns", [1, 7, 17, 64, 130])
+def test_operators_of_rows(rows: int, columns: int) -> None:
+    for name in ("softmax_mn", "layernorm_mn", "colsum_mn", "elementwise_add_relu"):
+        holds(build(name, {"M": rows, "N": columns}), seed=rows)
+
+
+EXPRESSIONS = {
+    "log-sum-exp": "m[i] max= A[i,j]; s[i] += exp(A[i,j]-m[i]); Y[i] = log(s[i])+m[i]",
+    "two outputs": "S[i] += A[i,j]; M[i] max= A[i,j]",
+    "rows over their column sums": "S[j] += A[i,j]; Y[i,j] = A[i,j]/S[j]",
+    "sums of rows and columns of the middle": "C[j] += B[b,i,j]",
+    "greatest of columns": "C[b,j] max= B[b,i,j]",
+    "stencil": "Y[i,j] = A[i,j]+A[i,j+1]+A[i,j+2]",
+}
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS.values(), ids=list(EXPRESSIONS))
+@pytest.mark.parametrize("shape", ["1,70", "3,40", "19,33"])
+def test_expressions_of_rows(text: str, shape: str) -> None:
+    ranges = {"j": int(shape.split(",")[1]) - 2} if "j+2" in text else {}
+    tensors = {"B": f"f32[2,{shape}]"} if "B[" in text else {"A": f"f32[{shape}]"}
+    holds(notation(text, ranges, **tensors))
+
+
+def chosen(space: ScheduleSpace, **knobs: int) -> set[LoopKind | type]:
+    """The kinds of loops and steps in the first sketch's trace with these knob values."""
+    sketch = space.sketches[0]
+    values = {k.name: k.values[i] for k, i in zip(sketch.knobs, sketch.default(), strict=True)}
+    values |= knobs
+    trace = sketch.trace([knob.values.index(values[knob.name]) for knob in sketch.knobs])
+    nest = lower(space.workload, trace)
+    found: set[LoopKind | type] = {loop.kind for loop in loops(nest.body)}
+    return found | {type(s) for s in (*walk(nest.body), *trace.steps)}
+
+
+def test_knobs_do_what_they_say() -> None:
+    softmax = space_for(build("softmax_mn", {"M": 16, "N": 256}), small_target(2, 256))
+    assert Prefetch in chosen(softmax, ahead=1)
+    assert Prefetch not in chosen(softmax, ahead=0)
+    assert Stream in chosen(softmax, stream=1)
+    assert LoopKind.PARALLEL not in chosen(softmax, parallel=0)
+    columns = space_for(build("colsum_mn", {"M": 64, "N": 256}), small_target(2, 256))
+    assert LoopKind.PARALLEL in chosen(columns, parallel=1, chunk=8)
+
+
+def test_small_outputs_are_not_streamed_nor_rows_fetched_that_are_there() -> None:
+    space = space_for(build("softmax_mn", {"M": 16, "N": 256}), this_machine(1))
+    knobs = {knob.name: knob.values for knob in space.sketches[0].knobs}
+    assert knobs["stream"] == knobs["ahead"] == (0,)
+
+
+def test_stages_of_a_lone_row_may_be_divided_one_by_one() -> None:
+    space = holds(build("softmax_mn", {"M": 1, "N": 600}))
+    assert space.sketches[0].name == "rows"
+    apart = space.sketches[1]
+    nest = lower(space.workload, apart.trace(apart.default()))
+    assert sum(loop.kind is LoopKind.PARALLEL for loop in loops(nest.body)) >= 2
