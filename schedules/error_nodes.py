@@ -97,7 +97,12 @@ def bounded_value(node: Scalar, box: Box, env: BoundedTensors) -> Bounded:
         case Cast(x, dtype):
             return _cast(bounded_value(x, box, env), x.dtype, dtype)
         case Select(cond, on_true, on_false):
-            return _select(*(bounded_value(x, box, env) for x in (cond, on_true, on_false)))
+            chosen = bounded_value(cond, box, env)
+            if chosen[1] is None and chosen[0].all():
+                return bounded_value(on_true, box, env)
+            if chosen[1] is None and not chosen[0].any():
+                return bounded_value(on_false, box, env)
+            return _select(chosen, *(bounded_value(x, box, env) for x in (on_true, on_false)))
         case _:
             assert_never(node)
 

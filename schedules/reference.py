@@ -177,6 +177,10 @@ def value_of(node: Scalar, box: Box, tensors: Mapping[str, Array]) -> Array:
             return cast(value_of(x, box, tensors), dtype)
         case Select(cond, on_true, on_false):
             chosen = value_of(cond, box, tensors)
+            if chosen.all():  # formulas chosen by an index: most boxes need one of them
+                return value_of(on_true, box, tensors)
+            if not chosen.any():
+                return value_of(on_false, box, tensors)
             taken, other = value_of(on_true, box, tensors), value_of(on_false, box, tensors)
             return np.where(chosen, taken, other)
         case _:

@@ -159,7 +159,9 @@ class Workload:
     def _normalised(self) -> Workload:
         from .normalise import normalised
 
-        return normalised(self)
+        form = normalised(self)
+        vars(form)["_normalised"] = form  # its own: to find that out takes as long again
+        return form
 
     @cached_property
     def canonical_bytes(self) -> bytes:

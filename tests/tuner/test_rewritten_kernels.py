@@ -15,7 +15,7 @@ from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningReco
 from schedules.rewrites import Winograd, winograd
 from schedules.rewrites.cook_toom import FastFilter, fast_filter
 from schedules.rules import space_for
-from schedules.space import ScheduleSpace
+from schedules.space import Candidate, ScheduleSpace
 from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
@@ -102,6 +102,33 @@ def test_layouts_nobody_planned_for_pass_the_full_check() -> None:
     assert traces
     for trace in traces:
         assert problems(workload, trace, target) == []
+
+
+FORMULAS = [
+    "Y[k,i] = where(k==0, X[i], where(k==1, 2.0*X[i], X[i]-1.0))",
+    "Y[i,k] = where(k==0, X[i], where(k==1, 2.0*X[i], X[i]-1.0))",
+    "Y[i] = where(i%3==0, X[i], where(i%3==1, 2.0*X[i], X[i]-1.0))",
+    "T[k,i] = where(k==0, X[i], X[i]*X[i]); Y[k,i] = where(k==1, T[0,i]-T[1,i], T[0,i]+T[1,i])",
+    "T[k,i] = where(k==0, X[i], X[i]*X[i]); Y[i] = where(i%2==0, T[0,i//2]-T[1,i//2], T[1,i//2])",
+]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+@pytest.mark.parametrize("extent", [1, 2, 16, 37])
+def test_formulas_chosen_by_an_index_are_written_out_in_any_workload(
+    text: str, extent: int, target: Target
+) -> None:
+    ranges = ["k=2" if text.startswith("T") else "k=3"] if "k" in text else []
+    if "//" in text:
+        ranges.append(f"i={2 * extent}")
+    workload = parse_workload(expr=text, tensors=[f"X=f32[{extent}]"], ranges=ranges)
+    space = space_for(workload, target)
+    for number, sketch in enumerate(space.sketches):
+        assert extent < 3 or "%" in text or "transform" in sketch.name
+        for setting in np.ndindex(*(len(k.values) for k in sketch.knobs)):
+            if sketch.feasible(np.array([setting]))[0]:
+                trace = space.trace(Candidate(number, setting))
+                assert problems(workload, trace, target) == []
 
 
 def test_small_tiles_must_be_exact_on_small_integers_and_large_ones_need_not() -> None:
