@@ -203,6 +203,23 @@ def cache_traffic(
     return Traffic(footprint, moved, fit_level)
 
 
+def past_caches(
+    traffic: Traffic, accesses: Sequence[Access], streamed_bytes: npt.NDArray[np.float64]
+) -> Traffic:
+    """`traffic` where the output is written past the caches: `streamed_bytes` (P,), 0 where it is
+    not. Nothing is fetched to be written over, and memory takes every byte once, also one that the
+    last cache would have held."""
+    streams = streamed_bytes > 0
+    if not streams.any():
+        return traffic
+    moved = traffic.moved.copy()
+    for a, access in enumerate(accesses):
+        if access.is_output:
+            moved[:, a] = np.where(streams, np.float32(0), moved[:, a])
+            moved[-1, a] += streamed_bytes.astype(np.float32)
+    return Traffic(traffic.footprint, moved, traffic.fit_level)
+
+
 def _at_levels(  # one call, all of it needed
     access: Access,
     walked: set[int],

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from schedules.space import Access, FloatArray, IntArray, ScheduleSpace
 from schedules.workload import Workload
 
-from .footprint import Traffic, cache_traffic
+from .footprint import Traffic, cache_traffic, past_caches
 from .machine import FMA_PIPES, Machine, compute_dtype, machine_for
 
 COMPONENTS = ("pipes", "loads", "issue", "L1", "L2", "L3", "memory", "packing", "fixed")
@@ -101,6 +101,7 @@ class Prior:
             pitches=[row_pitches(access, rules.workload) for access in rules.accesses],
             packed=columns["packed_accesses"].astype(np.int64),
         )
+        traffic = past_caches(traffic, rules.accesses, columns["streamed_bytes"])
         return combine(columns, traffic, self.machine, self.constants)
 
     def log2_secs(self, sketch: int, settings: IntArray) -> FloatArray:
@@ -157,7 +158,7 @@ def combine(
         / 4.0,
     )
     # LLVM loads what steps share once, ahead of them all, whether or not there is room to keep it.
-    needed = live - 1.0 + columns["held_values"]
+    needed = np.maximum(live - 1.0 + columns["held_values"], 1.0)
     excess = np.where(columns["held_values"] > 0, needed - machine.vector_registers, 0.0)
     slowdown = slowdown + c.held_slowdown_per_share * np.maximum(excess, 0.0) / needed
     fixed = (

@@ -59,6 +59,7 @@ def readable(nest: Nest, workload: Workload) -> Nest:
         tuple(replace(t, name=buffers[t.name]) for t in nest.inputs),
         tuple(replace(t, name=buffers[t.name]) for t in nest.outputs),
         rename_all(nest.body, loops, buffers),
+        tuple(buffers[name] for name in nest.streamed),
     )
 
 

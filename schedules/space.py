@@ -40,6 +40,7 @@ COLUMNS: dict[str, str] = {
     "packed_bytes": "bytes written by packing and other private copies, in total",
     "strided_packed_bytes": "the part of packed_bytes whose copy cannot use whole vectors",
     "panel_bytes": "bytes of the largest private copy that is in use at once, a thread",
+    "streamed_bytes": "bytes of the output that are written past the caches",
     "packed_accesses": "bit b set: the inner loops read access b through a private, dense copy",
     "masked_share": "share of vector_ops that are masked, 0..1",
     "tasks": "iterations of the parallel loop; 1 if nothing is parallel",

@@ -137,6 +137,7 @@ class SyntheticSketch:
             "packed_bytes": zero + packed,
             "strided_packed_bytes": zero,
             "panel_bytes": zero,
+            "streamed_bytes": zero,
             "packed_accesses": zero + (2 if self.packed else 0),
             "conflict_misses": zero,
             "masked_share": (self.n % nr != 0) / (jc * jr),

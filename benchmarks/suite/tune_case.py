@@ -40,8 +40,10 @@ def tuned(
     with database.session(f"sqlite:///{database_file}") as store:
         options = runs.TuneOptions(trials=trials, seed=seed)
         report = runs.run_tuning(store, workload, target, options, on_event).to_json()
-    times = {"median": statistics.median(compile_secs), "trials": len(compile_secs)}
-    return {**report, "compile_secs": times if compile_secs else None}
+    times: dict[str, float] | None = None
+    if compile_secs:
+        times = {"median": statistics.median(compile_secs), "trials": len(compile_secs)}
+    return {**report, "compile_secs": times}
 
 
 def emit(workload: Workload, trace: Trace, target: Target, file: Path) -> None:

@@ -184,4 +184,5 @@ def _elsewhere(value: Scalar, cond: Cond) -> Scalar:
 def _first(conds: tuple[Cond, ...], loop: str) -> tuple[Cond, ...]:
     """When an update is the first, told by the other loops: all of them at zero, as before."""
     at_start = (normal_cond(substitute_cond(c, {loop: affine(0)})) for c in conds)
-    return tuple(c for c in at_start if c.index.terms)
+    # One that never holds stays: then this update is never the first.
+    return tuple(c for c in at_start if prove(c, {}) is not True)

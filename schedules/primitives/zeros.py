@@ -63,8 +63,7 @@ def _neutral(value: Scalar, reducer: Reducer, whole: bool) -> tuple[tuple[Cond, 
     False for a factor of a product."""
     match value:
         case Select(cond=All(conds), on_true=inner, on_false=Const(value=other)):
-            neutral = float(reducer.identity(value.dtype)) if whole else 0.0
-            if float(other) == neutral:
+            if other == (reducer.identity(value.dtype) if whole else 0):
                 more, rest = _neutral(inner, reducer, whole)
                 return (*conds, *more), rest
         case Binary(op=BinaryOp.MUL, a=a, b=b) if reducer is Reducer.SUM:

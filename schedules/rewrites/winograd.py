@@ -40,8 +40,8 @@ class Winograd:
         stage                            = A M
 
     Legal where the stage is a sum of products in f32 or f64 over windows with steps of one, some
-    reduction is left besides the taps, there are matrices for the window (`cook_toom.POINTS`),
-    and the workload allows `stated_error`.
+    reduction is left besides the taps, an operand is an input of the workload, there are matrices
+    for the window (`cook_toom.POINTS`), and the workload allows `stated_error`.
     """
 
     stage: str
@@ -77,6 +77,10 @@ class Winograd:
         found = find_windows(stage, workload.tensors)
         if isinstance(found, str):
             raise ScheduleError(self, found)
+        inputs = {tensor.name for tensor in workload.inputs}
+        if inputs.isdisjoint((found.data.tensor, found.weight.tensor)):
+            # Such are the products of a rewrite: the error of both together is not the larger one.
+            raise ScheduleError(self, "neither operand is an input: its error would add to theirs")
         windows = {w.dim: w for w in found.windows}
         tiled: list[_Tiled] = []
         if not self.tiles or list(self.tiles) != sorted(dict(self.tiles).items()):

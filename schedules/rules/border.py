@@ -33,9 +33,12 @@ class Border:
         """For tiles of `tile` rows: the first tile clear of padding, the first behind those, and
         how many there are. All are at the edge where the first two are equal."""
         count = -(-self.rows.extent // tile)
-        clear = [t for t in range(count) if self._is_clear(t * tile, tile)]
         # Padding is outside: what lies between two clear tiles is clear.
-        return (clear[0], clear[-1] + 1, count) if clear else (0, 0, count)
+        first = next((t for t in range(count) if self._is_clear(t * tile, tile)), count)
+        if first == count:
+            return 0, 0, count
+        last = next(t for t in reversed(range(count)) if self._is_clear(t * tile, tile))
+        return first, last + 1, count
 
     def _is_clear(self, start: int, tile: int) -> bool:
         stop = min(start + tile, self.rows.extent)

@@ -168,6 +168,7 @@ class RowSketch:
             "packed_bytes": ones * 0.0,
             "strided_packed_bytes": ones * 0.0,
             "panel_bytes": ones * 0.0,
+            "streamed_bytes": ones * 0.0,
             "packed_accesses": ones * 0.0,
             "masked_share": ones * 0.0,
             "tasks": np.where(parallel > 0, self._tasks(settings), 1.0),

@@ -29,6 +29,7 @@ from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
 from .border import MOST_BORDER_TILES, Border, border_of
+from .streams import stream_values
 from .tile_model import tile_columns
 from .tile_trace import write_tile_trace
 from .writer import TraceWriter
@@ -122,6 +123,11 @@ class TileSketch:
         return "tile"
 
     @property
+    def output(self) -> str:
+        """The tensor that tiles are written to."""
+        return self.epilogue.name if self.epilogue else self.view.name
+
+    @property
     def lanes(self) -> int:
         return self.target.lanes(self.view.dtype)
 
@@ -149,6 +155,7 @@ class TileSketch:
             Knob("copy_rows", (0, 1) if self.copyable else (0,)),
             Knob("skip_padding", (0, 1) if self.border else (0,)),
             Knob("tails", (0, 1, 2)),
+            Knob("stream", stream_values(self.workload, self.output, self.target)),
             Knob("parallel", parallel),
         )
 
@@ -368,6 +375,11 @@ class TileSketch:
             one = (s["mr"] * s["row_per"] == 1) & bool(self.roles.rows)
             one |= (s["mr2"] * s["row2_per"] == 1) & (len(self.roles.rows) > 1)
             ok &= (v["k_blocks"] == 1) | ~one
+        if self.epilogue and any(x.dim == self.roles.columns.dim for x in self.roles.batch):
+            # Tiles of columns across two groups read rows of both, which are no block.
+            ok &= (v["copy_rows"] == 0) | (self.roles.columns.extent % s["nr"] == 0)
+        if not self.epilogue:  # partial sums are read again
+            ok &= (v["stream"] == 0) | (v["k_blocks"] == 1)
         if self.border:
             ok &= (v["skip_padding"] == 0) | self._can_skip(v, s)
         must_pack = any(
@@ -398,6 +410,8 @@ class TileSketch:
         if self.roles.main.name in self.border.taps:
             ok &= v["unroll"] == self.roles.main.extent
         ok &= (v["tails"] > 0) | (self.roles.rows[0].extent % s["mr"] == 0)
+        if any(read.padded for read in self._panels):  # a copy takes the conditions with it
+            ok &= v["pack_columns"] == 0
         few: BoolArray = self.edge_tiles[v["rows"] - 1] <= MOST_BORDER_TILES
         return ok & few
 

@@ -61,6 +61,7 @@ def tile_columns(
         "packed_bytes": packed,
         "strided_packed_bytes": strided,
         "panel_bytes": _panel_bytes(sketch, v, f),
+        "streamed_bytes": f["stream"] * sketch.workload.tensors[sketch.output].bytes,
         "packed_accesses": _packed_accesses(sketch, v),
         "masked_share": _masked_share(sketch, v, s),
         "tasks": np.ones_like(tiles) if serial else _tasks(sketch, v, f, batch / outside),

@@ -13,6 +13,7 @@ from ..primitives import (
     Parallel,
     Partition,
     SkipZeros,
+    Stream,
     TransformLayout,
     Unroll,
     Vectorize,
@@ -71,6 +72,8 @@ class _TileTrace:
             w.do(SkipZeros(f"{self.stage}.acc"))
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
         self._cut_tails(blocks, tiles, fused)
+        if v["stream"]:
+            w.do(Stream(k.output))
         if joined:
             w.do(Parallel(joined))
 
@@ -186,11 +189,10 @@ class _TileTrace:
         cuts = sorted({0, start, stop, border.rows.extent // tile} - {count})
         name = tile_loop
         for at, end in zip(cuts, [*cuts[1:], count], strict=True):
-            if end < count:
-                w.do(Partition(name, end - at))
+            rest = w.partition(name, end - at)[name] if end < count else ""
             if end - at > 1 and not start <= at < stop:
                 w.do(Unroll(name))
-            name = f"{name}.t"
+            name = rest
 
     def _divided(self, batch: list[str], order: list[str]) -> list[str]:
         """The loops that threads divide. Each thread gets a run of iterations, so batches that
@@ -302,9 +304,10 @@ class _TileTrace:
                 self._partition(name, loop.extent // tile)
         elif block not in fused:
             for name in w.copies(block):
-                suffix = name[len(block) :]
-                w.do(Partition(name, whole_blocks))
-                self._partition(f"{tile_loop}{suffix}.t", rest // tile)
+                second = w.partition(name, whole_blocks)
+                for inner in w.copies(tile_loop):
+                    if inner in second:
+                        self._partition(second[inner], rest // tile)
 
     def _partition(self, loop: str, at: int) -> None:
         if 1 <= at < self.w.loop(loop).extent:

@@ -226,6 +226,7 @@ class TransformSketch:
             "packed_bytes": ones * float((last.points + entering) * last.dtype.bytes) / 2.0,
             "strided_packed_bytes": ones * 0.0,
             "panel_bytes": ones * 0.0,
+            "streamed_bytes": ones * 0.0,
             "packed_accesses": ones * 0.0,
             "masked_share": ones * 0.0,
             "tasks": np.where(parallel > 0, float(self._tasks), 1.0),

@@ -23,6 +23,8 @@ from .streams import stream_values
 from .turn_trace import MOST_LANES, write_turn_trace
 from .writer import TraceWriter
 
+LINE_BYTES = 64
+
 SHUFFLES_A_VECTOR = 4.0
 """Shuffles a vector costs in a block of 16 by 16; smaller ones cost less."""
 
@@ -168,6 +170,7 @@ class TurnSketch:
             "packed_bytes": ones * 0.0,
             "strided_packed_bytes": ones * 0.0,
             "panel_bytes": ones * 0.0,
+            "streamed_bytes": ones * 0.0,
             "packed_accesses": ones * 0.0,
             "masked_share": ones * 0.0,
             "tasks": tasks,
@@ -175,9 +178,10 @@ class TurnSketch:
         }
 
     def default(self) -> tuple[int, ...]:
-        """Two blocks of rows, every thread; streamed where it can be."""
+        """Two blocks of rows, every thread; streamed where a vector is a whole line."""
         last = [len(knob.values) - 1 for knob in self.knobs]
-        return (min(1, last[0]), 0, last[2], last[3])
+        whole = self.lanes * self.view.dtype.bytes >= LINE_BYTES
+        return (min(1, last[0]), 0, last[2], last[3] if whole else 0)
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one setting."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..affine import Affine, affine, recombine
 from ..loop_ir import For, LoopKind, Nest, Store, Update, loops
 from ..lower import plain_nest
@@ -10,6 +12,9 @@ from ..primitives.nest_edit import buffers_in, chain_to, writes_of
 from ..scalar import loads
 from ..trace import Trace
 from ..workload import Workload
+
+_PARTS = re.compile(r"(\.t\d*)*")
+"""What Partition puts behind the names of loops in a second part."""
 
 
 class TraceWriter:
@@ -53,12 +58,21 @@ class TraceWriter:
     def loop(self, name: str) -> For:
         return next(loop for loop in loops(self.nest.body) if loop.var == name)
 
+    def partition(self, loop: str, at: int) -> dict[str, str]:
+        """Cut a loop in two; what each loop of the first part is called in the second."""
+        before = {found.var for found in loops(self.nest.body)}
+        inside = [found.var for found in loops((self.loop(loop),))]
+        self.do(Partition(loop, at))
+        new = [found.var for found in loops(self.nest.body) if found.var not in before]
+        return dict(zip(inside, new, strict=True))
+
     def copies(self, loop: str) -> list[str]:
-        """The loop and what Partition made of it: all loops that only have `.t` behind its name."""
+        """The loop and what Partition made of it: all loops that only have `.t`, `.t1` and so on
+        behind its name."""
         return [
             found.var
             for found in loops(self.nest.body)
-            if found.var.startswith(loop) and found.var[len(loop) :].replace(".t", "") == ""
+            if found.var.startswith(loop) and _PARTS.fullmatch(found.var[len(loop) :])
         ]
 
     def writer_of(self, buffer: str) -> tuple[Store | Update, tuple[For, ...]]:

@@ -12,8 +12,10 @@ from costmodel.footprint import cache_traffic, touched
 from costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
 from costmodel.prior import Prior
 from schedules.dtypes import DType
+from schedules.rules.program import space_for
 from schedules.space import Access, IntArray
 from schedules.target import Probes
+from tests.schedule_fuzz.cases import notation
 from tests.synthetic_sketch import synthetic_space, synthetic_target
 from tuner.search.lattice import lattices
 
@@ -179,3 +181,14 @@ def test_features_tell_settings_apart() -> None:
     rows = grid.sample(np.random.default_rng(2), 300)
     table, _ = Featuriser(space)(0, rows)
     assert len(np.unique(table, axis=0)) == len(rows)
+
+
+def test_plain_loops_have_a_finite_time() -> None:
+    plain = notation(
+        "T[k,i,j] = where(k == 0, exp(X[i,j]), X[i,j] + 1.0);"
+        " Y[k,i,j] = where(k == 1, T[0,i,j], T[1,j,i])",
+        {"k": 2}, X="f32[30,30]",
+    )  # fmt: skip
+    space = space_for(plain.normalised(), synthetic_target())
+    for number, sketch in enumerate(space.sketches):
+        assert np.isfinite(Prior(space).log2_secs(number, np.asarray([sketch.default()]))).all()

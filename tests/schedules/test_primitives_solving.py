@@ -14,6 +14,7 @@ from schedules.primitives import (
     CacheWrite,
     ComputeAt,
     Inline,
+    Partition,
     Primitive,
     Reorder,
     RFactor,
@@ -215,3 +216,18 @@ def test_solve_needs_one_reduction_inside() -> None:
     cached = Trace((Split("s0.r0", 2), CacheRead("i1", "s0.r0i", "p"))).apply(plain_nest(line()))
     with pytest.raises(ScheduleError, match="must hold one reduction and nothing else"):
         Solve("s0.r0i").apply(cached)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (Partition("s0.r0", 1), Solve("s0.r0.t")),
+        (Partition("s0.r0", 1), Split("s0.r0.t", 2), Solve("s0.r0.ti")),
+    ],
+)
+def test_what_a_partition_left_is_never_the_first_update(steps: tuple[Primitive, ...]) -> None:
+    apart = notation(
+        "Y[x] += where((x-r) % 2 == 0, X[(x-r)//2 + 1], 0) * W[r]",
+        {"x": 6}, X="f32[8]", W="f32[3]",
+    )  # fmt: skip
+    applied(apart, *steps)

@@ -130,3 +130,34 @@ def test_every_setting_that_skips_padding_means_the_same(spec: str, target: Targ
     assert len(good), "no feasible setting skips padding"
     for setting in good[:6]:
         check_meaning(workload, lower(workload, sketch.trace(tuple(int(i) for i in setting))))
+
+
+def test_an_integer_next_to_the_identity_is_not_neutral() -> None:
+    """As floats they are the same number."""
+    near = notation(
+        "Y[i] max= where(i+r >= 1, X[i+r-1], -9223372036854775807)", {"i": 3, "r": 1}, X="i64[8]"
+    )
+    cached = CacheWrite("s0", "s0.d0", "acc", register=False)
+    with pytest.raises(ScheduleError, match=r"has padding to skip|is not reduced into"):
+        applied(near, cached, SkipZeros("acc"))
+
+
+def test_packed_operands_take_their_padding_with_them(target: Target) -> None:
+    shifted = notation("C[i,j] += A[i,k] * B[k-1,j]", A="f32[40,33]", B="f32[32,64]")
+    sketch = space_for(shifted.normalised(), target).sketches[0]
+    names = [knob.name for knob in sketch.knobs]
+    rng = np.random.default_rng(0)
+    settings = rng.integers(0, [len(knob.values) for knob in sketch.knobs], (20000, len(names)))
+    if len(sketch.knobs[names.index("skip_padding")].values) > 1:
+        settings[:, names.index("skip_padding")] = 1
+    for setting in settings[sketch.feasible(settings)][:8]:
+        sketch.trace(tuple(int(i) for i in setting))
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_groups_no_vector_divides_have_tiles_under_an_epilogue(groups: int, target: Target) -> None:
+    from schedules import operators
+
+    sizes = {"H": 9, "W": 9, "CI": 20 * groups, "CO": 20 * groups, "K": 3, "pad": 1}
+    workload = operators.build("conv2d_nhwc", {**sizes, "groups": groups, "epilogue": "bias+relu"})
+    assert "tile" in space_for(workload.normalised(), target).sketches[0].name

@@ -7,7 +7,7 @@ import numpy as np
 from schedules.interpret import interpret
 from schedules.lower import lower
 from schedules.notation import from_notation
-from schedules.primitives import CacheRead, Split
+from schedules.primitives import CacheRead, Split, Stream
 from schedules.printer import to_text
 from schedules.readable import readable
 from schedules.trace import Trace
@@ -30,3 +30,9 @@ def test_names_are_the_authors_and_nothing_else_changes() -> None:
     inputs = [rng.integers(-3, 4, t.shape).astype("float32") for t in workload.inputs]
     for a, b in zip(interpret(nest, inputs), interpret(shown, inputs), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_streamed_is_shown() -> None:
+    workload = from_notation("P[i] = A[i] + 1.0", {"A": ("f32", (64,))})
+    nest = lower(workload, Trace((Stream("s0"),)))
+    assert "P: f32[64] streamed" in to_text(readable(nest, workload))

@@ -304,3 +304,14 @@ def test_a_rewritten_trace_replays_in_another_process() -> None:
     from schedules.printer import to_text
 
     assert said.stdout == to_text(lower(workload, trace))
+
+
+def test_the_products_of_a_rewrite_are_not_rewritten_again() -> None:
+    """One dimension after the other would be charged as two cheap ones, not as their product."""
+    workload = conv().allowing(2e-4).normalised()
+    first = Winograd(reduction_of(workload), ((1, 4),))
+    once = first.rewrite(workload)
+    for stage in once.stages:
+        for dim in range(len(stage.axes)):
+            with pytest.raises(ScheduleError):
+                Winograd(stage.name, ((dim, 4),)).rewrite(once)

@@ -26,8 +26,9 @@ class FakeTime:
 
 
 def quiet(
-    monkeypatch: pytest.MonkeyPatch, own: Iterator[float], team: Iterator[float], threads: int
-) -> tuple[Quiet, FakeTime]:
+    monkeypatch: pytest.MonkeyPatch, own: Iterator[float], team: Iterator[float], threads: int,
+    team_burst_secs: float | None = BURST_SECS,
+) -> tuple[Quiet, FakeTime]:  # fmt: skip
     fake = FakeTime()
     monkeypatch.setattr(Quiet, "_burst", lambda self: next(own))
     monkeypatch.setattr(Quiet, "_team_burst", lambda self: next(team))
@@ -56,6 +57,25 @@ def test_a_second_core_at_half_speed_is_seen_though_the_first_is_fine(
     cores, fake = quiet(monkeypatch, iter([BURST_SECS] * 3), team, threads=2)
     assert not cores.counts(BURST_SECS)
     assert len(fake.slept) == 2
+
+
+def test_cores_that_are_always_slower_together_are_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    team = iter([2 * BURST_SECS, 2.1 * BURST_SECS, 2 * BURST_SECS])
+    cores, fake = quiet(monkeypatch, iter(()), team, threads=2, team_burst_secs=None)
+    assert [cores.counts(BURST_SECS) for _ in range(3)] == [True, True, True]
+    assert fake.slept == []
+    assert cores.team_burst_secs == 2 * BURST_SECS
+
+
+def test_a_repeated_round_uses_up_patience_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = iter([BURST_SECS] * 100)
+    cores, _ = quiet(monkeypatch, own, iter(()), threads=1)
+    rounds = 0
+    while not cores.counts(2 * BURST_SECS, round_secs=0.5):
+        rounds += 1
+    assert rounds == 3
 
 
 def test_patience_ends_once_for_all_rounds_of_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,3 +95,24 @@ def test_a_divisor_that_may_not_exist_stays_where_it_is_guarded() -> None:
     workload = notation("Y[i,j] = X[i,j] / t[i+2]", {"i": 8, "j": 20}, X="f32[8,20]", t="f32[8]")
     steps = (Split("s0.d1", 8), Vectorize("s0.d1i"))
     assert check_pair(Pair("padded", workload, Trace(steps), 1))
+
+
+@pytest.mark.parametrize("function", ["{} / 3.0", "{} * exp(1.5)", "{} * sqrt(2.0)"])
+def test_constants_of_two_types_are_two_values(function: str) -> None:
+    workload = notation(
+        f"Y[i] = {function.format('A[i]')}; Z[i] = {function.format('B[i]')}",
+        A="f32[64]", B="f64[64]",
+    )  # fmt: skip
+    steps = (Split("s0.d0", 8), Vectorize("s0.d0i"), Split("s1.d0", 8), Vectorize("s1.d0i"))
+    check_pair(Pair("two types", workload, Trace(steps), 1))
+
+
+def test_a_quotient_before_a_floor_is_rounded_once() -> None:
+    rows = 240
+    workload = notation("Y[i,j] = floor(A[i,j] / t[i])", A=f"f32[{rows},16]", t=f"f32[{rows}]")
+    t = np.arange(1, rows + 1, dtype=np.float32)
+    a = t[:, None] * np.arange(1, 17, dtype=np.float32)
+    kernel = compile_kernel(workload, Trace((Vectorize("s0.d1"),)), this_machine())
+    inputs = tuple(a if len(tensor.shape) == 2 else t for tensor in workload.inputs)
+    (y,) = run_kernel(kernel, workload, Case(InputKind.NORMAL, 0, False, inputs, ()))
+    assert (y == np.arange(1, 17)).all()

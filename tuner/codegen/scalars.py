@@ -6,6 +6,8 @@ under a condition are made safe (masked, or redirected to zeros), never branched
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import assert_never
 
 from schedules.affine import Affine, Var, simplify
@@ -46,6 +48,7 @@ class Scalars:
         self.memory = memory
         self.module = module
         self.axis: VectorAxis | None = None
+        self._is_before_jump = False
 
     def value(self, node: Scalar, where: Val | None = None) -> Val:
         """`node`'s value; reads happen only where the mask `where` is true (None: everywhere)."""
@@ -59,15 +62,18 @@ class Scalars:
             case Unary(op, x):
                 if op in _SLOW and not self._is_moving(x):
                     return self._once(node, where)
-                return self._unary(op, self.value(x, where))
+                with self._before_jump(op is UnaryOp.FLOOR):
+                    return self._unary(op, self.value(x, where))
             case Binary(BinaryOp.DIV):
                 return self._quotient(node, where)
             case Binary(op, a, b):
                 return self.binary(op, self.value(a, where), self.value(b, where))
             case Compare(op, a, b):
-                return self._compare(op, self.value(a, where), self.value(b, where))
+                with self._before_jump(True):
+                    return self._compare(op, self.value(a, where), self.value(b, where))
             case Cast(x, dtype):
-                return self.cast(self.value(x, where), dtype)
+                with self._before_jump(not dtype.is_float):
+                    return self.cast(self.value(x, where), dtype)
             case All():
                 mask = self.all_of(node)
                 return mask if isinstance(mask, Val) else literal(mask, DType.BOOL)
@@ -75,6 +81,13 @@ class Scalars:
                 return self._select(node, where)
             case _:
                 assert_never(node)
+
+    @contextmanager
+    def _before_jump(self, jumps: bool) -> Iterator[None]:
+        """Quotients meanwhile are rounded once: where the result jumps, 3/3 must not be below 1."""
+        before, self._is_before_jump = self._is_before_jump, self._is_before_jump or jumps
+        yield
+        self._is_before_jump = before
 
     def all_of(self, node: All) -> Val | bool:
         """Whether every condition holds: known, an i1, or a mask."""
@@ -194,7 +207,8 @@ class Scalars:
 
     def _quotient(self, node: Binary, where: Val | None) -> Val:
         a = self.value(node.a, where)
-        if a.lanes == 1 or not a.dtype.is_float or self._is_moving(node.b):
+        shared = a.lanes > 1 and a.dtype.is_float and not self._is_moving(node.b)
+        if not shared or self._is_before_jump:
             return self.binary(node.op, a, self.value(node.b, where))
         scale, reciprocal = (self.broadcast(v, a.lanes) for v in self._reciprocal(node.b, where))
         scaled = self.text.assign(f"fmul {a.typed}, {scale.name}")
@@ -212,7 +226,7 @@ class Scalars:
         where = where if home == self.text.depth else None
         with self.text.outside(home):
             b = self.value(node, where)
-            key, memo = ("reciprocal", b.name), self.text.levels[-1].loaded
+            key, memo = ("reciprocal", b.dtype, b.name), self.text.levels[-1].loaded
             if key not in memo:
                 assign, dtype, one = self.text.assign, b.dtype, literal(1.0, b.dtype)
                 near = 64.0 if dtype is DType.F32 else 512.0
@@ -251,7 +265,7 @@ class Scalars:
         where = where if home == self.text.depth else None
         with self.text.outside(home):
             x, memo = self.value(node.x, where), self.text.levels[-1].loaded
-            key = ("once", node.op, x.name)
+            key = ("once", node.op, x.dtype, x.name)
             if key not in memo:
                 memo[key] = self._unary(node.op, x)
             return memo[key]

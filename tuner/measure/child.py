@@ -82,12 +82,14 @@ class Job:
 class Equipment:
     """What the measuring process has ready for every child: helpers and the clock reference.
 
-    A reference burst of `burst_steps` steps takes `burst_secs` at the session's clock.
+    A reference burst of `burst_steps` steps takes `burst_secs` at the session's clock, and
+    `team_burst_secs` on all threads at once; None until a parallel kernel was timed.
     """
 
     helpers: Helpers
     burst_steps: int
     burst_secs: float
+    team_burst_secs: float | None = None
 
 
 class _WrongError(Exception):
@@ -157,12 +159,20 @@ def _check_and_time(
         "verify_secs": verified - loaded,
     }
     if job.timed:
+        quiet = Quiet(
+            equipment.helpers,
+            equipment.burst_steps,
+            equipment.burst_secs,
+            threads=job.threads if job.parallel else 1,
+            team_burst_secs=equipment.team_burst_secs,
+        )
         for flat, prefix in zip(sides, ("", "with_packing_"), strict=False):
-            race = _race(job, flat, equipment, timed_first=not prefix)
+            race = _race(job, flat, equipment, quiet, timed_first=not prefix)
             flat.compare(expected)
             if not prefix:
                 document["run_secs"] = race.samples
             document[f"{prefix}run_secs_estimate"] = race.estimate_secs
+        document["team_burst_secs"] = quiet.team_burst_secs
         document["measure_secs"] = clock() - verified
     return document
 
@@ -440,17 +450,16 @@ class _Flat:
         _compare(self._arena, expected, self.outputs())
 
 
-def _race(job: Job, flat: _Flat, equipment: Equipment, *, timed_first: bool) -> Race:
+def _race(job: Job, flat: _Flat, equipment: Equipment, quiet: Quiet, *, timed_first: bool) -> Race:
     """Time the kernel rung by rung until it has lost or is known well enough; an entry that is
     not the one that counts races against nobody."""
     incumbent_secs = job.incumbent_secs if timed_first else None
     race = Race(flat.warm_secs, equipment.burst_secs, incumbent_secs, job.final_secs)
-    threads = job.threads if job.parallel else 1
-    quiet = Quiet(equipment.helpers, equipment.burst_steps, equipment.burst_secs, threads)
     while (plan := race.plan()) is not None:
         samples, bursts = equipment.helpers.time(
             flat.entry.address, flat.argv, plan.calls, plan.rounds, equipment.burst_steps
         )
-        if quiet.counts(float(bursts.min())):
+        round_secs = float(samples.sum()) * plan.calls + float(bursts.sum())
+        if quiet.counts(float(bursts.min()), round_secs):
             race = race.add(tuple(samples.tolist()), tuple(bursts.tolist()))
     return race

@@ -22,31 +22,37 @@ PATIENCE_SECS = 1.5
 """How long one candidate waits in all."""
 
 _PAUSE_SECS = 0.02
-_TEAM_BURSTS = 3
+_AWAKE_SECS = 2e-3
+"""Vector units wake up in the first millisecond or two of dense work."""
 
 
 @dataclass
 class Quiet:
-    """Says after each round of a race whether it counts, and waits where it does not.
+    """Says after each round of a candidate's races whether it counts, and waits where it does not.
 
-    `burst_steps` and `burst_secs` are the reference burst's. `threads` > 1 needs OpenMP's
-    runtime in the process. `waited_secs` is the time lost so far.
+    `burst_steps` and `burst_secs` are the reference burst's; `team_burst_secs` is the fastest on
+    all threads at once that the session has seen, None at first: cores that share units, or a
+    clock, are slower together than one alone. `threads` > 1 needs OpenMP's runtime in the process.
+    `waited_secs` is the time lost so far.
     """
 
     helpers: Helpers
     burst_steps: int
     burst_secs: float
     threads: int
+    team_burst_secs: float | None = None
     patience_secs: float = PATIENCE_SECS
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     waited_secs: float = field(default=0.0, init=False)
 
-    def counts(self, fastest_burst_secs: float) -> bool:
-        """Whether a round counts whose fastest reference burst took so long. Where it does not,
-        this returns once the cores are free again; a round counts anyway when patience ends."""
-        if not self._disturbed(fastest_burst_secs):
+    def counts(self, fastest_burst_secs: float, round_secs: float = 0.0) -> bool:
+        """Whether a round of `round_secs` counts whose fastest reference burst took so long. Where
+        it does not, this returns once the cores are free again; a round counts anyway when
+        patience ends."""
+        if self.waited_secs >= self.patience_secs or not self._disturbed(fastest_burst_secs):
             return True
+        self.waited_secs += round_secs
         start = self.clock()
         while (left := self.patience_secs - self.waited_secs) > 0:
             self.sleep(min(_PAUSE_SECS, left))
@@ -57,16 +63,24 @@ class Quiet:
         return True
 
     def _disturbed(self, burst_secs: float) -> bool:
-        limit = DISTURBED * self.burst_secs
-        return burst_secs > limit or (self.threads > 1 and self._team_burst() > limit)
+        if burst_secs > DISTURBED * self.burst_secs:
+            return True
+        if self.threads == 1:
+            return False
+        team_secs = self._team_burst()
+        self.team_burst_secs = min(team_secs, self.team_burst_secs or team_secs)
+        return team_secs > DISTURBED * self.team_burst_secs
 
     def _burst(self) -> float:
-        """Of the calling thread, past the millisecond in which vector units wake up."""
-        rounds = max(1, int(2e-3 / self.burst_secs))
-        return min(self._timed(lambda: self.helpers.clock_burst(self.burst_steps), rounds))
+        """The fastest burst of the calling thread."""
+        return min(self._timed(lambda: self.helpers.clock_burst(self.burst_steps), self._rounds))
+
+    @property
+    def _rounds(self) -> int:
+        return max(1, int(_AWAKE_SECS / self.burst_secs))
 
     def _team_burst(self) -> float:
-        """Seconds until the slowest thread has done a burst."""
+        """Seconds until the slowest thread has done a burst, the least of a few."""
         run = ctypes.CDLL(OPENMP_LIBRARY).GOMP_parallel
         steps = ctypes.c_int64(self.burst_steps)
         body = ctypes.c_void_p(self.helpers.team_burst)
@@ -75,7 +89,7 @@ class Quiet:
         def burst() -> None:
             run(body, ctypes.byref(steps), threads, ctypes.c_uint(0))
 
-        return min(self._timed(burst, _TEAM_BURSTS))
+        return min(self._timed(burst, self._rounds))
 
     def _timed(self, action: Callable[[], object], times: int) -> list[float]:
         secs = []

@@ -146,6 +146,11 @@ def _header(document: dict[str, Any], where: str) -> str:
     return str(missing)
 
 
+def _positive(value: object) -> float | None:
+    """A figure that not every recording has."""
+    return float(value) if isinstance(value, int | float) and value >= 0 else None
+
+
 def _recorded(document: dict[str, Any], where: str) -> Recorded:
     body = document.get("record", document)
     result = body.get("result", body)
@@ -174,6 +179,8 @@ def _recorded(document: dict[str, Any], where: str) -> Recorded:
             run_secs=run_secs if ok else (),
             run_secs_estimate=float(estimate or median(run_secs)) if ok else None,
             detail=str(result.get("detail", "")),
+            run_secs_with_packing=_positive(result.get("run_secs_with_packing")),
+            error_found=_positive(result.get("error_found")),
         ),
         confirmed=body.get("verified_level") == "full",
     )

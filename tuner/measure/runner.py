@@ -185,7 +185,11 @@ def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dic
     outcome = session.sandbox.run(
         lambda send: child.run_job(job, arena, session.equipment, send), limits
     )
-    return explain(outcome, limits)
+    result = explain(outcome, limits)
+    team_burst_secs = result.pop("team_burst_secs", None)
+    if team_burst_secs is not None:
+        session.equipment = replace(session.equipment, team_burst_secs=team_burst_secs)
+    return result
 
 
 def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> dict[str, Any]:
