@@ -185,4 +185,4 @@ def _first(conds: tuple[Cond, ...], loop: str) -> tuple[Cond, ...]:
     """When an update is the first, told by the other loops: all of them at zero, as before."""
     at_start = (normal_cond(substitute_cond(c, {loop: affine(0)})) for c in conds)
     # One that never holds stays: then this update is never the first.
-    return tuple(c for c in at_start if prove(c, {}) is not True)
+    return tuple(c for c in at_start if c.index.terms or not prove(c, {}))
