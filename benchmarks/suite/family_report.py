@@ -44,11 +44,14 @@ def _family_table(figures: list[FamilyFigures]) -> str:
         " to reach | met? |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
+    named = set[str]()  # once, wherever its first row is: one thread count may be missing
     for each in figures:
         family = each.family
+        title = "" if family.key in named else family.title
+        named.add(family.key)
         least = f", each {family.worst_speedup:.2f}x" if family.worst_speedup else ""
         cells = [
-            family.title if each.which == "1" else "",
+            title,
             each.which,
             str(len(each.rows)),
             f"{each.speedup.geomean:.2f}x" if each.speedup else "-",
