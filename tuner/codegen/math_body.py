@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schedules.dtypes import DType
@@ -88,8 +89,12 @@ class Body:
 
     def const(self, value: float) -> str:
         """A float constant, exact: written as the bits of the double of the same value."""
-        text = f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+        text = self._bits(value)
         return f"splat ({self.fmt.element} {text})" if self._lanes > 1 else text
+
+    @staticmethod
+    def _bits(value: float) -> str:
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
     def int_const(self, value: int) -> str:
         return f"splat (i{self.fmt.bits} {value})" if self._lanes > 1 else str(value)
@@ -135,6 +140,64 @@ class Body:
         return self._new(
             f"call {t} @{name}({t} {x}, {t} {n}, {t} zeroinitializer, {mask}{rounding})"
         )
+
+    def limited(self, x: str, limit: float) -> str:
+        """`x` with a magnitude of at most `limit`, which is also what a NaN becomes: an
+        instruction of AVX-512DQ."""
+        t, element = self.floats, "ps" if self.fmt.bits == 32 else "pd"
+        bits = self._lanes * self.fmt.bits
+        mask = f"i{max(self._lanes, 8)} -1"
+        rounding = ", i32 4" if bits == 512 else ""
+        name = f"llvm.x86.avx512.mask.range.{element}.{bits}"
+        smaller_magnitude = "i32 2"
+        return self._new(
+            f"call {t} @{name}({t} {x}, {t} {self.const(limit)}, {smaller_magnitude}, "
+            f"{t} zeroinitializer, {mask}{rounding})"
+        )
+
+    def lookup(self, table: tuple[float, ...], index: str) -> str:
+        """For each lane, the entry of a table of 16 floats at the low four bits of the index: an
+        instruction of AVX-512, for its vectors of 16 floats only."""
+        t = self.floats
+        entries = ", ".join(f"float {self._bits(value)}" for value in table)
+        return self._new(
+            f"call {t} @llvm.x86.avx512.permvar.sf.512({t} <{entries}>, {self.ints} {index})"
+        )
+
+    @property
+    def lanes(self) -> int:
+        return self._lanes
+
+    def part(self, x: str, start: int, width: int) -> str:
+        """A vector of `width` lanes of `x` from `start` on; lanes beyond its end are anything."""
+        element = self.fmt.element
+        if self._lanes == 1:
+            vector = f"<{width} x {element}> poison"
+            return self._new(f"insertelement {vector}, {self.floats} {x}, i32 0")
+        lanes = range(start, start + width)
+        return self._shuffled(x, x, self._lanes, [i if i < self._lanes else None for i in lanes])
+
+    def joined(self, parts: list[str], width: int) -> str:
+        """The vector that `part` took apart into vectors of `width`."""
+        element = self.fmt.element
+        if self._lanes == 1:
+            return self._new(f"extractelement <{width} x {element}> {parts[0]}, i32 0")
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [self._shuffled(a, b, width, list(range(2 * width))) for a, b in pairs]
+            width *= 2
+        if width == self._lanes:
+            return parts[0]
+        return self._shuffled(parts[0], parts[0], width, list(range(self._lanes)))
+
+    def _shuffled(self, a: str, b: str, lanes: int, chosen: Sequence[int | None]) -> str:
+        t = f"<{lanes} x {self.fmt.element}>"
+        mask = ", ".join("i32 poison" if i is None else f"i32 {i}" for i in chosen)
+        return self._new(f"shufflevector {t} {a}, {t} {b}, <{len(chosen)} x i32> <{mask}>")
+
+    def call(self, function: str, x: str, lanes: int) -> str:
+        t = f"<{lanes} x {self.fmt.element}>"
+        return self._new(f"call {t} @{function}({t} {x})")
 
     def copysign(self, magnitude: str, sign: str) -> str:
         t = self.floats

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from schedules.dtypes import DType
 from schedules.scalar import UnaryOp
@@ -49,15 +50,21 @@ def math_function(
     emit = _EMITTERS[op]
     if op is UnaryOp.FLOOR and target is not None and not _has_rounding(target):
         emit = _floor_by_adding
+    needs: tuple[MathFunction, ...] = ()
     if op is UnaryOp.EXP and target is not None and _scales(target, dtype, lanes):
         emit = _exp_scaled
+    if op is UnaryOp.EXP and target is not None and _looks_up(target, dtype):
+        emit = _exp_by_table
+        if lanes != len(_SIXTEENTHS):
+            whole = math_function(op, dtype, len(_SIXTEENTHS), target)
+            needs, emit = (whole,), partial(_in_vectors, whole.name)
     name = f"tw_{op.value}_{dtype.value}" + (f"x{lanes}" if lanes > 1 else "")
     body = Body(FORMATS[dtype], lanes)
     result = emit(body, "%x")
     head = f"define internal {body.floats} @{name}({body.floats} %x)"
     attributes = "alwaysinline nounwind willreturn memory(none)"
     lines = [f"{head} {attributes} {{", *body.lines, f"  ret {body.floats} {result}", "}"]
-    return MathFunction(name, "\n".join(lines) + "\n")
+    return MathFunction(name, "\n".join(lines) + "\n", needs)
 
 
 def is_math_function(op: UnaryOp) -> bool:
@@ -72,10 +79,17 @@ def _has_rounding(target: Target) -> bool:
 
 
 def _scales(target: Target, dtype: DType, lanes: int) -> bool:
-    """Whether vectors of `lanes` are scaled by powers of two in one instruction of AVX-512."""
+    """Whether vectors of `lanes` are scaled by powers of two, and limited on both sides, in one
+    instruction each of AVX-512."""
     features = {f.lstrip("+") for f in target.features}
-    bits = lanes * dtype.bytes * 8
-    return {512: "avx512f", 256: "avx512vl"}.get(bits, "none") in features
+    needed = {512: {"avx512dq"}, 256: {"avx512dq", "avx512vl"}}
+    return needed.get(lanes * dtype.bytes * 8, {"none"}) <= features
+
+
+def _looks_up(target: Target, dtype: DType) -> bool:
+    """Whether a table of 16 floats fits a register and is looked up in one instruction. Then exp
+    is computed so for every number of lanes, as its bits must not depend on that."""
+    return dtype is DType.F32 and _scales(target, dtype, len(_SIXTEENTHS))
 
 
 def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
@@ -96,13 +110,21 @@ def _reduce(b: Body, x: str, offset: int, sign: int = 1) -> tuple[str, str]:
 
 
 def _reduced(b: Body, x: str) -> tuple[str, str]:
-    """`(p, n)`: exp(x) = 2**n * (1 + p), as in `_reduce`, n as a float."""
+    """`(p, n)`: exp(x) = 2**n * (1 + p), as in `_reduce`, n as a float and p finite for every x."""
     f = b.fmt
     magic = b.const(f.magic)
     n = b.sub(b.muladd(x, b.const(round_to(f, 1 / math.log(2))), magic), magic)
+    r = _remainder(b, x, n, 1.0)
+    return b.muladd(b.mul(r, r), b.polynomial(f.exp, r), r), n
+
+
+def _remainder(b: Body, x: str, n: str, step: float) -> str:
+    """x - n ln 2 for the n nearest to x / ln 2 in multiples of `step`; where x is so large that
+    this says nothing, or is no number, something finite of that size."""
+    f = b.fmt
     r = b.muladd(n, b.const(-f.ln2_high), x)
     r = b.muladd(n, b.const(-f.ln2_low), r)
-    return b.muladd(b.mul(r, r), b.polynomial(f.exp, r), r), n
+    return b.limited(r, round_to(f, 0.51 * step * math.log(2)))
 
 
 def _power_of_two(b: Body, biased: str) -> str:
@@ -128,11 +150,36 @@ def _exp_in_range(b: Body, x: str) -> str:
 
 def _exp_scaled(b: Body, x: str) -> str:
     """exp where one instruction scales by a power of two, with one rounding at the ends: the same
-    bits as two factors give."""
-    f = b.fmt
-    clamped = b.at_most(b.at_least(x, b.const(f.exp_low)), b.const(f.exp_high))
-    p, n = _reduced(b, clamped)
+    bits as two factors give. Beyond the ends n alone makes the result 0, infinity or NaN,
+    whatever is scaled, as long as that is finite: so r is limited, and not x on either side."""
+    p, n = _reduced(b, x)
     return b.scalef(b.add(p, b.const(1.0)), n)
+
+
+def _exp_by_table(b: Body, x: str) -> str:
+    """As `_exp_scaled`, with n in steps of 1/16 and 2**(j/16) from a table that fits a register:
+    |r| <= ln(2)/32 leaves exp(r) = 1 + r (1 + r/2 + r^2/6), to 2^-26.7.
+
+    n is rounded as in `_reduce`, to its 16ths: the low four bits are j, `scalef` takes floor(n).
+    """
+    f = b.fmt
+    magic = b.const(f.magic / len(_SIXTEENTHS))
+    z = b.muladd(x, b.const(round_to(f, 1 / math.log(2))), magic)
+    n = b.sub(z, magic)
+    power = b.lookup(tuple(round_to(f, v) for v in _SIXTEENTHS), b.to_bits(z))
+    r = _remainder(b, x, n, 1 / len(_SIXTEENTHS))
+    q = b.polynomial((1.0, 0.5, round_to(f, 1 / 6)), r)
+    return b.scalef(b.muladd(b.mul(power, r), q, power), n)
+
+
+def _in_vectors(function: str, b: Body, x: str) -> str:
+    """`function`, which is for vectors of 16, of any number of lanes."""
+    width = len(_SIXTEENTHS)
+    parts = [b.part(x, start, width) for start in range(0, b.lanes, width)]
+    return b.joined([b.call(function, part, width) for part in parts], width)
+
+
+_SIXTEENTHS = tuple(2.0 ** (j / 16) for j in range(16))
 
 
 def _exp(b: Body, x: str) -> str:
