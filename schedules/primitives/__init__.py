@@ -8,6 +8,7 @@ from ..loop_ir import Nest
 from .caching import CacheRead, CacheWrite, TransformLayout
 from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Stream, Unroll, Vectorize
+from .merging import Merge
 from .pack_ahead import PackAhead
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
@@ -19,6 +20,7 @@ Primitive: TypeAlias = (
     | Fuse
     | Reorder
     | Partition
+    | Merge
     | Vectorize
     | Unroll
     | Parallel
@@ -40,6 +42,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Fuse,
     Reorder,
     Partition,
+    Merge,
     Vectorize,
     Unroll,
     Parallel,
@@ -73,6 +76,7 @@ __all__ = [
     "ComputeAt",
     "Fuse",
     "Inline",
+    "Merge",
     "PackAhead",
     "Parallel",
     "Partition",

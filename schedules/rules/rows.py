@@ -21,7 +21,13 @@ from ..target import Target
 from ..trace import Trace
 from ..workload import Workload
 from .analysis import StageView, math_calls
-from .rows_trace import RowCluster, is_along_columns, spread_tasks, write_row_trace
+from .rows_trace import (
+    RowCluster,
+    is_along_columns,
+    merged_stages,
+    spread_tasks,
+    write_row_trace,
+)
 from .streams import own_cache_bytes, stream_values
 from .writer import TraceWriter
 
@@ -60,6 +66,7 @@ class RowSketch:
             Knob("block", self._blocks()),
             Knob("chunk", self._chunks()),
             Knob("ahead", (0, 1) if self._fetched() else (0,)),
+            Knob("merge", (0, 1) if merged_stages(self.cluster) else (0,)),
             Knob("stream", stream_values(self.workload, self.cluster.last.name, self.target)),
         )
 
@@ -151,10 +158,13 @@ class RowSketch:
         horizontal = rows * reductions * (vectors + 4.0)
         math = float(sum(v.points * math_calls(v.value) for v in views))
         loads = float(sum(v.points * len(v.reads) for v in views))
+        merged = merged_stages(self.cluster)
+        saved = float(sum(v.points for v in views if v.name in merged))
+        merge = np.asarray(self.knobs[7].values)[settings[:, 7]].astype(np.float64)
         return {
             "flops": ones * ops,
             "vector_ops": ops / self.lanes + horizontal,
-            "vector_loads": ones * loads / self.lanes,
+            "vector_loads": (loads - merge * saved) / self.lanes,
             "vector_stores": ones * points / self.lanes,
             "scalar_accesses": ones * strided,
             "conflict_misses": self._late_lines(settings),
@@ -163,7 +173,7 @@ class RowSketch:
             "live_registers": vectors * 2.0 + 2.0,
             "held_values": ones * 0.0,
             "inner_trips": np.ceil(points / rows / len(views) / (vectors * self.lanes)),
-            "inner_entries": ones * rows * len(views),
+            "inner_entries": rows * (len(views) - merge * len(merged)),
             "code_ops": ops / points * vectors * len(views),
             "packed_bytes": ones * 0.0,
             "strided_packed_bytes": ones * 0.0,
@@ -218,6 +228,7 @@ class RowSketch:
             "block": 0 if size["ahead"] > 1 else 2,
             "chunk": 3,
             "ahead": 1,
+            "merge": 1,
             "stream": int(self._streams_pay()),
         }
         return tuple(min(wanted[name], count - 1) for name, count in size.items())

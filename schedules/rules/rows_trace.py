@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, prod
 
 from ..loop_ir import LoopKind, Update
 from ..primitives import (
     CacheWrite,
     ComputeAt,
+    Merge,
     Parallel,
     Partition,
     Prefetch,
@@ -109,6 +111,7 @@ class _RowTrace:
         self.is_flat = bool(v["fuse_all"])
         self.block = v["block"]
         self.chunk = v["chunk"]
+        self.merged = merged_stages(cluster) if v["merge"] else {}
         self.parallel_loop = ""
 
     def write(self) -> None:
@@ -268,8 +271,10 @@ class _RowTrace:
             self.w.do(ComputeAt(buffer, place, register=True))
 
     def _stage(self, view: StageView, row: str, place: str, partials: Partials | None) -> None:
+        if view.name in self.merged.values() and not self.is_divided:
+            return  # its loops are those of the stage that reads it
         if partials is not None:
-            self._combined(view.name, place, partials)
+            self._combined(view.name, place, partials, row)
         elif view.is_reduction:
             self._along_columns(view, row)
         elif view is self.c.last and row and not self.c.inside and self._is_turned(view, row):
@@ -294,7 +299,7 @@ class _RowTrace:
         w.do(Vectorize(inner))
         self.parallel_loop = block
 
-    def _combined(self, buffer: str, place: str, p: Partials) -> None:
+    def _combined(self, buffer: str, place: str, p: Partials, row: str = "") -> None:
         """Walk over the data with vectors, combine them into one, and that into the result."""
         w = self.w
         if p.vector != p.wide:
@@ -303,9 +308,28 @@ class _RowTrace:
         self._partial_loops(p.wide, place, self.lanes)
         w.do(CacheWrite(p.wide, place, f"{p.wide}.acc"))
         w.do(CacheWrite(buffer, place, f"{buffer}.total"), Vectorize(p.lanes))
+        if buffer in self.merged:
+            self._merge(self.merged[buffer], p, row)
         whole = p.extent // p.width
         if p.extent % p.width and whole:
             w.do(Partition(p.walk, whole))
+
+    def _merge(self, stage: str, p: Partials, row: str) -> None:
+        """Compute the values of `stage` where they are added up: its loops in the form of those
+        of the partial results, then one of each two."""
+        w = self.w
+        *outer, along = [loop.var for loop in w.own_loops(stage, inside=row)]
+        chain = [loop.var for loop in w.updating(f"{p.wide}.acc")]
+        walk = chain.index(p.walk)
+        rows, vectors = chain[walk - len(outer) : walk], chain[walk + 1 :]
+        steps, rest = w.split(along, p.width)
+        inner = [rest]
+        if len(vectors) > 1:
+            inner = list(w.split(rest, w.loop(vectors[-1]).extent))
+            w.do(Unroll(inner[0]))
+        w.do(Vectorize(inner[-1]))
+        pairs = zip([*outer, steps, *inner], [*rows, p.walk, *vectors], strict=True)
+        w.do(*(Merge(first, second) for first, second in pairs))
 
     def _partial_loops(self, buffer: str, place: str, lanes: int) -> None:
         """Put the lanes of a partial result innermost, as vectors."""
@@ -378,6 +402,22 @@ class _RowTrace:
         place = spatial[-1] if spatial else row
         if place and isinstance(w.writer_of(view.name)[0], Update) and reduce:
             w.do(CacheWrite(view.name, place, f"{view.name}.acc"))
+
+
+def merged_stages(cluster: RowCluster) -> dict[str, str]:
+    """Sums, each with the elementwise stage just before it whose values it adds up, in order:
+    one walk along the row can do both."""
+    found = {}
+    for view, summed in pairwise(cluster.stages):
+        along = contiguous_reduction(summed)
+        reads = [r for r in summed.reads if r.tensor == view.name]
+        divided = view.presolve or view.presplit or summed.presolve or summed.presplit
+        if view.is_reduction or divided or along is None or len(summed.reduce) != 1 or not reads:
+            continue
+        loops = tuple(loop.name for loop in (*summed.spatial, *summed.reduce))
+        if all(tuple(map(str, r.index)) == loops and not r.padded for r in reads):
+            found[summed.name] = view.name
+    return found
 
 
 def contiguous_reduction(view: StageView) -> str | None:

@@ -14,6 +14,7 @@ from schedules.primitives import (
     ComputeAt,
     Fuse,
     Inline,
+    Merge,
     PackAhead,
     Parallel,
     Partition,
@@ -117,7 +118,10 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         return Unroll(loop)
     if kind < 0.60:
         return Parallel(loop)
-    if kind < 0.66:
+    if kind < 0.62:
+        same = [n for n in names if n in by_name and by_name[n].extent == extent]
+        return Merge(loop, rng.choice(same or names))
+    if kind < 0.67:
         return Partition(loop, rng.choice((1, 2, 3, max(extent // 2, 1), max(extent - 1, 1))))
     place = "" if rng.random() < 0.15 else loop
     if kind < 0.74:

@@ -190,7 +190,7 @@ def test_every_lane_count_gives_the_same_bits(op: UnaryOp, dtype: DType) -> None
     rng = np.random.default_rng(1)
     x = (rng.standard_normal(4096) * 8).astype(dtype.numpy)
     want = compiled(op, dtype, 1)(x).tobytes()
-    for lanes in (2, 4, 8, 16, 32):  # 16 of f64 is two or four registers: LLVM splits it
+    for lanes in (2, 4, 8, 16, 32, 64):  # 16 of f64 is two or four registers: LLVM splits it
         assert compiled(op, dtype, lanes)(x).tobytes() == want, f"{lanes} lanes"
 
 

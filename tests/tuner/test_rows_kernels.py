@@ -11,7 +11,7 @@ import pytest
 from schedules.loop_ir import LoopKind, Prefetch, loops, walk
 from schedules.lower import lower
 from schedules.operators import build
-from schedules.primitives import CacheRead, Stream
+from schedules.primitives import CacheRead, Merge, Stream
 from schedules.rules import space_for
 from schedules.space import ScheduleSpace, Sketch
 from schedules.target import Cache, Target
@@ -96,6 +96,12 @@ EXPRESSIONS = {
     "two outputs": "S[i] += A[i,j]; M[i] max= A[i,j]",
     "rows over their column sums": "S[j] += A[i,j]; Y[i,j] = A[i,j]/S[j]",
     "sums of rows and columns of the middle": "C[j] += B[b,i,j]",
+    "values and their sum": "m[i] max= A[i,j]; e[i,j] = exp(A[i,j]-m[i]); s[i] += e[i,j]; "
+    "t[i] += e[i,j]*e[i,j]; Y[i,j] = e[i,j]/s[i]*t[i]",
+    "values and the sum, three dimensions": "e[b,i,j] = exp(B[b,i,j]); s[b,i] += e[b,i,j]*2.0; "
+    "Y[b,i,j] = e[b,i,j]*s[b,i]",
+    "values and the sum, another axis": "e[i,j] = exp(A[i,j]); s[j] += e[i,j]; "
+    "Y[i,j] = e[i,j]/s[j]",
     "greatest of columns": "C[b,j] max= B[b,i,j]",
     "stencil": "Y[i,j] = A[i,j]+A[i,j+1]+A[i,j+2]",
 }
@@ -126,6 +132,8 @@ def test_knobs_do_what_they_say() -> None:
     assert Prefetch not in chosen(softmax, ahead=0)
     assert Stream in chosen(softmax, stream=1)
     assert LoopKind.PARALLEL not in chosen(softmax, parallel=0)
+    assert Merge in chosen(softmax, merge=1)
+    assert Merge not in chosen(softmax, merge=0)
     columns = space_for(build("colsum_mn", {"M": 64, "N": 256}), small_target(2, 256))
     assert LoopKind.PARALLEL in chosen(columns, parallel=1, chunk=8)
 

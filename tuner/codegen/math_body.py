@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +72,9 @@ FORMATS = {
 }  # fmt: skip
 
 
+_VALUE = re.compile(r"%(?:x|v\d+)\b")
+
+
 class Body:
     """Writes the instructions of one function. Methods return the name of the value they make."""
 
@@ -81,6 +85,7 @@ class Body:
         self.ints = self._type(f"i{fmt.bits}", lanes)
         self._bools = self._type("i1", lanes)
         self._lanes = lanes
+        self._copies = 0
         self._suffix = (f"v{lanes}" if lanes > 1 else "") + f"f{fmt.bits}"
 
     @staticmethod
@@ -195,9 +200,16 @@ class Body:
         mask = ", ".join("i32 poison" if i is None else f"i32 {i}" for i in chosen)
         return self._new(f"shufflevector {t} {a}, {t} {b}, <{len(chosen)} x i32> <{mask}>")
 
-    def call(self, function: str, x: str, lanes: int) -> str:
-        t = f"<{lanes} x {self.fmt.element}>"
-        return self._new(f"call {t} @{function}({t} {x})")
+    def beside(self, lines: Sequence[str], result: str, x: str) -> tuple[list[str], str]:
+        """`lines`, a body whose argument is `%x` and whose result is `result`, with values of
+        names of their own and `x` as their argument; the new name of the result."""
+        self._copies += 1
+        suffix = f".{self._copies}"
+
+        def renamed(text: str) -> str:
+            return _VALUE.sub(lambda m: x if m[0] == "%x" else m[0] + suffix, text)
+
+        return [renamed(line) for line in lines], renamed(result)
 
     def copysign(self, magnitude: str, sign: str) -> str:
         t = self.floats

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from schedules.dtypes import DType
 from schedules.scalar import UnaryOp
@@ -50,21 +49,32 @@ def math_function(
     emit = _EMITTERS[op]
     if op is UnaryOp.FLOOR and target is not None and not _has_rounding(target):
         emit = _floor_by_adding
-    needs: tuple[MathFunction, ...] = ()
     if op is UnaryOp.EXP and target is not None and _scales(target, dtype, lanes):
         emit = _exp_scaled
-    if op is UnaryOp.EXP and target is not None and _looks_up(target, dtype):
-        emit = _exp_by_table
-        if lanes != len(_SIXTEENTHS):
-            whole = math_function(op, dtype, len(_SIXTEENTHS), target)
-            needs, emit = (whole,), partial(_in_vectors, whole.name)
     name = f"tw_{op.value}_{dtype.value}" + (f"x{lanes}" if lanes > 1 else "")
     body = Body(FORMATS[dtype], lanes)
-    result = emit(body, "%x")
+    if op is UnaryOp.EXP and target is not None and _looks_up(target, dtype):
+        result = _side_by_side(_exp_by_table, body, "%x", len(_SIXTEENTHS))
+    else:
+        result = emit(body, "%x")
     head = f"define internal {body.floats} @{name}({body.floats} %x)"
     attributes = "alwaysinline nounwind willreturn memory(none)"
     lines = [f"{head} {attributes} {{", *body.lines, f"  ret {body.floats} {result}", "}"]
-    return MathFunction(name, "\n".join(lines) + "\n", needs)
+    return MathFunction(name, "\n".join(lines) + "\n")
+
+
+def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: int) -> str:
+    """What `emit` makes, which is for vectors of `width`, of any number of lanes: an instruction
+    for the first of them, then the same one for the next, so that none waits for its own chain."""
+    if body.lanes == width:
+        return emit(body, x)
+    one = Body(body.fmt, width)
+    result = emit(one, "%x")
+    parts = [body.part(x, start, width) for start in range(0, body.lanes, width)]
+    copies = [body.beside(one.lines, result, part) for part in parts]
+    for step in zip(*(lines for lines, _ in copies), strict=True):
+        body.lines.extend(step)
+    return body.joined([name for _, name in copies], width)
 
 
 def is_math_function(op: UnaryOp) -> bool:
@@ -170,13 +180,6 @@ def _exp_by_table(b: Body, x: str) -> str:
     r = _remainder(b, x, n, 1 / len(_SIXTEENTHS))
     q = b.polynomial((1.0, 0.5, round_to(f, 1 / 6)), r)
     return b.scalef(b.muladd(b.mul(power, r), q, power), n)
-
-
-def _in_vectors(function: str, b: Body, x: str) -> str:
-    """`function`, which is for vectors of 16, of any number of lanes."""
-    width = len(_SIXTEENTHS)
-    parts = [b.part(x, start, width) for start in range(0, b.lanes, width)]
-    return b.joined([b.call(function, part, width) for part in parts], width)
 
 
 _SIXTEENTHS = tuple(2.0 ** (j / 16) for j in range(16))
