@@ -276,6 +276,15 @@ def test_functions_stay_as_short_as_they_are(op: UnaryOp) -> None:
         assert not re.search(r"vcmp|vblend", loop)
 
 
+def test_exp_by_table_is_eleven_instructions() -> None:
+    target = Target.from_json(json.loads((EXAMPLES / "skylake-avx512.json").read_text()))
+    text = module_text(math_function(UnaryOp.EXP, DType.F32, 16, target), DType.F32, 16)
+    loop = re.split(r"^\.LBB0_1:", emit_assembly(text, target), flags=re.MULTILINE)[1]
+    vector = re.findall(r"^\tv(?!mov)\w+", loop.split("\tj")[0], flags=re.MULTILINE)
+    assert len(vector) == 11
+    assert not re.search(r"vmax|vmin|vcmp", loop)
+
+
 def test_a_plain_x86_floor_needs_no_instruction_it_lacks() -> None:
     native = detect()
     old = Target("x86_64-unknown-linux-gnu", "x86-64", (), 128, 16, native.caches, 1)
