@@ -32,6 +32,7 @@ from .border import MOST_BORDER_TILES, Border, border_of
 from .streams import stream_values
 from .tile_model import tile_columns
 from .tile_trace import write_tile_trace
+from .turn_trace import MOST_LANES
 from .writer import TraceWriter
 
 BLOCK_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 256, 512)
@@ -240,6 +241,18 @@ class TileSketch:
         """The dimension of a tensor that columns walk alone, within one batch."""
         batch = frozenset(loop.name for loop in self.roles.batch)
         return read.own_dim(self.roles.columns.name, batch)
+
+    def is_turned(self, read: Read) -> bool:
+        """Whether panels are filled from a tensor that is contiguous along another dimension than
+        the columns', in blocks of registers that are turned."""
+        last = len(read.shape) - 1
+        return (
+            not read.padded
+            and self.column_dim(read) not in (None, last)
+            and read.shape[last] >= self.lanes // 2
+            and 1 < self.lanes <= MOST_LANES
+            and self.target.lanes(read.dtype) == self.lanes
+        )
 
     def _has_box(self, read: Read) -> bool:
         """Whether a block of the tensor is a box: loops inside a block are not divided. Batch

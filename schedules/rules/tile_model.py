@@ -162,12 +162,18 @@ def _packed_bytes(
         rows = rows + copied
         slow = slow + (copied * PADDED_SHARE if read.padded else 0.0)
     column = roles.columns.name
-    whole = all(read.element_stride(column) in (0, 1) for read in sketch.packable)
-    return columns + rows, slow + np.where(whole, 0.0, columns)
+    strided = [r for r in sketch.packable if r.element_stride(column) not in (0, 1)]
+    share = 1.0 if any(not sketch.is_turned(r) for r in strided) else TURNED_SHARE
+    return columns + rows, slow + (columns * share if strided else 0.0)
 
 
 PADDED_SHARE = 1 / 3
 """Copies that test for padding take as long as if this share of them were gathered."""
+
+
+TURNED_SHARE = 1 / 8
+"""Panels filled by turning blocks of registers take as long as if this share of them were
+gathered."""
 
 
 def _copied_row_bytes(
