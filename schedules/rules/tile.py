@@ -521,14 +521,15 @@ class TileSketch:
         return [*rows, *columns] if rows_outside else [*columns, *rows]
 
     def block_counts(self, f: dict[str, FloatArray]) -> list[FloatArray]:
-        """How many iterations the first and the second block loop have."""
+        """How many iterations the first and the second block loop have; a last one of fewer tiles
+        counts as the part it is."""
         ones = np.ones_like(f["nr"])
         by_name = {loop.name: ones * loop.extent for loop in self.roles.outer_rows}
         by_name |= {
-            loop.name: f[f"{key}_blocks"]
+            loop.name: f[f"{key}_tiles"] / f[f"{key}_per"]
             for loop, key in zip(self.roles.rows, ("row", "row2"), strict=False)
         }
-        by_name[self.roles.columns.name] = f["col_blocks"]
+        by_name[self.roles.columns.name] = f["col_tiles"] / f["col_per"]
         orders = [[by_name[n] for n in self.block_loops(outside)] for outside in (False, True)]
         picked = []
         for n in range(2):
