@@ -234,7 +234,7 @@ class TileSketch:
             if self.column_dim(read) is not None
             and not self.moves_with_rows(read)
             and self._has_box(read)
-            and self._moves_as_one(read)
+            and (self.moves_as_one(read) or self._has_reads_apart(read))
         )
 
     def column_dim(self, read: Read) -> int | None:
@@ -274,6 +274,7 @@ class TileSketch:
             read
             for read in self._panels
             if read.tensor in constants
+            and self.moves_as_one(read)
             and self._is_only_reader(read.tensor)
             and read.own_dim(self.roles.columns.name) is not None
         )
@@ -290,13 +291,24 @@ class TileSketch:
         gone = self.ahead if ahead else ()
         return tuple(read for read in self.packable if read not in gone)
 
-    def _moves_as_one(self, read: Read) -> bool:
+    def moves_as_one(self, read: Read) -> bool:
         """Whether all reads of the tensor keep their distance: a copy of a block holds them all."""
         return all(
             (a - b).is_const
             for other in self.view.reads
             if other.tensor == read.tensor
             for a, b in zip(read.index, other.index, strict=True)
+        )
+
+    def _has_reads_apart(self, read: Read) -> bool:
+        """Whether an input is read as rows as well, in another place: what moves with columns can
+        be copied alone."""
+        if read.tensor not in {tensor.name for tensor in self.workload.inputs}:
+            return False
+        along = [r for r in self.view.reads if r.tensor == read.tensor and not r.padded]
+        along = [r for r in along if r.uses(self.roles.columns.name)]
+        return not read.padded and all(
+            (a - b).is_const for r in along for a, b in zip(read.index, r.index, strict=True)
         )
 
     def moves_with_rows(self, read: Read) -> bool:
@@ -315,7 +327,7 @@ class TileSketch:
         return tuple(
             r
             for r in once((*self.roles.row_reads, *mixed))
-            if self._has_box(r) and self._moves_as_one(r)
+            if self._has_box(r) and self.moves_as_one(r)
         )
 
     def _values(self, settings: IntArray) -> dict[str, IntArray]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from ..loop_ir import LoopKind
 from ..primitives import (
     CacheRead,
+    CacheReadAlong,
     CacheWrite,
     ComputeAt,
     PackAhead,
@@ -257,10 +259,19 @@ class _TileTrace:
         if self.v["pack_columns"]:
             for n, read in enumerate(k.packed_inside(ahead=self.v["pack_columns"] == 2)):
                 name = f"{self.stage}.pack{n}"
-                w.do(CacheRead(read.tensor, ko if blocked else column_place, name))
+                place = ko if blocked else column_place
+                if k.moves_as_one(read):
+                    w.do(CacheRead(read.tensor, place, name))
+                else:
+                    w.do(CacheReadAlong(read.tensor, place, name, self._lanes()))
                 self._pack_layout(read, name)
         if self.v["pack_columns"] == 2:
             self._pack_ahead()
+
+    def _lanes(self) -> str:
+        """The vectorised loop around the reduction."""
+        _, chain = self.w.writer_of(self.stage)
+        return next(loop.var for loop in chain if loop.kind is LoopKind.VECTORIZED)
 
     def _pack_ahead(self) -> None:
         """All of each constant column operand, in panels as wide as a tile, once for all calls."""

@@ -34,6 +34,15 @@ CASES: dict[str, Workload] = {
     "two contracted axes": notation(
         "C[i,j] += A[i,k,l] * B[j,l,k]", A="f32[7,5,18]", B="f32[37,18,5]"
     ),
+    "square of a matrix": notation("C[i,j] += A[i,k] * A[j,k]", A="f32[37,23]"),
+    "square the other way": notation("C[i,j] += A[k,i] * A[k,j]", A="f32[23,37]"),
+    "batches of squares": notation("C[b,i,j] += A[b,i,k] * A[b,j,k]", A="f32[3,21,18]"),
+    "rectangle of a square": notation(
+        "C[i,j] += A[i,k] * A[j+5,k]", {"i": 9, "j": 33}, A="f32[38,20]"
+    ),
+    "square with a bias": notation(
+        "D[i,j] += A[i,k] * A[j,k]; C[i,j] = max(D[i,j] + b[j], 0)", A="f32[37,23]", b="f32[37]"
+    ),
     "another dimension inside": notation(
         "C[b,i,j] += A[b,i,k] * B[j,k,b]", A="f32[17,9,11]", B="f32[35,11,17]"
     ),
