@@ -218,7 +218,7 @@ def _parallelism(
     """(threads at work, how many times faster than one, imbalance >= 1), each (P,)."""
     tasks = np.maximum(columns["tasks"], 1.0)
     parallel = columns["regions"] > 0
-    used = np.where(parallel, np.minimum(tasks, machine.threads), 1).astype(np.int64)
+    used = np.where(parallel, np.minimum(np.ceil(tasks), machine.threads), 1).astype(np.int64)
     rounds = np.ceil(tasks / used)
     imbalance = np.where(parallel, rounds * used / tasks, 1.0)
     return used, used / imbalance, imbalance

@@ -43,7 +43,7 @@ COLUMNS: dict[str, str] = {
     "streamed_bytes": "bytes of the output that are written past the caches",
     "packed_accesses": "bit b set: the inner loops read access b through a private, dense copy",
     "masked_share": "share of vector_ops that are masked, 0..1",
-    "tasks": "iterations of the parallel loop; 1 if nothing is parallel",
+    "tasks": "iterations of the parallel loop, a shorter one as a part; 1 if nothing is parallel",
     "regions": "parallel regions entered a call; 0 if nothing is parallel",
 }
 """What `Sketch.columns` gives, and what it means. Counts are over one call, all threads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from ..loop_ir import Nest
-from .caching import CacheRead, CacheWrite, TransformLayout
+from .caching import CacheRead, CacheReadAlong, CacheWrite, TransformLayout
 from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Stream, Unroll, Vectorize
 from .merging import Merge
@@ -25,6 +25,7 @@ Primitive: TypeAlias = (
     | Unroll
     | Parallel
     | CacheRead
+    | CacheReadAlong
     | CacheWrite
     | TransformLayout
     | PackAhead
@@ -47,6 +48,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Unroll,
     Parallel,
     CacheRead,
+    CacheReadAlong,
     CacheWrite,
     TransformLayout,
     PackAhead,
@@ -72,6 +74,7 @@ class HasApply(Protocol):
 __all__ = [
     "PRIMITIVES",
     "CacheRead",
+    "CacheReadAlong",
     "CacheWrite",
     "ComputeAt",
     "Fuse",

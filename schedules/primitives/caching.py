@@ -1,5 +1,5 @@
-"""Primitives that give data a private place: CacheRead (packing), CacheWrite (accumulators),
-TransformLayout (the order in which a private buffer is kept)."""
+"""Primitives that give data a private place: CacheRead and CacheReadAlong (packing), CacheWrite
+(accumulators), TransformLayout (the order in which a private buffer is kept)."""
 
 from __future__ import annotations
 
@@ -77,32 +77,75 @@ class CacheRead:
 
     def apply(self, nest: Nest) -> Nest:
         """The nest with the copy. ScheduleError: nothing read, written inside, no fixed size."""
+        return _with_copy(nest, self, self.tensor, self.loop, self.name, self.register)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReadAlong:
+    """CacheRead for some of several reads of a tensor: those whose index moves with loop `along`,
+    which is inside. A matrix times its own transpose reads one tensor as rows and as columns:
+
+        for k: for j: C[j] += A[i, k] * A[j, k]    ->    ... C[j] += A[i, k] * P[k, j]
+
+    with `along` j. Legal where CacheRead would be for those reads alone; the others stay.
+    """
+
+    tensor: str
+    loop: str
+    name: str
+    along: str
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with the copy. ScheduleError: as CacheRead, or no read moves with `along`."""
         place = _place(nest, self.loop, self)
-        body = place.loop.body
-        buffers = buffers_in(nest)
-        if self.tensor not in buffers:
-            raise ScheduleError(self, f"there is no buffer {self.tensor!r}")
-        source = buffers[self.tensor]
-        taken = names_in(nest)
-        if self.name in taken:
-            raise ScheduleError(self, f"the name {self.name!r} is in use")
-        reads = reads_of(body, self.tensor)
-        if not reads:
-            raise ScheduleError(self, f"{self.loop or 'the nest'!r} does not read {self.tensor!r}")
-        if writes_of(body, self.tensor) or self.tensor in private_buffers(body):
-            raise ScheduleError(self, f"the body writes {self.tensor!r}")
-        writes = writes_of(nest.body, self.tensor)
-        enough = not writes or _elements_written(nest, writes) >= source.elements
-        if not enough or not all(_writes_all(w, source) for w in writes):
-            raise ScheduleError(self, f"parts of {self.tensor!r} may never be written")
-        outer, inner = ranges_of((*place.outer, place.loop)), all_ranges(body)
-        region = region_of((r.index for r in reads), inner, outer, self)
-        scope = Scope.REGISTER if self.register else Scope.WORKSPACE
-        copy = Buffer(self.name, region.extent, source.dtype, scope)
-        copy_nest = _copy_nest(source, copy, region, outer, taken)
-        new_body = _redirect_reads(body, source, copy, region, {**outer, **inner})
-        copied = (Allocate(copy, (*copy_nest, *new_body)),)
-        return still_ahead(_with_body(nest, self.loop, copied), self)
+        inside = find_loop(nest, self.along, self)
+        if self.loop != ROOT and place.loop not in inside.outer:
+            raise ScheduleError(self, f"{self.along!r} is not inside {self.loop!r}")
+        return _with_copy(nest, self, self.tensor, self.loop, self.name, False, self.along)
+
+
+def _with_copy(
+    nest: Nest,
+    step: CacheRead | CacheReadAlong,
+    tensor: str,
+    loop: str,
+    name: str,
+    register: bool,
+    along: str | None = None,
+) -> Nest:
+    """`nest` with reads of `tensor` below `loop` through a copy; only those that move with `along`
+    if that is a loop."""
+    place = _place(nest, loop, step)
+    body = place.loop.body
+    buffers = buffers_in(nest)
+    if tensor not in buffers:
+        raise ScheduleError(step, f"there is no buffer {tensor!r}")
+    source = buffers[tensor]
+    taken = names_in(nest)
+    if name in taken:
+        raise ScheduleError(step, f"the name {name!r} is in use")
+    reads = [r for r in reads_of(body, tensor) if _moves(r.index, along)]
+    if not reads:
+        where = f" along {along!r}" if along is not None else ""
+        raise ScheduleError(step, f"{loop or 'the nest'!r} does not read {tensor!r}{where}")
+    if writes_of(body, tensor) or tensor in private_buffers(body):
+        raise ScheduleError(step, f"the body writes {tensor!r}")
+    writes = writes_of(nest.body, tensor)
+    enough = not writes or _elements_written(nest, writes) >= source.elements
+    if not enough or not all(_writes_all(w, source) for w in writes):
+        raise ScheduleError(step, f"parts of {tensor!r} may never be written")
+    outer, inner = ranges_of((*place.outer, place.loop)), all_ranges(body)
+    region = region_of((r.index for r in reads), inner, outer, step)
+    scope = Scope.REGISTER if register else Scope.WORKSPACE
+    copy = Buffer(name, region.extent, source.dtype, scope)
+    copy_nest = _copy_nest(source, copy, region, outer, taken)
+    new_body = _redirect_reads(body, source, copy, region, {**outer, **inner}, along)
+    copied = (Allocate(copy, (*copy_nest, *new_body)),)
+    return still_ahead(_with_body(nest, loop, copied), step)
+
+
+def _moves(index: tuple[Affine, ...], along: str | None) -> bool:
+    return along is None or any(along in i.vars() for i in index)
 
 
 def _writes_all(write: Store | Update, buffer: Buffer) -> bool:
@@ -147,12 +190,18 @@ def _redirect_reads(
     copy: Buffer,
     region: Region,
     ranges: dict[str, Interval],
+    along: str | None,
 ) -> tuple[Stmt, ...]:
-    """`body` reading the copy; conditions that only kept reads inside the source are dropped."""
+    """`body` reading the copy (where reads move with `along`, if that is a loop); conditions that
+    only kept reads inside the source are dropped."""
 
     def scalar(node: Scalar) -> Scalar | None:
         match node:
-            case Select(All(conds), Load(tensor, index, dtype), Const(0)) if tensor == source.name:
+            case Load(index=index) if not _moves(index, along):
+                return None
+            case Select(All(conds), Load(tensor, index, dtype), Const(0)) if (
+                tensor == source.name and _moves(index, along)
+            ):
                 inside = set(in_bounds(index, source.shape, ranges))
                 kept = tuple(c for c in conds if c not in inside)
                 load = Load(copy.name, region.local_index(index), dtype)

@@ -32,6 +32,7 @@ from .border import MOST_BORDER_TILES, Border, border_of
 from .streams import stream_values
 from .tile_model import tile_columns
 from .tile_trace import write_tile_trace
+from .turn_trace import MOST_LANES
 from .writer import TraceWriter
 
 BLOCK_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 256, 512)
@@ -233,13 +234,25 @@ class TileSketch:
             if self.column_dim(read) is not None
             and not self.moves_with_rows(read)
             and self._has_box(read)
-            and self._moves_as_one(read)
+            and (self.moves_as_one(read) or self._has_reads_apart(read))
         )
 
     def column_dim(self, read: Read) -> int | None:
         """The dimension of a tensor that columns walk alone, within one batch."""
         batch = frozenset(loop.name for loop in self.roles.batch)
         return read.own_dim(self.roles.columns.name, batch)
+
+    def is_turned(self, read: Read) -> bool:
+        """Whether panels are filled from a tensor that is contiguous along another dimension than
+        the columns', in blocks of registers that are turned."""
+        last = len(read.shape) - 1
+        return (
+            not read.padded
+            and self.column_dim(read) not in (None, last)
+            and read.shape[last] >= self.lanes // 2
+            and 1 < self.lanes <= MOST_LANES
+            and self.target.lanes(read.dtype) == self.lanes
+        )
 
     def _has_box(self, read: Read) -> bool:
         """Whether a block of the tensor is a box: loops inside a block are not divided. Batch
@@ -261,6 +274,7 @@ class TileSketch:
             read
             for read in self._panels
             if read.tensor in constants
+            and self.moves_as_one(read)
             and self._is_only_reader(read.tensor)
             and read.own_dim(self.roles.columns.name) is not None
         )
@@ -277,13 +291,24 @@ class TileSketch:
         gone = self.ahead if ahead else ()
         return tuple(read for read in self.packable if read not in gone)
 
-    def _moves_as_one(self, read: Read) -> bool:
+    def moves_as_one(self, read: Read) -> bool:
         """Whether all reads of the tensor keep their distance: a copy of a block holds them all."""
         return all(
             (a - b).is_const
             for other in self.view.reads
             if other.tensor == read.tensor
             for a, b in zip(read.index, other.index, strict=True)
+        )
+
+    def _has_reads_apart(self, read: Read) -> bool:
+        """Whether an input is read as rows as well, in another place: what moves with columns can
+        be copied alone."""
+        if read.tensor not in {tensor.name for tensor in self.workload.inputs}:
+            return False
+        along = [r for r in self.view.reads if r.tensor == read.tensor and not r.padded]
+        along = [r for r in along if r.uses(self.roles.columns.name)]
+        return not read.padded and all(
+            (a - b).is_const for r in along for a, b in zip(read.index, r.index, strict=True)
         )
 
     def moves_with_rows(self, read: Read) -> bool:
@@ -302,7 +327,7 @@ class TileSketch:
         return tuple(
             r
             for r in once((*self.roles.row_reads, *mixed))
-            if self._has_box(r) and self._moves_as_one(r)
+            if self._has_box(r) and self.moves_as_one(r)
         )
 
     def _values(self, settings: IntArray) -> dict[str, IntArray]:
@@ -508,14 +533,15 @@ class TileSketch:
         return [*rows, *columns] if rows_outside else [*columns, *rows]
 
     def block_counts(self, f: dict[str, FloatArray]) -> list[FloatArray]:
-        """How many iterations the first and the second block loop have."""
+        """How many iterations the first and the second block loop have; a last one of fewer tiles
+        counts as the part it is."""
         ones = np.ones_like(f["nr"])
         by_name = {loop.name: ones * loop.extent for loop in self.roles.outer_rows}
         by_name |= {
-            loop.name: f[f"{key}_blocks"]
+            loop.name: f[f"{key}_tiles"] / f[f"{key}_per"]
             for loop, key in zip(self.roles.rows, ("row", "row2"), strict=False)
         }
-        by_name[self.roles.columns.name] = f["col_blocks"]
+        by_name[self.roles.columns.name] = f["col_tiles"] / f["col_per"]
         orders = [[by_name[n] for n in self.block_loops(outside)] for outside in (False, True)]
         picked = []
         for n in range(2):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..affine import Affine
-from ..space import FloatArray, IntArray
+from ..space import BoolArray, FloatArray, IntArray
 from ..target import Target
 from .analysis import Read, math_calls, once
 
@@ -25,7 +25,8 @@ def tile_columns(
     outside = float(prod(loop.extent for loop in roles.outer_rows))
     batch = float(prod(loop.extent for loop in roles.batch)) * outside
     taps = float(prod(loop.extent for loop in roles.taps))
-    tiles = batch * _tile_count(sketch, f)
+    cuts = _cuts(sketch, v, s)
+    tiles = batch * _tile_count(sketch, f, cuts)
     depth: FloatArray | float = float(roles.main.extent) * taps
     acc = f["mr"] * f["mr2"] * f["vectors"]
     ops = max(view.operations - 1, 1)
@@ -63,7 +64,7 @@ def tile_columns(
         "panel_bytes": _panel_bytes(sketch, v, f),
         "streamed_bytes": f["stream"] * sketch.workload.tensors[sketch.output].bytes,
         "packed_accesses": _packed_accesses(sketch, v),
-        "masked_share": _masked_share(sketch, v, s),
+        "masked_share": _masked_share(sketch, v, s, cuts),
         "tasks": np.ones_like(tiles) if serial else _tasks(sketch, v, f, batch / outside),
         "regions": np.zeros_like(tiles) if serial else np.ones_like(tiles),
     }
@@ -83,18 +84,40 @@ def _copies(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray | float:
     return np.where(v["skip_padding"] == 1, 1.0 + sketch.edge_tiles[v["rows"] - 1], 1.0)
 
 
-def _tile_count(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
+def _cuts(
+    sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
+) -> tuple[BoolArray, BoolArray, BoolArray]:
+    """(P,) whether an incomplete tile of rows, of the second rows and of columns has code of its
+    own: `tails` asks for it, and blocks of the axis are not what threads divide."""
+    names = [loop.name for loop in sketch.roles.rows[:2]]
+    places = {}
+    for outside in (False, True):
+        order = sketch.block_loops(outside)
+        places[outside] = [
+            order.index(name) if name in order else len(order)
+            for name in (*names, *[""] * (2 - len(names)), sketch.roles.columns.name)
+        ]
+    divided = v["parallel"] if sketch.target.threads > 1 else np.zeros_like(v["parallel"])
+    found = []
+    for n, (key, least) in enumerate((("row", 1), ("row2", 1), ("col", 2))):
+        place = np.where(v["rows_outside"] == 1, places[True][n], places[False][n])
+        found.append((v["tails"] >= least) & ((s[f"{key}_blocks"] == 1) | (place >= divided)))
+    return found[0], found[1], found[2]
+
+
+def _tile_count(
+    sketch: TileSketch, f: dict[str, FloatArray], cuts: tuple[BoolArray, BoolArray, BoolArray]
+) -> FloatArray:
     """Register tiles in one batch; fractions where an incomplete tile has code of its own."""
     roles = sketch.roles
     m = [loop.extent for loop in roles.rows] + [1, 1]
-    whole = f["tails"] == 0
     # A tile of few rows waits for the latency of its chains as long as one of enough of them.
     enough = np.ceil(BUSY_ACCUMULATORS / f["vectors"] / f["mr2"])
     rest = np.where(m[0] % f["mr"] > 0, np.maximum(m[0] % f["mr"], np.minimum(enough, f["mr"])), 0)
-    rows = np.where(whole, f["row_tiles"], m[0] // f["mr"] + rest / f["mr"])
-    rows2 = np.where(whole, f["row2_tiles"], m[1] / f["mr2"])
+    rows = np.where(cuts[0], m[0] // f["mr"] + rest / f["mr"], f["row_tiles"])
+    rows2 = np.where(cuts[1], m[1] / f["mr2"], f["row2_tiles"])
     exact = np.ceil(roles.columns.extent / sketch.lanes) / f["vectors"]
-    return np.asarray(np.where(f["tails"] == 2, exact, f["col_tiles"]) * rows * rows2)
+    return np.asarray(np.where(cuts[2], exact, f["col_tiles"]) * rows * rows2)
 
 
 def _loads_a_step(
@@ -162,12 +185,18 @@ def _packed_bytes(
         rows = rows + copied
         slow = slow + (copied * PADDED_SHARE if read.padded else 0.0)
     column = roles.columns.name
-    whole = all(read.element_stride(column) in (0, 1) for read in sketch.packable)
-    return columns + rows, slow + np.where(whole, 0.0, columns)
+    strided = [r for r in sketch.packable if r.element_stride(column) not in (0, 1)]
+    share = 1.0 if any(not sketch.is_turned(r) for r in strided) else TURNED_SHARE
+    return columns + rows, slow + (columns * share if strided else 0.0)
 
 
 PADDED_SHARE = 1 / 3
 """Copies that test for padding take as long as if this share of them were gathered."""
+
+
+TURNED_SHARE = 1 / 8
+"""Panels filled by turning blocks of registers take as long as if this share of them were
+gathered."""
 
 
 def _copied_row_bytes(
@@ -211,22 +240,33 @@ def _panel_bytes(
 def _tasks(
     sketch: TileSketch, v: dict[str, IntArray], f: dict[str, FloatArray], batch: float
 ) -> FloatArray:
-    """(P,) iterations of the parallel loop."""
+    """(P,) iterations of the parallel loop, those of fewer tiles counted as the part they are."""
     tasks = np.full_like(f["nr"], batch)
     for n, count in enumerate(sketch.block_counts(f)):
         tasks = tasks * np.where(v["parallel"] > n, count, 1.0)
     return tasks
 
 
-def _masked_share(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> FloatArray:
-    """(P,) how much of the inner work stands under guards: all of it where unpacked operands
-    are guarded in the reduction itself, a part where tiles are guarded but not split off."""
+def _masked_share(
+    sketch: TileSketch,
+    v: dict[str, IntArray],
+    s: dict[str, IntArray],
+    cuts: tuple[BoolArray, BoolArray, BoolArray],
+) -> FloatArray:
+    """(P,) how much of the inner work stands under guards: all of it where operands that are read
+    in place are guarded in the reduction itself. Copies have room for whole tiles."""
     m = [loop.extent for loop in sketch.roles.rows] + [1, 1]
-    rows = (m[0] % s["mr"] != 0) | (m[1] % s["mr2"] != 0)
-    columns = sketch.roles.columns.extent % s["nr"] != 0
-    deep = (v["pack_columns"] == 0) & (sketch.roles.main.extent % s["kc"] != 0)
-    share = 0.35 * ((v["tails"] == 0) & rows) + 0.35 * ((v["tails"] < 2) & columns)
-    return np.where(deep, 1.0, share).astype(np.float64)
+    rows = ((m[0] % s["mr"] != 0) & ~cuts[0]) | ((m[1] % s["mr2"] != 0) & ~cuts[1])
+    rows &= (v["copy_rows"] == 0) | (len(sketch.copyable) < len(once(sketch.roles.row_reads)))
+    columns = (sketch.roles.columns.extent % s["nr"] != 0) & ~cuts[2]
+    unpacked = v["pack_columns"] == 0
+    deep = unpacked & (sketch.roles.main.extent % s["kc"] != 0)
+    share = MASKED_COLUMNS_SHARE * (columns & unpacked)
+    return np.where(deep | rows, 1.0, share).astype(np.float64)
+
+
+MASKED_COLUMNS_SHARE = 0.1
+"""What lanes that are masked in every step cost, as a share of what branches around rows do."""
 
 
 def _packed_accesses(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray:

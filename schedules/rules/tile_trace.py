@@ -5,8 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from ..loop_ir import LoopKind
 from ..primitives import (
     CacheRead,
+    CacheReadAlong,
     CacheWrite,
     ComputeAt,
     PackAhead,
@@ -257,10 +259,19 @@ class _TileTrace:
         if self.v["pack_columns"]:
             for n, read in enumerate(k.packed_inside(ahead=self.v["pack_columns"] == 2)):
                 name = f"{self.stage}.pack{n}"
-                w.do(CacheRead(read.tensor, ko if blocked else column_place, name))
+                place = ko if blocked else column_place
+                if k.moves_as_one(read):
+                    w.do(CacheRead(read.tensor, place, name))
+                else:
+                    w.do(CacheReadAlong(read.tensor, place, name, self._lanes()))
                 self._pack_layout(read, name)
         if self.v["pack_columns"] == 2:
             self._pack_ahead()
+
+    def _lanes(self) -> str:
+        """The vectorised loop around the reduction."""
+        _, chain = self.w.writer_of(self.stage)
+        return next(loop.var for loop in chain if loop.kind is LoopKind.VECTORIZED)
 
     def _pack_ahead(self) -> None:
         """All of each constant column operand, in panels as wide as a tile, once for all calls."""
@@ -284,12 +295,43 @@ class _TileTrace:
         loop = f"{name}.{dim}"
         if not w.has(loop):
             return ""
-        rest = [other.var for other in w.own_loops(name) if other.var != loop]
+        turned = f"{name}.{len(read.shape) - 1}" if self.k.is_turned(read) else ""
+        if turned and not w.has(turned):  # one element of it a block
+            turned = ""
+        rest = [other.var for other in w.own_loops(name) if other.var not in (loop, turned)]
         panel, column = w.split(loop, nr)
         vectors, lanes = w.split(column, self.k.lanes)
+        if turned:
+            self._turn_panels(read.tensor, name, rest, panel, vectors, lanes, turned)
+            return panel
         w.reorder(*rest, panel, vectors, lanes)
         w.do(Vectorize(lanes), Unroll(vectors))
         return panel
+
+    def _turn_panels(
+        self,
+        tensor: str,
+        name: str,
+        rest: list[str],
+        panel: str,
+        vectors: str,
+        lanes: str,
+        along: str,
+    ) -> None:
+        """Fill panels from a tensor that is contiguous along another loop than the lanes: blocks of
+        vectors along it are turned in registers. Whole blocks are parts of their own."""
+        w = self.w
+        whole = w.loop(along).extent // self.k.lanes
+        blocks, within = w.split(along, self.k.lanes)
+        w.reorder(*rest, panel, vectors, blocks, within, lanes)
+        block = f"{name}.block"
+        w.do(CacheRead(tensor, blocks, block, register=True))
+        leaf, _ = w.writer_of(block)
+        for loop in w.own_loops(block):
+            w.do(Vectorize(loop.var) if w.reads_along(leaf, loop.var) else Unroll(loop.var))
+        w.do(Unroll(within), Vectorize(lanes))
+        if 0 < whole < w.loop(blocks).extent:
+            w.do(Partition(blocks, whole))
 
     def _cut(
         self, loop: Loop, block: str, tile_loop: str, tile: int, per: int, fused: tuple[str, ...]

@@ -10,6 +10,7 @@ from schedules.loop_ir import Allocate, For, LoopKind, Nest, Stmt, loops, walk
 from schedules.lower import plain_nest
 from schedules.primitives import (
     CacheRead,
+    CacheReadAlong,
     CacheWrite,
     ComputeAt,
     Fuse,
@@ -128,6 +129,8 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         constants = [t.name for t in nest.inputs if t.constant]
         if constants and rng.random() < 0.5:  # what can be made ahead, more often than by chance
             return CacheRead(rng.choice(constants), "", new)
+        if rng.random() < 0.15:
+            return CacheReadAlong(rng.choice(buffers), place, new, rng.choice(names))
         return CacheRead(rng.choice(buffers), place, new, rng.random() < 0.15)
     if kind < 0.82:
         return CacheWrite(rng.choice(buffers), place, new, rng.random() < 0.4)

@@ -9,6 +9,7 @@ from schedules.loop_ir import Allocate, Scope, walk
 from schedules.lower import clean, plain_nest
 from schedules.primitives import (
     CacheRead,
+    CacheReadAlong,
     CacheWrite,
     ComputeAt,
     Fuse,
@@ -176,3 +177,23 @@ def test_scopes() -> None:
     nest = CacheRead("i0", "", "p", register=True).apply(plain_nest(matmul()))
     (allocated,) = (s for s in walk(nest.body) if isinstance(s, Allocate))
     assert allocated.buffer.scope is Scope.REGISTER
+
+
+def test_a_copy_along_a_loop_is_read_where_it_moves_with_it_and_nowhere_else() -> None:
+    square = notation("C[i,j] += A[i,k] * A[j,k]", A="f32[7,5]")
+    split = (Split("s0.d1", 4), Reorder(("s0.d1o", "s0.d0", "s0.r0", "s0.d1i")))
+    nest = applied(square, *split, CacheReadAlong("i0", "s0.d1o", "p", "s0.d1i"))
+    assert shapes(nest) == {"p": (4, 5)}
+    product = to_text(nest).split("+= ")[1]
+    assert "i0[" in product
+    assert "p[" in product
+    trace = Trace((CacheReadAlong("i0", "", "p", "s0.d1"),))
+    assert Trace.from_json(trace.to_json()) == trace
+
+
+def test_a_copy_along_a_loop_needs_a_read_that_moves_with_it() -> None:
+    nest = plain_nest(notation("C[i,j] += A[i,k] * B[j,k]", A="f32[7,5]", B="f32[6,5]"))
+    with pytest.raises(ScheduleError, match=r"does not read 'i0' along 's0\.d1'"):
+        CacheReadAlong("i0", "s0.d0", "p", "s0.d1").apply(nest)
+    with pytest.raises(ScheduleError, match=r"'s0\.d0' is not inside 's0\.d1'"):
+        CacheReadAlong("i0", "s0.d1", "p", "s0.d0").apply(nest)

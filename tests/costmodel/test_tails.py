@@ -1,0 +1,60 @@
+"""What the prior knows of incomplete tiles: guards around rows, whole tiles of columns, balance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from costmodel.prior import COMPONENTS, Analysis, Prior
+from schedules.rules import space_for
+from schedules.workload import Workload
+from tests.schedule_fuzz.cases import notation
+from tests.schedules.test_rules_spaces import target
+
+
+def product(m: int, n: int, k: int) -> Workload:
+    return notation("C[i,j] += A[i,k] * B[k,j]", A=f"f32[{m},{k}]", B=f"f32[{k},{n}]")
+
+
+def analysed(workload: Workload, threads: int, **knobs: Any) -> Analysis:
+    space = space_for(workload, target(threads, 512, 32))
+    sketch = space.sketches[0]
+    asked = {
+        "vectors": 4, "rows": 6, "rows2": 1, "column_blocks": 1, "row_blocks": 1, "row2_blocks": 1,
+        "k_blocks": 1, "unroll": 1, "tails": 2, "parallel": 1 if threads > 1 else 0, **knobs,
+    }  # fmt: skip
+    setting = [knob.values.index(asked.get(knob.name, 0)) for knob in sketch.knobs]
+    row = np.asarray([setting])
+    assert sketch.feasible(row)[0]
+    return Prior(space).analyse(0, row)
+
+
+def test_rows_that_threads_divide_are_not_cut_and_their_guards_are_dear() -> None:
+    divided = {"rows_outside": 1, "row_blocks": 2, "column_blocks": 1}
+    guarded = analysed(product(1000, 1008, 500), 2, **divided)
+    alone = analysed(product(1000, 1008, 500), 1, **divided)
+    copied = analysed(product(1000, 1008, 500), 2, **divided, copy_rows=1)
+    even = analysed(product(1000, 1008, 500), 2, **divided, rows=5)
+    shares = [float(a.columns["masked_share"][0]) for a in (guarded, alone, copied, even)]
+    assert shares == [1.0, 0.0, 0.0, 0.0]
+    pipes = [float(a.components[COMPONENTS.index("pipes"), 0]) for a in (guarded, copied, even)]
+    assert max(pipes[1:]) < pipes[0] / 2
+
+
+def test_an_incomplete_tile_of_columns_is_computed_whole_where_threads_divide_columns() -> None:
+    blocks = {"column_blocks": 4, "rows": 5, "pack_columns": 1}
+    divided = analysed(product(1000, 1000, 512), 2, **blocks)
+    alone = analysed(product(1000, 1000, 512), 1, **blocks)
+    ratio = divided.columns["vector_ops"][0] / alone.columns["vector_ops"][0]
+    assert abs(ratio - 64 / 63) < 1e-9  # 16 tiles of 4 vectors against 63 vectors
+
+
+def test_a_last_block_of_fewer_tiles_unbalances_the_threads() -> None:
+    # 22 tiles of 48 columns in 8 blocks: 3, 3, 3, 3 against 3, 3, 3, 1.
+    blocks = {"vectors": 3, "rows": 8, "column_blocks": 8, "pack_columns": 1}
+    uneven = analysed(product(1024, 1024, 512), 2, **blocks)
+    assert abs(uneven.imbalance[0] - 12 * 2 / 22) < 1e-9
+    # Two blocks, one of them half as long, are still two threads' work.
+    two = analysed(product(1024, 192, 512), 2, vectors=4, rows=6, column_blocks=2, pack_columns=1)
+    assert abs(two.imbalance[0] - 2 * 2 / 3) < 1e-9
