@@ -13,9 +13,10 @@ batched forms, and expressions nobody has named. The loops, outer to inner:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from math import prod
 
 import numpy as np
@@ -67,16 +68,47 @@ class TileRoles:
     row_reads: tuple[Read, ...]
 
 
+LEAST_SCATTERED_DEPTH = 32
+"""Shortest reduction whose sums are worth computing in vectors that are written element by element."""
+
+
 def assign_roles(view: StageView) -> TileRoles | None:
     """The parts of the tile sketch for a stage, None if it does not fit: no reduction, or no
     spatial axis worth a vector."""
     if not view.is_reduction or not view.spatial or not view.reduce:
         return None
-    columns = view.spatial[-1]
+    return roles_along(view, view.spatial[-1]) or next(scattered_roles(view), None)
+
+
+def scattered_roles(view: StageView) -> Iterator[TileRoles]:
+    """Parts with lanes along an axis that is not contiguous in the result, where all that lanes
+    need is loaded or packed without gaps, and rows walk the contiguous one: channels of an image
+    kept plane by plane."""
+    if prod(loop.extent for loop in view.reduce) < LEAST_SCATTERED_DEPTH:
+        return
+    for columns in reversed(view.spatial[:-1]):
+        roles = roles_along(view, columns) if columns.extent > 1 else None
+        if roles and roles.rows and roles.rows[0] is view.spatial[-1] and roles.row_reads:
+            yield roles
+
+
+def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileRoles, ...]:
+    """`roles`, and other ones that are worth a sketch: where the contiguous axis leaves many lanes
+    of its last vector empty."""
+    lanes = target.lanes(view.dtype)
+    extent = roles.columns.extent
+    if roles.columns is not view.spatial[-1] or ceil_div(extent, lanes) * lanes <= 1.1 * extent:
+        return (roles,)
+    fuller = (r for r in scattered_roles(view) if r.columns.extent % lanes == 0)
+    return (roles, *islice(fuller, 1))
+
+
+def roles_along(view: StageView, columns: Loop) -> TileRoles | None:
+    """The parts with lanes along `columns`, None where those cannot be loaded as vectors."""
     column_reads = tuple(r for r in view.reads if r.uses(columns.name))
     if not column_reads:
         return None
-    others = view.spatial[:-1]
+    others = tuple(loop for loop in view.spatial if loop is not columns)
     free = [loop for loop in reversed(others) if any(not r.uses(loop.name) for r in column_reads)]
     reused = any(loop.extent > 1 for loop in free)
     if not all(_vector_friendly(r, columns.name, reused) for r in column_reads):
@@ -155,9 +187,19 @@ class TileSketch:
             Knob("copy_rows", (0, 1) if self.copyable else (0,)),
             Knob("skip_padding", (0, 1) if self.border else (0,)),
             Knob("tails", (0, 1, 2)),
-            Knob("stream", stream_values(self.workload, self.output, self.target)),
+            Knob("stream", self._stream_values()),
             Knob("parallel", parallel),
         )
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether lanes are written to places apart from each other."""
+        return self.roles.columns is not self.view.spatial[-1]
+
+    def _stream_values(self) -> tuple[int, ...]:
+        if self.is_scattered:
+            return (0,)
+        return stream_values(self.workload, self.output, self.target)
 
     @cached_property
     def border(self) -> Border | None:

@@ -49,7 +49,7 @@ def tile_columns(
         "vector_ops": vector_ops,
         "vector_loads": steps * (row_loads + column_loads),
         "vector_stores": tiles * acc * f["k_count"],
-        "scalar_accesses": np.zeros_like(tiles),
+        "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
         "conflict_misses": _conflict_misses(sketch, f, tiles, depth),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
@@ -81,6 +81,11 @@ def _copies(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray | float:
     if not sketch.border:
         return 1.0
     return np.where(v["skip_padding"] == 1, 1.0 + sketch.edge_tiles[v["rows"] - 1], 1.0)
+
+
+def _scattered(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray | float:
+    """(P,) elements written one by one, as often as partial sums are."""
+    return f["k_count"] * sketch.view.outputs if sketch.is_scattered else 0.0
 
 
 def _tile_count(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:

@@ -68,6 +68,8 @@ class _TileTrace:
         rows = [name for name in order if name != columns] or [columns]
         self._pack(place[columns], place[rows[-1]], ko)
         w.do(CacheWrite(self.stage, tiles[-1], f"{self.stage}.acc"))
+        if k.is_scattered:
+            self._columns_last(f"{self.stage}.acc")
         if v["skip_padding"]:
             w.do(SkipZeros(f"{self.stage}.acc"))
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
@@ -223,6 +225,8 @@ class _TileTrace:
         """The reduction of one tile, inside the loops of the stage that uses it."""
         w, roles = self.w, self.k.roles
         w.do(ComputeAt(self.stage, tile_loop, register=True))
+        if self.k.is_scattered:
+            self._columns_last(self.stage)
         inner: list[str] = []
         for loop in (*reversed(roles.rows), roles.columns):
             name = f"{self.stage}.{loop.dim}"
@@ -243,6 +247,12 @@ class _TileTrace:
             w.reorder(*spare, *depth, *unrolled, *inner)
             w.do(*(Unroll(name) for name in inner))
         w.do(*(Unroll(name) for name in (*unrolled, *spare)))
+
+    def _columns_last(self, registers: str) -> None:
+        """Keep sums of a tile as vectors of columns, though the result is written otherwise."""
+        view, columns = self.k.view, self.k.roles.columns
+        others = [(d, 0) for d in range(len(view.shape)) if d != columns.dim]
+        self.w.do(TransformLayout(registers, (), (*others, (columns.dim, 0))))
 
     def _pack(self, column_place: str, row_place: str, ko: str) -> None:
         k, s, w = self.k, self.s, self.w
