@@ -25,7 +25,8 @@ from .plain import PlainSketch
 from .rewriting import rewrites_for, rewritten
 from .rows import RowSketch
 from .rows_trace import RowCluster, contiguous_reduction, is_along_columns
-from .tile import TileSketch, assign_roles, tile_roles
+from .tile import TileSketch
+from .tile_roles import assign_roles, tile_roles
 from .transform import TransformSketch, transform_cluster
 from .turn import TurnSketch, find_turn
 from .writer import TraceWriter

@@ -297,7 +297,9 @@ class _TileTrace:
         rest = [other.var for other in w.own_loops(name) if other.var != loop]
         panel, column = w.split(loop, nr)
         vectors, lanes = w.split(column, self.k.lanes)
-        w.reorder(*rest, panel, vectors, lanes)
+        # Columns that are gathered come a panel at a time: fewer lines are open at once.
+        gathered = read.element_stride(self.k.roles.columns.name) != 1
+        w.reorder(*((panel, *rest) if gathered else (*rest, panel)), vectors, lanes)
         w.do(Vectorize(lanes), Unroll(vectors))
         return panel
 
