@@ -157,9 +157,11 @@ def _packed_bytes(
     panels = depth * f["nr"] * f["col_tiles"] * view.dtype.bytes
     packed_here = [len(sketch.packed_inside(ahead)) for ahead in (False, True)]
     panels = panels * np.where(f["pack_columns"] == 2, packed_here[1], packed_here[0])
-    again = outside * f["row_blocks"] * f["row2_blocks"]
-    inside_rows = (f["rows_outside"] == 1) | (f["parallel"] == 2)
-    columns = np.where(inside_rows, again, 1.0) * panels * batch / outside
+    inside_rows = outside * f["row_blocks"] * f["row2_blocks"]
+    # Tasks of the two outermost block loops pack on their own; what is inside them shares.
+    of_tasks = np.where(f["parallel"] == 2, sketch.block_counts(f)[1], 1.0)
+    again = np.where(f["rows_outside"] == 1, inside_rows, of_tasks)
+    columns = again * panels * batch / outside
     columns = np.where(f["pack_columns"] == 0, 0.0, columns)
     rows, slow = np.zeros_like(columns), np.zeros_like(columns)
     for read in sketch.copyable:

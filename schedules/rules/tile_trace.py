@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -106,6 +107,20 @@ class _TileTrace:
             depth[-1], ku = w.split(ki, self.v["unroll"])
             unrolled.insert(0, ku)
         return ko, depth, unrolled
+
+    def _depth_of(self, read: Read) -> Callable[[int], int]:
+        """How far inside the reduction's loops each dimension of `read` is walked: a panel kept in
+        that order is read from end to end."""
+        roles, taps = self.k.roles, self.k.short_taps()
+        written_out = taps[: self.v["tap_unroll"]]
+        outside = [loop for loop in roles.taps if loop not in written_out]
+        walked = [loop.name for loop in (*outside, roles.main, *reversed(written_out))]
+
+        def depth(dim: int) -> int:
+            used = read.index[dim].vars()
+            return max((n for n, name in enumerate(walked) if name in used), default=-1)
+
+        return depth
 
     def _split_tiles(self, rests: list[str]) -> tuple[list[str], list[str]]:
         """Loops over tiles in the order asked for, and the loops of one tile, lanes last."""
@@ -289,8 +304,9 @@ class _TileTrace:
         w, nr = self.w, self.s["nr"]
         dim = self.k.column_dim(read)
         assert dim is not None
-        others = [(d, 0) for d in range(len(read.shape)) if d != dim]
-        w.do(TransformLayout(name, ((dim, nr),), ((dim, 1), *others, (dim, 2))))
+        others = sorted((d for d in range(len(read.shape)) if d != dim), key=self._depth_of(read))
+        parts = ((dim, 1), *((d, 0) for d in others), (dim, 2))
+        w.do(TransformLayout(name, ((dim, nr),), parts))
         loop = f"{name}.{dim}"
         if not w.has(loop):
             return ""
