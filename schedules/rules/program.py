@@ -25,7 +25,8 @@ from .plain import PlainSketch
 from .rewriting import rewrites_for, rewritten
 from .rows import RowSketch
 from .rows_trace import RowCluster, contiguous_reduction, is_along_columns
-from .tile import TileSketch, assign_roles
+from .tile import TileSketch
+from .tile_roles import assign_roles, tile_roles
 from .transform import TransformSketch, transform_cluster
 from .turn import TurnSketch, find_turn
 from .writer import TraceWriter
@@ -231,8 +232,8 @@ def _clusters(
             roles = assign_roles(views[anchor])
             assert roles is not None
             remaining.remove(anchor)
-            sketch = TileSketch(workload, views[anchor], roles, target, epilogue=view)
-            found.append([sketch])
+            tiles = tile_roles(views[anchor], roles, target)
+            found.append([TileSketch(workload, views[anchor], r, target, view) for r in tiles])
             continue
         roles = assign_roles(view)
         may_absorb = absorb and roles is None
@@ -241,7 +242,8 @@ def _clusters(
         if roles is not None:
             lone = is_along_columns(view) and len(view.reads) == 1 and _reuse(view) <= 1
             if not lone:  # what is read once and only added has nothing to gain from tiles
-                parts.append(TileSketch(workload, view, roles, target))
+                tiles = tile_roles(view, roles, target) if _reuse(view) > 1 else (roles,)
+                parts += [TileSketch(workload, view, chosen, target) for chosen in tiles]
             if _reuse(view) <= 1:
                 alone = RowCluster(view, (), _own_rows(view))
                 parts.append(RowSketch(workload, alone, target))

@@ -31,6 +31,7 @@ from .analysis import Loop, Read, StageView, once
 from .border import MOST_BORDER_TILES, Border, border_of
 from .streams import stream_values
 from .tile_model import tile_columns
+from .tile_roles import TileRoles, ceil_div
 from .tile_trace import write_tile_trace
 from .turn_trace import MOST_LANES
 from .writer import TraceWriter
@@ -47,65 +48,6 @@ MAX_WHOLE = 200
 
 MAX_TAPS = 7
 """Longest reduction loop that is written out in full."""
-
-
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-@dataclass(frozen=True, slots=True)
-class TileRoles:
-    """Which loop plays which part. `rows` are innermost first, `outer_rows` are further axes the
-    column operands do not use; `main` is the blocked reduction."""
-
-    columns: Loop
-    rows: tuple[Loop, ...]
-    outer_rows: tuple[Loop, ...]
-    batch: tuple[Loop, ...]
-    taps: tuple[Loop, ...]
-    main: Loop
-    column_reads: tuple[Read, ...]
-    row_reads: tuple[Read, ...]
-
-
-def assign_roles(view: StageView) -> TileRoles | None:
-    """The parts of the tile sketch for a stage, None if it does not fit: no reduction, or no
-    spatial axis worth a vector."""
-    if not view.is_reduction or not view.spatial or not view.reduce:
-        return None
-    columns = view.spatial[-1]
-    column_reads = tuple(r for r in view.reads if r.uses(columns.name))
-    if not column_reads:
-        return None
-    others = view.spatial[:-1]
-    free = [loop for loop in reversed(others) if any(not r.uses(loop.name) for r in column_reads)]
-    reused = any(loop.extent > 1 for loop in free)
-    if not all(_vector_friendly(r, columns.name, reused) for r in column_reads):
-        return None
-    free = [loop for loop in free if loop.extent > 1]  # one of one iteration gives no tasks
-    rows = free[:2]
-    main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))
-    # An axis outside of one that all operands share stays there: data of one of its steps lie
-    # together. What has one iteration stands outside, where it is in nobody's way.
-    shared = [n for n, x in enumerate(others) if x not in free and x.extent > 1]
-    inside = others[max(shared, default=-1) + 1 :]
-    outer_rows = tuple(x for x in inside if x in free and x not in rows and x.extent > 1)
-    return TileRoles(
-        columns=columns,
-        rows=tuple(rows),
-        outer_rows=outer_rows,
-        batch=tuple(x for x in others if x not in rows and x not in outer_rows),
-        taps=tuple(loop for loop in view.reduce if loop is not main),
-        main=main,
-        column_reads=column_reads,
-        row_reads=tuple(r for r in view.reads if not r.uses(columns.name)),
-    )
-
-
-def _vector_friendly(read: Read, loop: str, reused: bool) -> bool:
-    """Whether lanes along `loop` can be loaded whole, from the tensor or from a packed copy that
-    is used more than once."""
-    return read.element_stride(loop) == 1 or (reused and read.own_dim(loop) is not None)
 
 
 @dataclass(frozen=True)
@@ -156,9 +98,19 @@ class TileSketch:
             Knob("copy_rows", (0, 1) if self.copyable else (0,)),
             Knob("skip_padding", (0, 1) if self.border else (0,)),
             Knob("tails", (0, 1, 2)),
-            Knob("stream", stream_values(self.workload, self.output, self.target)),
+            Knob("stream", self._stream_values()),
             Knob("parallel", parallel),
         )
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether lanes are written to places apart from each other."""
+        return self.roles.columns is not self.view.spatial[-1]
+
+    def _stream_values(self) -> tuple[int, ...]:
+        if self.is_scattered:
+            return (0,)
+        return stream_values(self.workload, self.output, self.target)
 
     @cached_property
     def border(self) -> Border | None:

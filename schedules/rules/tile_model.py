@@ -50,7 +50,7 @@ def tile_columns(
         "vector_ops": vector_ops,
         "vector_loads": steps * (row_loads + column_loads),
         "vector_stores": tiles * acc * f["k_count"],
-        "scalar_accesses": np.zeros_like(tiles),
+        "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
         "conflict_misses": _conflict_misses(sketch, f, tiles, depth),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
@@ -82,6 +82,11 @@ def _copies(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray | float:
     if not sketch.border:
         return 1.0
     return np.where(v["skip_padding"] == 1, 1.0 + sketch.edge_tiles[v["rows"] - 1], 1.0)
+
+
+def _scattered(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray | float:
+    """(P,) elements written one by one, as often as partial sums are."""
+    return f["k_count"] * sketch.view.outputs if sketch.is_scattered else 0.0
 
 
 def _cuts(
@@ -175,9 +180,11 @@ def _packed_bytes(
     panels = depth * f["nr"] * f["col_tiles"] * view.dtype.bytes
     packed_here = [len(sketch.packed_inside(ahead)) for ahead in (False, True)]
     panels = panels * np.where(f["pack_columns"] == 2, packed_here[1], packed_here[0])
-    again = outside * f["row_blocks"] * f["row2_blocks"]
-    inside_rows = (f["rows_outside"] == 1) | (f["parallel"] == 2)
-    columns = np.where(inside_rows, again, 1.0) * panels * batch / outside
+    inside_rows = outside * f["row_blocks"] * f["row2_blocks"]
+    # Tasks of the two outermost block loops pack on their own; what is inside them shares.
+    of_tasks = np.where(f["parallel"] == 2, sketch.block_counts(f)[1], 1.0)
+    again = np.where(f["rows_outside"] == 1, inside_rows, of_tasks)
+    columns = again * panels * batch / outside
     columns = np.where(f["pack_columns"] == 0, 0.0, columns)
     rows, slow = np.zeros_like(columns), np.zeros_like(columns)
     for read in sketch.copyable:

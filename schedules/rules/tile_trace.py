@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,8 @@ class _TileTrace:
         rows = [name for name in order if name != columns] or [columns]
         self._pack(place[columns], place[rows[-1]], ko)
         w.do(CacheWrite(self.stage, tiles[-1], f"{self.stage}.acc"))
+        if k.is_scattered:
+            self._columns_last(f"{self.stage}.acc")
         if v["skip_padding"]:
             w.do(SkipZeros(f"{self.stage}.acc"))
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
@@ -106,6 +109,20 @@ class _TileTrace:
             depth[-1], ku = w.split(ki, self.v["unroll"])
             unrolled.insert(0, ku)
         return ko, depth, unrolled
+
+    def _depth_of(self, read: Read) -> Callable[[int], int]:
+        """How far inside the reduction's loops each dimension of `read` is walked: a panel kept in
+        that order is read from end to end."""
+        roles, taps = self.k.roles, self.k.short_taps()
+        written_out = taps[: self.v["tap_unroll"]]
+        outside = [loop for loop in roles.taps if loop not in written_out]
+        walked = [loop.name for loop in (*outside, roles.main, *reversed(written_out))]
+
+        def depth(dim: int) -> int:
+            used = read.index[dim].vars()
+            return max((n for n, name in enumerate(walked) if name in used), default=-1)
+
+        return depth
 
     def _split_tiles(self, rests: list[str]) -> tuple[list[str], list[str]]:
         """Loops over tiles in the order asked for, and the loops of one tile, lanes last."""
@@ -225,6 +242,8 @@ class _TileTrace:
         """The reduction of one tile, inside the loops of the stage that uses it."""
         w, roles = self.w, self.k.roles
         w.do(ComputeAt(self.stage, tile_loop, register=True))
+        if self.k.is_scattered:
+            self._columns_last(self.stage)
         inner: list[str] = []
         for loop in (*reversed(roles.rows), roles.columns):
             name = f"{self.stage}.{loop.dim}"
@@ -245,6 +264,12 @@ class _TileTrace:
             w.reorder(*spare, *depth, *unrolled, *inner)
             w.do(*(Unroll(name) for name in inner))
         w.do(*(Unroll(name) for name in (*unrolled, *spare)))
+
+    def _columns_last(self, registers: str) -> None:
+        """Keep sums of a tile as vectors of columns, though the result is written otherwise."""
+        view, columns = self.k.view, self.k.roles.columns
+        others = [(d, 0) for d in range(len(view.shape)) if d != columns.dim]
+        self.w.do(TransformLayout(registers, (), (*others, (columns.dim, 0))))
 
     def _pack(self, column_place: str, row_place: str, ko: str) -> None:
         k, s, w = self.k, self.s, self.w
@@ -290,8 +315,9 @@ class _TileTrace:
         w, nr = self.w, self.s["nr"]
         dim = self.k.column_dim(read)
         assert dim is not None
-        others = [(d, 0) for d in range(len(read.shape)) if d != dim]
-        w.do(TransformLayout(name, ((dim, nr),), ((dim, 1), *others, (dim, 2))))
+        others = sorted((d for d in range(len(read.shape)) if d != dim), key=self._depth_of(read))
+        parts = ((dim, 1), *((d, 0) for d in others), (dim, 2))
+        w.do(TransformLayout(name, ((dim, nr),), parts))
         loop = f"{name}.{dim}"
         if not w.has(loop):
             return ""
@@ -304,7 +330,9 @@ class _TileTrace:
         if turned:
             self._turn_panels(read.tensor, name, rest, panel, vectors, lanes, turned)
             return panel
-        w.reorder(*rest, panel, vectors, lanes)
+        # Columns that are gathered come a panel at a time: fewer lines are open at once.
+        gathered = read.element_stride(self.k.roles.columns.name) != 1
+        w.reorder(*((panel, *rest) if gathered else (*rest, panel)), vectors, lanes)
         w.do(Vectorize(lanes), Unroll(vectors))
         return panel
 

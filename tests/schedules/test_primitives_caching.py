@@ -25,6 +25,7 @@ from schedules.printer import to_text
 from schedules.trace import Trace
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import applied, bias_relu, convolution, loop_names, matmul, notation
+from tests.schedule_fuzz.check import Pair, check_pair
 
 
 def shapes(nest: object) -> dict[str, tuple[int, ...]]:
@@ -46,6 +47,19 @@ def test_padding_moves_into_the_copy() -> None:
     reader = to_text(nest).split("s0[")[1]
     assert shapes(nest) == {"p": (3, 6, 3)}
     assert " if " not in reader
+
+
+@pytest.mark.parametrize(("step", "tap", "pad"), [(2, 2, 3), (3, 3, 4), (4, 2, 1), (2, 4, 5)])
+def test_padding_of_reads_in_steps_moves_into_the_copy(step: int, tap: int, pad: int) -> None:
+    padded = notation(
+        f"Y[i] += where({step}*i+{tap}*k >= {pad} and {step}*i+{tap}*k < 17+{pad},"
+        f" X[{step}*i+{tap}*k-{pad}], 0) * W[k]",
+        {"i": 7}, X="f32[17]", W="f32[3]",
+    )  # fmt: skip
+    steps = (CacheRead("i0", "s0.d0", "p"), Split("s0.r0", 2), Unroll("s0.r0i"))
+    nest = applied(padded, *steps)
+    assert " if " not in to_text(nest).split("s0[")[1]
+    assert check_pair(Pair("steps", padded, Trace(steps), 1, 256))
 
 
 def test_conditions_that_are_no_padding_stay() -> None:

@@ -45,6 +45,14 @@ ODD: dict[str, tuple[str, dict[str, tuple[str, tuple[int, ...]]], dict[str, int]
         "Y[h,w,o] += X[h+r-2, w, c] * W[r,c,o]",
         {"X": ("f32", (13, 7, 5)), "W": ("f32", (5, 5, 33))}, {},
     ),
+    "convolution of planes in steps": (
+        "Y[o,h,w] += X[c,2*h+r-1,2*w+s-1] * W[o,c,r,s]",
+        {"X": ("f32", (7, 13, 15)), "W": ("f32", (33, 7, 3, 3))}, {},
+    ),
+    "convolution of narrow planes": (
+        "Y[o,h,w] += X[c,h+r-1,w+s-1] * W[o,c,r,s]",
+        {"X": ("f32", (7, 7, 7)), "W": ("f32", (32, 7, 3, 3))}, {},
+    ),
     "convolution in phases": (
         "Y[x,o] += where((x+1-r) % 3 == 0, X[(x+1-r)//3, c], 0) * W[r,c,o]",
         {"X": ("f32", (13, 7)), "W": ("f32", (4, 7, 33))}, {"x": 31},

@@ -1,0 +1,104 @@
+"""Which loop of a stage plays which part in the tile sketch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import prod
+
+from ..target import Target
+from .analysis import Loop, Read, StageView
+
+LEAST_SCATTERED_DEPTH = 32
+"""Shortest reduction whose sums may be written element by element: by then they cost little."""
+
+MOST_EMPTY_LANES = 0.1
+"""Empty lanes, as a share of the columns, up to which no other axis is tried for lanes."""
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclass(frozen=True, slots=True)
+class TileRoles:
+    """Which loop plays which part. `rows` are innermost first, `outer_rows` are further axes the
+    column operands do not use; `main` is the blocked reduction."""
+
+    columns: Loop
+    rows: tuple[Loop, ...]
+    outer_rows: tuple[Loop, ...]
+    batch: tuple[Loop, ...]
+    taps: tuple[Loop, ...]
+    main: Loop
+    column_reads: tuple[Read, ...]
+    row_reads: tuple[Read, ...]
+
+
+def assign_roles(view: StageView) -> TileRoles | None:
+    """The parts of the tile sketch for a stage, None if it does not fit: no reduction, or no
+    spatial axis worth a vector."""
+    if not view.is_reduction or not view.spatial or not view.reduce:
+        return None
+    return roles_along(view, view.spatial[-1]) or next(scattered_roles(view), None)
+
+
+def scattered_roles(view: StageView) -> Iterator[TileRoles]:
+    """Parts with lanes along an axis that is not contiguous in the result, where all that lanes
+    need is loaded or packed without gaps, and rows walk the contiguous one: channels of an image
+    kept plane by plane."""
+    if prod(loop.extent for loop in view.reduce) < LEAST_SCATTERED_DEPTH:
+        return
+    for columns in reversed(view.spatial[:-1]):
+        roles = roles_along(view, columns) if columns.extent > 1 else None
+        if roles and roles.rows and roles.rows[0] is view.spatial[-1] and roles.row_reads:
+            yield roles
+
+
+def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileRoles, ...]:
+    """`roles`, and other ones that are worth a sketch: where the contiguous axis leaves many lanes
+    of its last vector empty."""
+    lanes = target.lanes(view.dtype)
+    extent = roles.columns.extent
+    empty = ceil_div(extent, lanes) * lanes - extent
+    if roles.columns is not view.spatial[-1] or empty <= MOST_EMPTY_LANES * extent:
+        return (roles,)
+    fuller = (r for r in scattered_roles(view) if r.columns.extent % lanes == 0)
+    return (roles, *islice(fuller, 1))
+
+
+def roles_along(view: StageView, columns: Loop) -> TileRoles | None:
+    """The parts with lanes along `columns`, None where those cannot be loaded as vectors."""
+    column_reads = tuple(r for r in view.reads if r.uses(columns.name))
+    if not column_reads:
+        return None
+    others = tuple(loop for loop in view.spatial if loop is not columns)
+    free = [loop for loop in reversed(others) if any(not r.uses(loop.name) for r in column_reads)]
+    reused = any(loop.extent > 1 for loop in free)
+    if not all(_vector_friendly(r, columns.name, reused) for r in column_reads):
+        return None
+    free = [loop for loop in free if loop.extent > 1]  # one of one iteration gives no tasks
+    rows = free[:2]
+    main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))
+    # An axis outside of one that all operands share stays there: data of one of its steps lie
+    # together. What has one iteration stands outside, where it is in nobody's way.
+    shared = [n for n, x in enumerate(others) if x not in free and x.extent > 1]
+    inside = others[max(shared, default=-1) + 1 :]
+    outer_rows = tuple(x for x in inside if x in free and x not in rows and x.extent > 1)
+    return TileRoles(
+        columns=columns,
+        rows=tuple(rows),
+        outer_rows=outer_rows,
+        batch=tuple(x for x in others if x not in rows and x not in outer_rows),
+        taps=tuple(loop for loop in view.reduce if loop is not main),
+        main=main,
+        column_reads=column_reads,
+        row_reads=tuple(r for r in view.reads if not r.uses(columns.name)),
+    )
+
+
+def _vector_friendly(read: Read, loop: str, reused: bool) -> bool:
+    """Whether lanes along `loop` can be loaded whole, from the tensor or from a packed copy that
+    is used more than once."""
+    return read.element_stride(loop) == 1 or (reused and read.own_dim(loop) is not None)
