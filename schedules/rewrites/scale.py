@@ -12,17 +12,23 @@ from ..reference_math import Array
 from ..reference_reads import full_box
 from ..scalar import vars_of
 from ..workload import Workload
-from . import Rewrite
+from . import Rewrite, Winograd
 from .windows import WindowedSum, find_windows
 
 
-def error_scale(workload: Workload, rewrites: Sequence[Rewrite], inputs: Sequence[Array]) -> float:
+def error_scale(
+    workload: Workload, rewrites: Sequence[Rewrite], inputs: Sequence[Array]
+) -> float | None:
     """max|data| times the largest sum of |weight| of an element, of the stage that the last of
-    `rewrites` is for: the unit of `Workload.allowed_error`, as a number."""
+    `rewrites` with an error of its own is for: the unit of `Workload.allowed_error`, as a number.
+    None where there is no such rewrite."""
+    stating = [n for n, step in enumerate(rewrites) if isinstance(step, Winograd)]
+    if not stating:
+        return None
     workload = workload.normalised()
-    for step in rewrites[:-1]:
+    for step in rewrites[: stating[-1]]:
         workload = step.rewrite(workload)
-    found = find_windows(workload.stage(rewrites[-1].stage), workload.tensors)
+    found = find_windows(workload.stage(rewrites[stating[-1]].stage), workload.tensors)
     assert isinstance(found, WindowedSum), "the rewrite was applied before"
     tensors = load_inputs(workload, inputs)
     for stage in workload.stages:

@@ -22,6 +22,7 @@ from ..workload import Stage, Workload
 from .analysis import Loop, StageView, math_calls, view_stage
 from .phases import inserts_zeros
 from .plain import PlainSketch
+from .products import beforehand
 from .rewriting import rewrites_for, rewritten
 from .rows import RowSketch
 from .rows_trace import RowCluster, contiguous_reduction, is_along_columns
@@ -54,7 +55,8 @@ class ProgramSketch:
 
     @property
     def name(self) -> str:
-        return "+".join((*map(_short, self.rewrites), *(part.name for part in self.parts)))
+        rewrites = (step.label for step in self.rewrites)
+        return "+".join((*rewrites, *(part.name for part in self.parts)))
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -120,11 +122,6 @@ class ProgramSketch:
         return Trace((*self.rewrites, *writer.trace.steps))
 
 
-def _short(step: Rewrite) -> str:
-    """A rewrite in the name of a sketch: `winograd4x4`."""
-    return type(step).__name__.lower() + "x".join(str(size) for _, size in step.tiles)
-
-
 _ADDED = (
     "flops", "vector_ops", "vector_loads", "vector_stores", "scalar_accesses", "math_calls",
     "conflict_misses", "packed_bytes", "strided_packed_bytes", "regions",
@@ -135,10 +132,12 @@ def space_for(workload: Workload, target: Target) -> ScheduleSpace:
     """Every schedule that is searched for `workload` on `target`.
 
     There is always at least one sketch, and its default is legal: what no rule fits is left as
-    plain loops. Rewritten forms come after the workload as it is.
+    plain loops. Products computed in steps come first, other rewritten forms last.
     """
     workload = workload.normalised()
-    sketches = _sketches(workload, target) or [PlainSketch(workload, target)]
+    steps = beforehand(workload)
+    sketches = _sketches(rewritten(workload, steps), target, steps) if steps else []
+    sketches += _sketches(workload, target) or [PlainSketch(workload, target)]
     for steps in rewrites_for(workload):
         sketches += _sketches(rewritten(workload, steps), target, steps)
     return ScheduleSpace(workload, target, tuple(sketches))

@@ -231,7 +231,7 @@ class Oracle:
             expect(tensor, values, bound)
             for tensor, (values, bound) in zip(tensors, results, strict=True)
         )
-        scale = error_scale(self.workload, self.rewrites, inputs) if self.rewrites else None
+        scale = error_scale(self.workload, self.rewrites, inputs)
         return Case(kind, seed, exact, tuple(inputs), expected, scale)
 
     def _bounded(self, inputs: Sequence[Array], whole_numbers: bool) -> list[tuple[Array, Array]]:
