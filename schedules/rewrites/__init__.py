@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from ..workload import Workload
+from .order import AxisLast
 from .product import Beforehand
 from .winograd import Winograd
 
-Rewrite: TypeAlias = Winograd | Beforehand
+Rewrite: TypeAlias = Winograd | Beforehand | AxisLast
 
-REWRITES: tuple[type[Rewrite], ...] = (Winograd, Beforehand)
+REWRITES: tuple[type[Rewrite], ...] = (Winograd, Beforehand, AxisLast)
 """All of them; a new rewrite is added here, in `Rewrite`, and where `rules.rewriting` offers it."""
 
 
@@ -38,4 +39,4 @@ class HasRewrite(Protocol):
         ...
 
 
-__all__ = ["REWRITES", "Beforehand", "HasRewrite", "Rewrite", "Winograd"]
+__all__ = ["REWRITES", "AxisLast", "Beforehand", "HasRewrite", "Rewrite", "Winograd"]

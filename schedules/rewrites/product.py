@@ -83,9 +83,7 @@ def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) ->
     return (*reduced, *spatial) if is_column and not is_summed else (*spatial, *reduced)
 
 
-def summed_axes(
-    stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]
-) -> tuple[Axis, ...]:
+def summed_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
     """The reduction axes that the factors `chosen` have and `rest` do not."""
     only = _vars(chosen) - _vars(rest)
     return tuple(axis for axis in stage.reduce_axes if axis.name in only)

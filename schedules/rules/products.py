@@ -74,9 +74,7 @@ def _costly_factor(
     return None
 
 
-def _pair(
-    workload: Workload, stage: Stage, factors: Sequence[Scalar]
-) -> tuple[int, int] | None:
+def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[int, int] | None:
     """The first two factors to be multiplied in the cheapest order, if that gains enough."""
     if len(factors) < 3:
         return None

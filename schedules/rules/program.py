@@ -20,6 +20,7 @@ from ..target import Target
 from ..trace import Trace
 from ..workload import Stage, Workload
 from .analysis import Loop, StageView, math_calls, view_stage
+from .orders import axes_last
 from .phases import inserts_zeros
 from .plain import PlainSketch
 from .products import beforehand
@@ -135,8 +136,12 @@ def space_for(workload: Workload, target: Target) -> ScheduleSpace:
     plain loops. Products computed in steps come first, other rewritten forms last.
     """
     workload = workload.normalised()
-    steps = beforehand(workload)
-    sketches = _sketches(rewritten(workload, steps), target, steps) if steps else []
+    steps: tuple[Rewrite, ...] = beforehand(workload)
+    form = rewritten(workload, steps)
+    sketches = _sketches(form, target, steps) if steps else []
+    order = axes_last(form, target)
+    if order:
+        sketches += _sketches(rewritten(form, order), target, (*steps, *order))
     sketches += _sketches(workload, target) or [PlainSketch(workload, target)]
     for steps in rewrites_for(workload):
         sketches += _sketches(rewritten(workload, steps), target, steps)
