@@ -127,7 +127,7 @@ def _in_two(
     body = reduce(_times, chosen)
     first = Stage(tensor, axes, body, Reducer.SUM if summed else None, summed)
     index = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in axes)
-    read = Load(name, index, tensor.dtype)
+    read: Scalar = Load(name, index, tensor.dtype)
     left = tuple(axis for axis in stage.reduce_axes if axis not in summed)
     second = replace(
         stage,

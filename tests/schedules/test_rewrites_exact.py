@@ -160,15 +160,16 @@ def test_any_choice_of_factors_means_the_same(data: st.DataObject) -> None:
 
 def test_what_cannot_be_multiplied_beforehand_is_refused() -> None:
     workload = expression("C[i,j] += A[i,k] * B[k,j]", "A=f32[4,3] B=f32[3,5]")
-    for step, reason in [
+    cases: list[tuple[Rewrite, str]] = [
         (Beforehand("nobody", (0,)), "no stage"),
         (Beforehand("s0", (1, 0)), "increasing"),
         (Beforehand("s0", (0, 2)), "2 factors"),
         (Beforehand("s0", (0,)), "as it stands"),
         (Beforehand("s0", (0, 1)), "the whole sum"),
         (AxisLast("nobody", 0), "no stage"),
-        (AxisLast("s0", 1), "no.* follows|none that"),
-    ]:
+        (AxisLast("s0", 1), "none that"),
+    ]
+    for step, reason in cases:
         with pytest.raises(ScheduleError, match=reason):
             step.rewrite(workload)
     scalar = expression("y[i] += a[0] * b[0] * c[i,k]", "a=f32[1] b=f32[1] c=f32[4,5]")

@@ -36,7 +36,7 @@ def test_other_steps_are_not_taken_so(step: int) -> None:
     assert Spread.of(step, 8) is None
 
 
-EXPRESSIONS = [
+EXPRESSIONS: list[tuple[str, str, dict[str, int | str]]] = [
     ("Y[i,j] = X[2*i,3*j+1]", "X=f32[8,70]", {"i": 4, "j": 23}),
     ("Y[i,j] = X[i,{last}-j]", "X=f32[3,{n}]", {"j": "{n}"}),
     ("Y[i,j] = X[i,2*j-1]", "X=f32[3,40]", {"j": 21}),
