@@ -90,7 +90,8 @@ def _step(number: int, entry: object) -> Step:
 
 
 def _checked(value: object, hint: Any, where: str) -> Any:
-    """`value` as the field's type: str, int, bool, a tuple of names or of pairs of integers."""
+    """`value` as the field's type: str, int, bool, a tuple of names, of integers or of pairs of
+    integers."""
     if hint in (str, int, bool):
         if type(value) is not hint:
             raise ScheduleError(where, f"must be {hint.__name__}, found {value!r}")
@@ -99,6 +100,8 @@ def _checked(value: object, hint: Any, where: str) -> Any:
         raise ScheduleError(where, f"must be a list, found {value!r}")
     if hint == tuple[str, ...]:
         return tuple(_checked(v, str, where) for v in value)
+    if hint == tuple[int, ...]:
+        return tuple(_checked(v, int, where) for v in value)
     pairs = []
     for pair in value:
         if not isinstance(pair, list) or len(pair) != 2:

@@ -2,7 +2,7 @@
 
 min over p <= threads of max(operations at the peak of p cores, operation mix in cycles,
 bytes at the bandwidth of the level the data lives in), plus a parallel region if p > 1. Where the
-workload allows rewrites, their operations count if they are fewer.
+workload allows rewrites, or its products gain by steps, their operations count if they are fewer.
 Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
 doi:10.1145/1498765.1498785), with the cache level the whole problem fits in for "memory".
 """
@@ -14,6 +14,7 @@ from math import prod
 
 from costmodel.machine import Machine, compute_dtype, machine_for
 from schedules.flops import counted_flops, useful_flops
+from schedules.rules.products import beforehand
 from schedules.rules.rewriting import rewrites_for, rewritten
 from schedules.scalar import (
     Binary,
@@ -55,7 +56,7 @@ def bound(workload: Workload, target: Target) -> Bound:
     """The bound of one call of `workload` with inputs and outputs where they fit."""
     machine = machine_for(target, compute_dtype(workload))
     form = workload.normalised()
-    rewritten_forms = [rewritten(form, steps) for steps in rewrites_for(form)]
+    rewritten_forms = [rewritten(form, s) for s in (beforehand(form), *rewrites_for(form)) if s]
     slots = min(_useful_slots(form) for form in (workload, *rewritten_forms))
     choices = []
     for p in range(1, target.threads + 1):

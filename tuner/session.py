@@ -517,13 +517,14 @@ class _Session:
         )
 
     def _rewritten(self, record: TuningRecord) -> dict[str, object] | None:
-        """What a rewritten winner costs in accuracy; None for one that is not rewritten."""
+        """What a rewritten winner costs in accuracy; None where that is nothing."""
         rewrites = Trace.from_json(record.trace).rewrites
-        if not rewrites:
+        stated = stated_error(self.workload, rewrites)
+        if not stated:
             return None
         return {
             "steps": [str(step) for step in rewrites],
             "error_allowed": self.workload.allowed_error,
-            "error_stated": stated_error(self.workload, rewrites),
+            "error_stated": stated,
             "error_found": record.result.error_found,
         }

@@ -2,7 +2,8 @@
 
 A primitive keeps every value as it is, up to the order of sums. A rewrite computes the same in
 other operations, so its error is another one: `stated_error` bounds it, and a workload takes only
-rewrites whose error it allows (`Workload.allowed_error`; None allows none).
+rewrites whose error it allows (`Workload.allowed_error`; None allows none). One that does no more
+than regroup sums and products states 0 and is always allowed.
 """
 
 from __future__ import annotations
@@ -10,16 +11,23 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from ..workload import Workload
+from .order import AxisLast
+from .product import Beforehand
 from .winograd import Winograd
 
-Rewrite: TypeAlias = Winograd
+Rewrite: TypeAlias = Winograd | Beforehand | AxisLast
 
-REWRITES: tuple[type[Rewrite], ...] = (Winograd,)
+REWRITES: tuple[type[Rewrite], ...] = (Winograd, Beforehand, AxisLast)
 """All of them; a new rewrite is added here, in `Rewrite`, and where `rules.rewriting` offers it."""
 
 
 class HasRewrite(Protocol):
     """What a rewrite is."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in the name of a sketch."""
+        ...
 
     def rewrite(self, workload: Workload) -> Workload:
         """`workload` (in normal form) rewritten, in normal form, with the same inputs and outputs.
@@ -31,4 +39,4 @@ class HasRewrite(Protocol):
         ...
 
 
-__all__ = ["REWRITES", "HasRewrite", "Rewrite", "Winograd"]
+__all__ = ["REWRITES", "AxisLast", "Beforehand", "HasRewrite", "Rewrite", "Winograd"]

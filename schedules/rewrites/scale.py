@@ -12,17 +12,24 @@ from ..reference_math import Array
 from ..reference_reads import full_box
 from ..scalar import vars_of
 from ..workload import Workload
-from . import Rewrite
+from . import Rewrite, Winograd
 from .windows import WindowedSum, find_windows
+
+
+def states_error(rewrites: Sequence[Rewrite]) -> bool:
+    """Whether one of `rewrites` has an error of its own, beyond sums in another order."""
+    return any(isinstance(step, Winograd) for step in rewrites)
 
 
 def error_scale(workload: Workload, rewrites: Sequence[Rewrite], inputs: Sequence[Array]) -> float:
     """max|data| times the largest sum of |weight| of an element, of the stage that the last of
-    `rewrites` is for: the unit of `Workload.allowed_error`, as a number."""
+    `rewrites` with an error of its own is for: the unit of `Workload.allowed_error`, as a
+    number."""
+    stating = max(n for n, step in enumerate(rewrites) if states_error([step]))
     workload = workload.normalised()
-    for step in rewrites[:-1]:
+    for step in rewrites[:stating]:
         workload = step.rewrite(workload)
-    found = find_windows(workload.stage(rewrites[-1].stage), workload.tensors)
+    found = find_windows(workload.stage(rewrites[stating].stage), workload.tensors)
     assert isinstance(found, WindowedSum), "the rewrite was applied before"
     tensors = load_inputs(workload, inputs)
     for stage in workload.stages:

@@ -47,6 +47,11 @@ class Winograd:
     stage: str
     tiles: tuple[tuple[int, int], ...]
 
+    @property
+    def label(self) -> str:
+        """In the name of a sketch: `winograd4x4`."""
+        return "winograd" + "x".join(str(size) for _, size in self.tiles)
+
     def rewrite(self, workload: Workload) -> Workload:
         """The same computation with the stage rewritten, in normal form. ScheduleError: the
         stage is no such sum, or the workload does not allow the error."""

@@ -20,8 +20,10 @@ from ..target import Target
 from ..trace import Trace
 from ..workload import Stage, Workload
 from .analysis import Loop, StageView, math_calls, view_stage
+from .orders import axes_last
 from .phases import inserts_zeros
 from .plain import PlainSketch
+from .products import beforehand
 from .rewriting import rewrites_for, rewritten
 from .rows import RowSketch
 from .rows_trace import RowCluster, contiguous_reduction, is_along_columns
@@ -55,7 +57,8 @@ class ProgramSketch:
 
     @property
     def name(self) -> str:
-        return "+".join((*map(_short, self.rewrites), *(part.name for part in self.parts)))
+        rewrites = (step.label for step in self.rewrites)
+        return "+".join((*rewrites, *(part.name for part in self.parts)))
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -121,11 +124,6 @@ class ProgramSketch:
         return Trace((*self.rewrites, *writer.trace.steps))
 
 
-def _short(step: Rewrite) -> str:
-    """A rewrite in the name of a sketch: `winograd4x4`."""
-    return type(step).__name__.lower() + "x".join(str(size) for _, size in step.tiles)
-
-
 _ADDED = (
     "flops", "vector_ops", "vector_loads", "vector_stores", "scalar_accesses", "math_calls",
     "conflict_misses", "packed_bytes", "strided_packed_bytes", "regions",
@@ -136,10 +134,16 @@ def space_for(workload: Workload, target: Target) -> ScheduleSpace:
     """Every schedule that is searched for `workload` on `target`.
 
     There is always at least one sketch, and its default is legal: what no rule fits is left as
-    plain loops. Rewritten forms come after the workload as it is.
+    plain loops. Products computed in steps come first, other rewritten forms last.
     """
     workload = workload.normalised()
-    sketches = _sketches(workload, target) or [PlainSketch(workload, target)]
+    steps: tuple[Rewrite, ...] = beforehand(workload)
+    form = rewritten(workload, steps)
+    sketches = _sketches(form, target, steps) if steps else []
+    order = axes_last(form, target)
+    if order:
+        sketches += _sketches(rewritten(form, order), target, (*steps, *order))
+    sketches += _sketches(workload, target) or [PlainSketch(workload, target)]
     for steps in rewrites_for(workload):
         sketches += _sketches(rewritten(workload, steps), target, steps)
     return ScheduleSpace(workload, target, tuple(sketches))

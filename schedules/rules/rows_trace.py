@@ -19,7 +19,7 @@ from ..primitives import (
     Unroll,
     Vectorize,
 )
-from .analysis import StageView
+from .analysis import Loop, StageView
 from .writer import TraceWriter
 
 
@@ -62,6 +62,9 @@ class Partials:
 
 MOST_UNROLLED_STEPS = 16
 """Steps of a reduction that are written out: a window, or a chunk of rows."""
+
+MOST_WINDOW_STEP = 4
+"""Farthest neighbouring windows may be apart: lanes that far apart come from whole vectors."""
 
 TASKS_A_THREAD = 4
 """Tasks that rows which are too few for the threads are divided into, so that work evens out."""
@@ -429,8 +432,18 @@ def contiguous_reduction(view: StageView) -> str | None:
     for loop in reversed(view.reduce):
         strides = [r.element_stride(loop.name) for r in view.reads if r.uses(loop.name)]
         if strides and all(s == 1 for s in strides) and loop.extent > 1:
-            return loop.name
+            return None if _is_window(view, loop) else loop.name
     return None
+
+
+def _is_window(view: StageView, loop: Loop) -> bool:
+    """Whether `loop` walks windows that lie side by side, so near that vectors along them are
+    read whole, and at least as many as a window is long."""
+    if not view.spatial or view.spatial[-1].extent < loop.extent:
+        return False
+    beside = view.spatial[-1].name
+    steps = [r.element_stride(beside) for r in view.reads if r.uses(loop.name)]
+    return all(step is not None and 1 <= step <= MOST_WINDOW_STEP for step in steps)
 
 
 def is_along_columns(view: StageView) -> bool:

@@ -223,7 +223,7 @@ def test_the_description_of_the_machine_shapes_the_space() -> None:
     tiny = replace(target(), caches=(Cache(1024, 2),))
 
     def values(space: object, knob: str) -> tuple[object, ...]:
-        (sketch, *_) = space.sketches  # type: ignore[attr-defined]
+        (*_, sketch) = space.sketches  # type: ignore[attr-defined]
         return next(k.values for k in sketch.knobs if k.name == knob)
 
     assert len(values(narrow, "vectors")) > len(values(wide, "vectors"))
@@ -238,6 +238,6 @@ def test_the_description_of_the_machine_shapes_the_space() -> None:
 
 
 def test_tiles_need_not_divide() -> None:
-    (sketch, *_) = space_for(workload("scaled product"), target(1)).sketches
+    (*_, sketch) = space_for(workload("scaled product"), target(1)).sketches
     rows = next(k.values for k in sketch.knobs if k.name == "rows")
     assert any(33 % int(r) for r in rows)

@@ -25,6 +25,7 @@ FIELDS = {
     int: st.integers(-5, 10**6),
     bool: st.booleans(),
     tuple[str, ...]: st.lists(NAMES, max_size=4).map(tuple),
+    tuple[int, ...]: st.lists(st.integers(-5, 10**6), max_size=4).map(tuple),
     tuple[tuple[int, int], ...]: st.lists(PAIRS, max_size=4).map(tuple),
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from schedules.affine import Affine, Var, affine, interval, recombine, simplify
@@ -11,6 +12,7 @@ from schedules.loop_ir import Buffer, Scope
 
 from .indices import Indices, VectorAxis
 from .module import ModuleText
+from .spread import Spread
 from .text import FunctionText, Val, lane_choice, literal, scalar_type, suffix, type_text
 from .turning import Turned
 
@@ -165,6 +167,10 @@ class Memory:
         lanes, vector = axis.lanes, type_text(dtype, axis.lanes)
         base = offset - Affine(((Var(axis.var), 1),), 0)
         if axis.var in base.vars():
+            linear = offset.is_linear_in(axis.var)
+            spread = Spread.of(offset.coefficient(axis.var), lanes) if linear else None
+            if spread is not None:
+                return self._load_spread(place, offset, dtype, axis, where, spread)
             return self._gather(place, offset, dtype, axis, where)
         pointer = self._pointer(place, base)
         align = _align(place, base, lanes)
@@ -176,6 +182,47 @@ class Memory:
         else:
             return self._load_masked(place, base, dtype, where)
         return Val(self.text.assign(text, "l"), dtype, lanes)
+
+    def _load_spread(
+        self,
+        place: Array,
+        offset: Affine,
+        dtype: DType,
+        axis: VectorAxis,
+        where: Val | None,
+        spread: Spread,
+    ) -> Val:
+        """Lanes a few elements apart, from whole vectors that reach from the first to the last."""
+        base = self._lane(offset, axis, 0)
+        result: Val | None = None
+        for start, lanes in zip(spread.starts, spread.taken, strict=True):
+            at = base + start
+            if where is not None and where.lanes > 1:
+                loaded = self._load_masked(place, at, dtype, self._spread_mask(where, lanes))
+            else:
+                pointer = self._pointer(place, at)
+                if where is not None:
+                    pointer = self._redirect(pointer, where.name)
+                vector = type_text(dtype, axis.lanes)
+                name = self.text.assign(f"load {vector}, ptr {pointer}, align {dtype.bytes}", "l")
+                loaded = Val(name, dtype, axis.lanes)
+            places = {lane: n for n, lane in enumerate(lanes) if lane is not None}
+            if result is None:
+                result = self._shuffled(loaded, [places.get(n) for n in range(axis.lanes)])
+                continue
+            chosen = [axis.lanes + places[n] if n in places else n for n in range(axis.lanes)]
+            text = f"shufflevector {result.typed}, {loaded.typed}, {lane_choice(chosen)}"
+            result = Val(self.text.assign(text, "l"), dtype, axis.lanes)
+        assert result is not None
+        return result
+
+    def _spread_mask(self, mask: Val, lanes: Sequence[int | None]) -> Val:
+        """For each element of a vector, whether a lane takes it that is in `mask`."""
+        none = literal(0, DType.BOOL, mask.lanes)
+        chosen = [mask.lanes if lane is None else lane for lane in lanes]
+        text = f"shufflevector {mask.typed}, {none.typed}, {lane_choice(chosen)}"
+        never = frozenset(n for n, x in enumerate(lanes) if x is None or x in mask.never)
+        return replace(Val(self.text.assign(text, "c"), DType.BOOL, mask.lanes), never=never)
 
     def _load_masked(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
         """`mask.lanes` elements from element `base` on, in pieces if the target needs that."""

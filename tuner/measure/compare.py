@@ -22,7 +22,7 @@ from schedules.lower import start
 from schedules.reference import evaluate
 from schedules.reference_math import bf16_to_f32, cast
 from schedules.rewrites import Rewrite
-from schedules.rewrites.scale import error_scale
+from schedules.rewrites.scale import error_scale, states_error
 from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
@@ -231,7 +231,8 @@ class Oracle:
             expect(tensor, values, bound)
             for tensor, (values, bound) in zip(tensors, results, strict=True)
         )
-        scale = error_scale(self.workload, self.rewrites, inputs) if self.rewrites else None
+        states = states_error(self.rewrites)
+        scale = error_scale(self.workload, self.rewrites, inputs) if states else None
         return Case(kind, seed, exact, tuple(inputs), expected, scale)
 
     def _bounded(self, inputs: Sequence[Array], whole_numbers: bool) -> list[tuple[Array, Array]]:

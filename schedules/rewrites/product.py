@@ -1,0 +1,146 @@
+"""Sums of products of several factors, computed in steps: some factors multiplied beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from ..affine import affine, fresh, var
+from ..errors import ScheduleError
+from ..limits import MAX_STAGES
+from ..scalar import Binary, BinaryOp, Load, Reducer, Scalar, loads, vars_of
+from ..workload import Axis, Stage, Tensor, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Beforehand:
+    """Compute the product of some factors of `stage`, a sum of products, in a stage of its own;
+    `factors` numbers them in the order in which the body has them. What only they depend on is
+    summed there, so a chain of products is taken apart:
+
+        C[i,j] += A[i,k] * d[k] * B[k,j]     ->   P[i,k] = A[i,k] * d[k];  C[i,j] += P[i,k] * B[k,j]
+        y[i] += A[i,j] * B[j,k] * c[k]       ->   P[j] += B[j,k] * c[k];   y[i] += A[i,j] * P[j]
+
+    Sums are regrouped and products are, so there is no error beyond that of the form it gives,
+    which verification judges it by. Legal for every sum of products of one type.
+    """
+
+    stage: str
+    factors: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """In the name of a sketch."""
+        return "beforehand"
+
+    def rewrite(self, workload: Workload) -> Workload:
+        """The same computation with the factors multiplied beforehand, in normal form.
+        ScheduleError: no such stage or factors, or the product would depend on no axis."""
+        try:
+            stage = workload.stage(self.stage)
+        except KeyError:
+            raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
+        terms = factors_of(stage)
+        if list(self.factors) != sorted(set(self.factors)) or not self.factors:
+            raise ScheduleError(self, "factors are numbers in increasing order")
+        if self.factors[0] < 0 or self.factors[-1] >= len(terms):
+            raise ScheduleError(self, f"the sum has {len(terms)} factors")
+        chosen = [terms[n] for n in self.factors]
+        rest = [term for n, term in enumerate(terms) if n not in self.factors]
+        if not rest or (len(chosen) == 1 and isinstance(chosen[0], Load)):
+            raise ScheduleError(self, "the product is the whole sum, or an element as it stands")
+        if len(workload.stages) >= MAX_STAGES:
+            raise ScheduleError(self, f"that takes more than {MAX_STAGES} stages")
+        first, second = _in_two(workload, stage, chosen, rest, self)
+        stages = tuple(s for old in workload.stages for s in _replaced(old, stage, first, second))
+        return replace(workload, stages=stages).normalised()
+
+    def stated_error(self, workload: Workload) -> float:
+        """None that `Workload.allowed_error` speaks of: sums and products are regrouped."""
+        return 0.0
+
+
+def factors_of(stage: Stage) -> tuple[Scalar, ...]:
+    """The factors whose products `stage` sums, as the body has them; none where it is no sum."""
+    return _factors(stage.body) if stage.reducer is Reducer.SUM else ()
+
+
+def kept_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
+    """Axes of the product of factors `chosen`: those that they and `rest` or the result have, in
+    the order in which the operand that has them all is stored, if there is one."""
+    chosen = tuple(chosen)
+    used = _vars(chosen)
+    outside = _vars(rest) | {axis.name for axis in stage.axes}
+    spatial = [axis for axis in stage.axes if axis.name in used]
+    reduced = [axis for axis in stage.reduce_axes if axis.name in used & outside]
+    order = _stored(chosen, {axis.name for axis in (*spatial, *reduced)})
+    if order is not None:
+        by_name = {axis.name: axis for axis in (*spatial, *reduced)}
+        return tuple(by_name[name] for name in order)
+    is_summed = any(axis.name in used - outside for axis in stage.reduce_axes)
+    is_column = bool(spatial) and spatial[-1] == stage.axes[-1]
+    return (*reduced, *spatial) if is_column and not is_summed else (*spatial, *reduced)
+
+
+def summed_axes(stage: Stage, chosen: Iterable[Scalar], rest: Iterable[Scalar]) -> tuple[Axis, ...]:
+    """The reduction axes that the factors `chosen` have and `rest` do not."""
+    only = _vars(chosen) - _vars(rest)
+    return tuple(axis for axis in stage.reduce_axes if axis.name in only)
+
+
+def _factors(node: Scalar) -> tuple[Scalar, ...]:
+    if isinstance(node, Binary) and node.op is BinaryOp.MUL:
+        return (*_factors(node.a), *_factors(node.b))
+    return (node,)
+
+
+def _vars(factors: Iterable[Scalar]) -> frozenset[str]:
+    return frozenset().union(*(vars_of(factor) for factor in factors))
+
+
+def _stored(chosen: Sequence[Scalar], wanted: set[str]) -> tuple[str, ...] | None:
+    """The names `wanted` in the order in which some operand has just them as its dimensions."""
+    for load in (load for factor in chosen for load in loads(factor)):
+        plain = [name for index in load.index for name in index.vars()]
+        simple = len(plain) == len(load.index) and all(
+            index == var(name) for index, name in zip(load.index, plain, strict=True)
+        )
+        if simple and set(plain) == wanted:
+            return tuple(plain)
+    return None
+
+
+def _in_two(
+    workload: Workload,
+    stage: Stage,
+    chosen: Sequence[Scalar],
+    rest: Sequence[Scalar],
+    asked_by: Beforehand,
+) -> tuple[Stage, Stage]:
+    """The stage of the product, and `stage` reading it."""
+    axes, summed = kept_axes(stage, chosen, rest), summed_axes(stage, chosen, rest)
+    if not axes:
+        raise ScheduleError(asked_by, "the product would depend on no axis")
+    name = fresh("product", set(workload.tensors))
+    tensor = Tensor(name, tuple(axis.extent for axis in axes), stage.tensor.dtype)
+    body = reduce(_times, chosen)
+    first = Stage(tensor, axes, body, Reducer.SUM if summed else None, summed)
+    index = tuple(var(axis.name) if axis.extent > 1 else affine(0) for axis in axes)
+    read: Scalar = Load(name, index, tensor.dtype)
+    left = tuple(axis for axis in stage.reduce_axes if axis not in summed)
+    second = replace(
+        stage,
+        body=reduce(_times, rest, read),
+        reducer=Reducer.SUM if left else None,
+        reduce_axes=left,
+    )
+    return first, second
+
+
+def _times(a: Scalar, b: Scalar) -> Scalar:
+    return Binary(BinaryOp.MUL, a, b)
+
+
+def _replaced(old: Stage, stage: Stage, first: Stage, second: Stage) -> tuple[Stage, ...]:
+    return (first, second) if old is stage else (old,)

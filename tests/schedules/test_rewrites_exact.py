@@ -1,0 +1,229 @@
+"""Rewrites that only regroup: products in steps, and a stage with another axis last."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schedules.error_bound import evaluate_with_bound
+from schedules.errors import ScheduleError
+from schedules.interpret import interpret
+from schedules.lower import lower, start, stated_error
+from schedules.reference import evaluate
+from schedules.rewrites import AxisLast, Beforehand, Rewrite
+from schedules.rewrites.product import factors_of
+from schedules.rules import space_for
+from schedules.rules.orders import axes_last
+from schedules.rules.products import beforehand
+from schedules.rules.rewriting import rewritten
+from schedules.spelling import parse_workload
+from schedules.target import Cache, Target
+from schedules.trace import Trace
+from schedules.validate import validate
+from schedules.workload import Workload
+
+MACHINE = Target(
+    triple="x86_64-unknown-linux-gnu", cpu="x", features=("avx2",), vector_bits=256,
+    vector_registers=16, cores=2, threads=2,
+    caches=(Cache(1 << 15, 64, 8, shared=False), Cache(1 << 19, 64, 8, shared=False)),
+)  # fmt: skip
+
+
+def expression(text: str, tensors: str, **ranges: int) -> Workload:
+    return parse_workload(
+        "",
+        expr=text,
+        tensors=tensors.split(),
+        ranges=[f"{name}={extent}" for name, extent in ranges.items()],
+    ).normalised()
+
+
+def inputs_of(workload: Workload, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [
+        rng.standard_normal(t.shape).astype(t.dtype.numpy)
+        if t.dtype.is_float
+        else rng.integers(-9, 9, t.shape).astype(t.dtype.numpy)
+        for t in workload.inputs
+    ]
+
+
+def same_meaning(workload: Workload, steps: tuple[Rewrite, ...]) -> Workload:
+    """The rewritten form, valid, and as near to the same values as its own bound says."""
+    form = rewritten(workload, steps)
+    validate(form)
+    assert [t.shape for t in form.arguments] == [t.shape for t in workload.arguments]
+    assert stated_error(workload, steps) == 0.0
+    assert Trace.from_json(json.loads(json.dumps(Trace(steps).to_json()))) == Trace(steps)
+    assert start(workload, Trace(steps))[0] == form
+    inputs = inputs_of(workload)
+    bounded = zip(
+        evaluate_with_bound(workload, inputs), evaluate_with_bound(form, inputs), strict=True
+    )
+    for (values, bound), (others, other_bound) in bounded:
+        assert np.all(np.abs(values - others) <= bound + other_bound)
+    nest = lower(workload, Trace(steps))
+    for found, (values, bound) in zip(
+        interpret(nest, inputs), evaluate_with_bound(form, inputs), strict=True
+    ):
+        assert np.all(np.abs(found - values) <= 2 * bound + 1e-30)
+    return form
+
+
+PRODUCTS = {
+    "diagonal between": (
+        "C[i,j] += A[i,k] * d[k] * B[k,j]", "A=f32[40,30] d=f32[30] B=f32[30,50]", 2,
+    ),
+    "factors of the result": (
+        "C[i,j] += l[i] * A[i,k] * B[k,j] * r[j]",
+        "l=f32[30] A=f32[30,60] B=f32[60,31] r=f32[31]", 2,
+    ),
+    "chain of matrices": (
+        "Y[a,b] += G[i,j] * A[a,i] * B[b,j]", "G=f32[14,13] A=f32[17,14] B=f32[19,13]", 2,
+    ),
+    "one tensor twice": (
+        "y[n] += X[n,i] * M[i,j] * X[n,j]", "X=f32[33,17] M=f32[17,17]", 2,
+    ),
+    "common operand of rows": (
+        "Y[i,r] += T[i,j,k] * B[j,r] * C[k,r]", "T=f32[41,7,5] B=f32[7,24] C=f32[5,24]", 2,
+    ),
+    "function of one operand": (
+        "C[i,j] += (A[i,k] * sigmoid(A[i,k])) * B[k,j]", "A=f32[20,30] B=f32[30,33]", 2,
+    ),
+    "whole numbers": (
+        "C[i,j] += A[i,k] * d[k] * B[k,j]", "A=i32[40,30] d=i32[30] B=i32[30,50]", 2,
+    ),
+    "padded": (
+        "Y[t,o] += X[t+r-1,c] * a[c] * W[r,c,o]", "X=f32[30,8] a=f32[8] W=f32[3,8,24]", 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_in_steps_mean_the_same(name: str) -> None:
+    text, tensors, stages = PRODUCTS[name]
+    workload = expression(text, tensors)
+    steps = beforehand(workload)
+    form = same_meaning(workload, steps)
+    assert steps
+    assert len(form.stages) == stages
+
+
+@pytest.mark.parametrize(
+    ("text", "tensors"),
+    [
+        ("C[i,j] += A[i,k] * B[k,j]", "A=f32[40,30] B=f32[30,50]"),
+        ("C[i,j] max= A[i,k] * d[k] * B[k,j]", "A=f32[40,30] d=f32[30] B=f32[30,50]"),
+        ("C[i,j] += relu(A[i,k]) * B[k,j]", "A=f32[40,30] B=f32[30,50]"),
+        ("Y[t,o] += X[t+r-1,c] * W[r,c,o]", "X=f32[30,8] W=f32[3,8,24]"),
+        ("y[i] += a[i] * b[i] * c[i]", "a=f32[40] b=f32[40] c=f32[40]"),
+    ],
+)
+def test_nothing_is_taken_apart_that_gains_nothing(text: str, tensors: str) -> None:
+    if text.startswith("y[i] +="):
+        text = text.replace("y[i]", "y[0]")
+    assert beforehand(expression(text, tensors)) == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_choice_of_factors_means_the_same(data: st.DataObject) -> None:
+    """Random products over axes i, j (kept) and k, l (summed), and any factors of them."""
+    extents = {n: data.draw(st.integers(1, 5), n) for n in "ijkl"}
+    count = data.draw(st.integers(2, 4), "factors")
+    axes = [
+        "".join(sorted(data.draw(st.sets(st.sampled_from("ijkl"), min_size=1, max_size=3))))
+        for _ in range(count)
+    ]
+    axes.append("ijkl")
+    terms = " * ".join(f"T{n}[{','.join(a)}]" for n, a in enumerate(axes))
+    tensors = " ".join(
+        f"T{n}=f32[{','.join(str(extents[x]) for x in a)}]" for n, a in enumerate(axes)
+    )
+    workload = expression(f"Y[i,j] += {terms}", tensors)
+    (stage,) = workload.stages
+    total = len(factors_of(stage))
+    if not total:
+        return
+    chosen = tuple(sorted(data.draw(st.sets(st.integers(0, total - 1), min_size=1))))
+    step = Beforehand(stage.name, chosen)
+    try:
+        step.rewrite(workload)
+    except ScheduleError:
+        return
+    same_meaning(workload, (step,))
+
+
+def test_what_cannot_be_multiplied_beforehand_is_refused() -> None:
+    workload = expression("C[i,j] += A[i,k] * B[k,j]", "A=f32[4,3] B=f32[3,5]")
+    cases: list[tuple[Rewrite, str]] = [
+        (Beforehand("nobody", (0,)), "no stage"),
+        (Beforehand("s0", (1, 0)), "increasing"),
+        (Beforehand("s0", (0, 2)), "2 factors"),
+        (Beforehand("s0", (0,)), "as it stands"),
+        (Beforehand("s0", (0, 1)), "the whole sum"),
+        (AxisLast("nobody", 0), "no stage"),
+        (AxisLast("s0", 1), "none that"),
+    ]
+    for step, reason in cases:
+        with pytest.raises(ScheduleError, match=reason):
+            step.rewrite(workload)
+    scalar = expression("y[i] += a[0] * b[0] * c[i,k]", "a=f32[1] b=f32[1] c=f32[4,5]")
+    numbers = tuple(n for n, f in enumerate(factors_of(scalar.stages[0])) if "'r0'" not in repr(f))
+    with pytest.raises(ScheduleError, match="no axis"):
+        Beforehand("s0", numbers).rewrite(scalar)
+
+
+ORDERS = {
+    "channels first, steps of three": (
+        "Y[o,h,w] += X[c,3*h+r-1,3*w+s-1] * W[o,c,r,s]", "X=f32[5,19,22] W=f32[17,5,3,3]", {},
+    ),
+    "around a circle": (
+        "Y[o,i,j] += X[c,(i+r)%9,(j+s)%8] * W[o,c,r,s]", "X=f32[5,9,8] W=f32[17,5,3,3]",
+        {"i": 9, "j": 8},
+    ),
+    "each channel several times": (
+        "Y[h,w,c,m] += X[h+r-1,w+s-1,c] * W[r,s,c,m]", "X=f32[7,9,20] W=f32[3,3,20,2]", {},
+    ),
+    "finished afterwards": (
+        "T[o,h,w] += X[c,2*h+r,2*w+s] * W[o,c,r,s]; Y[o,h,w] = max(T[o,h,w] + b[o], 0)",
+        "X=f32[5,9,11] W=f32[17,5,3,3] b=f32[17]", {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_another_axis_last_means_the_same_and_gives_tiles(name: str) -> None:
+    text, tensors, ranges = ORDERS[name]
+    workload = expression(text, tensors, **ranges)
+    steps = axes_last(workload, MACHINE)
+    assert len(steps) == 1
+    same_meaning(workload, steps)
+    space = space_for(workload, MACHINE)
+    first = space.sketches[0]
+    trace = first.trace(first.default())
+    assert trace.rewrites == steps
+    assert "tile" in first.name
+    inputs = inputs_of(workload)
+    for found, values in zip(
+        interpret(lower(workload, trace), inputs), evaluate(workload, inputs), strict=True
+    ):
+        np.testing.assert_allclose(found, values, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "tensors"),
+    [
+        ("C[i,j] += A[i,k] * B[k,j]", "A=f32[40,30] B=f32[30,3]"),
+        ("C[i,j] += A[i,k] * B[j,k]", "A=f32[40,30] B=f32[50,30]"),
+        ("Y[h,w,o] += X[h+r,w+s,c] * W[r,s,c,o]", "X=f32[9,9,8] W=f32[3,3,8,16]"),
+        ("Y[i,j] += X[i+r,j+s] * W[r,s]", "X=f32[40,40] W=f32[5,5]"),
+        ("y[i] += A[i,k]", "A=f32[40,30]"),
+    ],
+)
+def test_what_lies_well_keeps_its_order(text: str, tensors: str) -> None:
+    assert axes_last(expression(text, tensors), MACHINE) == ()

@@ -1,0 +1,110 @@
+"""Expressions in no library, as a user might write them: every sketch's default and a few drawn
+settings give a kernel that passes the full check."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from schedules.errors import ScheduleError
+from schedules.rules import space_for
+from schedules.spelling import parse_workload
+from tuner import compile as compile_to_call
+from tuner.measure.compare import Oracle
+from tuner.native_target import native_target
+
+EXPRESSIONS: dict[str, tuple[str, str, str]] = {
+    "permuted axes": (
+        "C[a,d,c,e] += A[a,b,c,k] * B[k,d,b,e]", "A=f32[3,2,5,4] B=f32[4,6,2,19]", ""),
+    "both operands turned": ("C[j,i] += A[k,i] * B[j,k]", "A=f32[7,17] B=f32[9,7]", ""),
+    "batch last": ("C[i,j,b] += A[i,k,b] * B[k,j,b]", "A=f32[4,3,17] B=f32[3,5,17]", ""),
+    "many small products": ("Y[b,i] += R[b,i,k] * X[b,k]", "R=f32[33,3,3] X=f32[33,3]", ""),
+    "bilinear": (
+        "Y[n,o] += X[n,i] * W[o,i,j] * Z[n,j]", "X=f32[7,9] W=f32[5,9,17] Z=f32[7,17]", ""),
+    "quadratic form": ("y[n] += X[n,i] * M[i,j] * X[n,j]", "X=f32[19,9] M=f32[9,9]", ""),
+    "diagonal between": (
+        "C[i,j] += A[i,k] * d[k] * B[k,j]", "A=f32[33,31] d=f32[31] B=f32[31,35]", ""),
+    "diagonals around": (
+        "C[i,j] += l[i] * A[i,k] * B[k,j] * r[j]",
+        "l=f32[18] A=f32[18,9] B=f32[9,33] r=f32[33]", ""),
+    "shifted and scaled weights": (
+        "C[i,j] += A[i,k] * (W[k,j] - z[j]) * s[j]",
+        "A=f32[13,31] W=f32[31,33] z=f32[33] s=f32[33]", ""),
+    "function inside": (
+        "C[i,j] += (A[i,k]*sigmoid(A[i,k])) * B[k,j]", "A=f32[21,17] B=f32[17,33]", ""),
+    "core and two sides": (
+        "Y[a,b] += G[i,j] * A[a,i] * B[b,j]", "G=f32[9,7] A=f32[19,9] B=f32[21,7]", ""),
+    "wide numbers": (
+        "C[i,j] += A[i,k] * d[k] * B[k,j]", "A=f64[33,31] d=f64[31] B=f64[31,35]", ""),
+    "whole numbers": (
+        "C[i,j] += A[i,k] * d[k] * B[k,j]", "A=i32[33,31] d=i32[31] B=i32[31,35]", ""),
+    "complex product": (
+        "R[i,j] += A[i,k]*C[k,j] - B[i,k]*D[k,j]; I[i,j] += A[i,k]*D[k,j] + B[i,k]*C[k,j]",
+        "A=f32[9,7] B=f32[9,7] C=f32[7,17] D=f32[7,17]", ""),
+    "distances": ("D[i,j] += (A[i,k]-B[j,k])*(A[i,k]-B[j,k])", "A=f32[13,3] B=f32[19,3]", ""),
+    "channels first, three steps": (
+        "Y[n,o,h,w] += X[n,c,3*h+r-1,3*w+s-2] * W[o,c,r,s]",
+        "X=f32[2,5,16,19] W=f32[17,5,5,3]", "h=5 w=6"),
+    "channels first, finished": (
+        "T[o,h,w] += X[c,2*h+r-1,2*w+s-1] * W[o,c,r,s]; Y[o,h,w] = max(T[o,h,w] + b[o], 0)",
+        "X=f32[5,9,11] W=f32[17,5,3,3] b=f32[17]", ""),
+    "around a circle": (
+        "Y[o,i,j] += X[c,(i+r)%9,(j+s)%8] * W[o,c,r,s]", "X=f32[5,9,8] W=f32[17,5,3,3]",
+        "i=9 j=8"),
+    "groups first": (
+        "Y[g,o,h,w] += X[g,c,h+r-1,w+s-1] * W[g,o,c,r,s]",
+        "X=f32[2,3,7,9] W=f32[2,9,3,3,3]", ""),
+    "each channel several times": (
+        "Y[h,w,c,m] += X[h+r-1,w+s-1,c] * W[r,s,c,m]", "X=f32[7,9,20] W=f32[3,3,20,2]", ""),
+    "transposed by three": (
+        "Y[o,h,w] += where((h+1-r)%3==0 and (w+1-s)%3==0, X[c,(h+1-r)//3,(w+1-s)//3], 0)"
+        " * W[c,o,r,s]", "X=f32[5,4,5] W=f32[5,17,4,4]", "h=11 w=14"),
+    "largest of windows": (
+        "Y[c,h,w] max= where(0<=2*h+r-1<13 and 0<=2*w+s-1<37, X[c,2*h+r-1,2*w+s-1], -inf)",
+        "X=f32[2,13,37]", "r=3 s=3 h=7 w=19"),
+    "mean of windows": ("Y[c,h,w] += X[c,3*h+r,3*w+s] * 0.125", "X=f32[2,12,51]",
+        "r=3 s=3 h=4 w=17"),
+    "long windows, few of them": ("Y[i] += X[2*i+k]", "X=f32[103]", "i=2 k=100"),
+    "correlation": ("Y[h,w,d] += F[h,w,c] * G[h,w-d,c]", "F=f32[3,9,5] G=f32[3,9,5]", "d=4"),
+    "five points": (
+        "Y[i,j] = 0.25*(X[i,j+1]+X[i+2,j+1]+X[i+1,j]+X[i+1,j+2])", "X=f32[9,21]", "i=7 j=19"),
+    "middle axis": ("Y[i,k] += X[i,j,k]", "X=f32[5,9,3]", ""),
+    "first and last axis": ("Y[j] += X[i,j,k]", "X=f32[5,9,19]", ""),
+    "running sums": ("Y[i,j] += where(k<=j, X[i,k], 0)", "X=f32[5,21]", "j=21"),
+    "softmax of a triangle": (
+        "m[i] max= where(j<=i, A[i,j], -inf); e[i,j] = where(j<=i, exp(A[i,j]-m[i]), 0);"
+        " s[i] += e[i,j]; Y[i,j] = e[i,j]/s[i]", "A=f32[19,19]", ""),
+    "where the largest is": (
+        "m[i] max= X[i,j]; y[i] min= where(X[i,j]==m[i], f32(j), 1000.0)", "X=f32[7,33]", ""),
+    "every other": ("Y[i,j] = X[2*i,3*j+1]", "X=f32[8,70]", "i=4 j=23"),
+    "backwards": ("Y[i,j] = X[i,36-j]", "X=f32[3,37]", "j=37"),
+    "interleaved": (
+        "Y[i,c] = where(c==0, A[i,0]*B[i,0]-A[i,1]*B[i,1], A[i,0]*B[i,1]+A[i,1]*B[i,0])",
+        "A=f32[35,2] B=f32[35,2]", "c=2"),
+    "blocks to channels": (
+        "Y[c,h,w] = X[4*c+2*(h%2)+w%2,h//2,w//2]", "X=f32[8,3,9]", "c=2 h=6 w=18"),
+    "axes backwards": ("Y[d,c,b,a] = X[a,b,c,d]", "X=f32[3,2,5,19]", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_kernels_are_right(name: str) -> None:
+    text, tensors, ranges = EXPRESSIONS[name]
+    workload = parse_workload("", expr=text, tensors=tensors.split(), ranges=ranges.split())
+    target = native_target(threads=2)
+    rng = np.random.default_rng(0)
+    for sketch in space_for(workload, target).sketches:
+        drawn = np.stack([rng.integers(0, len(k.values), 200) for k in sketch.knobs], axis=1)
+        settings = [sketch.default(), *map(tuple, drawn[sketch.feasible(drawn)][:1])]
+        for setting in dict.fromkeys(settings):
+            try:
+                trace = sketch.trace(tuple(int(i) for i in setting))
+            except ScheduleError:  # known: turning what phases that do not divide have left
+                assert setting != sketch.default()
+                assert name == "transposed by three"
+                continue
+            kernel = compile_to_call(workload, trace, target)
+            for case in Oracle(workload, 0, trace.rewrites).full():
+                outputs = [np.full(t.shape, 7, t.dtype.numpy) for t in workload.output_tensors]
+                kernel(*case.inputs, out=outputs if len(outputs) > 1 else outputs[0])
+                assert case.check(outputs) is None, trace
