@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 from ..loop_ir import Nest
 from .caching import CacheRead, CacheWrite, TransformLayout
+from .fetching import FetchAhead
 from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Stream, Unroll, Vectorize
 from .pack_ahead import PackAhead
@@ -31,6 +32,7 @@ Primitive: TypeAlias = (
     | RFactor
     | Solve
     | Prefetch
+    | FetchAhead
     | SkipZeros
     | Stream
 )
@@ -52,6 +54,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     RFactor,
     Solve,
     Prefetch,
+    FetchAhead,
     SkipZeros,
     Stream,
 )
@@ -71,6 +74,7 @@ __all__ = [
     "CacheRead",
     "CacheWrite",
     "ComputeAt",
+    "FetchAhead",
     "Fuse",
     "Inline",
     "PackAhead",

@@ -29,6 +29,7 @@ from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
 from .border import MOST_BORDER_TILES, Border, border_of
+from .passing import PASSING_DEPTHS, passing_reads
 from .streams import stream_values
 from .tile_model import tile_columns
 from .tile_trace import write_tile_trace
@@ -157,6 +158,7 @@ class TileSketch:
             Knob("tails", (0, 1, 2)),
             Knob("stream", stream_values(self.workload, self.output, self.target)),
             Knob("parallel", parallel),
+            Knob("fetch", (0, 1, 2) if self.passing else (0,)),
         )
 
     @cached_property
@@ -178,6 +180,13 @@ class TileSketch:
         """How much of the reduction is not padding."""
         stages = {stage.name: stage for stage in self.workload.stages}
         return useful_points(stages[self.view.name], stages) / max(self.view.points, 1)
+
+    @cached_property
+    def passing(self) -> tuple[Read, ...]:
+        """Column operands that pass by: see there."""
+        rows = prod(loop.extent for loop in (*self.roles.rows, *self.roles.outer_rows))
+        unmoved = (r for r in once(self.roles.column_reads) if not self.moves_with_rows(r))
+        return passing_reads(tuple(unmoved), self.roles.columns, rows, self.target)
 
     @cached_property
     def edge_tiles(self) -> IntArray:
@@ -206,6 +215,8 @@ class TileSketch:
         counts = {c for c in (1, 2, 3, 4, 6, 8, 16) if k // c >= 32 or c == 1}
         if not self.is_reused:
             counts |= {k // c for c in (4, 8, 16) if k >= 4 * c}
+        if self.passing:
+            counts |= {ceil_div(k, c) for c in PASSING_DEPTHS if k >= 2 * c}
         return tuple(sorted(counts))
 
     def short_taps(self) -> tuple[Loop, ...]:
@@ -380,6 +391,8 @@ class TileSketch:
             ok &= (v["copy_rows"] == 0) | (self.roles.columns.extent % s["nr"] == 0)
         if not self.epilogue:  # partial sums are read again
             ok &= (v["stream"] == 0) | (v["k_blocks"] == 1)
+        if self.passing:
+            ok &= (v["fetch"] == 0) | self._can_fetch(v, s)
         if self.border:
             ok &= (v["skip_padding"] == 0) | self._can_skip(v, s)
         must_pack = any(
@@ -399,6 +412,13 @@ class TileSketch:
         if not self.roles.rows and not self.roles.outer_rows:
             ok &= v["rows_outside"] == 0
         return ok
+
+    def _can_fetch(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
+        """(P,) whether one tile of columns at a time is read in place by all rows of a block, and
+        there is a next one."""
+        in_place = (v["pack_columns"] == 0) & (v["rows_outside"] == 0)
+        ok: BoolArray = in_place & (v["row_tiles_inside"] == 1)
+        return ok & (s["col_tiles"] * s["k_count"] > 1)
 
     def _can_skip(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
         """(P,) whether padding is decided by the tile: rows in one block and as they are, whole

@@ -11,6 +11,7 @@ from ..affine import Affine
 from ..space import FloatArray, IntArray
 from ..target import Target
 from .analysis import Read, math_calls, once
+from .passing import hints_a_step, late_lines
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -31,6 +32,7 @@ def tile_columns(
     ops = max(view.operations - 1, 1)
     inside = f["taps_inside"] * f["unroll"]
     row_loads, column_loads, held = _loads_a_step(sketch, v)
+    column_loads = column_loads + hints_a_step(sketch, f)
     skips = v["skip_padding"] == 1
     guarded = (v["copy_rows"] == 0) & ~skips
     extra = np.where(guarded & any(r.padded for r in roles.row_reads), row_loads * 2.0, 0.0)
@@ -50,7 +52,8 @@ def tile_columns(
         "vector_loads": steps * (row_loads + column_loads),
         "vector_stores": tiles * acc * f["k_count"],
         "scalar_accesses": np.zeros_like(tiles),
-        "conflict_misses": _conflict_misses(sketch, f, tiles, depth),
+        "conflict_misses": _conflict_misses(sketch, f, tiles, depth)
+        + late_lines(sketch, f, batch / outside),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
         "live_registers": acc + len(once(roles.column_reads)) * f["vectors"] + 1.0,
@@ -236,6 +239,9 @@ def _packed_accesses(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray:
     rows = sum(bits[read.tensor] for read in sketch.copyable)
     ahead = columns | sum(bits[read.tensor] for read in sketch.ahead)
     packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
+    # What hints have brought is where a copy would be: nearby, however far apart its rows are.
+    fetched = sum(bits[read.tensor] for read in sketch.passing)
+    packed = packed | np.where(v["fetch"] > 0, fetched, 0)
     return np.asarray(packed | (v["copy_rows"] * rows)).astype(np.float64)
 
 
@@ -255,6 +261,7 @@ def _conflict_misses(
         lines = np.ceil(f["nr"] * read.dtype.bytes / 64.0)
         rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
         lost = lost_levels(sketch.target, step * read.dtype.bytes, lines, rows)
+        used &= (f["fetch"] == 0) | (read not in sketch.passing)
         total = total + np.where(used, tiles * depth * lines * lost, 0.0)
     for read in once(roles.row_reads):
         for loop in roles.rows[:1]:

@@ -9,6 +9,7 @@ from ..primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
+    FetchAhead,
     PackAhead,
     Parallel,
     Partition,
@@ -19,6 +20,7 @@ from ..primitives import (
     Vectorize,
 )
 from ..primitives.caching import ROOT
+from ..scalar import Load, loads
 from .analysis import Loop, Read
 from .writer import TraceWriter
 
@@ -70,12 +72,32 @@ class _TileTrace:
         w.do(CacheWrite(self.stage, tiles[-1], f"{self.stage}.acc"))
         if v["skip_padding"]:
             w.do(SkipZeros(f"{self.stage}.acc"))
+        if v["fetch"]:
+            self._fetch_ahead(depth)
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
         self._cut_tails(blocks, tiles, fused)
         if v["stream"]:
             w.do(Stream(k.output))
         if joined:
             w.do(Parallel(joined))
+
+    def _fetch_ahead(self, depth: list[str]) -> None:
+        """Hints for what the column operands are in the next tile of columns, or in the next block
+        of the reduction where a block has one tile, shared out over the tiles of rows."""
+        w, k = self.w, self.k
+        leaf, chain = w.update_of(f"{self.stage}.acc")
+        names = [loop.var for loop in chain]
+        around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
+        for read in k.passing:
+            moves = {v for x in loads(leaf.value) if x.tensor == read.tensor for v in vars_at(x)}
+            moving = [n for n, x in enumerate(around) if x.var in moves and x.var not in depth]
+            if not moving:
+                continue
+            shared = [x for x in around[moving[-1] + 1 :] if x.var not in moves]
+            deal = max(shared, key=lambda loop: loop.extent).var if shared else ""
+            step = k.target.caches[0].line_bytes // read.dtype.bytes
+            next_loop = around[moving[-1]].var
+            w.do(FetchAhead(read.tensor, next_loop, self.v["fetch"], depth[-1], deal, step))
 
     def _axes(self) -> list[tuple[Loop, int, int]]:
         """Rows, innermost first, then columns: the loop, its tile, and tiles a block."""
@@ -312,3 +334,8 @@ class _TileTrace:
     def _partition(self, loop: str, at: int) -> None:
         if 1 <= at < self.w.loop(loop).extent:
             self.w.do(Partition(loop, at))
+
+
+def vars_at(load: Load) -> set[str]:
+    """The loops that move a read."""
+    return {name for index in load.index for name in index.vars()}
