@@ -29,7 +29,7 @@ from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
 from .border import MOST_BORDER_TILES, Border, border_of
-from .passing import PASSING_DEPTHS, passing_reads
+from .passing import PASSING_DEPTHS, passing_default, passing_reads
 from .streams import stream_values
 from .tile_model import tile_columns
 from .tile_trace import write_tile_trace
@@ -158,7 +158,7 @@ class TileSketch:
             Knob("tails", (0, 1, 2)),
             Knob("stream", stream_values(self.workload, self.output, self.target)),
             Knob("parallel", parallel),
-            Knob("fetch", (0, 1, 2) if self.passing else (0,)),
+            Knob("fetch", (0, 1) if self.passing else (0,)),
         )
 
     @cached_property
@@ -415,9 +415,9 @@ class TileSketch:
 
     def _can_fetch(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
         """(P,) whether one tile of columns at a time is read in place by all rows of a block, and
-        there is a next one."""
+        there is a next one. Steps of several rows of the operand are slower, with hints more so."""
         in_place = (v["pack_columns"] == 0) & (v["rows_outside"] == 0)
-        ok: BoolArray = in_place & (v["row_tiles_inside"] == 1)
+        ok: BoolArray = in_place & (v["row_tiles_inside"] == 1) & (v["unroll"] == 1)
         return ok & (s["col_tiles"] * s["k_count"] > 1)
 
     def _can_skip(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
@@ -545,6 +545,8 @@ class TileSketch:
 
     def default(self) -> tuple[int, ...]:
         """A feasible setting that is sensible with no model: a square-ish tile, packed columns."""
+        if self.passing and (streaming := passing_default(self)):
+            return streaming
         best, best_score = None, -1.0
         names = [k.name for k in self.knobs]
         base = dict.fromkeys(names, 0)

@@ -11,7 +11,7 @@ from ..affine import Affine
 from ..space import FloatArray, IntArray
 from ..target import Target
 from .analysis import Read, math_calls, once
-from .passing import hints_a_step, late_lines
+from .passing import FEWEST_ROWS, hints_a_step, late_lines
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -93,6 +93,8 @@ def _tile_count(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
     whole = f["tails"] == 0
     # A tile of few rows waits for the latency of its chains as long as one of enough of them.
     enough = np.ceil(BUSY_ACCUMULATORS / f["vectors"] / f["mr2"])
+    if sketch.passing:
+        enough = np.where(f["pack_columns"] == 0, np.maximum(enough, FEWEST_ROWS), enough)
     rest = np.where(m[0] % f["mr"] > 0, np.maximum(m[0] % f["mr"], np.minimum(enough, f["mr"])), 0)
     rows = np.where(whole, f["row_tiles"], m[0] // f["mr"] + rest / f["mr"])
     rows2 = np.where(whole, f["row2_tiles"], m[1] / f["mr2"])
