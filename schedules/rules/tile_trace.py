@@ -68,12 +68,12 @@ class _TileTrace:
         place |= {name: name for name in order[v["parallel"] :]}
         columns = blocks[k.roles.columns.name]
         rows = [name for name in order if name != columns] or [columns]
+        if v["fetch"]:  # before operands are packed: hints are for where they come from
+            self._fetch_ahead(depth)
         self._pack(place[columns], place[rows[-1]], ko)
         w.do(CacheWrite(self.stage, tiles[-1], f"{self.stage}.acc"))
         if v["skip_padding"]:
             w.do(SkipZeros(f"{self.stage}.acc"))
-        if v["fetch"]:
-            self._fetch_ahead(depth)
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
         self._cut_tails(blocks, tiles, fused)
         if v["stream"]:
@@ -85,7 +85,7 @@ class _TileTrace:
         """Hints for what the column operands are in the next tile of columns, or in the next block
         of the reduction where a block has one tile, shared out over the tiles of rows."""
         w, k = self.w, self.k
-        leaf, chain = w.update_of(f"{self.stage}.acc")
+        leaf, chain = w.update_of(self.stage)
         names = [loop.var for loop in chain]
         around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
         for read in k.passing:
