@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_USES = 256
 """An element that is used more often than this pays for a copy of it."""
 
+SHORTEST_ROW_BYTES = 512
+"""Rows of an operand that are shorter are one stream with their neighbours."""
+
 PASSING_DEPTHS = (32, 64, 128, 256, 512)
 """How deep blocks of the reduction are tried: rows of an operand that is read in place."""
 
@@ -32,11 +35,13 @@ def passing_reads(
     reads: tuple[Read, ...], columns: Loop, rows: int, target: Target
 ) -> tuple[Read, ...]:
     """Those of `reads`, column operands all `rows` share, that pass by: contiguous along columns,
-    larger than what the cores have to themselves."""
+    larger than half of what a core has to itself, and of long rows: short ones lie one behind the
+    other, and what reads them has no need of hints."""
     return tuple(
         read
         for read in reads
-        if rows <= MOST_USES
+        if 1 < rows <= MOST_USES
+        and columns.extent * read.dtype.bytes >= SHORTEST_ROW_BYTES
         and read.element_stride(columns.name) == 1
         and _bytes(read) > own_cache_bytes(target) // 2
     )

@@ -29,6 +29,7 @@ from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
 from .border import MOST_BORDER_TILES, Border, border_of
+from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_default, passing_reads
 from .streams import stream_values
 from .tile_model import tile_columns
@@ -159,6 +160,7 @@ class TileSketch:
             Knob("stream", stream_values(self.workload, self.output, self.target)),
             Knob("parallel", parallel),
             Knob("fetch", (0, 1) if self.passing else (0,)),
+            Knob("parts", reduction_parts(self)),
         )
 
     @cached_property
@@ -341,7 +343,7 @@ class TileSketch:
             s[f"{key}_tiles"] = -(-extent // tile)
             s[f"{key}_per"] = -(-s[f"{key}_tiles"] // blocks)
             s[f"{key}_blocks"] = -(-s[f"{key}_tiles"] // s[f"{key}_per"])
-        k, u = roles.main.extent, v["unroll"]
+        k, u = roles.main.extent // v["parts"], v["unroll"]
         s["kc"] = (((k - 1) // v["k_blocks"] + 1) + u - 1) // u * u
         s["k_count"] = -(-k // s["kc"])
         taps = [loop.extent for loop in self.short_taps()]
@@ -391,6 +393,8 @@ class TileSketch:
             ok &= (v["copy_rows"] == 0) | (self.roles.columns.extent % s["nr"] == 0)
         if not self.epilogue:  # partial sums are read again
             ok &= (v["stream"] == 0) | (v["k_blocks"] == 1)
+        alone = (v["stream"] == 0) & (v["skip_padding"] == 0) & (v["pack_columns"] < 2)
+        ok &= (v["parts"] == 1) | (alone & (v["parallel"] > 0))
         if self.passing:
             ok &= (v["fetch"] == 0) | self._can_fetch(v, s)
         if self.border:
@@ -449,7 +453,7 @@ class TileSketch:
         first_tap = 4 + len(batch)
         of_batch = tuple(range(4, first_tap))
         of_taps = tuple(range(first_tap, first_tap + len(taps)))
-        return (*of_batch, 0, 3, 2, 3, 1, 3, 0, 3, 0, 2, 1, 0, *of_taps, 3, 2, 1, 0)
+        return (3, *of_batch, 0, 3, 2, 3, 1, 3, 0, 3, 0, 2, 1, 0, *of_taps, 3, 2, 1, 0)
 
     def extents(self, settings: IntArray) -> IntArray:
         """(P, L) trip counts. A loop that knobs place here or there stands in each place, with
@@ -466,6 +470,7 @@ class TileSketch:
             order += [np.where(here, count, 1), np.where(deep == n, s["k_count"], 1)]
         return np.stack(
             [
+                v["parts"],
                 *(ones * loop.extent for loop in batch),
                 *order,
                 np.where(inside, s["col_per"], 1),

@@ -50,7 +50,7 @@ def tile_columns(
         "flops": vector_ops * sketch.lanes * 2.0,
         "vector_ops": vector_ops,
         "vector_loads": steps * (row_loads + column_loads),
-        "vector_stores": tiles * acc * f["k_count"],
+        "vector_stores": tiles * acc * f["k_count"] * f["parts"],
         "scalar_accesses": np.zeros_like(tiles),
         "conflict_misses": _conflict_misses(sketch, f, tiles, depth)
         + late_lines(sketch, f, batch / outside),
@@ -59,7 +59,7 @@ def tile_columns(
         "live_registers": acc + len(once(roles.column_reads)) * f["vectors"] + 1.0,
         "held_values": held,
         "inner_trips": np.ceil(f["kc"] / f["unroll"]),
-        "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"],
+        "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"] * f["parts"],
         "code_ops": (acc * ops * inside + row_loads + column_loads) * _copies(sketch, v),
         "packed_bytes": packed,
         "strided_packed_bytes": strided,
@@ -217,7 +217,7 @@ def _tasks(
     sketch: TileSketch, v: dict[str, IntArray], f: dict[str, FloatArray], batch: float
 ) -> FloatArray:
     """(P,) iterations of the parallel loop."""
-    tasks = np.full_like(f["nr"], batch)
+    tasks = batch * f["parts"]
     for n, count in enumerate(sketch.block_counts(f)):
         tasks = tasks * np.where(v["parallel"] > n, count, 1.0)
     return tasks
@@ -271,11 +271,16 @@ def _conflict_misses(
             if not step:
                 continue
             ones = np.ones_like(tiles)
-            lost = lost_levels(sketch.target, step * read.dtype.bytes, ones, f["mr"] * f["mr2"])
+            rows = f["mr"] * f["mr2"] + PASSING_LINES
+            lost = lost_levels(sketch.target, step * read.dtype.bytes, ones, rows)
             per_step = f["mr"] * f["mr2"] * read.dtype.bytes / 64.0
             in_place = (f["copy_rows"] == 0) | (read not in sketch.copyable)
             total = total + np.where(in_place, tiles * depth * per_step * lost, 0.0)
     return total
+
+
+PASSING_LINES = 2.0
+"""Lines of other operands that pass through a set while rows of one wait in it."""
 
 
 def lost_levels(

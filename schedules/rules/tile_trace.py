@@ -13,6 +13,7 @@ from ..primitives import (
     PackAhead,
     Parallel,
     Partition,
+    RFactor,
     SkipZeros,
     Stream,
     TransformLayout,
@@ -47,6 +48,8 @@ class _TileTrace:
         self.v = v
         self.s = s
         self.stage = sketch.view.name
+        self.buffer = self.stage
+        self.main = sketch.roles.main.name
         self.outer = sketch.epilogue.name if sketch.epilogue else self.stage
 
     def rename(self, loop: str) -> str:
@@ -56,9 +59,9 @@ class _TileTrace:
     def write(self) -> None:
         k, v, s, w = self.k, self.v, self.s, self.w
         w.do(*k.preparation())
+        batch = [*self._divide_reduction(), *(self.rename(loop.name) for loop in k.roles.batch)]
         blocks, rests = self._split_blocks()
         ko, depth, unrolled = self._split_reduction()
-        batch = [self.rename(loop.name) for loop in k.roles.batch]
         order = [blocks[name] for name in k.block_loops(bool(v["rows_outside"]))]
         if k.epilogue and s["k_count"] > 1:
             tiles, joined = self._whole_blocks(batch, order, rests, [ko, *depth], unrolled)
@@ -71,7 +74,7 @@ class _TileTrace:
         if v["fetch"]:  # before operands are packed: hints are for where they come from
             self._fetch_ahead(depth)
         self._pack(place[columns], place[rows[-1]], ko)
-        w.do(CacheWrite(self.stage, tiles[-1], f"{self.stage}.acc"))
+        w.do(CacheWrite(self.buffer, tiles[-1], f"{self.stage}.acc"))
         if v["skip_padding"]:
             w.do(SkipZeros(f"{self.stage}.acc"))
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
@@ -80,12 +83,27 @@ class _TileTrace:
             w.do(Stream(k.output))
         if joined:
             w.do(Parallel(joined))
+        if v["parts"] > 1:
+            w.vectorise_writer(self.stage, k.lanes)
+
+    def _divide_reduction(self) -> list[str]:
+        """Parts of the reduction that threads compute on their own, each with results of its own,
+        which are added up at the end: the loop over parts, if there are any."""
+        w, parts = self.w, self.v["parts"]
+        if parts == 1:
+            return []
+        part, self.main = w.split(self.main, self.k.roles.main.extent // parts)
+        self.buffer = f"{self.stage}.parts"
+        rank = len(self.k.view.spatial)
+        w.do(RFactor(part, self.buffer))
+        w.do(TransformLayout(self.buffer, (), ((rank, 0), *((d, 0) for d in range(rank)))))
+        return [part]
 
     def _fetch_ahead(self, depth: list[str]) -> None:
         """Hints for what the column operands are in the next tile of columns, or in the next block
         of the reduction where a block has one tile, shared out over the tiles of rows."""
         w, k = self.w, self.k
-        leaf, chain = w.update_of(self.stage)
+        leaf, chain = w.update_of(self.buffer)
         names = [loop.var for loop in chain]
         around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
         for read in k.passing:
@@ -118,7 +136,7 @@ class _TileTrace:
     def _split_reduction(self) -> tuple[str, list[str], list[str]]:
         """The loop over blocks of the reduction, the loops inside it, and the unrolled ones."""
         k, w = self.k, self.w
-        ko, ki = w.split(k.roles.main.name, self.s["kc"])
+        ko, ki = w.split(self.main, self.s["kc"])
         written_out = [loop.name for loop in k.short_taps()[: self.v["tap_unroll"]]]
         depth = [*(loop.name for loop in k.roles.taps if loop.name not in written_out), ki]
         unrolled = list(reversed(written_out))
@@ -272,7 +290,7 @@ class _TileTrace:
         if self.v["copy_rows"]:
             for n, read in enumerate(k.copyable):
                 name = f"{self.stage}.rows{n}"
-                inside = [loop.var for loop in w.own_loops(self.stage, inside=row_place)]
+                inside = [loop.var for loop in w.own_loops(self.buffer, inside=row_place)]
                 place = ko if blocked and ko in inside else row_place
                 w.do(CacheRead(read.tensor, place, name))
                 w.vectorise_writer(name, k.target.lanes(read.dtype))
