@@ -87,11 +87,13 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """A hint that `buffer[index]` is needed soon; it has no meaning and may be out of bounds."""
+    """A hint that `buffer[index]` is needed soon, or, `far` ahead, not so soon that the first cache
+    should keep it; it has no meaning and may be out of bounds."""
 
     buffer: str
     index: tuple[Affine, ...]
     for_write: bool = False
+    far: bool = False
 
 
 @dataclass(frozen=True, slots=True)

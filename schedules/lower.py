@@ -172,7 +172,7 @@ def _guarded(
             case Store() | Update():
                 found.append((stmt.guards, ranges))
             case Prefetch():
-                found.append(((), ranges))
+                pass  # a hint where nothing else is left to do is of no use
     return found
 
 

@@ -170,7 +170,7 @@ def _stmt_lines(stmt: For | Store | Update | Prefetch, depth: int) -> Iterator[L
             sign = _REDUCER_SIGN[stmt.reducer]
             yield depth, f"{target} {sign}{_KEPT}{_scalar(stmt.value)[0]}", _first_mark(stmt.first)
         case Prefetch():
-            mark = "for writing" if stmt.for_write else ""
+            mark = "for writing" if stmt.for_write else "far ahead" if stmt.far else ""
             yield depth, f"prefetch {_access(stmt.buffer, stmt.index)}", mark
         case _:
             assert_never(stmt)

@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 from ..loop_ir import Nest
 from .caching import CacheRead, CacheReadAlong, CacheWrite, TransformLayout
+from .fetching import FetchAhead
 from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Stream, Unroll, Vectorize
 from .merging import Merge
@@ -34,6 +35,7 @@ Primitive: TypeAlias = (
     | RFactor
     | Solve
     | Prefetch
+    | FetchAhead
     | SkipZeros
     | Stream
 )
@@ -57,6 +59,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     RFactor,
     Solve,
     Prefetch,
+    FetchAhead,
     SkipZeros,
     Stream,
 )
@@ -77,6 +80,7 @@ __all__ = [
     "CacheReadAlong",
     "CacheWrite",
     "ComputeAt",
+    "FetchAhead",
     "Fuse",
     "Inline",
     "Merge",

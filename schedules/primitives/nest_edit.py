@@ -142,7 +142,7 @@ def map_leaf(
     """`leaf` with its index, value and conditions changed."""
     new_index = tuple(index(i) for i in leaf.index)
     if isinstance(leaf, Prefetch):
-        return Prefetch(leaf.buffer, new_index, leaf.for_write)
+        return replace(leaf, index=new_index)
     guards = tuple(cond(g) for g in leaf.guards)
     value = scalar(leaf.value)
     if isinstance(leaf, Store):
@@ -236,7 +236,7 @@ def rename_all(
                 leaf = substitute_leaf(stmt, variables)
                 name = buffer_names.get(leaf.buffer, leaf.buffer)
                 if isinstance(leaf, Prefetch):
-                    return (Prefetch(name, leaf.index, leaf.for_write),)
+                    return (replace(leaf, buffer=name),)
                 value = rename_tensors(leaf.value, buffer_names)
                 if isinstance(leaf, Store):
                     return (Store(name, leaf.index, value, leaf.guards),)

@@ -322,7 +322,7 @@ class _RowTrace:
         of the partial results, then one of each two."""
         w = self.w
         *outer, along = [loop.var for loop in w.own_loops(stage, inside=row)]
-        chain = [loop.var for loop in w.updating(f"{p.wide}.acc")]
+        chain = [loop.var for loop in w.update_of(f"{p.wide}.acc")[1]]
         walk = chain.index(p.walk)
         rows, vectors = chain[walk - len(outer) : walk], chain[walk + 1 :]
         steps, rest = w.split(along, p.width)

@@ -29,6 +29,8 @@ from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
 from .border import MOST_BORDER_TILES, Border, border_of
+from .parts import reduction_parts
+from .passing import PASSING_DEPTHS, passing_default, passing_reads
 from .streams import stream_values
 from .tile_model import tile_columns
 from .tile_roles import TileRoles, ceil_div
@@ -100,6 +102,8 @@ class TileSketch:
             Knob("tails", (0, 1, 2)),
             Knob("stream", self._stream_values()),
             Knob("parallel", parallel),
+            Knob("fetch", (0, 1) if self.passing else (0,)),
+            Knob("parts", reduction_parts(self)),
         )
 
     @property
@@ -133,6 +137,13 @@ class TileSketch:
         return useful_points(stages[self.view.name], stages) / max(self.view.points, 1)
 
     @cached_property
+    def passing(self) -> tuple[Read, ...]:
+        """Column operands that pass by: see there."""
+        rows = prod(loop.extent for loop in (*self.roles.rows, *self.roles.outer_rows))
+        unmoved = (r for r in once(self.roles.column_reads) if not self.moves_with_rows(r))
+        return passing_reads(tuple(unmoved), self.roles.columns, rows, self.target)
+
+    @cached_property
     def edge_tiles(self) -> IntArray:
         """How many tiles touch padding along the rows, for each value of the knob of rows."""
         assert self.border is not None
@@ -159,6 +170,8 @@ class TileSketch:
         counts = {c for c in (1, 2, 3, 4, 6, 8, 16) if k // c >= 32 or c == 1}
         if not self.is_reused:
             counts |= {k // c for c in (4, 8, 16) if k >= 4 * c}
+        if self.passing:
+            counts |= {ceil_div(k, c) for c in PASSING_DEPTHS if k >= 2 * c}
         return tuple(sorted(counts))
 
     def short_taps(self) -> tuple[Loop, ...]:
@@ -307,7 +320,7 @@ class TileSketch:
             s[f"{key}_tiles"] = -(-extent // tile)
             s[f"{key}_per"] = -(-s[f"{key}_tiles"] // blocks)
             s[f"{key}_blocks"] = -(-s[f"{key}_tiles"] // s[f"{key}_per"])
-        k, u = roles.main.extent, v["unroll"]
+        k, u = roles.main.extent // v["parts"], v["unroll"]
         s["kc"] = (((k - 1) // v["k_blocks"] + 1) + u - 1) // u * u
         s["k_count"] = -(-k // s["kc"])
         taps = [loop.extent for loop in self.short_taps()]
@@ -357,6 +370,10 @@ class TileSketch:
             ok &= (v["copy_rows"] == 0) | (self.roles.columns.extent % s["nr"] == 0)
         if not self.epilogue:  # partial sums are read again
             ok &= (v["stream"] == 0) | (v["k_blocks"] == 1)
+        alone = (v["stream"] == 0) & (v["skip_padding"] == 0) & (v["pack_columns"] < 2)
+        ok &= (v["parts"] == 1) | (alone & (v["parallel"] > 0))
+        if self.passing:
+            ok &= (v["fetch"] == 0) | self._can_fetch(v, s)
         if self.border:
             ok &= (v["skip_padding"] == 0) | self._can_skip(v, s)
         must_pack = any(
@@ -376,6 +393,13 @@ class TileSketch:
         if not self.roles.rows and not self.roles.outer_rows:
             ok &= v["rows_outside"] == 0
         return ok
+
+    def _can_fetch(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
+        """(P,) whether one tile of columns at a time is read in place by all rows of a block, and
+        there is a next one. Steps of several rows of the operand are slower, with hints more so."""
+        in_place = (v["pack_columns"] == 0) & (v["rows_outside"] == 0)
+        ok: BoolArray = in_place & (v["row_tiles_inside"] == 1) & (v["unroll"] == 1)
+        return ok & (s["col_tiles"] * s["k_count"] > 1)
 
     def _can_skip(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
         """(P,) whether padding is decided by the tile: rows in one block and as they are, whole
@@ -406,7 +430,7 @@ class TileSketch:
         first_tap = 4 + len(batch)
         of_batch = tuple(range(4, first_tap))
         of_taps = tuple(range(first_tap, first_tap + len(taps)))
-        return (*of_batch, 0, 3, 2, 3, 1, 3, 0, 3, 0, 2, 1, 0, *of_taps, 3, 2, 1, 0)
+        return (3, *of_batch, 0, 3, 2, 3, 1, 3, 0, 3, 0, 2, 1, 0, *of_taps, 3, 2, 1, 0)
 
     def extents(self, settings: IntArray) -> IntArray:
         """(P, L) trip counts. A loop that knobs place here or there stands in each place, with
@@ -423,6 +447,7 @@ class TileSketch:
             order += [np.where(here, count, 1), np.where(deep == n, s["k_count"], 1)]
         return np.stack(
             [
+                v["parts"],
                 *(ones * loop.extent for loop in batch),
                 *order,
                 np.where(inside, s["col_per"], 1),
@@ -503,6 +528,8 @@ class TileSketch:
 
     def default(self) -> tuple[int, ...]:
         """A feasible setting that is sensible with no model: a square-ish tile, packed columns."""
+        if self.passing and (streaming := passing_default(self)):
+            return streaming
         best, best_score = None, -1.0
         names = [k.name for k in self.knobs]
         base = dict.fromkeys(names, 0)

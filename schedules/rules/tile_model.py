@@ -11,6 +11,7 @@ from ..affine import Affine
 from ..space import BoolArray, FloatArray, IntArray
 from ..target import Target
 from .analysis import Read, math_calls, once
+from .passing import FEWEST_ROWS, hints_a_step, late_lines
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -32,6 +33,7 @@ def tile_columns(
     ops = max(view.operations - 1, 1)
     inside = f["taps_inside"] * f["unroll"]
     row_loads, column_loads, held = _loads_a_step(sketch, v)
+    column_loads = column_loads + hints_a_step(sketch, f)
     skips = v["skip_padding"] == 1
     guarded = (v["copy_rows"] == 0) & ~skips
     extra = np.where(guarded & any(r.padded for r in roles.row_reads), row_loads * 2.0, 0.0)
@@ -49,15 +51,16 @@ def tile_columns(
         "flops": vector_ops * sketch.lanes * 2.0,
         "vector_ops": vector_ops,
         "vector_loads": steps * (row_loads + column_loads),
-        "vector_stores": tiles * acc * f["k_count"],
+        "vector_stores": tiles * acc * f["k_count"] * f["parts"],
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
-        "conflict_misses": _conflict_misses(sketch, f, tiles, depth),
+        "conflict_misses": _conflict_misses(sketch, f, tiles, depth)
+        + late_lines(sketch, f, batch / outside),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
         "live_registers": acc + len(once(roles.column_reads)) * f["vectors"] + 1.0,
         "held_values": held,
         "inner_trips": np.ceil(f["kc"] / f["unroll"]),
-        "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"],
+        "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"] * f["parts"],
         "code_ops": (acc * ops * inside + row_loads + column_loads) * _copies(sketch, v),
         "packed_bytes": packed,
         "strided_packed_bytes": strided,
@@ -118,6 +121,8 @@ def _tile_count(
     m = [loop.extent for loop in roles.rows] + [1, 1]
     # A tile of few rows waits for the latency of its chains as long as one of enough of them.
     enough = np.ceil(BUSY_ACCUMULATORS / f["vectors"] / f["mr2"])
+    if sketch.passing:
+        enough = np.where(f["pack_columns"] == 0, np.maximum(enough, FEWEST_ROWS), enough)
     rest = np.where(m[0] % f["mr"] > 0, np.maximum(m[0] % f["mr"], np.minimum(enough, f["mr"])), 0)
     rows = np.where(cuts[0], m[0] // f["mr"] + rest / f["mr"], f["row_tiles"])
     rows2 = np.where(cuts[1], m[1] / f["mr2"], f["row2_tiles"])
@@ -248,7 +253,7 @@ def _tasks(
     sketch: TileSketch, v: dict[str, IntArray], f: dict[str, FloatArray], batch: float
 ) -> FloatArray:
     """(P,) iterations of the parallel loop, those of fewer tiles counted as the part they are."""
-    tasks = np.full_like(f["nr"], batch)
+    tasks = np.full_like(f["nr"], batch) * f["parts"]
     for n, count in enumerate(sketch.block_counts(f)):
         tasks = tasks * np.where(v["parallel"] > n, count, 1.0)
     return tasks
@@ -283,6 +288,9 @@ def _packed_accesses(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray:
     rows = sum(bits[read.tensor] for read in sketch.copyable)
     ahead = columns | sum(bits[read.tensor] for read in sketch.ahead)
     packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
+    # What hints have brought is where a copy would be: nearby, however far apart its rows are.
+    fetched = sum(bits[read.tensor] for read in sketch.passing)
+    packed = packed | np.where(v["fetch"] > 0, fetched, 0)
     return np.asarray(packed | (v["copy_rows"] * rows)).astype(np.float64)
 
 
@@ -302,6 +310,7 @@ def _conflict_misses(
         lines = np.ceil(f["nr"] * read.dtype.bytes / 64.0)
         rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
         lost = lost_levels(sketch.target, step * read.dtype.bytes, lines, rows)
+        used &= (f["fetch"] == 0) | (read not in sketch.passing)
         total = total + np.where(used, tiles * depth * lines * lost, 0.0)
     for read in once(roles.row_reads):
         for loop in roles.rows[:1]:
@@ -309,11 +318,16 @@ def _conflict_misses(
             if not step:
                 continue
             ones = np.ones_like(tiles)
-            lost = lost_levels(sketch.target, step * read.dtype.bytes, ones, f["mr"] * f["mr2"])
+            rows = f["mr"] * f["mr2"] + PASSING_LINES
+            lost = lost_levels(sketch.target, step * read.dtype.bytes, ones, rows)
             per_step = f["mr"] * f["mr2"] * read.dtype.bytes / 64.0
             in_place = (f["copy_rows"] == 0) | (read not in sketch.copyable)
             total = total + np.where(in_place, tiles * depth * per_step * lost, 0.0)
     return total
+
+
+PASSING_LINES = 2.0
+"""Lines of other operands that pass through a set while rows of one wait in it."""
 
 
 def lost_levels(

@@ -12,9 +12,11 @@ from ..primitives import (
     CacheReadAlong,
     CacheWrite,
     ComputeAt,
+    FetchAhead,
     PackAhead,
     Parallel,
     Partition,
+    RFactor,
     SkipZeros,
     Stream,
     TransformLayout,
@@ -22,6 +24,7 @@ from ..primitives import (
     Vectorize,
 )
 from ..primitives.caching import ROOT
+from ..scalar import Load, loads
 from .analysis import Loop, Read
 from .writer import TraceWriter
 
@@ -48,6 +51,8 @@ class _TileTrace:
         self.v = v
         self.s = s
         self.stage = sketch.view.name
+        self.buffer = self.stage
+        self.main = sketch.roles.main.name
         self.outer = sketch.epilogue.name if sketch.epilogue else self.stage
 
     def rename(self, loop: str) -> str:
@@ -57,9 +62,9 @@ class _TileTrace:
     def write(self) -> None:
         k, v, s, w = self.k, self.v, self.s, self.w
         w.do(*k.preparation())
+        batch = [*self._divide_reduction(), *(self.rename(loop.name) for loop in k.roles.batch)]
         blocks, rests = self._split_blocks()
         ko, depth, unrolled = self._split_reduction()
-        batch = [self.rename(loop.name) for loop in k.roles.batch]
         order = [blocks[name] for name in k.block_loops(bool(v["rows_outside"]))]
         if k.epilogue and s["k_count"] > 1:
             tiles, joined = self._whole_blocks(batch, order, rests, [ko, *depth], unrolled)
@@ -69,8 +74,10 @@ class _TileTrace:
         place |= {name: name for name in order[v["parallel"] :]}
         columns = blocks[k.roles.columns.name]
         rows = [name for name in order if name != columns] or [columns]
+        if v["fetch"]:  # before operands are packed: hints are for where they come from
+            self._fetch_ahead(depth)
         self._pack(place[columns], place[rows[-1]], ko)
-        w.do(CacheWrite(self.stage, tiles[-1], f"{self.stage}.acc"))
+        w.do(CacheWrite(self.buffer, tiles[-1], f"{self.stage}.acc"))
         if k.is_scattered:
             self._columns_last(f"{self.stage}.acc")
         if v["skip_padding"]:
@@ -81,6 +88,39 @@ class _TileTrace:
             w.do(Stream(k.output))
         if joined:
             w.do(Parallel(joined))
+        if v["parts"] > 1:
+            w.vectorise_writer(self.stage, k.lanes)
+
+    def _divide_reduction(self) -> list[str]:
+        """Parts of the reduction that threads compute on their own, each with results of its own,
+        which are added up at the end: the loop over parts, if there are any."""
+        w, parts = self.w, self.v["parts"]
+        if parts == 1:
+            return []
+        part, self.main = w.split(self.main, self.k.roles.main.extent // parts)
+        self.buffer = f"{self.stage}.parts"
+        rank = len(self.k.view.spatial)
+        w.do(RFactor(part, self.buffer))
+        w.do(TransformLayout(self.buffer, (), ((rank, 0), *((d, 0) for d in range(rank)))))
+        return [part]
+
+    def _fetch_ahead(self, depth: list[str]) -> None:
+        """Hints for what the column operands are in the next tile of columns, or in the next block
+        of the reduction where a block has one tile, shared out over the tiles of rows."""
+        w, k = self.w, self.k
+        leaf, chain = w.update_of(self.buffer)
+        names = [loop.var for loop in chain]
+        around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
+        for read in k.passing:
+            moves = {v for x in loads(leaf.value) if x.tensor == read.tensor for v in vars_at(x)}
+            moving = [n for n, x in enumerate(around) if x.var in moves and x.var not in depth]
+            if not moving:
+                continue
+            shared = [x for x in around[moving[-1] + 1 :] if x.var not in moves]
+            deal = max(shared, key=lambda loop: loop.extent).var if shared else ""
+            step = k.target.caches[0].line_bytes // read.dtype.bytes
+            next_loop = around[moving[-1]].var
+            w.do(FetchAhead(read.tensor, next_loop, self.v["fetch"], depth[-1], deal, step))
 
     def _axes(self) -> list[tuple[Loop, int, int]]:
         """Rows, innermost first, then columns: the loop, its tile, and tiles a block."""
@@ -101,7 +141,7 @@ class _TileTrace:
     def _split_reduction(self) -> tuple[str, list[str], list[str]]:
         """The loop over blocks of the reduction, the loops inside it, and the unrolled ones."""
         k, w = self.k, self.w
-        ko, ki = w.split(k.roles.main.name, self.s["kc"])
+        ko, ki = w.split(self.main, self.s["kc"])
         written_out = [loop.name for loop in k.short_taps()[: self.v["tap_unroll"]]]
         depth = [*(loop.name for loop in k.roles.taps if loop.name not in written_out), ki]
         unrolled = list(reversed(written_out))
@@ -277,7 +317,7 @@ class _TileTrace:
         if self.v["copy_rows"]:
             for n, read in enumerate(k.copyable):
                 name = f"{self.stage}.rows{n}"
-                inside = [loop.var for loop in w.own_loops(self.stage, inside=row_place)]
+                inside = [loop.var for loop in w.own_loops(self.buffer, inside=row_place)]
                 place = ko if blocked and ko in inside else row_place
                 w.do(CacheRead(read.tensor, place, name))
                 w.vectorise_writer(name, k.target.lanes(read.dtype))
@@ -382,3 +422,8 @@ class _TileTrace:
     def _partition(self, loop: str, at: int) -> None:
         if 1 <= at < self.w.loop(loop).extent:
             self.w.do(Partition(loop, at))
+
+
+def vars_at(load: Load) -> set[str]:
+    """The loops that move a read."""
+    return {name for index in load.index for name in index.vars()}

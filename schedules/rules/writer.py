@@ -82,12 +82,12 @@ class TraceWriter:
         assert chain is not None
         return leaf, chain
 
-    def updating(self, buffer: str) -> tuple[For, ...]:
-        """The loops around the first leaf that combines values into `buffer`."""
+    def update_of(self, buffer: str) -> tuple[Update, tuple[For, ...]]:
+        """The first update of `buffer`, and the loops around it."""
         leaf = next(w for w in writes_of(self.nest.body, buffer) if isinstance(w, Update))
         chain = chain_to(self.nest.body, leaf)
         assert chain is not None
-        return chain
+        return leaf, chain
 
     def own_loops(self, buffer: str, inside: str = "") -> list[For]:
         """The loops around the writer of `buffer` that belong to it: those below loop `inside`,

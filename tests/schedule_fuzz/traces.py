@@ -6,13 +6,14 @@ import random
 from collections.abc import Mapping
 
 from schedules.errors import ScheduleError
-from schedules.loop_ir import Allocate, For, LoopKind, Nest, Stmt, loops, walk
+from schedules.loop_ir import Allocate, For, LoopKind, Nest, Stmt, leaves, loops, walk
 from schedules.lower import plain_nest
 from schedules.primitives import (
     CacheRead,
     CacheReadAlong,
     CacheWrite,
     ComputeAt,
+    FetchAhead,
     Fuse,
     Inline,
     Merge,
@@ -31,6 +32,7 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
+from schedules.primitives.nest_edit import chain_to
 from schedules.trace import Trace
 from schedules.verify_nest import verify
 from schedules.workload import Workload
@@ -148,6 +150,12 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
     if kind < 0.955:
         return SkipZeros(rng.choice(own))
     if kind < 0.965:
+        if rng.random() < 0.5:
+            around = _around(nest, loop)
+            deal = rng.choice((*around, ""))
+            return FetchAhead(
+                rng.choice(buffers), rng.choice(around), rng.randint(0, 2), loop, deal, 4
+            )
         return Prefetch(rng.choice(buffers), loop, rng.randint(0, 3))
     if kind < 0.97:
         return Stream(rng.choice(buffers))
@@ -164,6 +172,15 @@ def _chain(nest: Nest, name: str) -> list[str]:
         found.append(current.var)
         current = current.body[0] if len(current.body) == 1 else None
     return found
+
+
+def _around(nest: Nest, name: str) -> list[str]:
+    """Loop `name` and the loops around it, outermost first."""
+    for leaf in leaves(nest.body):
+        names = [loop.var for loop in chain_to(nest.body, leaf) or ()]
+        if name in names:
+            return names[: names.index(name) + 1]
+    return [name]
 
 
 def _innermost(by_name: Mapping[str, For], name: str) -> str:

@@ -96,8 +96,9 @@ def _rank_by_annealing(
     grid: Lattice, prior: Prior, keep: int, chains: int
 ) -> tuple[IntArray, FloatArray]:
     rng = np.random.default_rng(0)
-    start = grid.sample(rng, chains - 1)
-    start = np.concatenate([np.array([grid.sketch.default()], np.int64), start])
+    default = np.array([grid.sketch.default()], np.int64)
+    near = grid.near(default, rng, chains // 4)[: chains // 8]  # the default is among them
+    start = np.concatenate([near, grid.sample(rng, chains - len(near))])
     cooling = Cooling(steps=STEPS, keep=keep)
     result = anneal(grid, lambda x: -prior.log2_secs(grid.index, x), start, rng, cooling)
     return result.codes, result.scores

@@ -1,0 +1,114 @@
+"""FetchAhead: while one tile is computed, ask for what a later one reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from ..affine import Affine, affine, var
+from ..errors import ScheduleError
+from ..loop_ir import For, Nest, Prefetch, Stmt, transform
+from .nest_edit import (
+    all_ranges,
+    find_loop,
+    private_buffers,
+    ranges_of,
+    reads_of,
+    require_body,
+    still_ahead,
+)
+
+MOST_HINTS = 32
+"""Hints in one iteration: more would be in the way of the loads they are meant to help."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAhead:
+    """Hints, in each iteration of `within`, for what the same iteration reads of `tensor` when
+    `loop`, further out, is `ahead` iterations on.
+
+        for t:                             for t:
+          for r:                    ->       for r:
+            for k: ... B[k, 4*t + x]           for k: prefetch B[k, 4*(t + 1) + r % 4]; ...
+
+    One hint for every `step` elements of the last dimension that the iteration reads. With
+    `deal` they are shared out over the iterations of that loop, between `loop` and `within`, which
+    all read the same; with "" each iteration gives them all. Changes nothing that is computed.
+    Legal where `within` reads the tensor at places that only differ by what its own loops add,
+    and the hints are not too many.
+    """
+
+    tensor: str
+    loop: str
+    ahead: int
+    within: str
+    deal: str
+    step: int
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with the hints. ScheduleError: loops not inside each other, nothing read,
+        `deal` moves the tensor, not a positive number, too many hints."""
+        inner = find_loop(nest, self.within, self)
+        require_body(inner.loop, self)
+        around = (*inner.outer, inner.loop)
+        names = [loop.var for loop in around]
+        if self.loop not in names or (self.deal and self.deal not in names):
+            raise ScheduleError(self, f"{self.within!r} must be in {self.loop!r}, {self.deal!r}")
+        if self.deal and not names.index(self.loop) < names.index(self.deal) < len(names) - 1:
+            raise ScheduleError(self, f"{self.deal!r} must be between the other two")
+        reads = reads_of(inner.loop.body, self.tensor)
+        if self.tensor in private_buffers(inner.loop.body):
+            raise ScheduleError(self, f"{self.tensor!r} is made inside {self.within!r}")
+        if not reads or self.ahead < 1 or self.step < 1:
+            raise ScheduleError(
+                self, f"{self.within!r} must read {self.tensor!r}, ahead and step be >= 1"
+            )
+        index = reads[0].index
+        if self.deal and any(self.deal in i.vars() for i in index):
+            raise ScheduleError(self, f"{self.deal!r} moves {self.tensor!r}")
+        shared = ranges_of(around)[self.deal].hi + 1 if self.deal else 1
+        hints = self._hints(index, {n: r.hi + 1 for n, r in all_ranges(inner.loop.body).items()})
+        dealt = self._dealt(hints, shared)
+
+        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+            if isinstance(stmt, For) and stmt.var == self.within:
+                return (replace(stmt, body=(*dealt, *stmt.body)),)
+            return None
+
+        return still_ahead(replace(nest, body=transform(nest.body, change)), self)
+
+    def _hints(
+        self, index: tuple[Affine, ...], extents: dict[str, int]
+    ) -> list[tuple[tuple[Affine, ...], int]]:
+        """Where hints start, for each setting of the loops inside that move other dimensions than
+        the last, and how many follow each other along the last."""
+        *others, last = index
+        moving = sorted(n for n in extents if any(n in i.vars() for i in others))
+        along = [n for n in extents if n in last.vars() and n not in moving]
+        steps = [last.coefficient(n) for n in along]
+        if not all(last.is_linear_in(n) for n in along) or min(steps, default=0) < 0:
+            raise ScheduleError(self, f"{self.tensor!r} is not read along its last dimension")
+        span = 1 + sum(c * (extents[n] - 1) for c, n in zip(steps, along, strict=True))
+        count = -(-span // self.step)
+        if count * prod(extents[n] for n in moving) > MOST_HINTS:
+            raise ScheduleError(self, f"more than {MOST_HINTS} hints in an iteration")
+        later = {self.loop: var(self.loop) + self.ahead} | {n: affine(0) for n in extents}
+        found = []
+        for values in product(*(range(extents[n]) for n in moving)):
+            place = later | {n: affine(x) for n, x in zip(moving, values, strict=True)}
+            found.append((tuple(i.substitute(place) for i in index), count))
+        return found
+
+    def _dealt(self, hints: list[tuple[tuple[Affine, ...], int]], shared: int) -> list[Prefetch]:
+        """The hints of one iteration."""
+        dealt = []
+        for (*others, last), count in hints:
+            each = -(-count // shared)
+            for n in range(each):
+                turn = affine(n)
+                if self.deal and count > each:
+                    turn = (var(self.deal) * each + n) % count
+                place = (*others, last + turn * self.step)
+                dealt.append(Prefetch(self.tensor, place, far=True))
+        return dealt

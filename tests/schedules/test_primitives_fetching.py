@@ -1,0 +1,66 @@
+"""FetchAhead: hints for what a later tile reads, dealt over the tiles that read the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedules.errors import ScheduleError
+from schedules.loop_ir import Nest, Prefetch, leaves
+from schedules.lower import plain_nest
+from schedules.primitives import CacheRead, FetchAhead, Primitive, Reorder, Split, Unroll, Vectorize
+from schedules.printer import to_text
+from schedules.trace import Trace
+from tests.golden_text import Golden
+from tests.schedule_fuzz.cases import applied, matmul
+
+TILES: tuple[Primitive, ...] = (
+    Split("s0.d1", 8), Split("s0.d1i", 4), Split("s0.d0", 2),
+    Reorder(("s0.d1o", "s0.d0o", "s0.r0", "s0.d0i", "s0.d1io", "s0.d1ii")),
+    Vectorize("s0.d1ii"), Unroll("s0.d1io"), Unroll("s0.d0i"),
+)  # fmt: skip
+
+
+def with_hints(*steps: Primitive) -> Nest:
+    return Trace((*TILES, *steps)).apply(plain_nest(matmul(6, 24, 5)))
+
+
+def test_hints_for_the_next_tile_are_dealt_over_the_rows(golden: Golden) -> None:
+    nest = with_hints(FetchAhead("i1", "s0.d1o", 1, "s0.r0", "s0.d0o", 4))
+    assert to_text(nest) == golden
+
+
+def test_each_iteration_can_give_all_hints() -> None:
+    nest = with_hints(FetchAhead("i1", "s0.d1o", 2, "s0.r0", "", 4))
+    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
+    assert [str(hint.index[1]) for hint in hints] == ["8*s0.d1o + 16", "8*s0.d1o + 20"]
+    assert all(hint.far for hint in hints)
+
+
+def test_a_row_operand_gets_a_hint_for_each_row() -> None:
+    nest = with_hints(FetchAhead("i0", "s0.r0", 3, "s0.r0", "", 16))
+    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
+    assert [tuple(map(str, hint.index)) for hint in hints] == [
+        ("2*s0.d0o", "s0.r0 + 3"), ("2*s0.d0o + 1", "s0.r0 + 3"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [(6, 24, 5), (7, 27, 5), (3, 9, 2), (13, 17, 3)])
+def test_hints_change_nothing_that_is_computed(sizes: tuple[int, int, int]) -> None:
+    applied(matmul(*sizes), *TILES, FetchAhead("i1", "s0.d1o", 1, "s0.r0", "s0.d0o", 4))
+
+
+def test_fetch_ahead_says_why_not() -> None:
+    def refused(step: Primitive, match: str, *before: Primitive) -> None:
+        nest = with_hints(*before)
+        with pytest.raises(ScheduleError, match=match):
+            step.apply(nest)
+
+    refused(FetchAhead("i1", "s0.d0i", 1, "s0.r0", "", 4), "must be in 's0.d0i'")
+    refused(FetchAhead("i1", "s0.d0o", 1, "s0.r0", "s0.d1o", 4), "must be between the other two")
+    refused(FetchAhead("s0", "s0.d1o", 1, "s0.r0", "", 4), "must read 's0'")
+    refused(FetchAhead("i1", "s0.d1o", 0, "s0.r0", "", 4), "ahead and step be >= 1")
+    refused(FetchAhead("i0", "s0.d1o", 1, "s0.r0", "s0.d0o", 4), "'s0.d0o' moves 'i0'")
+    refused(FetchAhead("i1", "s0.d1o", 1, "s0.d0o", "", 1), "more than 32 hints")
+    refused(FetchAhead("p", "s0.d1o", 1, "s0.r0", "", 4), "'p' is made inside 's0.r0'",
+            CacheRead("i1", "s0.r0", "p"))  # fmt: skip
+    refused(FetchAhead("i1", "s0.d1o", 1, "s0.d1ii", "", 4), "nothing goes inside it")
