@@ -32,11 +32,13 @@ HOPELESS, HOPELESS_SECS = 20.0, 1e-3
 """A peer that takes so many times longer than another one, and this long, is left out."""
 
 
-def build_library(object_file: Path, arguments: int) -> Path:
-    """The emitted object and the timer as a shared library; `arguments` without the workspace."""
-    library = object_file.with_suffix(".so")
+def build_library(object_file: Path, arguments: int, entry: str = "kernel") -> Path:
+    """The emitted object and the timer of its function `entry` as a shared library; `arguments`
+    of that function, without the workspace."""
+    library = object_file.with_name(f"{object_file.stem}.{entry}.so")
     compiler = os.environ.get("CC", "cc")
     flags = [
+        f"-DENTRY={entry}",
         f"-DARGS={','.join(['void *'] * (arguments + 1))}",
         f"-DPASS={','.join(f'p[{i}]' for i in range(arguments + 1))}",
     ]
