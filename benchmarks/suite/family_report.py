@@ -167,7 +167,8 @@ def _tvm_section(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> lis
         lines.append(f"| {name} | {time} | {' | '.join(cells)} | {trials} |")
     text = (
         'How many times longer TVM\'s best takes. "Elsewhere" divides a median from a file by our'
-        " time: it was measured in another run, at another time, maybe at another clock.\n\n"
+        " median sample: it was measured in another run, at another time, maybe at another clock."
+        "\n\n"
     )
     return ["### Suite: against TVM MetaSchedule\n\n" + text + "\n".join(lines)]
 

@@ -29,6 +29,7 @@ PEERS = ("numpy", "torch")
 TIMER = Path(__file__).with_name("timer.c")
 LEAST_BLOCKS = 5
 HOPELESS, HOPELESS_SECS = 20.0, 1e-3
+HOPELESS_WORDS = "times slower than the other peer"
 """A peer that takes so many times longer than another one, and this long, is left out."""
 
 
@@ -112,7 +113,7 @@ def _leave_out_hopeless(found: dict[str, dict[str, Any]]) -> None:
     best = min(peers.values(), default=0.0)
     for name, secs in peers.items():
         if secs > HOPELESS_SECS and secs > HOPELESS * best:
-            found[name] = {"missing": f"{secs / best:.0f} times slower than the other peer"}
+            found[name] = {"missing": f"{secs / best:.0f} {HOPELESS_WORDS}"}
 
 
 def _alternate(contestants: Sequence[Contestant], seconds: float) -> list[list[list[float]]]:
