@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.suite.family_goals import judge_suite, read_tvm
 from benchmarks.suite.family_plot import plot_families
-from benchmarks.suite.family_report import shown_secs, suite_sections
+from benchmarks.suite.family_report import constant_sections, shown_secs, suite_sections
 from benchmarks.suite.goals import Judgement, geomean, judge
 from benchmarks.suite.machine import QUIET_SHARE
 from benchmarks.suite.results import Result, ResultsFile
@@ -26,7 +26,9 @@ def main() -> int:
         return 1
     tvm = read_tvm(folder / TVM_FILE)
     judgements = [*judge(results), *judge_suite(results, tvm)]
-    text = document(results, judgements, suite_sections(results, tvm))
+    text = document(
+        results, judgements, [*suite_sections(results, tvm), *constant_sections(results)]
+    )
     (folder / "table.md").write_text(text)
     sys.stdout.write(text)
     try:

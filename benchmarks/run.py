@@ -23,7 +23,7 @@ from benchmarks.suite.families import FAMILIES
 from benchmarks.suite.results import Result, ResultsFile, now
 from benchmarks.suite.rows_checks import PROGRAMS, emit_rows, extent_rows, program_rows
 from benchmarks.suite.rows_speed import expression_rows, gemm_rows, operator_rows
-from benchmarks.suite.rows_suite import suite_rows
+from benchmarks.suite.rows_suite import CONSTANTS, constant_rows, suite_rows
 from benchmarks.suite.rows_tails import tail_rows
 
 FOLDER = ROOT / "benchmarks" / "results"
@@ -33,6 +33,7 @@ GROUPS: dict[str, Callable[[Context], list[Row]]] = {
     "ops": operator_rows,
     "expressions": expression_rows,
     "suite": suite_rows,
+    CONSTANTS: constant_rows,
     "tails": tail_rows,
     "emit": emit_rows,
     "extents": extent_rows,

@@ -48,9 +48,10 @@ def parse_workload(
     if not constants:
         return workload
     marked = with_constants(workload, constants)
-    if expr is not None or ":" not in workload.name or "constant=" in workload.name:
+    if expr is not None or ":" not in workload.name:
         return marked
-    return marked.named(f"{workload.name},constant={'+'.join(c.name for c in marked.constants)}")
+    said = [part for part in workload.name.split(",") if not part.startswith("constant=")]
+    return marked.named(",".join([*said, f"constant={'+'.join(c.name for c in marked.constants)}"]))
 
 
 def _parsed(

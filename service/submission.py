@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
+from schedules.checks import check_allowed_error
 from schedules.errors import WorkloadError
 
 from .errors import InvalidField, UsageProblem
@@ -88,6 +89,7 @@ def read_json(path: Path) -> Any:
 def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
     """The `workload` field of a job."""
     check_one_spelling(spelling)
+    check_allowed_error(spelling.allow_error)  # JSON has no word for what is no number
     if spelling.constant:
         return _parsed_here(spelling)
     error = spelling.allow_error

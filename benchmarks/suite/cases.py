@@ -19,7 +19,8 @@ class Case:
 
     `peer` names the way NumPy and PyTorch are asked to do it (`benchmarks/peers.py`). Tensor
     shapes are texts with the names of `sizes` in them, and so are the extents of `ranges`.
-    `axes` are the sizes that a correctness check may set to anything.
+    `axes` are the sizes that a correctness check may set to anything, `constants` the inputs of an
+    operator whose values never change.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Case:
     tensors: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, str] = field(default_factory=dict)
     axes: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> list[str]:
@@ -43,6 +45,8 @@ class Case:
             parts = [f"{name}={value}" for name, value in sizes.items()]
             if self.epilogue:
                 parts.append(f"epilogue={self.epilogue}")
+            if self.constants:
+                parts.append(f"constant={'+'.join(self.constants)}")
             return [f"{self.operator}:{','.join(parts)}"]
         words = ["--expr", self.notation]
         for name, shape in self.tensors.items():

@@ -63,12 +63,15 @@ class KernelSide:
 
     def __init__(self, library: Path, inputs: list[Array], output: Array, shelf: Shelf) -> None:
         self._library = ctypes.CDLL(str(library))
-        self._library.kernel_workspace_bytes.restype = ctypes.c_size_t
-        workspace = shelf.array([self._library.kernel_workspace_bytes()], np.uint8)
-        self._arrays = [*inputs, output, workspace]
-        addresses = [a.ctypes.data if a.size else None for a in self._arrays]
-        self._pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+        self._arrays = [*inputs, output, self._memory("kernel_workspace_bytes", shelf)]
+        self._pointers = _pointers(self._arrays)
         self._output = output
+
+    def _memory(self, size: str, shelf: Shelf) -> Array:
+        """As many bytes as the function `size` says."""
+        function = getattr(self._library, size)
+        function.restype = ctypes.c_size_t
+        return shelf.array([function()], np.uint8)
 
     def result(self) -> Array:
         return self._output
@@ -81,6 +84,31 @@ class KernelSide:
         if failed:
             raise RuntimeError(f"the kernel returned error {failed}")
         return list(secs)
+
+
+class PrepackedSide(KernelSide):
+    """The same, timed in calls that find the constant inputs (their positions) packed."""
+
+    def __init__(
+        self, library: Path, inputs: list[Array], output: Array, shelf: Shelf, constants: list[int]
+    ) -> None:
+        super().__init__(library, inputs, output, shelf)
+        packed = self._memory("kernel_packed_bytes", shelf)
+        prepack = self._library.kernel_prepack
+        prepack.argtypes = [ctypes.c_void_p] * (len(constants) + 1)
+        failed = prepack(*_pointers([*(inputs[n] for n in constants), packed]))
+        if failed:
+            raise RuntimeError(f"packing ahead returned error {failed}")
+        others = [each for n, each in enumerate(inputs) if n not in constants]
+        workspace = self._memory("kernel_prepacked_workspace_bytes", shelf)
+        self._arrays = [*others, output, packed, workspace]
+        self._pointers = _pointers(self._arrays)
+
+
+def _pointers(arrays: Sequence[Array]) -> Any:
+    """Their addresses as an array of C, NULL for those without a byte."""
+    addresses = [each.ctypes.data if each.size else None for each in arrays]
+    return (ctypes.c_void_p * len(addresses))(*addresses)
 
 
 class CallSide:
@@ -172,6 +200,9 @@ def _open(request: dict[str, Any]) -> Side | str:
     shelf = Shelf()
     inputs = make_inputs(workload.inputs, request["seed"], shelf)
     output = shelf.array(workload.output_tensors[0].shape)
+    if request.get("prepacked"):
+        constants = [n for n, each in enumerate(workload.inputs) if each.constant]
+        return PrepackedSide(Path(request["library"]), inputs, output, shelf, constants)
     if "library" in request:
         return KernelSide(Path(request["library"]), inputs, output, shelf)
     if request["side"] == "tvm":

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.suite.families import FAMILIES, Family
 from benchmarks.suite.goals import Judgement, geomean
+from benchmarks.suite.race import HOPELESS_WORDS, PEERS
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.suite.rows_tails import named
 
@@ -41,7 +42,8 @@ class Spread:
 @dataclass(frozen=True, slots=True)
 class FamilyFigures:
     """A family's rows on one thread count or on all: `speedup` over the better library,
-    `of_bound` beside the peak of the same race, `of_probed` by the session's probes alone."""
+    `of_bound` beside the peak of the same race, `of_probed` by the session's probes alone.
+    `against_one` rows have a speed-up over one library, as the other gave no figure at all."""
 
     family: Family
     which: str
@@ -49,6 +51,7 @@ class FamilyFigures:
     speedup: Spread | None
     of_bound: Spread | None
     of_probed: Spread | None
+    against_one: int = 0
 
     @property
     def speedup_met(self) -> bool | None:
@@ -91,6 +94,15 @@ def _figures(family: Family, which: str, rows: Mapping[str, Result]) -> FamilyFi
         Spread.of(speedups),
         Spread.of({label(r): r.data["of_bound_beside"] for r in rows.values()}),
         Spread.of({label(r): r.data["of_bound"] for r in rows.values()}),
+        sum("against_best_peer" in r.data and _one_is_missing(r) for r in rows.values()),
+    )
+
+
+def _one_is_missing(row: Result) -> bool:
+    """A library gave no figure. One that is far behind the other was timed: it changes nothing."""
+    sides = [row.data["race"].get(peer, {}) for peer in PEERS]
+    return any(
+        "ratio" not in side and HOPELESS_WORDS not in side.get("missing", "") for side in sides
     )
 
 
@@ -114,7 +126,9 @@ def _judged(each: FamilyFigures) -> Iterator[Judgement]:
     if each.speedup is not None and goal is not None:
         least = f", no case under {worst:.2f}x" if worst else ""
         to_reach = f">= {goal:.2f}x the better of NumPy and PyTorch{least}"
-        yield Judgement(what, to_reach, _said(each.speedup, "x"), each.speedup_met, each.rows)
+        alone = f"; {each.against_one} against one library" if each.against_one else ""
+        measured = _said(each.speedup, "x") + alone
+        yield Judgement(what, to_reach, measured, each.speedup_met, each.rows)
     if each.of_bound is not None and each.family.of_bound is not None:
         to_reach = f">= {each.family.of_bound:.2f} of the bound"
         yield Judgement(what, to_reach, _said(each.of_bound, ""), each.bound_met, each.rows)
@@ -141,8 +155,8 @@ def read_tvm(path: Path) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class AgainstTvm:
-    """How many times longer TVM's best takes: `elsewhere` by the file, `raced` in a race here.
-    None where not known."""
+    """How many times longer TVM's best takes: `elsewhere` the file's median over our median sample,
+    `raced` in a race here. None where not known."""
 
     row: Result
     elsewhere: float | None
@@ -157,8 +171,8 @@ def against_tvm(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> dict
         raced = side["ratio"]["median"] if "ratio" in side else None
         if line is None and raced is None:
             continue
-        run_secs = row.data["race"]["kernel"]["run_secs"]
-        elsewhere = line["tvm_128_trials_median_us"] * 1e-6 / run_secs if line else None
+        median_secs = row.data["race"]["kernel"]["median_sample_secs"]  # a median, as the file's
+        elsewhere = line["tvm_128_trials_median_us"] * 1e-6 / median_secs if line else None
         found[label(row)] = AgainstTvm(row, elsewhere, raced)
     return found
 

@@ -45,7 +45,7 @@ def plot_families(results: ResultsFile, path: Path) -> None:
     if not groups:
         return
     figure, axes = plt.subplots(
-        len(groups), len(counts), figsize=(7.4 * len(counts), 4.6 * len(groups)), squeeze=False
+        len(groups), len(counts), figsize=(7.4 * len(counts), 5.2 * len(groups)), squeeze=False
     )
     for group, line in zip(groups, axes, strict=True):
         for threads, axis in zip(counts, line, strict=True):
@@ -89,9 +89,9 @@ def _draw_roofline(
     every = [point for found in points.values() for point in found]
     speeds = [y for _, *both in every for y in both if y is not None]
     reached = [x for x, _, _ in every]
-    lowest = min(speeds) / 2
+    lowest = min(speeds) / 1.3
     draw_roofs(axis, machine, threads, min(reached) / 2, max(reached) * 2, lowest)
-    axis.set_ylim(lowest, machine["peak_gflops"][threads - 1] * 1.6)
+    axis.set_ylim(lowest, machine["peak_gflops"][threads - 1] * 1.3)
     axis.set_ylabel("GFLOP/s", color=INK)
 
 
@@ -144,11 +144,12 @@ def _draw_points(axis: Any, points: dict[str, list[Point]]) -> None:
                 axis.plot([x, x], [theirs, ours], color=colour, linewidth=0.7, alpha=0.5, zorder=1)
                 axis.scatter([x], [theirs], s=12, marker="s", color=SOFT, zorder=2)
         if found:
-            axis.scatter([p[0] for p in found], [p[1] for p in found], s=30, color=colour,
+            axis.scatter([p[0] for p in found], [p[1] for p in found], s=22, color=colour,
                          label=FAMILIES[family].title, linewidths=0.5, edgecolors="white",
                          zorder=3)  # fmt: skip
     axis.scatter([], [], s=12, marker="s", color=SOFT, label="better of NumPy and PyTorch")
-    axis.legend(loc="best", frameon=False, fontsize=8)
+    # Below the panel: wherever else it goes, it hides dots or makes room by squeezing them.
+    axis.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.13), ncols=2, frameon=False, fontsize=8)
 
 
 def _peer(data: dict[str, Any]) -> str:

@@ -11,8 +11,8 @@ from benchmarks.suite.family_goals import (
     Spread,
     against_tvm,
     family_figures,
-    label,
 )
+from benchmarks.suite.goals import geomean
 from benchmarks.suite.results import Result, ResultsFile
 
 WORDS = {True: "yes", False: "**no**", None: "-"}
@@ -28,8 +28,49 @@ def suite_sections(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> l
         rows = results.matching(f"suite/{family.key}/")
         if rows:
             parts.append(f"### Suite: {family.title}\n\n{_case_table(rows)}")
-    parts += [*_tvm_section(results, tvm), *_prepack_section(results)]
+    parts += _tvm_section(results, tvm)
     return parts
+
+
+def constant_sections(results: ResultsFile) -> list[str]:
+    """The table of what is packed ahead; none if nothing was measured. No family counts it."""
+    rows = results.matching("constants/")
+    if not rows:
+        return []
+    lines = [
+        "| case | threads | time | packing each time | of the bound | NumPy | PyTorch |"
+        " against the better | packing each time, against the better |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(_constant_line(row.data) for row in rows.values()),
+    ]
+    found = [row.data["against_best_peer"]["median"] for row in rows.values()
+             if "against_best_peer" in row.data]  # fmt: skip
+    mean = f" Geomean {geomean(found):.2f}x of {len(found)}." if found else ""
+    return [
+        f"### Suite: constant weights, packed ahead\n\n{_CONSTANTS}{mean}\n\n" + "\n".join(lines)
+    ]
+
+
+_CONSTANTS = (
+    "Tuned with the weights marked constant. Two of our calls race beside the libraries: one that"
+    " finds the weights packed, and one of the same kernel that packs them itself. No family's"
+    " figures count these rows."
+)
+
+
+def _constant_line(data: dict[str, Any]) -> str:
+    raced, best = data["prepack"]["raced"], data.get("against_best_peer")
+    share = raced["run_secs"] / raced["run_secs_with_packing"]
+    cells = [
+        data["case"],
+        str(data["threads"]),
+        *(shown_secs(raced[key]) for key in ("run_secs", "run_secs_with_packing")),
+        f"{data['of_bound_beside']:.2f} ({data['of_bound']:.2f}) {data['bound']['binds']}",
+        *(_peer(data["race"].get(peer, {})) for peer in ("numpy", "torch")),
+        f"{best['median']:.2f}x" if best else "-",
+        f"{best['median'] * share:.2f}x" if best else "-",
+    ]
+    return "| " + " | ".join(cells) + " |"
 
 
 _EXPLANATION = """
@@ -126,26 +167,10 @@ def _tvm_section(results: ResultsFile, tvm: Mapping[str, dict[str, Any]]) -> lis
         lines.append(f"| {name} | {time} | {' | '.join(cells)} | {trials} |")
     text = (
         'How many times longer TVM\'s best takes. "Elsewhere" divides a median from a file by our'
-        " time: it was measured in another run, at another time, maybe at another clock.\n\n"
+        " median sample: it was measured in another run, at another time, maybe at another clock."
+        "\n\n"
     )
     return ["### Suite: against TVM MetaSchedule\n\n" + text + "\n".join(lines)]
-
-
-def _prepack_section(results: ResultsFile) -> list[str]:
-    """Constant operands packed ahead: both figures, packing outside and inside the timing."""
-    rows = [r for r in results.matching("suite/").values() if r.data.get("prepack")]
-    if not rows:
-        return []
-    lines = [
-        "| case | packing inside | packing outside | packing once |",
-        "|---|---|---|---|",
-    ]
-    for row in rows:
-        ahead = row.data["prepack"]
-        inside = row.data["race"]["kernel"]["run_secs"]
-        times = (inside, ahead["run_secs"], ahead["prepack_secs"])
-        lines.append(f"| {label(row)} | {' | '.join(map(shown_secs, times))} |")
-    return ["### Suite: constant operands packed ahead\n\n" + "\n".join(lines)]
 
 
 def shown_secs(secs: float) -> str:

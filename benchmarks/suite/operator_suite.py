@@ -1,12 +1,16 @@
 """The operator suite: `operator_suite.json` as cases.
 
 `published` are the float32 layers and subgraphs of networks and of other tuners' papers; `added`
-fills families up with what those leave out. Sizes at an operator's default are left out.
+fills families up with what those leave out. Sizes at an operator's default are left out. `weights`
+names the input of each operator that never changes in a network, and `with_constant_weights` the
+cases that are measured with it marked constant as well.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,22 @@ def suite_cases() -> tuple[Case, ...]:
 def heavy_cases() -> tuple[Case, ...]:
     """Those of more than 2e10 operations, measured only when asked for."""
     return tuple(_case(entry) for entry in _entries() if entry.get("heavy"))
+
+
+@cache
+def constant_cases() -> tuple[Case, ...]:
+    """The same computations with their weights marked constant, under names of their own."""
+    document = json.loads(DATA.read_text())
+    cases = {case.name: case for case in suite_cases()}
+    return tuple(
+        _with_constants(cases[name], document["weights"])
+        for name in document["with_constant_weights"]
+    )
+
+
+def _with_constants(case: Case, weights: Mapping[str, str]) -> Case:
+    weight = weights[case.operator]
+    return replace(case, name=f"{case.name} constant {weight}", constants=(weight,))
 
 
 def _entries() -> list[dict[str, Any]]:

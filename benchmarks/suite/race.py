@@ -29,14 +29,17 @@ PEERS = ("numpy", "torch")
 TIMER = Path(__file__).with_name("timer.c")
 LEAST_BLOCKS = 5
 HOPELESS, HOPELESS_SECS = 20.0, 1e-3
+HOPELESS_WORDS = "times slower than the other peer"
 """A peer that takes so many times longer than another one, and this long, is left out."""
 
 
-def build_library(object_file: Path, arguments: int) -> Path:
-    """The emitted object and the timer as a shared library; `arguments` without the workspace."""
-    library = object_file.with_suffix(".so")
+def build_library(object_file: Path, arguments: int, entry: str = "kernel") -> Path:
+    """The emitted object and the timer of its function `entry` as a shared library; `arguments`
+    of that function, without the workspace."""
+    library = object_file.with_name(f"{object_file.stem}.{entry}.so")
     compiler = os.environ.get("CC", "cc")
     flags = [
+        f"-DENTRY={entry}",
         f"-DARGS={','.join(['void *'] * (arguments + 1))}",
         f"-DPASS={','.join(f'p[{i}]' for i in range(arguments + 1))}",
     ]
@@ -110,7 +113,7 @@ def _leave_out_hopeless(found: dict[str, dict[str, Any]]) -> None:
     best = min(peers.values(), default=0.0)
     for name, secs in peers.items():
         if secs > HOPELESS_SECS and secs > HOPELESS * best:
-            found[name] = {"missing": f"{secs / best:.0f} times slower than the other peer"}
+            found[name] = {"missing": f"{secs / best:.0f} {HOPELESS_WORDS}"}
 
 
 def _alternate(contestants: Sequence[Contestant], seconds: float) -> list[list[list[float]]]:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from functools import cache
 
 from benchmarks.suite.cases import EXPRESSIONS, GEMMS, OPERATORS, Case
-from benchmarks.suite.operator_suite import heavy_cases, suite_cases
+from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
 from schedules.workload import Workload
 
 
 @cache
 def every_case() -> Mapping[str, Case]:
     """All cases by name."""
-    groups = (GEMMS.values(), OPERATORS, EXPRESSIONS, suite_cases(), heavy_cases())
+    suite = (suite_cases(), heavy_cases(), constant_cases())
+    groups = (GEMMS.values(), OPERATORS, EXPRESSIONS, *suite)
     return {case.name: case for group in groups for case in group}
 
 

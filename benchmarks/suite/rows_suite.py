@@ -1,4 +1,5 @@
-"""Rows of the operator suite: every case by family, on one and two threads."""
+"""Rows of the operator suite: every case by family, on one and two threads; and of some cases
+once more with their weights marked constant, in a group of their own."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from benchmarks.suite.context import Context, Row, RowError, environment
 from benchmarks.suite.crew import RaceError
 from benchmarks.suite.duel import INPUT_SEED, derived, shortened
 from benchmarks.suite.families import Family, family_of
-from benchmarks.suite.operator_suite import heavy_cases, suite_cases
+from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
 from benchmarks.suite.race import PEERS, build_library, race
 from benchmarks.suite.registry import workload_of
 from benchmarks.suite.tvm_side import tvm_best, tvm_request
 
+CONSTANTS = "constants"
 RACE_SECS = 1.0
 SEED = 0
 TUNE_DEADLINE_SECS = 600.0
@@ -23,8 +25,17 @@ TUNE_DEADLINE_SECS = 600.0
 
 def suite_rows(context: Context) -> list[Row]:
     """One row a case and thread count, in the order of the suite."""
+    heavy = heavy_cases() if context.settings.heavy else ()
+    return _rows(context, "suite", [*suite_cases(), *heavy])
+
+
+def constant_rows(context: Context) -> list[Row]:
+    """The same for what is packed ahead. No family counts these."""
+    return _rows(context, CONSTANTS, list(constant_cases()))
+
+
+def _rows(context: Context, group: str, cases: list[Case]) -> list[Row]:
     settings = context.settings
-    cases = [*suite_cases(), *(heavy_cases() if settings.heavy else ())]
     if context.quick:  # the smallest of each family
         cases.sort(key=lambda case: workload_of(case).flops)
         cases = list({family_of(case).key: case for case in reversed(cases)}.values())
@@ -34,19 +45,20 @@ def suite_rows(context: Context) -> list[Row]:
         family = family_of(case)
         if settings.families and family.key not in settings.families:
             continue
-        rows += [_row(context, case, family, threads) for threads in counts]
+        rows += [_row(context, group, case, family, threads) for threads in counts]
     return rows
 
 
-def _row(context: Context, case: Case, family: Family, threads: int) -> Row:
-    key = f"suite/{family.key}/{case.name}/{threads}t"
+def _row(context: Context, group: str, case: Case, family: Family, threads: int) -> Row:
+    key = f"{group}/{family.key}/{case.name}/{threads}t"
     run = partial(measure, key=key, case=case, family=family.key, threads=threads)
     trials = 4 if context.quick else context.settings.trials
     return Row(key, run, summary, 4.5 + trials * 0.1)
 
 
 def measure(context: Context, *, key: str, case: Case, family: str, threads: int) -> dict[str, Any]:
-    """Tune, emit, and race against the libraries."""
+    """Tune, emit, and race against the libraries. What has constant inputs takes part twice: as the
+    `kernel` that finds them packed, and as `packing` in every call."""
     folder, settings = context.fresh_folder(key), context.settings
     trials, seconds = (4, 0.1) if context.quick else (settings.trials, RACE_SECS)
     request = {
@@ -65,12 +77,14 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
     common = {"case": case.name, "reference": str(folder / "reference.npy")}
     try:
         sides: dict[str, dict[str, Any]] = {
-            "kernel": {**common, "library": str(_library(folder / "kernel.o", case))},
+            "kernel": {**common, **_kernel(folder / "kernel.o", case)},
             "peak": {"target": context.target},
             **dict.fromkeys(PEERS, common),
         }
+        if case.constants:
+            sides["packing"] = {**common, "library": str(_library(folder / "kernel.o", case))}
         if settings.default_side:
-            sides["default"] = {**common, "library": str(_library(folder / "default.o", case))}
+            sides["default"] = {**common, **_kernel(folder / "default.o", case)}
         if tvm is not None:
             sides["tvm"] = {**common, **tvm_request(tvm, settings.tvm_python)}
         result = race(sides, context.crew, threads=threads, seconds=seconds, seed=INPUT_SEED)
@@ -88,7 +102,7 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
         "bound": bound,
         "of_bound": bound["secs"] / result["kernel"]["run_secs"],
         "of_bound_beside": of_bound_beside(bound, result, threads),
-        "prepack": prepack_figures(report),
+        "prepack": prepack_figures(report, result),
         "tvm": tvm,
         "race": result,
         **derived(report, result, threads),
@@ -107,14 +121,36 @@ def of_bound_beside(bound: dict[str, Any], result: dict[str, Any], threads: int)
     return float(bound["secs"] / probed_secs * result["peak"]["ratio"]["median"])
 
 
-def prepack_figures(report: dict[str, Any]) -> dict[str, float] | None:
-    """Both figures of a kernel whose constant operands are packed ahead, seconds: `run_secs` with
-    packing outside of the timing, `prepack_secs` of packing itself. None without such operands.
+def prepack_figures(
+    report: dict[str, Any], result: dict[str, Any]
+) -> dict[str, dict[str, float | None]] | None:
+    """Seconds of a call that finds its constant operands packed, and of one that packs them: as
+    they were raced, and as tuning said. None without such operands.
 
-    `tune --json` has no such field yet: this is the one place to read it from.
+    RowError if a side that packs gave no figure: one without the other tells nothing.
     """
-    found: dict[str, float] | None = report["best"].get("prepack")
-    return found
+    best = report["best"]
+    if not best["packed_ahead"]:
+        return None
+    if "run_secs" not in result["packing"]:
+        raise RowError(f"no time with packing: {result['packing']['missing']}")
+    return {
+        "raced": {
+            "run_secs": result["kernel"]["run_secs"],
+            "run_secs_with_packing": result["packing"]["run_secs"],
+        },
+        "tuned": {key: best[key] for key in ("run_secs", "run_secs_with_packing")},
+    }
+
+
+def _kernel(object_file: Path, case: Case) -> dict[str, Any]:
+    """The side whose time counts: it finds constant inputs packed, if there are any."""
+    if not case.constants:
+        return {"library": str(_library(object_file, case))}
+    # `packed` stands for the constant inputs.
+    count = len(workload_of(case).arguments) - len(case.constants) + 1
+    library = build_library(object_file, count, "kernel_prepacked")
+    return {"library": str(library), "prepacked": True}
 
 
 def _library(object_file: Path, case: Case) -> Path:
@@ -127,7 +163,7 @@ def summary(data: dict[str, Any]) -> str:
         f"{data['race']['kernel']['run_secs'] * 1e6:.4g} us, {data['gflops']:.1f} GFLOP/s",
         f"{data['of_bound_beside']:.2f} of the bound ({data['bound']['binds']})",
     ]
-    for peer in (*PEERS, "tvm"):
+    for peer in (*PEERS, "tvm", "packing"):
         side = data["race"].get(peer, {})
         if "ratio" in side:
             parts.append(f"{side['ratio']['median']:.2f}x {peer}")

@@ -1,9 +1,10 @@
-/* Times calls of an emitted kernel: compiled with -DARGS='void*,void*,...' and -DPASS='p[0],...'. */
+/* Times calls of an emitted kernel: compiled with -DARGS='void*,void*,...', -DPASS='p[0],...' and
+ * -DENTRY= the function, `kernel` or `kernel_prepacked`. */
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
-int kernel(ARGS);
+int ENTRY(ARGS);
 typedef int (*call_t)(ARGS);
 
 /* Called through a pointer the compiler cannot see through, like the kernel. */
@@ -33,7 +34,7 @@ int tw_time(void **p, int64_t calls, int64_t rounds, double *secs) {
         if (once < empty) empty = once;
     }
     for (int64_t r = 0; r < rounds && !failed; r++) {
-        double once = time_calls(kernel, p, calls, &failed) - empty;
+        double once = time_calls(ENTRY, p, calls, &failed) - empty;
         secs[r] = once > 1e-9 ? once : 1e-9;
     }
     return failed;

@@ -21,8 +21,9 @@ def tvm_best(context: Context, case: Case, threads: int) -> dict[str, Any]:
     folder = context.folder / "tvm" / f"{case.name.replace(' ', '_')}_{threads}t"
     known = folder / f"{settings.tvm_trials}.json"
     if not known.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        known.write_text(json.dumps(_tune(context, case, threads, folder)))
+        of_trials = folder / str(settings.tvm_trials)  # what fewer or more trials find stays apart
+        of_trials.mkdir(parents=True, exist_ok=True)
+        known.write_text(json.dumps(_tune(context, case, threads, of_trials)))
     found: dict[str, Any] = json.loads(known.read_text())
     return found
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from schedules.errors import WorkloadError
 from schedules.rewrites import Winograd
 from schedules.spelling import parse_workload
 from schedules.trace import Trace
@@ -45,6 +47,16 @@ def test_every_spelling_can_allow_an_error_here_and_on_a_service(
     spelling = spellings(tmp_path)[number]
     assert wiring.read_workload(spelling).key == KEY
     assert wiring.workload_of(workload_payload(spelling)).key == KEY
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("error", [float("nan"), float("inf"), -1.0])
+def test_no_spelling_takes_what_is_no_error_to_a_service(
+    number: int, error: float, tmp_path: Path
+) -> None:
+    spelling = replace(spellings(tmp_path)[number], allow_error=error)
+    with pytest.raises(WorkloadError, match="an allowed error is relative, between 0 and 1"):
+        workload_payload(spelling)
 
 
 def test_a_rewritten_schedule_is_shown_with_the_names_of_its_author() -> None:

@@ -252,6 +252,8 @@ def test_every_spelling_can_mark_constants(
         assert wiring.read_workload(way).key == wanted
         assert wiring.workload_of(workload_payload(way)).key == wanted
     assert wiring.read_workload(ways[0]).name == "matmul:M=8,N=8,K=8,constant=B"
+    both = WorkloadSpelling(workload=f"{MATMUL},constant=B", constant=["A"])
+    assert wiring.read_workload(both).name == "matmul:M=8,N=8,K=8,constant=A+B"
     assert run(["best", MATMUL, "--constant", "W"]) == 2
     assert "constant=W: the inputs are A, B" in capsys.readouterr().err
 
