@@ -22,7 +22,6 @@ from ..trace import Trace
 from ..workload import Workload
 from .analysis import StageView, math_calls
 from .rows_trace import (
-    MOST_UNROLLED_STEPS,
     RowCluster,
     is_along_columns,
     merged_stages,
@@ -88,11 +87,8 @@ class RowSketch:
 
     def _chunks(self) -> tuple[int, ...]:
         """Rows added up at a time by a reduction along columns, 0 for all of them."""
-        columns = [view for view in self.cluster.stages if is_along_columns(view)]
-        lengths = [view.reduce[-1].extent for view in columns]
-        # Images are added up a line at a time; a small window is written out as it is.
-        areas = [prod(loop.extent for loop in view.reduce) for view in columns]
-        longest = max(*lengths, *(n for n in areas if n >= 2 * MOST_UNROLLED_STEPS), 0, 0)
+        lengths = [view.reduce[-1].extent for view in self.cluster.stages if is_along_columns(view)]
+        longest = max(lengths, default=0)
         return (0, *(n for n in (2, 4, 8, 16) if 2 * n <= longest))
 
     def rows_in_all(self) -> int:

@@ -392,10 +392,8 @@ class _RowTrace:
         """The reduction loops that run outside the columns and those within: a few rows at a time
         are added up, so that every row is walked along."""
         w = self.w
-        if not self.chunk or prod(w.loop(name).extent for name in reduce) <= self.chunk:
+        if not self.chunk or w.loop(reduce[-1]).extent <= self.chunk:
             return [], reduce
-        if w.loop(reduce[-1]).extent <= self.chunk:
-            return reduce[:-1], reduce[-1:]
         outer, inner = w.split(reduce[-1], self.chunk)
         return [*reduce[:-1], outer], [inner]
 

@@ -115,15 +115,6 @@ def test_expressions_of_rows(text: str, shape: str) -> None:
     holds(notation(text, ranges, **tensors))
 
 
-def test_images_are_added_up_a_line_at_a_time() -> None:
-    space = holds(build("global_avg_pool_nhwc", {"N": 2, "H": 7, "W": 7, "C": 40}), count=8)
-    chunks = next(k.values for k in space.sketches[0].knobs if k.name == "chunk")
-    assert chunks == (0, 2, 4, 8, 16)
-    windows = space_for(notation("Y[i,c] max= X[i+r,c]", {"r": 3, "i": 30}, X="f32[32,64]"),
-                        small_target(2, 256))  # fmt: skip
-    assert all(k.values == (0,) for s in windows.sketches for k in s.knobs if k.name == "chunk")
-
-
 def chosen(space: ScheduleSpace, **knobs: int) -> set[LoopKind | type]:
     """The kinds of loops and steps in the first sketch's trace with these knob values."""
     sketch = space.sketches[0]
