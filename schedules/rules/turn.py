@@ -94,13 +94,14 @@ class TurnSketch:
         return (
             Knob("rows", self._counts(self.turn.across)),
             Knob("columns", self._counts(self.turn.along)),
+            Knob("collect", (0, 1) if self.turn.along.extent >= 2 * self.lanes else (0,)),
             Knob("parallel", (0, 1) if threads > 1 and self._blocks() > 1 else (0,)),
             Knob("stream", stream_values(self.workload, self.view.name, self.target)),
         )
 
     def _counts(self, loop: Loop) -> tuple[int, ...]:
         whole = loop.extent // self.lanes
-        return tuple(n for n in (1, 2, 4, 8) if n == 1 or whole % n == 0)
+        return tuple(n for n in (1, 2, 4, 8) if n <= max(whole, 1))
 
     def _blocks(self) -> int:
         others = prod(loop.extent for loop in self.view.spatial)
@@ -142,7 +143,7 @@ class TurnSketch:
         costs misses, fewer the longer the pieces are."""
         settings = np.atleast_2d(settings)
         value = [np.asarray(k.values)[settings[:, n]] for n, k in enumerate(self.knobs)]
-        rows, across, parallel, stream = (v.astype(np.float64) for v in value)
+        rows, across, collect, parallel, stream = (v.astype(np.float64) for v in value)
         ones = np.ones(len(settings))
         vectors = self.view.points / self.lanes
         lines = self.view.points * self.view.dtype.bytes / 64
@@ -181,7 +182,7 @@ class TurnSketch:
         """Two blocks of rows, every thread; streamed where a vector is a whole line."""
         last = [len(knob.values) - 1 for knob in self.knobs]
         whole = self.lanes * self.view.dtype.bytes >= LINE_BYTES
-        return (min(1, last[0]), 0, last[2], last[3] if whole else 0)
+        return (min(1, last[0]), 0, 0, last[3], last[4] if whole else 0)
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one setting."""
