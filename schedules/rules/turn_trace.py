@@ -114,7 +114,7 @@ class _TurnTrace:
         return found
 
     def _cut(self, loop: str, within: str, size: int) -> list[tuple[str, str]]:
-        """`loop` cut where its last `size` whole iterations end, with loop `within` of each part."""
+        """`loop` cut where its last `size` whole iterations end; `within` in each part as well."""
         extent = self.w.loop(loop).extent
         whole = extent // size * size
         if whole in (0, extent):
