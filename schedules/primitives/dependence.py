@@ -84,7 +84,7 @@ def separates(
     index; a division and a remainder determine what they divide, which is one more known sum.
     """
     guards = tuple(type(g)(_settled(g.index, ranges)) for g in guards)
-    known_sums = _merged(tuple(_settled(i, ranges) for i in index))
+    known_sums = _merged(tuple(_settled(i, ranges) for i in index), ranges)
     determined: set[object] = set()
     changed = True
     while changed:
@@ -115,24 +115,45 @@ def _settled(index: Affine, ranges: Ranges) -> Affine:
     return total
 
 
-def _merged(index: tuple[Affine, ...]) -> list[Affine]:
-    """The index with neighbouring dimensions that are quotient and remainder made one.
-
-    A dimension that is a remainder by n lies in 0..n-1, so `(a, b)` and `n*a + b` determine each
-    other.
-    """
+def _merged(index: tuple[Affine, ...], ranges: Ranges) -> list[Affine]:
+    """The index with neighbouring dimensions that are quotient and remainder made one."""
     result: list[Affine] = []
     for dimension in reversed(index):
-        if result and len(result[0].terms) == 1 and not result[0].const:
-            atom, coefficient = result[0].terms[0]
-            if isinstance(atom, Mod) and coefficient == 1:
-                joined = dimension * atom.divisor + result[0]
-                merged = recombine(joined)
-                if merged != joined:
-                    result[0] = merged
-                    continue
-        result.insert(0, dimension)
+        merged = _joined(dimension, result[0], ranges) if result else None
+        if merged is None:
+            result.insert(0, dimension)
+        else:
+            result[0] = merged
     return result
+
+
+def _joined(dimension: Affine, last: Affine, ranges: Ranges) -> Affine | None:
+    """`dimension` and the one behind it as one, where that one is a remainder, perhaps in pieces:
+    `(x // 19, i + 16*(x % 19))` is `16*x + i` for i in 0..15.
+
+    If `last` lies in 0..n-1, `(a, last)` and `n*a + last` determine each other.
+    """
+    for atom, coefficient in last.terms:
+        if not isinstance(atom, Mod) or coefficient < 1:
+            continue
+        size = coefficient * atom.divisor
+        if not _lies_below(last, size, ranges):
+            continue
+        joined = dimension * size + last
+        merged = recombine(joined)
+        if merged != joined:
+            return merged
+    return None
+
+
+def _lies_below(index: Affine, size: int, ranges: Ranges) -> bool:
+    """Whether `index`, which has a term c*(x % m) with c*m = `size`, surely lies in 0..size-1."""
+    if len(index.terms) == 1 and not index.const:
+        return True
+    if not all(name in ranges for name in index.vars()):
+        return False
+    bounds = interval(index, ranges)
+    return bounds.lo >= 0 and bounds.hi < size
 
 
 def _wholes(atom: object, determined: set[object]) -> list[Affine]:

@@ -28,6 +28,9 @@ LINE_BYTES = 64
 SHUFFLES_A_VECTOR = 4.0
 """Shuffles a vector costs in a block of 16 by 16; smaller ones cost less."""
 
+MISSES_A_LINE = 1.3
+"""What a line costs that is written into rows whose distance maps them to one set."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -62,6 +65,12 @@ def _pitch(read: Read, loop: Loop) -> int:
     return read.element_stride(loop.name) or 0
 
 
+def _crowding(pitch_bytes: int) -> float:
+    """How much rows this far apart compete: fully a multiple of a page apart, half as much a
+    multiple of half a page."""
+    return 1.0 if pitch_bytes % 4096 == 0 else 0.5 if pitch_bytes % 2048 == 0 else 0.0
+
+
 def _is_turned(view: StageView, read: Read, across: Loop, along: Loop) -> bool:
     alone = sum(1 for r in view.reads if r.tensor == read.tensor) == 1
     contiguous = read.element_stride(across.name) == 1 and read.own_dim(across.name) is not None
@@ -71,7 +80,8 @@ def _is_turned(view: StageView, read: Read, across: Loop, along: Loop) -> bool:
 @dataclass(frozen=True)
 class TurnSketch:
     """See the module. `rows` and `columns` are blocks walked together, in the axes of the result:
-    how much of each line, page and cache set is used before it is left."""
+    how much of each line, page and cache set is used before it is left; `collect` gathers such a
+    piece in a buffer and writes its rows one after another."""
 
     workload: Workload
     view: StageView
@@ -94,13 +104,14 @@ class TurnSketch:
         return (
             Knob("rows", self._counts(self.turn.across)),
             Knob("columns", self._counts(self.turn.along)),
+            Knob("collect", (0, 1) if self.turn.along.extent >= 2 * self.lanes else (0,)),
             Knob("parallel", (0, 1) if threads > 1 and self._blocks() > 1 else (0,)),
             Knob("stream", stream_values(self.workload, self.view.name, self.target)),
         )
 
     def _counts(self, loop: Loop) -> tuple[int, ...]:
         whole = loop.extent // self.lanes
-        return tuple(n for n in (1, 2, 4, 8) if n == 1 or whole % n == 0)
+        return tuple(n for n in (1, 2, 4, 8) if n <= max(whole, 1))
 
     def _blocks(self) -> int:
         others = prod(loop.extent for loop in self.view.spatial)
@@ -109,18 +120,38 @@ class TurnSketch:
         return others * prod(each)
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) every setting is legal; what is read along its axis in pieces of more than a line
-        and written in pieces of more than a line needs room for both."""
+        """(P,) every setting is legal."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
+
+    def _values(self, settings: IntArray) -> dict[str, FloatArray]:
+        settings = np.atleast_2d(settings)
+        return {
+            k.name: np.asarray(k.values)[settings[:, n]].astype(np.float64)
+            for n, k in enumerate(self.knobs)
+        }
+
+    @property
+    def _outside(self) -> list[int]:
+        """Axes of the result that are neither turned nor turned to."""
+        turned = {self.turn.across.name, self.turn.along.name}
+        return [n for n, loop in enumerate(self.view.spatial) if loop.name not in turned]
 
     @property
     def loop_axes(self) -> tuple[int, ...]:
-        return tuple(range(len(self.view.spatial)))
+        """Axes that are walked as they are, then pieces along both, then elements of a piece."""
+        names = [loop.name for loop in self.view.spatial]
+        pair = [names.index(loop.name) for loop in (self.turn.across, self.turn.along)]
+        return (*self._outside, *pair, *pair)
 
     def extents(self, settings: IntArray) -> IntArray:
-        """(P, L): the axes of the result."""
-        row = [loop.extent for loop in self.view.spatial]
-        return np.tile(np.array([row], np.int64), (len(np.atleast_2d(settings)), 1))
+        """(P, L): see `loop_axes`."""
+        v = self._values(settings)
+        inner, outer = [], []
+        for loop, count in ((self.turn.across, v["rows"]), (self.turn.along, v["columns"])):
+            inner.append(np.minimum(count * self.lanes, loop.extent))
+            outer.append(np.ceil(loop.extent / inner[-1]))
+        whole = [np.full(len(inner[0]), self.view.spatial[n].extent) for n in self._outside]
+        return np.stack([*whole, *outer, *inner], axis=1).astype(np.int64)
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
@@ -138,28 +169,28 @@ class TurnSketch:
         return (*found.values(), out)
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS. Vectors that are turned cost shuffles; a pitch that maps lines to few sets
-        costs misses, fewer the longer the pieces are."""
-        settings = np.atleast_2d(settings)
-        value = [np.asarray(k.values)[settings[:, n]] for n, k in enumerate(self.knobs)]
-        rows, across, parallel, stream = (v.astype(np.float64) for v in value)
-        ones = np.ones(len(settings))
+        """See COLUMNS. Vectors that are turned cost shuffles; rows of the result whose distance
+        maps them to few sets cost misses, unless they are collected or streamed."""
+        v = self._values(settings)
+        rows, across, collect, stream = (v[n] for n in ("rows", "columns", "collect", "stream"))
+        ones = np.ones(len(rows))
         vectors = self.view.points / self.lanes
-        lines = self.view.points * self.view.dtype.bytes / 64
-        crowded = sum(
-            _pitch(r, self.turn.along) * r.dtype.bytes % 2048 == 0 for r in self.turn.turned
+        size = self.view.dtype.bytes
+        lines = self.view.points * size / LINE_BYTES
+        reading = max(
+            _crowding(_pitch(r, self.turn.along) * r.dtype.bytes) for r in self.turn.turned
         )
-        pitch = self.turn.along.extent * self.view.dtype.bytes
-        misses = lines * (crowded / (rows + across) + (pitch % 2048 == 0) * (1 - 0.8 * stream))
+        alone = MISSES_A_LINE * (1 - 0.8 * stream)
+        misses = np.where(collect > 0, 4.0 / across**2, alone) * self._crowded_rows
         shuffles = SHUFFLES_A_VECTOR * len(self.turn.turned)
-        tasks = np.where(parallel > 0, max(self._blocks() / self.lanes, self.target.threads), 1.0)
+        tasks, regions = self._shared(v)
         return {
             "flops": ones * self.view.points * max(self.view.operations, 1),
             "vector_ops": ones * vectors * (shuffles + self.view.operations),
-            "vector_loads": ones * vectors * len(self.view.reads),
-            "vector_stores": ones * vectors,
+            "vector_loads": vectors * (len(self.view.reads) + collect),
+            "vector_stores": vectors * (1.0 + collect),
             "scalar_accesses": ones * 0.0,
-            "conflict_misses": misses,
+            "conflict_misses": lines * (misses + 0.5 * reading / rows),
             "math_calls": ones * vectors * math_calls(self.view.value),
             "accumulators": ones * 0.0,
             "live_registers": ones * (self.lanes + 2.0),
@@ -167,21 +198,49 @@ class TurnSketch:
             "inner_trips": across * rows,
             "inner_entries": self._blocks() / (across * rows),
             "code_ops": ones * self.lanes * (shuffles + 2.0),
-            "packed_bytes": ones * 0.0,
+            "packed_bytes": collect * self.view.points * size,
             "strided_packed_bytes": ones * 0.0,
-            "panel_bytes": ones * 0.0,
-            "streamed_bytes": ones * 0.0,
+            "panel_bytes": collect * rows * across * (self.lanes**2 * size),
+            "streamed_bytes": stream * self.view.points * size,
             "packed_accesses": ones * 0.0,
             "masked_share": ones * 0.0,
             "tasks": tasks,
-            "regions": parallel,
+            "regions": regions,
         }
 
+    @property
+    def _crowded_rows(self) -> float:
+        return _crowding(self.turn.along.extent * self.view.dtype.bytes)
+
+    def _shared(self, v: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
+        """(P,) iterations that threads share, and parallel regions: see `turn_trace`. What is left
+        at the end of the shared axis is a region of its own."""
+        turn, threads = self.turn, self.target.threads
+        others = prod(self.view.spatial[n].extent for n in self._outside)
+        ones = np.ones(len(v["rows"]))
+        sizes = [np.minimum(v["rows"] * self.lanes, turn.across.extent)]
+        sizes.append(np.minimum(v["columns"] * self.lanes, turn.along.extent))
+        down, right = turn.across.extent / sizes[0], turn.along.extent / sizes[1]
+        by_along = (np.floor(down) < threads) & (threads < np.floor(right))
+        pieces = np.where(by_along, right, down)
+        if others >= 2 * threads:
+            tasks, regions = ones * others, ones
+        else:
+            tasks, regions = np.ceil(pieces), others * (1.0 + (pieces % 1.0 > 0))
+        shared = v["parallel"] > 0
+        return np.where(shared, tasks, 1.0), np.where(shared, regions, 0.0)
+
     def default(self) -> tuple[int, ...]:
-        """Two blocks of rows, every thread; streamed where a vector is a whole line."""
-        last = [len(knob.values) - 1 for knob in self.knobs]
+        """Pieces of two by two blocks, or of four by eight collected where rows would crowd; every
+        thread; streamed where a vector is a whole line and nothing is collected."""
         whole = self.lanes * self.view.dtype.bytes >= LINE_BYTES
-        return (min(1, last[0]), 0, last[2], last[3] if whole else 0)
+        collect = int(self._crowded_rows == 1 and self.turn.along.extent >= 8 * self.lanes)
+        wanted = {"rows": 4, "columns": 8} if collect else {"rows": 2, "columns": 2}
+        wanted |= {"collect": collect, "parallel": 1, "stream": int(whole and not collect)}
+        return tuple(
+            max(n for n, value in enumerate(k.values) if value <= wanted[k.name])
+            for k in self.knobs
+        )
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one setting."""

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from ..primitives import CacheRead, Parallel, Partition, Stream, Unroll, Vectorize
+from dataclasses import dataclass
+
+from ..primitives import (
+    CacheRead,
+    CacheWrite,
+    Parallel,
+    Stream,
+    TransformLayout,
+    Unroll,
+    Vectorize,
+)
 from .analysis import StageView
 from .writer import TraceWriter
 
 MOST_LANES = 16
 """Sides of a block of registers: one of 32 by 32 does not fit any register file."""
+
+
+VECTORS_AT_ONCE = 8
+"""Vectors of a collected row that are written in one iteration."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Loops over `a` and `b` in pieces of a fixed size: `outer`, `inner`, and `a`, `b` in one."""
+
+    outer: str
+    inner: str
+    a: str
+    b: str
 
 
 def write_turn_trace(
@@ -43,10 +67,12 @@ class _TurnTrace:
         self.lanes = lanes
         self.threads = threads
         self.v = v
+        self.collected = 0
+        self.blocks = 0
 
     def write(self) -> None:
-        """Blocks in pieces of several. Whole blocks and what is left at the ends of both axes are
-        parts of their own, so that nothing is tested in a whole block."""
+        """Pieces of several blocks. What is left at the ends of both axes are pieces and blocks
+        of their own, so that nothing is tested in a whole one."""
         w = self.w
         others = [name for name in self.others if w.has(name)]
         w.reorder(*others, self.across, self.along)
@@ -54,44 +80,85 @@ class _TurnTrace:
         for name in others:
             fused = w.fuse(fused, name) if fused else name
         by_others = fused != "" and w.loop(fused).extent >= 2 * self.threads
-        extents = {loop: w.loop(loop).extent for loop in (self.across, self.along)}
-        rows, row = w.split(self.across, min(self.lanes, extents[self.across]))
-        columns, column = w.split(self.along, min(self.lanes, extents[self.along]))
-        ends = {
-            rows: extents[self.across] // self.lanes,
-            columns: extents[self.along] // self.lanes,
-        }
-        down, below = self._divided(rows, self.v["rows"], ends)
-        right, beside = self._divided(columns, self.v["columns"], ends)
-        outer = [down, right]
-        if not by_others and w.loop(down).extent < self.threads < w.loop(right).extent:
-            outer.reverse()
-        w.reorder(*outer, *below, *beside, row, column)
-        place = (*outer, *below, *beside)[-1]
-        for tensor in self.turned:
-            self._read_block(tensor, place)
-        w.do(Unroll(row), Vectorize(column))
-        for loop in reversed(outer):
-            if 0 < ends[loop] < w.loop(loop).extent:
-                w.do(Partition(loop, ends[loop]))
+        sizes = {self.across: self.v["rows"], self.along: self.v["columns"]}
+        pieces = {loop: w.loop(loop).extent // (n * self.lanes) for loop, n in sizes.items()}
+        order = (self.across, self.along)
+        if not by_others and pieces[self.across] < self.threads < pieces[self.along]:
+            order = (self.along, self.across)
+            w.reorder(*order)
+        tasks: list[str] = []
+        for part in self._divided(*order, *(sizes[loop] * self.lanes for loop in order)):
+            across, along = (part.a, part.b) if order[0] == self.across else (part.b, part.a)
+            self._piece(part, across, along)
+            tasks.append(part.outer if w.loop(part.outer).extent > 1 else part.inner)
+        if by_others:
+            tasks = [fused]
         if self.v["parallel"]:
-            w.do(Parallel(fused if by_others else outer[0]))
+            shared = [name for name in dict.fromkeys(tasks) if w.loop(name).extent > 1]
+            w.do(*(Parallel(name) for name in shared))
         if self.v["stream"]:
             w.do(Stream(self.name))
 
-    def _divided(self, loop: str, count: int, ends: dict[str, int]) -> tuple[str, list[str]]:
-        """The loop over pieces of `count` blocks, and the loop within one; `ends` says after how
-        many iterations whole blocks end."""
-        if count == 1 or self.w.loop(loop).extent <= count or ends[loop] % count:
-            return loop, []
-        outer, inner = self.w.split(loop, count)
-        ends[outer] = ends[loop] // count
-        return outer, [inner]
+    def _divided(self, a: str, b: str, a_size: int, b_size: int) -> list[_Part]:
+        """Loop `a` with only `b` inside, divided into `a_size` by `b_size` iterations, and what is
+        left at the end of each axis into as many as there are: up to four parts."""
+        w = self.w
+        found: list[_Part] = []
+        for first, within in self._cut(a, b, a_size):
+            outer, rest = w.split(first, min(a_size, w.loop(first).extent))
+            w.reorder(outer, within, rest)
+            for second, inside in self._cut(within, rest, b_size):
+                inner, last = w.split(second, min(b_size, w.loop(second).extent))
+                w.reorder(inner, inside, last)
+                found.append(_Part(outer, inner, inside, last))
+        return found
+
+    def _cut(self, loop: str, within: str, size: int) -> list[tuple[str, str]]:
+        """`loop` cut where its last `size` whole iterations end; `within` in each part as well."""
+        extent = self.w.loop(loop).extent
+        whole = extent // size * size
+        if whole in (0, extent):
+            return [(loop, within)]
+        names = self.w.partition(loop, whole)
+        return [(loop, within), (names[loop], names[within])]
+
+    def _piece(self, part: _Part, across: str, along: str) -> None:
+        """One piece, in blocks of registers: those along the tensors' own axis one after another
+        where rows are collected, or else those along the result's."""
+        w = self.w
+        collected = self.v["collect"] and w.loop(along).extent > self.lanes
+        if (part.a, part.b) != (across, along):
+            w.reorder(across, along)
+        if collected:
+            self._collect(part.inner, across, along)
+            w.reorder(along, across)
+        order = (along, across) if collected else (across, along)
+        for block in self._divided(*order, self.lanes, self.lanes):
+            row, column = (block.b, block.a) if collected else (block.a, block.b)
+            w.reorder(row, column)
+            for tensor in self.turned:
+                self._read_block(tensor, block.inner)
+            w.do(Unroll(row), Vectorize(column))
+
+    def _collect(self, place: str, across: str, along: str) -> None:
+        """Keep what a piece writes in a buffer of its own, a panel for each vector of a row, and
+        write it row after row: whole stretches of lines, instead of one line of many rows."""
+        w = self.w
+        leaf, _ = w.writer_within(self.name, place)
+        (dim,) = (d for d, index in enumerate(leaf.index) if along in index.vars())
+        self.collected += 1
+        name = f"{self.name}.piece{self.collected}"
+        w.do(CacheWrite(self.name, place, name, register=False))
+        others = tuple((d, 0) for d in range(len(leaf.index)) if d != dim)
+        panels = ((dim, 1), *others, (dim, 2))
+        w.do(TransformLayout(name, ((dim, self.lanes),), panels))
+        w.vectorise_parts(f"{along}.out", self.lanes, VECTORS_AT_ONCE)
 
     def _read_block(self, tensor: str, place: str) -> None:
         """Read what a block needs of `tensor` into registers, along the tensor's own axis."""
         w = self.w
-        buffer = f"{self.name}.{tensor}.block"
+        self.blocks += 1
+        buffer = f"{self.name}.{tensor}.block{self.blocks}"
         w.do(CacheRead(tensor, place, buffer, register=True))
         leaf, _ = w.writer_of(buffer)
         for loop in w.own_loops(buffer):

@@ -89,6 +89,13 @@ class TraceWriter:
         assert chain is not None
         return leaf, chain
 
+    def writer_within(self, buffer: str, loop: str) -> tuple[Store | Update, tuple[For, ...]]:
+        """The first leaf below `loop` that writes `buffer`, and the loops around it."""
+        leaf = writes_of(self.loop(loop).body, buffer)[0]
+        chain = chain_to(self.nest.body, leaf)
+        assert chain is not None
+        return leaf, chain
+
     def own_loops(self, buffer: str, inside: str = "") -> list[For]:
         """The loops around the writer of `buffer` that belong to it: those below loop `inside`,
         or all that are named after it if `inside` is not around it."""

@@ -141,6 +141,9 @@ RANGES = {"a": Interval(0, 3), "b": Interval(0, 4), "f": Interval(0, 8)}
         ((var("a"), affine(0)), "b", False),
         ((var("a"), var("b")), "b", True),
         ((var("b") // 2, var("b") % 2), "b", True),
+        ((var("f") // 3, var("b") + (var("f") % 3) * 5), "f", True),
+        ((var("f") // 3, var("b") + (var("f") % 3) * 4), "f", False),
+        ((var("f") // 3, var("o") + (var("f") % 3) * 5), "f", True),
         ((var("b") // 2,), "b", False),
         ((var("b") % 2,), "b", False),
         ((var("o") * 9 + var("a"),), "a", True),
@@ -158,6 +161,7 @@ def test_what_separation_claims_is_true() -> None:
                 (var("a") * ca + var("b") * cb,),
                 ((var("a") * ca + var("b") * cb) // 3, (var("a") * ca + var("b") * cb) % 3),
                 ((var("a") * ca + var("b")) // 2, var("b") * cb),
+                (var("a") // 2, var("b") * cb + (var("a") % 2) * ca),
             ):
                 if not separates(index, "a", RANGES):
                     continue
