@@ -16,7 +16,7 @@ from ..scalar import Load
 from ..target import Target
 from ..workload import Stage, Workload
 from .analysis import Loop, StageView, view_stage
-from .tile import assign_roles
+from .tile_roles import assign_roles
 
 LEAST_TERMS = 16
 """Shortest reduction that is worth the copy."""

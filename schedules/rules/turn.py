@@ -218,14 +218,13 @@ class TurnSketch:
         turn, threads = self.turn, self.target.threads
         others = prod(self.view.spatial[n].extent for n in self._outside)
         ones = np.ones(len(v["rows"]))
-        sizes = [np.minimum(v["rows"] * self.lanes, turn.across.extent)]
-        sizes.append(np.minimum(v["columns"] * self.lanes, turn.along.extent))
-        down, right = turn.across.extent / sizes[0], turn.along.extent / sizes[1]
+        down = turn.across.extent / np.minimum(v["rows"] * self.lanes, turn.across.extent)
+        right = turn.along.extent / np.minimum(v["columns"] * self.lanes, turn.along.extent)
+        tasks: FloatArray = ones * others
+        regions: FloatArray = ones
         by_along = (np.floor(down) < threads) & (threads < np.floor(right))
         pieces = np.where(by_along, right, down)
-        if others >= 2 * threads:
-            tasks, regions = ones * others, ones
-        else:
+        if others < 2 * threads:
             tasks, regions = np.ceil(pieces), others * (1.0 + (pieces % 1.0 > 0))
         shared = v["parallel"] > 0
         return np.where(shared, tasks, 1.0), np.where(shared, regions, 0.0)
