@@ -223,9 +223,10 @@ class TurnSketch:
         tasks: FloatArray = ones * others
         regions: FloatArray = ones
         by_along = (np.floor(down) < threads) & (threads < np.floor(right))
-        pieces = np.where(by_along, right, down)
+        pieces: FloatArray = np.where(by_along, right, down)
         if others < 2 * threads:
-            tasks, regions = np.ceil(pieces), others * (1.0 + (pieces % 1.0 > 0))
+            tasks = np.ceil(pieces)
+            regions = others * (1.0 + (pieces % 1.0 > 0))
         shared = v["parallel"] > 0
         return np.where(shared, tasks, 1.0), np.where(shared, regions, 0.0)
 
