@@ -226,7 +226,7 @@ class TurnSketch:
         pieces: FloatArray = np.where(by_along, right, down)
         if others < 2 * threads:
             tasks = np.ceil(pieces)
-            regions = others * (1.0 + (pieces % 1.0 > 0))
+            regions = np.asarray(others * (1.0 + (pieces % 1.0 > 0)))
         shared = v["parallel"] > 0
         return np.where(shared, tasks, 1.0), np.where(shared, regions, 0.0)
 
