@@ -273,7 +273,7 @@ def test_a_prepacked_side_computes_what_one_that_packs_does(name: str, tmp_path:
             side = KernelSide(build_library(file, count), inputs, output, shelf)
         assert min(side.time(2, 1)) > 0
         results.append(side.result())
-    assert np.array_equal(*results)
+    assert np.array_equal(results[0], results[1])
     assert np.abs(results[0] - reference(case, 1)).max() < 1e-3
 
 
