@@ -26,6 +26,7 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
     children,
+    loads,
     vars_of,
 )
 from schedules.target import Target
@@ -81,7 +82,21 @@ def bound(workload: Workload, target: Target) -> Bound:
 def _useful_slots(workload: Workload) -> float:
     # The share of the work that is not padding is known over all stages; so is the mix.
     share = useful_flops(workload) / max(counted_flops(workload), 1)
-    return share * sum(pipe_slots(stage) for stage in workload.stages)
+    ahead = _ahead_of_calls(workload)
+    return share * sum(pipe_slots(s) for s in workload.stages if s.name not in ahead)
+
+
+def _ahead_of_calls(workload: Workload) -> set[str]:
+    """Stages that see constant inputs and nothing else: they can be computed once, before the
+    first call. An output is written in every call."""
+    known = {tensor.name for tensor in workload.constants}
+    found = set[str]()
+    for stage in workload.stages:
+        reads = {load.tensor for load in loads(stage.body)}
+        if reads and reads <= known and stage.name not in workload.outputs:
+            known.add(stage.name)
+            found.add(stage.name)
+    return found
 
 
 def _memory_gbs(machine: Machine) -> float:

@@ -72,3 +72,16 @@ def test_a_product_costs_one_slot_with_its_addition_a_function_several() -> None
     assert pipe_slots(product) == 2 * 3 * 5
     softmax = parse_workload("softmax_mn:M=2,N=8")
     assert sum(pipe_slots(s) for s in softmax.stages) >= 2 * 8 * 6
+
+
+def test_what_sees_constants_alone_is_computed_before_the_calls() -> None:
+    expr = "V[k,j] = exp(B[k,j]); C[i,j] += A[i,k] * V[k,j]"
+    tensors = ["A=f32[4,256]", "B=f32[256,256]"]
+    each_call = bound(parse_workload(expr=expr, tensors=tensors), TARGET)
+    ahead = bound(parse_workload(expr=expr, tensors=tensors, constants=["B"]), TARGET)
+    assert ahead.secs < each_call.secs
+    assert ahead.secs * (1 + 1e-9) >= 2 * 4 * 256 * 256 / PEAK
+    output = "V[k,j] = exp(B[k,j])"
+    assert bound(
+        parse_workload(expr=output, tensors=tensors[1:], constants=["B"]), TARGET
+    ) == bound(parse_workload(expr=output, tensors=tensors[1:]), TARGET)
