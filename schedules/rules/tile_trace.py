@@ -344,12 +344,12 @@ class _TileTrace:
         for n, read in enumerate(self.k.ahead):
             name = f"{self.stage}.ahead{n}"
             w.do(CacheRead(read.tensor, ROOT, name), PackAhead(name))
-            panel = self._pack_layout(read, name)
+            panel = self._pack_layout(read, name, turn=False)  # once for all calls
             large = prod(read.shape) * read.dtype.bytes >= LEAST_PARALLEL_BYTES
             if panel and target.threads > 1 and large and w.loop(panel).extent > 1:
                 w.do(Parallel(panel))
 
-    def _pack_layout(self, read: Read, name: str) -> str:
+    def _pack_layout(self, read: Read, name: str, turn: bool = True) -> str:
         """Tile by tile, in each the reduction outside and the tile's columns inside. The loop over
         tiles, "" where there is but one column."""
         w, nr = self.w, self.s["nr"]
@@ -361,7 +361,7 @@ class _TileTrace:
         loop = f"{name}.{dim}"
         if not w.has(loop):
             return ""
-        turned = f"{name}.{len(read.shape) - 1}" if self.k.is_turned(read) else ""
+        turned = f"{name}.{len(read.shape) - 1}" if turn and self.k.is_turned(read) else ""
         if turned and not w.has(turned):  # one element of it a block
             turned = ""
         rest = [other.var for other in w.own_loops(name) if other.var not in (loop, turned)]
