@@ -74,7 +74,8 @@ def test_a_collected_piece_is_written_in_whole_rows() -> None:
     one = setting(sketch, rows=2, columns=8, collect=1)
     text = to_text(lower(workload.normalised(), sketch.trace(one)))
     assert "alloc s0.piece1: f32[8, 16, 8]" in text
-    assert "= s0.piece1[" in text and "if " not in text
+    assert "= s0.piece1[" in text
+    assert "if " not in text
 
 
 def test_pieces_need_not_divide_and_nothing_is_tested_in_a_whole_one() -> None:
