@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from costmodel.prior import Prior
@@ -40,7 +41,7 @@ TURNED = {
 def turned(name: str, threads: int, bits: int) -> tuple[Workload, ScheduleSpace, Sketch]:
     """The workload called `name`, its space and the sketch that turns it."""
     text, tensors = TURNED[name]
-    workload = notation(text, **tensors)
+    workload = notation(text, None, **tensors)
     space = space_for(workload, this_machine(threads, bits))
     (sketch,) = (s for s in space.sketches if "turn" in s.name)
     return workload, space, sketch
@@ -95,7 +96,7 @@ def test_rows_a_page_apart_are_collected_or_streamed_first() -> None:
         space = space_for(workload, this_machine(1, 256))
         sketch = space.sketches[0]
         settings = [setting(sketch, collect=c, rows=4, columns=8, stream=0) for c in (0, 1)]
-        secs = [float(Prior(space).log2_secs(0, [s])[0]) for s in settings]  # type: ignore[list-item]
+        secs = [float(Prior(space).log2_secs(0, np.asarray([s]))[0]) for s in settings]
         chosen = settings[secs.index(min(secs))]
         return {k.name: k.values[n] for k, n in zip(sketch.knobs, chosen, strict=True)}
 
