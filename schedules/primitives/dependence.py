@@ -84,7 +84,9 @@ def separates(
     index; a division and a remainder determine what they divide, which is one more known sum.
     """
     guards = tuple(type(g)(_settled(g.index, ranges)) for g in guards)
-    known_sums = _merged(tuple(_settled(i, ranges) for i in index), ranges)
+    settled = tuple(_settled(i, ranges) for i in index)
+    # What is joined says more or less than its parts, so both count.
+    known_sums = list(dict.fromkeys((*_merged(settled, ranges), *settled)))
     determined: set[object] = set()
     changed = True
     while changed:

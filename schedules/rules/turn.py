@@ -217,16 +217,17 @@ class TurnSketch:
         at the end of the shared axis is a region of its own."""
         turn, threads = self.turn, self.target.threads
         others = prod(self.view.spatial[n].extent for n in self._outside)
-        ones = np.ones(len(v["rows"]))
-        down = turn.across.extent / np.minimum(v["rows"] * self.lanes, turn.across.extent)
-        right = turn.along.extent / np.minimum(v["columns"] * self.lanes, turn.along.extent)
-        tasks: FloatArray = ones * others
-        regions: FloatArray = ones
+        ones: FloatArray = np.ones(len(v["rows"]))
+        sizes = [np.minimum(v["rows"] * self.lanes, turn.across.extent)]
+        sizes.append(np.minimum(v["columns"] * self.lanes, turn.along.extent))
+        down, right = turn.across.extent / sizes[0], turn.along.extent / sizes[1]
         by_along = (np.floor(down) < threads) & (threads < np.floor(right))
-        pieces: FloatArray = np.where(by_along, right, down)
-        if others < 2 * threads:
-            tasks = np.ceil(pieces)
-            regions = np.asarray(others * (1.0 + (pieces % 1.0 > 0)))
+        pieces = np.where(by_along, right, down)
+        if others >= 2 * threads:
+            tasks, regions = ones * float(others), ones
+        else:
+            tasks = np.asarray(np.ceil(pieces), np.float64)
+            regions = np.asarray(others * (1.0 + (pieces % 1.0 > 0)), np.float64)
         shared = v["parallel"] > 0
         return np.where(shared, tasks, 1.0), np.where(shared, regions, 0.0)
 
