@@ -113,8 +113,8 @@ def _worth(sketch: TileSketch, chosen: dict[str, int]) -> float:
     return useful * busy * chains / (chains + columns + rows) - 1e-4 * chosen["k_blocks"]
 
 
-FEWEST_ROWS = 4
-"""A tile of fewer rows takes as long: lines that only the second cache holds come no faster."""
+FEWEST_ROWS = 6
+"""One of several tiles with fewer rows takes as long: the second cache gives lines no faster."""
 
 BUSY_CHAINS = 8.0
 """Accumulators that keep two pipes of four cycles' latency busy."""

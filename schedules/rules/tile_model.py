@@ -125,6 +125,10 @@ def _tile_count(
         enough = np.where(f["pack_columns"] == 0, np.maximum(enough, FEWEST_ROWS), enough)
     rest = np.where(m[0] % f["mr"] > 0, np.maximum(m[0] % f["mr"], np.minimum(enough, f["mr"])), 0)
     rows = np.where(cuts[0], m[0] // f["mr"] + rest / f["mr"], f["row_tiles"])
+    if sketch.passing:
+        tile = f["mr"] * f["mr2"]
+        again = (f["pack_columns"] == 0) & (f["row_tiles"] * f["row2_tiles"] > 1)
+        rows = rows * np.where(again, np.maximum(tile, FEWEST_ROWS) / tile, 1.0)
     rows2 = np.where(cuts[1], m[1] / f["mr2"], f["row2_tiles"])
     exact = np.ceil(roles.columns.extent / sketch.lanes) / f["vectors"]
     return np.asarray(np.where(cuts[2], exact, f["col_tiles"]) * rows * rows2)
