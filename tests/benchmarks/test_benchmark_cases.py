@@ -13,7 +13,7 @@ from benchmarks.suite.check_extents import sizes_at
 from benchmarks.suite.contestant import make_inputs
 from benchmarks.suite.crew import RaceError
 from benchmarks.suite.goals import figures, geomean, judge
-from benchmarks.suite.operator_suite import heavy_cases, suite_cases
+from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
 from benchmarks.suite.race import build_library
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
@@ -68,7 +68,7 @@ def test_pytorch_computes_what_numpy_does(name: str) -> None:
 
 
 def test_names_are_unique() -> None:
-    everyone = len(CLASSIC) + len(suite_cases()) + len(heavy_cases())
+    everyone = len(CLASSIC) + len(suite_cases()) + len(heavy_cases()) + len(constant_cases())
     assert len(every_case()) == everyone
     assert len(EXPRESSIONS) == 10
 
