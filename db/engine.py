@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -178,7 +180,7 @@ def _sqlite_engine(path: Path, timeout_secs: float, foreign_keys: bool) -> Engin
         json_serializer=lambda value: canonical_bytes(value).decode(),
         json_deserializer=_stored_json,
     )
-    event.listen(engine, "connect", _on_connect(foreign_keys))
+    event.listen(engine, "connect", _on_connect(foreign_keys, timeout_secs))
     event.listen(engine, "begin", _on_begin)
     return engine
 
@@ -190,21 +192,33 @@ def _stored_json(document: str) -> Any:
         raise StoreBroken(f"a stored document is damaged: {error}") from error
 
 
-def _on_connect(foreign_keys: bool) -> Callable[[Any, Any], None]:
+def _on_connect(foreign_keys: bool, timeout_secs: float) -> Callable[[Any, Any], None]:
     def set_pragmas(connection: Any, _record: Any) -> None:
         # The driver would begin transactions by itself, too late and never before DDL.
         connection.isolation_level = None
         # Damaged text still comes out, and then fails its row's hash: one row is lost, not all.
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         cursor = connection.cursor()
-        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _may_be_ours(cursor):
-            cursor.execute("PRAGMA journal_mode=WAL")
+        _keep_a_log(cursor, timeout_secs)
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA wal_autocheckpoint=0")
         cursor.execute(f"PRAGMA foreign_keys={'ON' if foreign_keys else 'OFF'}")
         cursor.close()
 
     return set_pragmas
+
+
+def _keep_a_log(cursor: Any, timeout_secs: float) -> None:
+    """Put the file into WAL mode, for good. Of processes that do so at the same moment one succeeds;
+    SQLite tells the others at once that the file is locked, whatever their timeout is."""
+    deadline = time.monotonic() + timeout_secs
+    while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _may_be_ours(cursor):
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if not any(words in str(error) for words in _HELD) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
 
 
 def _may_be_ours(cursor: Any) -> bool:

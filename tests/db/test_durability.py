@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -217,6 +218,18 @@ def test_processes_share_a_database_from_its_first_moment(tmp_path: Path) -> Non
             assert best is not None
             assert best.result.run_secs_estimate == 1.0 / 60
             assert store.check() == []
+
+
+def test_a_file_that_another_process_prepares_is_waited_for(tmp_path: Path) -> None:
+    # SQLite does not wait by itself for the lock that the change to WAL mode needs.
+    path = tmp_path / "1.sqlite"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    held = threading.Timer(0.3, other.close)
+    held.start()
+    with open_store(str(path)) as store:
+        assert store.check() == []
+    held.join()
 
 
 def tables(path: Path) -> int:
