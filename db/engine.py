@@ -209,7 +209,7 @@ def _on_connect(foreign_keys: bool, timeout_secs: float) -> Callable[[Any, Any],
 
 
 def _keep_a_log(cursor: Any, timeout_secs: float) -> None:
-    """Put the file into WAL mode, for good. Of processes that do so at the same moment one succeeds;
+    """Put the file into WAL mode, for good. Of processes that do so at one moment one succeeds;
     SQLite tells the others at once that the file is locked, whatever their timeout is."""
     deadline = time.monotonic() + timeout_secs
     while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _may_be_ours(cursor):
