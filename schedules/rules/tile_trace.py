@@ -335,7 +335,7 @@ class _TileTrace:
 
     def _lanes(self) -> str:
         """The vectorised loop around the reduction."""
-        _, chain = self.w.writer_of(self.stage)
+        _, chain = self.w.update_of(self.buffer)
         return next(loop.var for loop in chain if loop.kind is LoopKind.VECTORIZED)
 
     def _pack_ahead(self) -> None:

@@ -164,3 +164,10 @@ def test_the_unused_end_of_a_layout_is_not_copied() -> None:
     )
     with pytest.raises(ScheduleError, match="parts of 's2' may never be written"):
         CacheRead("s2", "s3.d0o", "q").apply(Split("s3.d0", 3).apply(nest))
+
+
+@pytest.mark.parametrize("lanes", [3, 33, 40, 48])
+def test_functions_of_vectors_that_are_no_whole_registers(lanes: int) -> None:
+    # An odd number of registers had none to join the last one with.
+    exp = notation("C[i,j] = exp(A[i,j])", A=f"f32[2,{lanes}]")
+    holds(exp, Vectorize("s0.d1"), bits=512)

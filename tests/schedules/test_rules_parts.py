@@ -21,6 +21,8 @@ LONG: dict[str, Workload] = {
     "weights' gradient": notation(
         "G[r,c,o] += X[h+r,w,c] * Y[h,w,o]", X="f32[34,3,5]", Y="f32[32,3,9]"
     ),
+    "rows by rows": notation("C[i,j] += A[i,k] * A[j,k]", A="f32[5,64]"),
+    "columns by columns": notation("C[i,j] += A[k,i] * A[k,j]", A="f32[64,17]"),
     "greatest sum": notation("C[i,j] max= A[i,k] + B[k,j]", A="f32[3,64]", B="f32[64,11]"),
 }
 

@@ -188,6 +188,7 @@ class Body:
         if self._lanes == 1:
             return self._new(f"extractelement <{width} x {element}> {parts[0]}, i32 0")
         while len(parts) > 1:
+            parts = [*parts, *parts[-1:] * (len(parts) % 2)]  # lanes beyond the end are anything
             pairs = zip(parts[::2], parts[1::2], strict=True)
             parts = [self._shuffled(a, b, width, list(range(2 * width))) for a, b in pairs]
             width *= 2
