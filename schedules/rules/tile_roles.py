@@ -83,7 +83,9 @@ def roles_along(view: StageView, columns: Loop) -> TileRoles | None:
         return None
     free = [loop for loop in free if loop.extent > 1]  # one of one iteration gives no tasks
     if prod(loop.extent for loop in free) < FEWEST_FREE_ROWS:
-        free = [loop for loop in reversed(others) if loop in free or _slides(view, column_reads, loop)]
+        free = [
+            loop for loop in reversed(others) if loop in free or slides(view, column_reads, loop)
+        ]
     rows = free[:2]
     main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))
     # An axis outside of one that all operands share stays there: data of one of its steps lie
@@ -103,7 +105,7 @@ def roles_along(view: StageView, columns: Loop) -> TileRoles | None:
     )
 
 
-def _slides(view: StageView, reads: tuple[Read, ...], loop: Loop) -> bool:
+def slides(view: StageView, reads: tuple[Read, ...], loop: Loop) -> bool:
     """Whether neighbours along `loop` share most of what they read of all `reads` that move with
     it: windows that overlap. Rows of such an axis share vectors from one tap to the next."""
     if loop.extent == 1:
