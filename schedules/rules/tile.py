@@ -369,9 +369,8 @@ class TileSketch:
             # Tiles along long rows of the image, which are read and written from end to end: with
             # tiles of rows inside, lines of many rows are written in parts and pages change.
             ok &= v["row_tiles_inside"] == 0
-            line = self.target.caches[0].line_bytes
-            if self.roles.columns.extent * self.view.dtype.bytes % line:
-                ok &= v["stream"] == 0
+            # Each row of a tile would be a stream of its own, a line at a time: measured slower.
+            ok &= v["stream"] == 0
         # One spelling for each structure: block counts that give other block counts are skipped.
         ok &= s["col_blocks"] == np.minimum(v["column_blocks"], s["col_tiles"])
         ok &= s["row_blocks"] == np.minimum(v["row_blocks"], s["row_tiles"])
@@ -445,7 +444,8 @@ class TileSketch:
             ok &= v["pack_columns"] == 0
         if self.border.lane_conds:  # tiles of columns are cut as those of rows are
             edges = self.edge_columns[np.searchsorted(self.knobs[0].values, v["vectors"])]
-            ok &= (s["col_blocks"] == 1) & (v["tails"] != 1) & (edges <= MOST_BORDER_TILES)
+            ok &= (s["col_tiles"] % s["col_blocks"] == 0) & (edges <= MOST_BORDER_TILES)
+            ok &= ((s["col_blocks"] == 1) | (edges < s["col_per"])) & (v["tails"] != 1)
             ok &= (v["tails"] == 2) | (self.roles.columns.extent % s["nr"] == 0)
         few: BoolArray = self.edge_tiles[v["rows"] - 1] <= MOST_BORDER_TILES
         return ok & few

@@ -239,8 +239,7 @@ class _TileTrace:
             if n == 0 and border:
                 self._cut_border(name, border.edges(tile), loop.extent // tile)
             elif n == len(axes) - 1 and border and border.lane_conds:
-                for copy in w.copies(name):
-                    self._cut_border(copy, border.lane_edges(tile), loop.extent // tile)
+                self._cut_columns(name, border.lane_edges(tile), loop.extent // tile)
             elif n < count:
                 self._cut(loop, blocks[loop.name], name, tile, per, fused)
 
@@ -256,6 +255,15 @@ class _TileTrace:
             if end - at > 1 and not start <= at < stop:
                 w.do(Unroll(name))
             name = rest
+
+    def _cut_columns(self, tile_loop: str, edges: tuple[int, int, int], whole: int) -> None:
+        """The same for columns, inside each copy of the tiles of rows. Blocks are alike: the first
+        and the last tiles of each stand apart."""
+        start, stop, count = edges
+        before = count - self.s["col_per"]  # tiles in other blocks than the last
+        edges = (start, stop - before, self.s["col_per"])
+        for copy in self.w.copies(tile_loop):
+            self._cut_border(copy, edges, whole - before)
 
     def _divided(self, batch: list[str], order: list[str]) -> list[str]:
         """The loops that threads divide. Each thread gets a run of iterations, so batches that
