@@ -233,7 +233,7 @@ class _TileTrace:
         axes = self._axes()
         in_order = tiles[1:] if self.v["row_tiles_inside"] else tiles[:-1]
         names = [*reversed(in_order), tiles[0] if self.v["row_tiles_inside"] else tiles[-1]]
-        w, border = self.w, self.k.border if self.v["skip_padding"] else None
+        border = self.k.border if self.v["skip_padding"] else None
         count = {0: 0, 1: len(axes) - 1, 2: len(axes)}[self.v["tails"]]
         for n, ((loop, tile, per), name) in enumerate(zip(axes, names, strict=True)):
             if n == 0 and border:
