@@ -2,7 +2,8 @@
 
 A condition of padding on the rows of a tile is decided when the code is written if each tile that
 touches the edge has code of its own and the taps are written out; all other tiles then have no
-conditions. Conditions on outer loops are tested there.
+conditions. Conditions on outer loops are tested there. Where windows overlap along the lanes,
+padding on both sides of them is masked in tiles of columns that touch it, and only there.
 """
 
 from __future__ import annotations
@@ -22,28 +23,38 @@ MOST_BORDER_TILES = 4
 @dataclass(frozen=True, slots=True)
 class Border:
     """Padding of a reduction as a tile of `rows` sees it: `conds` speak of the rows, `taps` are the
-    reduction loops in them, `ranges` holds every loop's values."""
+    reduction loops in them, `lane_conds` speak of the columns, `ranges` holds every loop's
+    values."""
 
     rows: Loop
+    columns: Loop
     conds: tuple[Cond, ...]
+    lane_conds: tuple[Cond, ...]
     taps: frozenset[str]
     ranges: dict[str, Interval]
 
     def edges(self, tile: int) -> tuple[int, int, int]:
         """For tiles of `tile` rows: the first tile clear of padding, the first behind those, and
         how many there are. All are at the edge where the first two are equal."""
-        count = -(-self.rows.extent // tile)
+        return self._edges(self.rows, self.conds, tile)
+
+    def lane_edges(self, tile: int) -> tuple[int, int, int]:
+        """The same for tiles of `tile` columns."""
+        return self._edges(self.columns, self.lane_conds, tile)
+
+    def _edges(self, loop: Loop, conds: tuple[Cond, ...], tile: int) -> tuple[int, int, int]:
+        def is_clear(number: int) -> bool:
+            values = Interval(number * tile, min((number + 1) * tile, loop.extent) - 1)
+            ranges = {**self.ranges, loop.name: values}
+            return all(prove(cond, ranges) for cond in conds)
+
+        count = -(-loop.extent // tile)
         # Padding is outside: what lies between two clear tiles is clear.
-        first = next((t for t in range(count) if self._is_clear(t * tile, tile)), count)
+        first = next((t for t in range(count) if is_clear(t)), count)
         if first == count:
             return 0, 0, count
-        last = next(t for t in reversed(range(count)) if self._is_clear(t * tile, tile))
+        last = next(t for t in reversed(range(count)) if is_clear(t))
         return first, last + 1, count
-
-    def _is_clear(self, start: int, tile: int) -> bool:
-        stop = min(start + tile, self.rows.extent)
-        ranges = {**self.ranges, self.rows.name: Interval(start, stop - 1)}
-        return all(prove(cond, ranges) for cond in self.conds)
 
 
 def border_of(
@@ -52,12 +63,19 @@ def border_of(
     """The border of a stage that reduces `value` over `loops` of its own; None where there is no
     padding to skip, or its conditions depend on lanes or on rows in a way tiles do not decide."""
     conds = () if reducer is None else neutral_conditions(value, reducer)
-    if not conds or any(columns.name in cond.index.vars() for cond in conds):
-        return None
     own = tuple(cond for cond in conds if rows.name in cond.index.vars())
-    others = frozenset[str]().union(*(cond.index.vars() for cond in own)) - {rows.name}
-    taps = frozenset(loop.name for loop in loops if loop.reduce and loop.name in others)
-    if others != taps:
+    lane_conds = tuple(cond for cond in conds if columns.name in cond.index.vars())
+    if not conds or (lane_conds and not own):
+        return None
+    taps = _taps_of(own, rows, loops)
+    if taps is None or _taps_of(lane_conds, columns, loops) is None:
         return None
     ranges = {loop.name: Interval(0, loop.extent - 1) for loop in loops}
-    return Border(rows, own, taps, ranges)
+    return Border(rows, columns, own, lane_conds, taps, ranges)
+
+
+def _taps_of(conds: Sequence[Cond], axis: Loop, loops: Sequence[Loop]) -> frozenset[str] | None:
+    """The reduction loops in conditions on `axis`, None if other loops are in them as well."""
+    others = frozenset[str]().union(*(cond.index.vars() for cond in conds)) - {axis.name}
+    taps = frozenset(loop.name for loop in loops if loop.reduce and loop.name in others)
+    return taps if others == taps else None

@@ -33,7 +33,7 @@ from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_default, passing_reads
 from .streams import stream_values
 from .tile_model import tile_columns
-from .tile_roles import TileRoles, ceil_div
+from .tile_roles import TileRoles, ceil_div, slides
 from .tile_trace import write_tile_trace
 from .turn_trace import MOST_LANES
 from .writer import TraceWriter
@@ -97,7 +97,7 @@ class TileSketch:
             Knob("rows_outside", (0, 1)),
             Knob("row_tiles_inside", (0, 1)),
             Knob("pack_columns", (0, *(1,) * bool(self.packable), *(2,) * bool(self.ahead))),
-            Knob("copy_rows", (0, 1) if self.copyable else (0,)),
+            Knob("copy_rows", (0, 1) if self.copyable and not self.is_read_in_place else (0,)),
             Knob("skip_padding", (0, 1) if self.border else (0,)),
             Knob("tails", (0, 1, 2)),
             Knob("stream", self._stream_values()),
@@ -150,10 +150,31 @@ class TileSketch:
         edges = [self.border.edges(tile) for tile in self.knobs[1].values]
         return np.asarray([count - (stop - start) for start, stop, count in edges], np.int64)
 
+    @cached_property
+    def edge_columns(self) -> IntArray:
+        """How many tiles of columns touch padding, for each value of the knob of vectors."""
+        assert self.border is not None
+        tiles = [self.border.lane_edges(n * self.lanes) for n in self.knobs[0].values]
+        return np.asarray([count - (stop - start) for start, stop, count in tiles], np.int64)
+
     @property
     def is_reused(self) -> bool:
         """Whether column operands are used for more than one row."""
         return bool(self.roles.rows or self.roles.outer_rows)
+
+    @cached_property
+    def is_sliding(self) -> bool:
+        """Whether rows share vectors of columns between taps: windows that overlap."""
+        moved = tuple(r for r in self.roles.column_reads if self.moves_with_rows(r))
+        rows = self.roles.rows[:1]
+        return bool(moved and rows) and slides(self.view, moved, rows[0])
+
+    @property
+    def is_read_in_place(self) -> bool:
+        """Whether copies have no use: vectors are shared without one, and padding is left out."""
+        return self.is_sliding and (
+            self.border is not None or not any(r.padded for r in self.inner_reads)
+        )
 
     @property
     def is_uneven(self) -> bool:
@@ -342,6 +363,14 @@ class TileSketch:
         ok &= plain | (body <= np.where(whole, MAX_WHOLE, most))
         # With one vector a row, all rows of a step are loaded ahead: they need registers as well.
         ok &= (v["vectors"] > 1) | (v["unroll"] == 1) | (2 * s["mr"] * s["mr2"] + 1 <= registers)
+        if self.is_sliding:  # what one tap has loaded waits for the next
+            waiting = s["mr"] * s["mr2"] * v["vectors"] * (s["taps_inside"] > 1)
+            ok &= live + waiting <= registers
+            # Tiles along long rows of the image, which are read and written from end to end: with
+            # tiles of rows inside, lines of many rows are written in parts and pages change.
+            ok &= v["row_tiles_inside"] == 0
+            # Each row of a tile would be a stream of its own, a line at a time: measured slower.
+            ok &= v["stream"] == 0
         # One spelling for each structure: block counts that give other block counts are skipped.
         ok &= s["col_blocks"] == np.minimum(v["column_blocks"], s["col_tiles"])
         ok &= s["row_blocks"] == np.minimum(v["row_blocks"], s["row_tiles"])
@@ -413,6 +442,11 @@ class TileSketch:
         ok &= (v["tails"] > 0) | (self.roles.rows[0].extent % s["mr"] == 0)
         if any(read.padded for read in self._panels):  # a copy takes the conditions with it
             ok &= v["pack_columns"] == 0
+        if self.border.lane_conds:  # tiles of columns are cut as those of rows are
+            edges = self.edge_columns[np.searchsorted(self.knobs[0].values, v["vectors"])]
+            ok &= (s["col_tiles"] % s["col_blocks"] == 0) & (edges <= MOST_BORDER_TILES)
+            ok &= ((s["col_blocks"] == 1) | (edges < s["col_per"])) & (v["tails"] != 1)
+            ok &= (v["tails"] == 2) | (self.roles.columns.extent % s["nr"] == 0)
         few: BoolArray = self.edge_tiles[v["rows"] - 1] <= MOST_BORDER_TILES
         return ok & few
 
@@ -536,12 +570,20 @@ class TileSketch:
         base["pack_columns"] = len(self.knobs[names.index("pack_columns")].values) - 1
         base["copy_rows"] = len(self.knobs[names.index("copy_rows")].values) - 1
         base["parallel"] = min(1, len(self.knobs[names.index("parallel")].values) - 1)
+        if self.is_sliding:  # whole rows of an image, taps written out, padding left out
+            for name, values in ((k.name, k.values) for k in self.knobs):
+                if name in ("tap_unroll", "skip_padding", "rows_outside"):
+                    base[name] = len(values) - 1
         columns = self.knobs[names.index("column_blocks")].values
         base["column_blocks"] = len([c for c in columns if c <= 2 * self.target.threads]) - 1
         for i, nv in enumerate(self.knobs[0].values):
             for j, mr in enumerate(self.knobs[1].values):
                 for blocks in range(base["column_blocks"], -1, -1):
                     setting = {**base, "vectors": i, "rows": j, "column_blocks": blocks}
+                    if self.is_sliding:
+                        setting["column_blocks"] = 0
+                        ragged = self.roles.columns.extent % (nv * self.lanes)
+                        setting["tails"] = 2 if ragged or self.roles.rows[0].extent % mr else 0
                     row = np.asarray([[setting[n] for n in names]])
                     spare = self.target.vector_registers - 2 >= mr * nv + nv + 1
                     if self.feasible(row)[0] and spare:

@@ -42,6 +42,8 @@ def tile_columns(
     packed, strided = _packed_bytes(sketch, f, outside, batch)
     steps = tiles * depth / inside
     if sketch.border:
+        masked = acc * inside * OPS_A_MASKED_UPDATE * _edge_columns(sketch, v) / f["col_tiles"]
+        extra = extra + np.where(skips, masked, 0.0)
         steps = steps * np.where(skips, sketch.useful_share, 1.0)
         depth = depth * np.where(skips, sketch.useful_share, 1.0)
     vector_ops = tiles * depth * acc * ops + steps * extra
@@ -76,6 +78,9 @@ def tile_columns(
 OPS_A_GUARDED_LOAD = 6.0
 """Comparing, choosing an address and loading once more what neighbours cannot share."""
 
+OPS_A_MASKED_UPDATE = 1.0
+"""Masking a load and the sum it goes to, at the edges of the columns."""
+
 BUSY_ACCUMULATORS = 8.0
 """Chains that keep two pipes of four cycles' latency busy."""
 
@@ -84,7 +89,14 @@ def _copies(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray | float:
     """(P,) how often the innermost body is written: once, and for each tile at an edge."""
     if not sketch.border:
         return 1.0
-    return np.where(v["skip_padding"] == 1, 1.0 + sketch.edge_tiles[v["rows"] - 1], 1.0)
+    copies = (1.0 + sketch.edge_tiles[v["rows"] - 1]) * (1.0 + _edge_columns(sketch, v))
+    return np.where(v["skip_padding"] == 1, copies, 1.0)
+
+
+def _edge_columns(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
+    """(P,) tiles of columns whose lanes are masked where they touch padding."""
+    assert sketch.border is not None
+    return sketch.edge_columns[np.searchsorted(sketch.knobs[0].values, v["vectors"])]
 
 
 def _scattered(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray | float:

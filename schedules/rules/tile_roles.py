@@ -16,6 +16,9 @@ LEAST_SCATTERED_DEPTH = 32
 MOST_EMPTY_LANES = 0.1
 """Empty lanes, as a share of the columns, up to which no other axis is tried for lanes."""
 
+FEWEST_FREE_ROWS = 4
+"""With fewer iterations that use a vector of columns again, windows that overlap are rows too."""
+
 
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
@@ -79,6 +82,10 @@ def roles_along(view: StageView, columns: Loop) -> TileRoles | None:
     if not all(_vector_friendly(r, columns.name, reused) for r in column_reads):
         return None
     free = [loop for loop in free if loop.extent > 1]  # one of one iteration gives no tasks
+    if prod(loop.extent for loop in free) < FEWEST_FREE_ROWS:
+        free = [
+            loop for loop in reversed(others) if loop in free or slides(view, column_reads, loop)
+        ]
     rows = free[:2]
     main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))
     # An axis outside of one that all operands share stays there: data of one of its steps lie
@@ -96,6 +103,28 @@ def roles_along(view: StageView, columns: Loop) -> TileRoles | None:
         column_reads=column_reads,
         row_reads=tuple(r for r in view.reads if not r.uses(columns.name)),
     )
+
+
+def slides(view: StageView, reads: tuple[Read, ...], loop: Loop) -> bool:
+    """Whether neighbours along `loop` share most of what they read of all `reads` that move with
+    it: windows that overlap. Rows of such an axis share vectors from one tap to the next."""
+    if loop.extent == 1:
+        return False
+    return all(_overlaps(view, r, loop.name) for r in reads if r.uses(loop.name))
+
+
+def _overlaps(view: StageView, read: Read, loop: str) -> bool:
+    """Whether one dimension of `read` is walked by `loop` and, in steps as long or shorter, by a
+    reduction loop."""
+    using = [index for index in read.index if loop in index.vars()]
+    if len(using) != 1 or not using[0].is_linear_in(loop):
+        return False
+    step = abs(using[0].coefficient(loop))
+    for tap in view.reduce:
+        along = abs(using[0].coefficient(tap.name))
+        if along and step % along == 0 and step < along * tap.extent:
+            return True
+    return False
 
 
 def _vector_friendly(read: Read, loop: str, reused: bool) -> bool:

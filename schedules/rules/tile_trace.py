@@ -233,25 +233,37 @@ class _TileTrace:
         axes = self._axes()
         in_order = tiles[1:] if self.v["row_tiles_inside"] else tiles[:-1]
         names = [*reversed(in_order), tiles[0] if self.v["row_tiles_inside"] else tiles[-1]]
+        border = self.k.border if self.v["skip_padding"] else None
         count = {0: 0, 1: len(axes) - 1, 2: len(axes)}[self.v["tails"]]
         for n, ((loop, tile, per), name) in enumerate(zip(axes, names, strict=True)):
-            if n == 0 and self.v["skip_padding"]:
-                self._cut_border(name, tile)
+            if n == 0 and border:
+                self._cut_border(name, border.edges(tile), loop.extent // tile)
+            elif n == len(axes) - 1 and border and border.lane_conds:
+                self._cut_columns(name, border.lane_edges(tile), loop.extent // tile)
             elif n < count:
                 self._cut(loop, blocks[loop.name], name, tile, per, fused)
 
-    def _cut_border(self, tile_loop: str, tile: int) -> None:
-        """Give tiles of rows that touch padding, and one that is incomplete, code of their own."""
-        w, border = self.w, self.k.border
-        assert border is not None
-        start, stop, count = border.edges(tile)
-        cuts = sorted({0, start, stop, border.rows.extent // tile} - {count})
+    def _cut_border(self, tile_loop: str, edges: tuple[int, int, int], whole: int) -> None:
+        """Give tiles that touch padding, and one behind `whole` ones that is incomplete, code of
+        their own."""
+        w = self.w
+        start, stop, count = edges
+        cuts = sorted({0, start, stop, whole} - {count})
         name = tile_loop
         for at, end in zip(cuts, [*cuts[1:], count], strict=True):
             rest = w.partition(name, end - at)[name] if end < count else ""
             if end - at > 1 and not start <= at < stop:
                 w.do(Unroll(name))
             name = rest
+
+    def _cut_columns(self, tile_loop: str, edges: tuple[int, int, int], whole: int) -> None:
+        """The same for columns, inside each copy of the tiles of rows. Blocks are alike: the first
+        and the last tiles of each stand apart."""
+        start, stop, count = edges
+        before = count - self.s["col_per"]  # tiles in other blocks than the last
+        edges = (start, stop - before, self.s["col_per"])
+        for copy in self.w.copies(tile_loop):
+            self._cut_border(copy, edges, whole - before)
 
     def _divided(self, batch: list[str], order: list[str]) -> list[str]:
         """The loops that threads divide. Each thread gets a run of iterations, so batches that
