@@ -20,6 +20,7 @@ from ..target import Target
 from ..trace import Trace
 from ..workload import Stage, Workload
 from .analysis import Loop, StageView, math_calls, view_stage
+from .dots import DotSketch, dot_roles
 from .orders import axes_last
 from .phases import inserts_zeros
 from .plain import PlainSketch
@@ -248,6 +249,9 @@ def _clusters(
             if not lone:  # what is read once and only added has nothing to gain from tiles
                 tiles = tile_roles(view, roles, target) if _reuse(view) > 1 else (roles,)
                 parts += [TileSketch(workload, view, chosen, target) for chosen in tiles]
+            dots = dot_roles(view, target.lanes(view.dtype))
+            if dots is not None:
+                parts.append(DotSketch(workload, view, dots, target))
             if _reuse(view) <= 1:
                 alone = RowCluster(view, (), _own_rows(view))
                 parts.append(RowSketch(workload, alone, target))
