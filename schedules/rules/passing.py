@@ -130,7 +130,7 @@ def _is_near(sketch: TileSketch, read: Read) -> bool:
 COST_OF_A_LATE_LINE = 4.0
 """In misses of a cache near by: several are under way at a time."""
 
-UNASKED_LATE, UNASKED_NEAR, CROWDED_OUT, ROW_LATE = 0.35, 0.03, 0.3, 0.3
+UNASKED_LATE, UNASKED_NEAR, CROWDED_OUT, ROW_LATE = 0.35, 0.03, 0.3, 0.2
 """Shares of the lines that are late: where nobody asked for them, what prefetchers do not foresee,
 or do foresee where rows are less than a page apart; where hints did, more as tiles that wait take
 more than a quarter of the cache they wait in; and once a row of a tile, since rows are far apart:
