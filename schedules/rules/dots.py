@@ -38,8 +38,9 @@ from .passing import COST_OF_A_LATE_LINE, PAGE_BYTES
 from .streams import own_cache_bytes
 from .writer import TraceWriter
 
-MOST_USES = 64
-"""An element that is used more often than this pays for packing its operand."""
+MOST_USES = 16
+"""An element that is used more often than this pays for packing its operand: 32 rows by 4096 by 1024
+take as long either way."""
 
 LEAST_VECTORS = 8
 """Vectors along the reduction that pay for adding up lanes at the end."""
