@@ -39,8 +39,8 @@ from .streams import own_cache_bytes
 from .writer import TraceWriter
 
 MOST_USES = 16
-"""An element that is used more often than this pays for packing its operand: 32 rows by 4096 by 1024
-take as long either way."""
+"""An element that is used more often than this pays for packing its operand: 32x4096 by 4096x1024
+takes as long either way."""
 
 LEAST_VECTORS = 8
 """Vectors along the reduction that pay for adding up lanes at the end."""
