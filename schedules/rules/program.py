@@ -20,6 +20,7 @@ from ..target import Target
 from ..trace import Trace
 from ..workload import Stage, Workload
 from .analysis import Loop, StageView, math_calls, view_stage
+from .dots import DotRoles, DotSketch, dot_roles
 from .orders import axes_last
 from .phases import inserts_zeros
 from .plain import PlainSketch
@@ -162,12 +163,21 @@ def _sketches(
     ways = [_clusters(workload, views, target)]
     if any(_has_few_rows(part, target) for parts in ways[0] for part in parts):
         ways.append(_clusters(workload, views, target, absorb=False))
+    if any(isinstance(part, TileSketch) and part.epilogue for parts in ways[0] for part in parts):
+        apart = _clusters(workload, views, target, dots_apart=True)
+        if any(isinstance(part, DotSketch) for parts in apart for part in parts):
+            ways.append([_dots_only(parts) for parts in apart])
     sketches: list[Sketch] = []
     for parts in islice(chain.from_iterable(product(*way) for way in ways), MAX_SKETCHES):
         sketch = ProgramSketch(workload, inlined, tuple(parts), rewrites)
         if _works(lambda s=sketch: s.trace(s.default())):  # type: ignore[misc]
             sketches.append(sketch)
     return sketches
+
+
+def _dots_only(parts: list[Part]) -> list[Part]:
+    """The sketch of dot products if there is one: the others have been offered."""
+    return [part for part in parts if isinstance(part, DotSketch)] or parts
 
 
 def _has_few_rows(part: Part, target: Target) -> bool:
@@ -216,10 +226,16 @@ def _points(stage: Stage) -> int:
 
 
 def _clusters(
-    workload: Workload, views: dict[str, StageView], target: Target, *, absorb: bool = True
+    workload: Workload,
+    views: dict[str, StageView],
+    target: Target,
+    *,
+    absorb: bool = True,
+    dots_apart: bool = False,
 ) -> list[list[Part]]:
     """The program's clusters in order, each with the sketches that fit it, the likeliest first.
-    Unless `absorb`, no stage is computed in the rows of another."""
+    Unless `absorb`, no stage is computed in the rows of another; with `dots_apart`, none from the
+    tiles of a reduction that can be dot products, whose results are few."""
     remaining = list(views)
     found: list[list[Part]] = []
     while remaining:
@@ -232,6 +248,8 @@ def _clusters(
             found.append([TransformSketch(workload, transform, target)])
             continue
         anchor = _anchor(workload, views, view, remaining)
+        if anchor is not None and dots_apart and _dots(views[anchor], target):
+            anchor = None
         if anchor is not None:
             roles = assign_roles(views[anchor])
             assert roles is not None
@@ -248,6 +266,9 @@ def _clusters(
             if not lone:  # what is read once and only added has nothing to gain from tiles
                 tiles = tile_roles(view, roles, target) if _reuse(view) > 1 else (roles,)
                 parts += [TileSketch(workload, view, chosen, target) for chosen in tiles]
+            dots = _dots(view, target)
+            if dots is not None:
+                parts.append(DotSketch(workload, view, dots, target))
             if _reuse(view) <= 1:
                 alone = RowCluster(view, (), _own_rows(view))
                 parts.append(RowSketch(workload, alone, target))
@@ -263,6 +284,10 @@ def _clusters(
         found.append(parts)
     found.reverse()
     return found
+
+
+def _dots(view: StageView, target: Target) -> DotRoles | None:
+    return dot_roles(view, target.lanes(view.dtype))
 
 
 def _reuse(view: StageView) -> float:

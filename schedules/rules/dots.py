@@ -1,0 +1,313 @@
+"""The sketch of dot products: lanes along the reduction, several rows and columns at a time.
+
+A large operand that is contiguous along the reduction, and of which each element is used a few
+times only (weights stored outputs by inputs and a few rows), is read in place and once, as many
+rows of it at a time as there are columns in a tile. Each result of a tile has a vector of partial
+sums in a register, added up at the end. Packing such an operand would take as long as the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from ..affine import Affine
+from ..primitives import (
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    FetchAhead,
+    Parallel,
+    Partition,
+    RFactor,
+    TransformLayout,
+    Unroll,
+    Vectorize,
+)
+from ..primitives.caching import ROOT
+from ..space import Access, BoolArray, FloatArray, IntArray, Knob
+from ..target import Target
+from ..trace import Trace
+from ..workload import Workload
+from .analysis import Loop, Read, StageView, once
+from .passing import COST_OF_A_LATE_LINE, PAGE_BYTES
+from .streams import own_cache_bytes
+from .writer import TraceWriter
+
+MOST_USES = 16
+"""An element that is used more often than this pays for packing its operand: 32x4096 by 4096x1024
+takes as long either way."""
+
+LEAST_VECTORS = 8
+"""Vectors along the reduction that pay for adding up lanes at the end."""
+
+LEAST_PASSING_BYTES = 1 << 15
+"""A smaller operand is in the first cache however it is read."""
+
+ROWS, COLUMNS = tuple(range(1, 17)), (1, 2, 3, 4, 5, 6, 7, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class DotRoles:
+    """Which loop plays which part: `passing` is read along `along` for each of `many`, and used
+    again for each of `few`; `turned` operands are contiguous along another loop and are copied."""
+
+    passing: Read
+    along: Loop
+    many: Loop
+    few: Loop
+    batch: tuple[Loop, ...]
+    taps: tuple[Loop, ...]
+    turned: tuple[Read, ...]
+
+
+def dot_roles(view: StageView, lanes: int) -> DotRoles | None:
+    """The parts of the sketch for a stage, None if it does not fit."""
+    if not view.is_reduction or view.presplit or view.presolve or view.guards or not view.reduce:
+        return None
+    reads = once(view.reads)
+    if len(reads) != len(view.reads) or any(read.padded for read in reads):
+        return None
+    passing = max(reads, key=lambda read: prod(read.shape) * read.dtype.bytes)
+    along = next((x for x in view.reduce if passing.element_stride(x.name) == 1), None)
+    if along is None or along.extent < LEAST_VECTORS * lanes:
+        return None
+    few = [x for x in view.spatial if x.extent > 1 and not passing.uses(x.name)]
+    many = [x for x in view.spatial if x.extent > 1 and _only(passing, x, reads)]
+    if len(few) != 1 or few[0].extent > MOST_USES or not many:
+        return None
+    if prod(passing.shape) * passing.dtype.bytes < LEAST_PASSING_BYTES:
+        return None
+    turned = tuple(r for r in reads if r.element_stride(along.name) not in (0, 1))
+    if not all(_can_turn(read, along, passing) for read in turned):
+        return None
+    return DotRoles(
+        passing=passing,
+        along=along,
+        many=many[-1],
+        few=few[0],
+        batch=tuple(x for x in view.spatial if x not in (many[-1], few[0])),
+        taps=tuple(x for x in view.reduce if x is not along),
+        turned=turned,
+    )
+
+
+def _only(passing: Read, loop: Loop, reads: tuple[Read, ...]) -> bool:
+    """Whether `loop` moves the passing operand alone: all others are used again for it."""
+    return passing.uses(loop.name) and not any(
+        read.uses(loop.name) for read in reads if read is not passing
+    )
+
+
+def _can_turn(read: Read, along: Loop, passing: Read) -> bool:
+    """Whether a copy of `read` that is contiguous along the reduction costs little beside one walk
+    along the operand that passes by."""
+    small = 16 * prod(read.shape) * read.dtype.bytes <= prod(passing.shape) * passing.dtype.bytes
+    return small and read.own_dim(along.name) is not None
+
+
+@dataclass(frozen=True)
+class DotSketch:
+    """See the module."""
+
+    workload: Workload
+    view: StageView
+    roles: DotRoles
+    target: Target
+
+    @property
+    def name(self) -> str:
+        return "dots"
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.view.dtype)
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        """Tiles are whole: nothing in them is tested."""
+        few, many = self.roles.few.extent, self.roles.many.extent
+        return (
+            Knob("rows", tuple(n for n in ROWS if few % n == 0)),
+            Knob("columns", tuple(n for n in COLUMNS if many % n == 0)),
+            Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),
+            Knob("fetch", (0, 1) if self._is_far else (0,)),
+        )
+
+    @property
+    def _is_far(self) -> bool:
+        """Whether the passing operand comes from behind a core's own caches, a page or more for
+        each of its rows: prefetchers start anew at every page."""
+        passing, along = self.roles.passing, self.roles.along
+        size = prod(passing.shape) * passing.dtype.bytes
+        long = along.extent * passing.dtype.bytes >= PAGE_BYTES
+        return long and size > own_cache_bytes(self.target) // 2
+
+    def _values(self, settings: IntArray) -> tuple[IntArray, ...]:
+        settings = np.atleast_2d(settings)
+        return tuple(
+            np.asarray(k.values, np.int64)[settings[:, n]] for n, k in enumerate(self.knobs)
+        )
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        """(P,) whether sums of a tile and one operand's vectors are kept in registers."""
+        rows, columns, *_ = self._values(settings)
+        live = rows * columns + np.minimum(rows, columns) + 1
+        ok: BoolArray = live <= max(self.target.vector_registers - 1, 3)
+        return ok
+
+    @property
+    def loop_axes(self) -> tuple[int, ...]:
+        # axes: 0 many, 1 few, 2 along, then one for each loop of batch and of taps
+        first_tap = 3 + len(self.roles.batch)
+        taps = range(first_tap, first_tap + len(self.roles.taps))
+        return (*range(3, first_tap), 0, 1, *taps, 2, 1, 0, 2)
+
+    def extents(self, settings: IntArray) -> IntArray:
+        """(P, L) trip counts."""
+        rows, columns, *_ = self._values(settings)
+        roles, ones = self.roles, np.ones_like(rows)
+        return np.stack(
+            [
+                *(ones * loop.extent for loop in roles.batch),
+                roles.many.extent // columns,
+                roles.few.extent // rows,
+                *(ones * loop.extent for loop in roles.taps),
+                ones * -(-roles.along.extent // self.lanes),
+                rows,
+                columns,
+                ones * self.lanes,
+            ],
+            axis=1,
+        )
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        roles = self.roles
+        axes = (roles.many, roles.few, roles.along, *roles.batch, *roles.taps)
+        found = []
+        for read in once(self.view.reads):
+            dims = tuple(tuple(_stride(index, loop) for loop in axes) for index in read.index)
+            found.append(Access(read.tensor, read.dtype.bytes, dims))
+        out = tuple(tuple(int(loop is axis) for axis in axes) for loop in self.view.spatial)
+        return (*found, Access(self.view.name, self.view.dtype.bytes, out, is_output=True))
+
+    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+        """See COLUMNS."""
+        rows, columns, parallel, fetch = (x.astype(np.float64) for x in self._values(settings))
+        roles, zeros = self.roles, np.zeros(len(np.atleast_2d(settings)))
+        batch = prod(loop.extent for loop in roles.batch)
+        taps = float(prod(loop.extent for loop in roles.taps))
+        trips = float(-(-roles.along.extent // self.lanes))
+        many = batch * roles.many.extent / columns
+        tiles = many * roles.few.extent / rows
+        chains, outputs = rows * columns, float(self.view.outputs)
+        ops = max(self.view.operations - 1, 1)
+        size = prod(roles.passing.shape) * roles.passing.dtype.bytes
+        lines = size / self.target.caches[0].line_bytes if self._is_far else 0.0
+        hints = columns * fetch * rows / roles.few.extent
+        work = tiles * taps * trips * chains * ops
+        turned = sum(prod(read.shape) * read.dtype.bytes for read in roles.turned)
+        index = [access.buffer for access in self.accesses]
+        dense = sum(1 << index.index(read.tensor) for read in roles.turned)
+        return {
+            "flops": 2.0 * work * self.lanes,
+            "vector_ops": work + outputs * OPS_A_SUM_OF_LANES,
+            "vector_loads": tiles * taps * trips * (rows + columns + hints),
+            "vector_stores": zeros + outputs,
+            "scalar_accesses": zeros + outputs,
+            "conflict_misses": LATE_SHARE * COST_OF_A_LATE_LINE * lines * (fetch == 0),
+            "math_calls": zeros,
+            "accumulators": chains,
+            "live_registers": chains + np.minimum(rows, columns) + 1.0,
+            "held_values": zeros,
+            "inner_trips": zeros + trips,
+            "inner_entries": tiles * taps,
+            "code_ops": chains * ops + rows + columns,
+            "packed_bytes": zeros + turned,
+            "strided_packed_bytes": zeros + turned,
+            "panel_bytes": zeros + turned,
+            "streamed_bytes": zeros,
+            "packed_accesses": zeros + dense,
+            "masked_share": zeros,
+            "tasks": np.where(parallel > 0, many, 1.0),
+            "regions": parallel,
+        }
+
+    def default(self) -> tuple[int, ...]:
+        """The tile that reads least for what it computes, on all threads."""
+        grid = np.indices([len(knob.values) for knob in self.knobs]).reshape(len(self.knobs), -1).T
+        grid = grid[self.feasible(grid)]
+        rows, columns, parallel, fetch = self._values(grid)
+        chains = rows * columns
+        worth = chains / (rows + columns) * np.minimum(chains / BUSY_CHAINS, 1.0) + parallel + fetch
+        return tuple(int(i) for i in grid[np.argmax(worth)])
+
+    def trace(self, setting: Sequence[int]) -> Trace:
+        """The trace of one feasible setting."""
+        writer = TraceWriter(self.workload)
+        self.write(writer, setting)
+        return writer.trace
+
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
+        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        values = self._values(np.asarray([list(setting)]))
+        rows, columns, parallel, fetch = (int(value[0]) for value in values)
+        w, roles, stage = writer, self.roles, self.view.name
+        for n, read in enumerate(roles.turned):
+            self._turn(w, read, f"{stage}.turned{n}")
+        walk, within = w.split(roles.along.name, self.lanes)
+        wide = f"{stage}.wide"
+        w.do(RFactor(within, wide))
+        lanes = f"{within}.rf"
+        many, column = w.split(f"{roles.many.name}.rf", columns)
+        few, row = w.split(f"{roles.few.name}.rf", rows)
+        tasks, *inside = [*(f"{loop.name}.rf" for loop in roles.batch), many]
+        w.reorder(tasks, *inside, few, column, row)
+        if parallel:
+            for name in inside:
+                tasks = w.fuse(tasks, name)
+        w.do(ComputeAt(wide, few, register=True))
+        own = w.own_loops(wide, inside=few)
+        *tile, last = [loop.var for loop in own if not loop.reduce]
+        w.reorder(*(loop.var for loop in own if loop.reduce), *tile, last)
+        w.do(Vectorize(last), *(Unroll(name) for name in tile))
+        w.do(CacheWrite(wide, few, f"{wide}.acc"))
+        w.do(Unroll(row), Unroll(column))
+        w.do(CacheWrite(stage, few, f"{stage}.total"), Vectorize(lanes))
+        if fetch:
+            deal = few if w.loop(few).extent > 1 else ""
+            line = self.target.caches[0].line_bytes // roles.passing.dtype.bytes
+            w.do(FetchAhead(roles.passing.tensor, tasks, 1, walk, deal, line))
+        whole = roles.along.extent // self.lanes
+        if roles.along.extent % self.lanes:
+            w.do(Partition(walk, whole))
+        if parallel:
+            w.do(Parallel(tasks))
+
+    def _turn(self, w: TraceWriter, read: Read, name: str) -> None:
+        """A copy of `read`, made once, that is contiguous along the reduction."""
+        dim = read.own_dim(self.roles.along.name)
+        assert dim is not None
+        others = tuple((d, 0) for d in range(len(read.shape)) if d != dim)
+        w.do(CacheRead(read.tensor, ROOT, name), TransformLayout(name, (), (*others, (dim, 0))))
+
+
+LATE_SHARE = 0.15
+"""Share of the lines of an operand from behind the core's own caches that are late without hints.
+4x4096 by 1024x4096 on Zen 5, two threads: 441 us, 211 with hints."""
+
+OPS_A_SUM_OF_LANES = 8.0
+"""Steps that add up the lanes of one vector."""
+
+BUSY_CHAINS = 8.0
+"""Accumulators that keep two pipes of four cycles' latency busy."""
+
+
+def _stride(index: Affine, loop: Loop) -> int:
+    """How far `index` moves when `loop` does."""
+    return (index.coefficient(loop.name) or 1) if loop.name in index.vars() else 0
