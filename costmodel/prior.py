@@ -3,7 +3,8 @@
 A core is as slow as its most loaded part (multiply-add pipes, load ports, issue slots), and a bit
 slower the busier the others are; memory traffic of every level overlaps with it partly. A p-norm,
 between maximum and sum, expresses both.
-Copies into packed panels, spills, loop entries and parallel regions come on top.
+Copies into packed panels, spills, loop entries and parallel regions come on top. Parts of a program
+are computed one after the other, and so are their times.
 Source: the execution-cache-memory model (Stengel et al., ICS 2015, doi:10.1145/2751205.2751240)
 with a p-norm for its overlap rule; FMA latency bound as in Low et al., "Analytical modeling is
 enough for high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
@@ -11,6 +12,7 @@ enough for high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
@@ -19,7 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.space import Access, FloatArray, IntArray, ScheduleSpace
+from schedules.rules.program import ProgramSketch
+from schedules.space import Access, FloatArray, IntArray, ScheduleSpace, Sketch
 from schedules.workload import Workload
 
 from .footprint import Traffic, cache_traffic, past_caches
@@ -90,6 +93,30 @@ class Prior:
     def analyse(self, sketch: int, settings: IntArray) -> Analysis:
         """The whole calculation for `settings` (P, J) of sketch number `sketch`."""
         rules = self.space.sketches[sketch]
+        if not isinstance(rules, ProgramSketch) or len(rules.parts) == 1:
+            return self._one(rules, settings)
+        own = rules.own_settings(settings)
+        each = [
+            self._one(part, part_settings)
+            for part, part_settings in zip(rules.parts, own, strict=True)
+        ]
+        return self._in_turn(rules, each)
+
+    def _in_turn(self, rules: ProgramSketch, each: Sequence[Analysis]) -> Analysis:
+        """Parts of a program run one after the other, each with threads, traffic and tails of its
+        own; `columns` and `traffic` are the program's."""
+        secs = total(np.stack([part.secs for part in each]))
+        shares = total(np.stack([part.secs * part.imbalance for part in each]))
+        return Analysis(
+            rules.joined([part.columns for part in each]),
+            each[rules.heaviest].traffic,
+            total(np.stack([part.components for part in each])),
+            shares / secs,
+            secs - self.constants.call_secs * (len(each) - 1),
+        )
+
+    def _one(self, rules: Sketch, settings: IntArray) -> Analysis:
+        """The calculation for a sketch that is a single cluster of loops."""
         columns = rules.columns(settings)
         traffic = cache_traffic(
             rules.extents(settings),

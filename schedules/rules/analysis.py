@@ -103,8 +103,9 @@ class StageView:
 
     @property
     def operations(self) -> int:
-        """Arithmetic operations of one evaluation, a reduction's own included."""
-        ops = sum(1 for n in walk(self.value) if isinstance(n, Binary | Unary))
+        """Arithmetic operations of one evaluation, a reduction's own included. What occurs twice is
+        computed once."""
+        ops = len({n for n in walk(self.value) if isinstance(n, Binary | Unary)})
         return ops + (1 if self.is_reduction else 0)
 
     @property

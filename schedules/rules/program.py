@@ -71,13 +71,13 @@ class ProgramSketch:
             for knob in part.knobs
         )
 
-    def _own(self, settings: IntArray) -> list[IntArray]:
+    def own_settings(self, settings: IntArray) -> list[IntArray]:
         """The columns of `settings` that belong to each part."""
         ends = np.cumsum([len(part.knobs) for part in self.parts])[:-1]
         return [np.asarray(own) for own in np.split(np.atleast_2d(settings), ends, axis=1)]
 
     @cached_property
-    def _heaviest(self) -> int:
+    def heaviest(self) -> int:
         """The part whose loops stand for the program's in the traffic model."""
         costs = [
             float(part.columns(np.asarray([part.default()]))["flops"][0]) for part in self.parts
@@ -86,29 +86,33 @@ class ProgramSketch:
 
     @property
     def loop_axes(self) -> tuple[int, ...]:
-        return self.parts[self._heaviest].loop_axes
+        return self.parts[self.heaviest].loop_axes
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        return self.parts[self._heaviest].accesses
+        return self.parts[self.heaviest].accesses
 
     def extents(self, settings: IntArray) -> IntArray:
         """(P, L) trip counts of the heaviest part's loops."""
-        return self.parts[self._heaviest].extents(self._own(settings)[self._heaviest])
+        return self.parts[self.heaviest].extents(self.own_settings(settings)[self.heaviest])
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether every part can be held."""
-        own = self._own(settings)
+        own = self.own_settings(settings)
         result = np.ones(len(own[0]), np.bool_)
         for part, part_settings in zip(self.parts, own, strict=True):
             result &= part.feasible(part_settings)
         return result
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """Counts are added up; what describes the innermost loop is the heaviest part's."""
-        own = self._own(settings)
-        each = [part.columns(s) for part, s in zip(self.parts, own, strict=True)]
-        total = dict(each[self._heaviest])
+        """See `joined`."""
+        own = self.own_settings(settings)
+        return self.joined([part.columns(s) for part, s in zip(self.parts, own, strict=True)])
+
+    def joined(self, each: Sequence[dict[str, FloatArray]]) -> dict[str, FloatArray]:
+        """Columns of the program from those of its parts: counts are added up; what describes the
+        innermost loop is the heaviest part's."""
+        total = dict(each[self.heaviest])
         for name in _ADDED:
             total[name] = np.sum([columns[name] for columns in each], axis=0)
         return total
@@ -120,7 +124,7 @@ class ProgramSketch:
         """The trace of one feasible setting."""
         writer = TraceWriter(self.workload)
         writer.do(*(Inline(name) for name in self.inlined))
-        for part, own in zip(self.parts, self._own(np.asarray([setting])), strict=True):
+        for part, own in zip(self.parts, self.own_settings(np.asarray([setting])), strict=True):
             part.write(writer, tuple(int(i) for i in own[0]))
         return Trace((*self.rewrites, *writer.trace.steps))
 

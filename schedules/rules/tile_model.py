@@ -59,7 +59,10 @@ def tile_columns(
         + late_lines(sketch, f, batch / outside),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
-        "live_registers": acc + len(once(roles.column_reads)) * f["vectors"] + 1.0,
+        "live_registers": acc
+        + len(once(roles.column_reads)) * f["vectors"]
+        + _between_steps(f, ops)
+        + 1.0,
         "held_values": held,
         "inner_trips": np.ceil(f["kc"] / f["unroll"]),
         "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"] * f["parts"],
@@ -73,6 +76,13 @@ def tile_columns(
         "tasks": np.ones_like(tiles) if serial else _tasks(sketch, v, f, batch / outside),
         "regions": np.zeros_like(tiles) if serial else np.ones_like(tiles),
     }
+
+
+def _between_steps(f: dict[str, FloatArray], ops: int) -> FloatArray:
+    """(P,) registers for values between operand and sum, where an element is more than a product:
+    those of a row are computed ahead in each step that is written out."""
+    ahead = f["mr"] * f["mr2"] * (f["unroll"] * f["taps_inside"] - 1.0)
+    return np.asarray(np.where(ops > 1, 1.0 + ahead, 0.0))
 
 
 OPS_A_GUARDED_LOAD = 6.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.prior import Prior
+from schedules.rules.program import ProgramSketch
 from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
 
 from .chains import Cooling, anneal
@@ -98,7 +99,36 @@ def _rank_by_annealing(
     rng = np.random.default_rng(0)
     default = np.array([grid.sketch.default()], np.int64)
     near = grid.near(default, rng, chains // 4)[: chains // 8]  # the default is among them
+    made = _best_of_parts(grid, prior, chains)
+    if len(made):
+        chains //= 2
+    near = np.concatenate([made, near])[:chains]
     start = np.concatenate([near, grid.sample(rng, chains - len(near))])
     cooling = Cooling(steps=STEPS, keep=keep)
     result = anneal(grid, lambda x: -prior.log2_secs(grid.index, x), start, rng, cooling)
     return result.codes, result.scores
+
+
+def _best_of_parts(grid: Lattice, prior: Prior, chains: int) -> IntArray:
+    """(<= chains / 4, J) settings of a program made of those its parts are best at alone: their
+    times add up, and a walk over the knobs of all parts at once hardly finds the best of each."""
+    program = grid.sketch
+    if not isinstance(program, ProgramSketch) or len(program.parts) == 1:
+        return np.empty((0, len(grid.sizes)), np.int64)
+    count, each = max(chains // 4 // (len(program.parts) + 1), 1), []
+    for part in program.parts:
+        alone = ScheduleSpace(program.workload, prior.space.target, (part,))
+        (own,) = lattices(alone)
+        codes, _ = _best_of_part(own, Prior(alone, prior.constants), chains // len(program.parts))
+        each.append(own.decode(codes[np.arange(count) % len(codes)]))
+    first = [np.repeat(rows[:1], count, axis=0) for rows in each]
+    mixed = [np.hstack(each)]
+    mixed += [np.hstack([*first[:i], rows, *first[i + 1 :]]) for i, rows in enumerate(each)]
+    return grid.decode(np.unique(grid.encode(np.concatenate(mixed))))
+
+
+def _best_of_part(own: Lattice, prior: Prior, chains: int) -> tuple[IntArray, FloatArray]:
+    listed = _listed((own,)) if own.points <= CHUNK else None
+    if listed is not None:
+        return _rank_all(own, listed[0], prior, chains)
+    return _rank_by_annealing(own, prior, chains, max(chains, 64))

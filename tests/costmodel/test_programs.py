@@ -1,0 +1,99 @@
+"""Programs of several parts: each part's time counts, and search begins with the best of each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from costmodel.prior import Prior
+from schedules.rules import space_for
+from schedules.rules.program import ProgramSketch
+from schedules.rules.tile import TileSketch
+from schedules.space import ScheduleSpace
+from schedules.workload import Workload
+from tests.schedule_fuzz.cases import notation
+from tests.schedules.test_rules_spaces import target
+from tuner.search.first_look import first_look
+
+TWO_PRODUCTS = notation(
+    "T[i,j] += A[i,k] * B[k,j]; U[i,j] += A[i,k] * D[k,j]; Y[i,j] = T[i,j] * U[i,j]",
+    A="f32[128,256]",
+    B="f32[256,384]",
+    D="f32[256,384]",
+)
+SQUARES = notation(
+    "D[i,j] += (A[i,k] - B[j,k]) * (A[i,k] - B[j,k])", A="f32[220,64]", B="f32[260,64]"
+)
+
+
+def space_of(workload: Workload) -> ScheduleSpace:
+    return space_for(workload, target(2, 512, 32))
+
+
+def program_of(space: ScheduleSpace) -> ProgramSketch:
+    (program,) = space.sketches
+    assert isinstance(program, ProgramSketch)
+    return program
+
+
+def test_every_part_has_threads_of_its_own() -> None:
+    """Of two products of one size, either one that is left to one thread costs as much."""
+    space = space_of(TWO_PRODUCTS)
+    program, prior = program_of(space), Prior(space)
+    names = [knob.name for knob in program.knobs]
+    even = np.asarray([program.default()])
+    for part in range(2):
+        at = names.index(f"{part}.column_blocks"), names.index(f"{part}.row_blocks")
+        even[0, at[0]] = program.knobs[at[0]].values.index(2)
+        even[0, at[1]] = 0
+        even[0, names.index(f"{part}.parallel")] = 1
+    secs = float(prior.analyse(0, even).secs[0])
+    for part in range(2):
+        alone = even.copy()
+        alone[0, names.index(f"{part}.column_blocks")] = 0
+        assert float(prior.analyse(0, alone).secs[0]) > 1.3 * secs
+
+
+def test_times_of_parts_add_up() -> None:
+    space = space_of(TWO_PRODUCTS)
+    program, prior = program_of(space), Prior(space)
+    setting = np.asarray([program.default()])
+    whole = prior.analyse(0, setting)
+    each = [
+        Prior(ScheduleSpace(space.workload, space.target, (part,))).analyse(0, own)
+        for part, own in zip(program.parts, program.own_settings(setting), strict=True)
+    ]
+    calls = prior.constants.call_secs
+    assert float(whole.secs[0]) == pytest.approx(sum(float(a.secs[0]) for a in each) - calls)
+    assert whole.components.sum() == pytest.approx(sum(float(a.components.sum()) for a in each))
+
+
+def test_a_program_begins_with_the_best_of_each_part() -> None:
+    space = space_of(TWO_PRODUCTS)
+    program, prior = program_of(space), Prior(space)
+    look = first_look(space, prior)
+    best = 2.0 ** float(look.log2_secs[0][0])
+    alone = 0.0
+    for part in program.parts:
+        own = ScheduleSpace(space.workload, space.target, (part,))
+        alone += 2.0 ** float(first_look(own, Prior(own)).log2_secs[0][0])
+    assert best <= 1.02 * alone
+
+
+def test_values_between_operand_and_sum_need_registers_in_every_step() -> None:
+    """A difference is used twice and computed once; steps written out compute theirs ahead."""
+    space = space_of(SQUARES)
+    program = program_of(space)
+    (tile,) = program.parts
+    assert isinstance(tile, TileSketch)
+    assert tile.view.operations == 3
+    names = [knob.name for knob in program.knobs]
+
+    def live(unroll: int) -> float:
+        setting = list(program.default())
+        for name, value in {"vectors": 2, "rows": 11, "unroll": unroll}.items():
+            at = names.index(name)
+            setting[at] = program.knobs[at].values.index(value)
+        return float(program.columns(np.asarray([setting]))["live_registers"][0])
+
+    assert live(1) <= space.target.vector_registers < live(2)
