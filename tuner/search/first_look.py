@@ -100,11 +100,12 @@ def _rank_by_annealing(
     default = np.array([grid.sketch.default()], np.int64)
     near = grid.near(default, rng, chains // 4)[: chains // 8]  # the default is among them
     made = _best_of_parts(grid, prior, chains)
-    if len(made):
-        chains //= 2
+    steps = STEPS
+    if len(made):  # what is left to find is how parts go together
+        chains, steps = chains // 2, steps // 2
     near = np.concatenate([made, near])[:chains]
     start = np.concatenate([near, grid.sample(rng, chains - len(near))])
-    cooling = Cooling(steps=STEPS, keep=keep)
+    cooling = Cooling(steps=steps, keep=keep)
     result = anneal(grid, lambda x: -prior.log2_secs(grid.index, x), start, rng, cooling)
     return result.codes, result.scores
 
