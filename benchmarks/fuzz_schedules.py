@@ -2,7 +2,8 @@
 
     python benchmarks/fuzz_schedules.py --pairs 2000 --seed 0
 
-Half of the traces are random primitives, half random settings of the sketches. Pairs run in
+Half of the traces are random primitives, half random settings of the sketches; some workloads have
+constant inputs or an allowed error, and traces then pack ahead or begin with rewrites. Pairs run in
 worker processes, so that a crash is one failure and not the end. Each failure is printed with
 its workload and trace; `--only N` runs pair N of the seed alone, in this process. The last line
 is a JSON summary; the exit code is 1 if any pair failed.

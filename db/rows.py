@@ -63,6 +63,11 @@ def check_record(record: TuningRecord) -> None:
         spent = getattr(result, name)
         if not (isinstance(spent, float | int) and math.isfinite(spent) and spent >= 0):
             raise InvalidRecord(f"result.{name}: must be a duration in seconds, got {spent!r}")
+    error = result.error_found
+    if error is not None and not (
+        isinstance(error, float | int) and math.isfinite(error) and error >= 0
+    ):
+        raise InvalidRecord(f"result.error_found: must be finite and 0 or more, got {error!r}")
     _check_count("threads", record.threads, 1, 2**16)
     _check_count("trial", record.trial, 0, 2**31)
     _check_count("seed", record.seed, 0, 2**63)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from .loop_ir import (
     Allocate,
     Buffer,
+    For,
+    LoopKind,
     Nest,
     Prefetch,
     Scope,
@@ -74,7 +76,7 @@ def ahead_problem(nest: Nest) -> str | None:
     """Why what `nest` marks cannot be made ahead, None if all of it can.
 
     Each AHEAD buffer stands outside all loops, is filled at the start of its block from constant
-    inputs alone, with no memory besides, and is not written again.
+    inputs alone, with no memory besides but registers, and is not written again.
     """
     marked = [
         s.buffer.name
@@ -94,16 +96,22 @@ def ahead_problem(nest: Nest) -> str | None:
 def _filling_problem(nest: Nest, parts: AheadParts, ahead: set[str]) -> str | None:
     constants = {t.name for t in nest.inputs if t.constant}
     filled = set()
+    registers = set()
     for stmt in walk(parts.copies):
         if isinstance(stmt, Allocate):
-            return f"filling it takes a buffer of its own, {stmt.buffer.name!r}"
+            shared = any(
+                isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in walk(stmt.body)
+            )
+            if stmt.buffer.scope is not Scope.REGISTER or shared:  # threads share memory only
+                return f"filling it takes a buffer of its own, {stmt.buffer.name!r}"
+            registers.add(stmt.buffer.name)
     for leaf in leaves(parts.copies):
         if isinstance(leaf, Prefetch):
             seen = {leaf.buffer} - ahead
         else:
             filled.add(leaf.buffer)
             seen = {load.tensor for load in loads(leaf.value)}
-        for name in sorted(seen - constants):
+        for name in sorted(seen - constants - registers):
             known = ", ".join(sorted(constants)) or "none"
             return f"it depends on {name!r}, which is no constant input; those are: {known}"
     for name in sorted(ahead - filled):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice, product
+from itertools import count, islice
 from typing import Protocol
 
 import numpy as np
@@ -172,7 +172,7 @@ def _sketches(
         if any(isinstance(part, DotSketch) for parts in apart for part in parts):
             ways.append([_dots_only(parts) for parts in apart])
     sketches: list[Sketch] = []
-    for parts in islice(chain.from_iterable(product(*way) for way in ways), MAX_SKETCHES):
+    for parts in islice(_likeliest(ways), MAX_SKETCHES):
         sketch = ProgramSketch(workload, inlined, tuple(parts), rewrites)
         if _works(lambda s=sketch: s.trace(s.default())):  # type: ignore[misc]
             sketches.append(sketch)
@@ -182,6 +182,28 @@ def _sketches(
 def _dots_only(parts: list[Part]) -> list[Part]:
     """The sketch of dot products if there is one: the others have been offered."""
     return [part for part in parts if isinstance(part, DotSketch)] or parts
+
+
+def _likeliest(ways: list[list[list[Part]]]) -> Iterator[tuple[Part, ...]]:
+    """Combinations of each cluster's sketches, by how far they are from the likeliest ones in sum:
+    the second choice of any cluster comes before the third of another."""
+    for total in count():
+        rest = [_of_rank(way, total) for way in ways]
+        yield from (parts for found in rest for parts in found)
+        if all(total >= sum(len(parts) - 1 for parts in way) for way in ways):
+            return
+
+
+def _of_rank(way: list[list[Part]], total: int) -> Iterator[tuple[Part, ...]]:
+    """Combinations whose places in the lists add up to `total`; later clusters change first."""
+    if not way:
+        if total == 0:
+            yield ()
+        return
+    most_later = sum(len(parts) - 1 for parts in way[1:])
+    for place, part in enumerate(way[0][: total + 1]):
+        if total - place <= most_later:
+            yield from ((part, *others) for others in _of_rank(way[1:], total - place))
 
 
 def _has_few_rows(part: Part, target: Target) -> bool:

@@ -28,7 +28,7 @@ from .rows_trace import (
     spread_tasks,
     write_row_trace,
 )
-from .streams import own_cache_bytes, stream_values
+from .streams import has_aligned_rows, own_cache_bytes, stream_values
 from .writer import TraceWriter
 
 LINE_BYTES, PAGE_BYTES = 64, 4096
@@ -67,8 +67,12 @@ class RowSketch:
             Knob("chunk", self._chunks()),
             Knob("ahead", (0, 1) if self._fetched() else (0,)),
             Knob("merge", (0, 1) if merged_stages(self.cluster) else (0,)),
-            Knob("stream", stream_values(self.workload, self.cluster.last.name, self.target)),
+            Knob("stream", self._stream_values()),
         )
+
+    def _stream_values(self) -> tuple[int, ...]:
+        output = self.cluster.last.name
+        return stream_values(self.workload, output, self.target, flat=self._fusable())
 
     def _blocks(self) -> tuple[int, ...]:
         """Rows whose stages are computed together: one row's sums are waited for meanwhile."""
@@ -192,10 +196,21 @@ class RowSketch:
         inputs = sum(self.workload.tensors[name].bytes for name in self._fetched())
         output = self.workload.tensors[self.cluster.last.name].bytes
         can_stream = len(self.knobs[-1].values) > 1
-        wrong = value["stream"] == (0 if self._streams_pay() else 1)
+        wrong = self._is_streamed(value) != self._streams_pay()
         late = np.where(value["ahead"] > 0, 0.0, 0.5 * inputs) + can_stream * wrong * output
         late = late + self._column_bytes() * np.asarray([LATE_BY_CHUNK[c] for c in value["chunk"]])
         return np.asarray(late / LINE_BYTES, np.float64)
+
+    def _is_streamed(self, value: dict[str, IntArray]) -> BoolArray:
+        """(P,) whether the output is written past the caches indeed: not where each chunk of a
+        reduction adds to it, and rows that begin anywhere only where all are walked as one."""
+        last = self.cluster.last
+        streamed: BoolArray = value["stream"] > 0
+        if is_along_columns(last):
+            streamed &= value["chunk"] == 0
+        if not has_aligned_rows(self.workload, last.name, self.target):
+            streamed &= value["fuse_all"] > 0
+        return streamed
 
     def _column_bytes(self) -> int:
         """Bytes of long rows that are added up along columns."""

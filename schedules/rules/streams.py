@@ -6,13 +6,26 @@ from ..target import Target
 from ..workload import Workload
 
 
-def stream_values(workload: Workload, tensor: str, target: Target) -> tuple[int, ...]:
+def stream_values(
+    workload: Workload, tensor: str, target: Target, flat: bool = False
+) -> tuple[int, ...]:
     """The values of a knob `stream` for what computes `tensor`: offered for an output that
-    nothing reads again and that no core's own caches hold."""
+    nothing reads again and that no core's own caches hold. Rows must begin where vectors do, since
+    others are not streamed, unless it may be walked as one row (`flat`)."""
     if tensor not in workload.outputs or workload.consumers(tensor):
+        return (0,)
+    if not (flat or has_aligned_rows(workload, tensor, target)):
         return (0,)
     large = workload.tensors[tensor].bytes > own_cache_bytes(target)
     return (0, 1) if large else (0,)
+
+
+def has_aligned_rows(workload: Workload, tensor: str, target: Target) -> bool:
+    """Whether every row begins at a multiple of a vector, if the first one does."""
+    found = workload.tensors[tensor]
+    if len(found.shape) < 2:
+        return True
+    return found.shape[-1] * found.dtype.bytes % (target.vector_bits // 8) == 0
 
 
 def own_cache_bytes(target: Target) -> int:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 LEAST_PARALLEL_BYTES = 1 << 18
 """Operands smaller than this are packed ahead by one thread."""
 
+ROWS_PACKED_AT_ONCE = 32
+"""Rows of an operand that are copied into one panel after another: the TLB holds their pages."""
+
 
 def write_tile_trace(
     writer: TraceWriter, sketch: TileSketch, v: dict[str, int], s: dict[str, int]
@@ -356,12 +359,39 @@ class _TileTrace:
         for n, read in enumerate(self.k.ahead):
             name = f"{self.stage}.ahead{n}"
             w.do(CacheRead(read.tensor, ROOT, name), PackAhead(name))
-            panel = self._pack_layout(read, name, turn=False)  # once for all calls
+            panel = self._pack_layout(read, name)
+            if not panel:
+                continue
+            shared = self._outermost_ahead(name, panel)
             large = prod(read.shape) * read.dtype.bytes >= LEAST_PARALLEL_BYTES
-            if panel and target.threads > 1 and large and w.loop(panel).extent > 1:
-                w.do(Parallel(panel))
+            if target.threads > 1 and large and w.loop(shared).extent > 1:
+                w.do(Parallel(shared))
 
-    def _pack_layout(self, read: Read, name: str, turn: bool = True) -> str:
+    def _outermost_ahead(self, name: str, panel: str) -> str:
+        """Bring a loop that threads can share to the outside and give its name: they meet once a
+        copy then, and not once a row of it. Where each panel is gathered or turned, these are the
+        panels. Else blocks of rows are spread over the panels of a thread, so that lines follow
+        each other on both sides, and are in the cache of whom they are for; or over all panels,
+        where these are too few to be divided."""
+        w, threads = self.w, self.k.target.threads
+        own = [loop.var for loop in w.own_loops(name) if loop.kind is LoopKind.SERIAL]
+        at = own.index(panel)
+        above, below = own[:at], own[at + 1 :]
+        if below or not above:
+            w.reorder(panel, *above)
+            return panel
+        longest = max(above, key=lambda loop: w.loop(loop).extent)
+        above.remove(longest)
+        size = min(ROWS_PACKED_AT_ONCE, -(-w.loop(longest).extent // threads))
+        blocks, rows = w.split(longest, size)
+        panels = w.loop(panel).extent
+        if threads > 1 and (panels % threads == 0 or panels >= 4 * threads):
+            share, panel = w.split(panel, -(-panels // threads))
+            blocks, above = share, [blocks, *above]
+        w.reorder(blocks, *above, panel, rows)
+        return blocks
+
+    def _pack_layout(self, read: Read, name: str) -> str:
         """Tile by tile, in each the reduction outside and the tile's columns inside. The loop over
         tiles, "" where there is but one column."""
         w, nr = self.w, self.s["nr"]
@@ -373,7 +403,7 @@ class _TileTrace:
         loop = f"{name}.{dim}"
         if not w.has(loop):
             return ""
-        turned = f"{name}.{len(read.shape) - 1}" if turn and self.k.is_turned(read) else ""
+        turned = f"{name}.{len(read.shape) - 1}" if self.k.is_turned(read) else ""
         if turned and not w.has(turned):  # one element of it a block
             turned = ""
         rest = [other.var for other in w.own_loops(name) if other.var not in (loop, turned)]

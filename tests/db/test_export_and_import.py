@@ -147,6 +147,10 @@ BAD_LINES: dict[str, tuple[Callable[[list[str]], str], str]] = {
     "target": (edited("target", lambda e: e.update(document={})), "not a target description"),
     "target key": (edited("target", lambda e: e.update(key="x")), "this description has the key"),
     "record": (edited("record", lambda e: e.update(record=[])), "a record is an object, got list"),
+    "error found": (
+        edited("record", lambda e: e["record"]["result"].update(error_found=-1.0)),
+        "result.error_found: must be finite and 0 or more, got -1.0",
+    ),
     "record fields": (edited("record", lambda e: e["record"].pop("seed")), "not a record"),
     "status": (
         edited("record", lambda e: e["record"]["result"].update(status="fine")),

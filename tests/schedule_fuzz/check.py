@@ -157,7 +157,7 @@ def check_pair(pair: Pair, *, poisons: tuple[int, ...] = _POISON) -> bool:
 
     Exact results must be equal bit by bit, others lie within the bound of a correct kernel.
     """
-    oracle = Oracle(pair.workload, seed=1)
+    oracle = Oracle(pair.workload, 1, pair.trace.rewrites)
     try:
         case = oracle.quick
     except WorkloadError:

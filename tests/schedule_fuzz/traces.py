@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from schedules.errors import ScheduleError
 from schedules.loop_ir import Allocate, For, LoopKind, Nest, Stmt, leaves, loops, walk
-from schedules.lower import plain_nest
+from schedules.lower import plain_nest, start
 from schedules.primitives import (
     CacheRead,
     CacheReadAlong,
@@ -33,7 +33,8 @@ from schedules.primitives import (
     Vectorize,
 )
 from schedules.primitives.nest_edit import chain_to
-from schedules.trace import Trace
+from schedules.rules.rewriting import rewrites_for
+from schedules.trace import Step, Trace
 from schedules.verify_nest import verify
 from schedules.workload import Workload
 
@@ -42,12 +43,16 @@ MAX_COPIES = 256
 
 
 def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -> tuple[Trace, int]:
-    """A legal trace of up to `most_steps` steps, and how many illegal steps were refused.
+    """A legal trace of up to `most_steps` steps, and how many illegal steps were refused; rewrites
+    stand before them where the workload allows any.
 
     Any exception but ScheduleError, and any malformed nest, is a failure of the primitives.
     """
-    nest = plain_nest(workload)
-    steps: list[Primitive] = []
+    choices = rewrites_for(workload.normalised())
+    rewrites = rng.choice(choices) if choices and rng.random() < 0.7 else ()
+    rewritten, _ = start(workload, Trace(rewrites))
+    nest = plain_nest(rewritten)
+    steps: list[Step] = [*rewrites]
     refused = 0
     for _ in range(rng.randint(1, most_steps)):
         step = random_step(rng, nest)

@@ -1,8 +1,10 @@
-"""Random computations at awkward extents: operators of the library, and others."""
+"""Random computations at awkward extents: operators of the library, and others;
+some with constant inputs, some with an error that allows rewrites."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -19,14 +21,36 @@ MAX_POINTS = 1 << 18
 
 
 def random_workload(rng: random.Random, max_points: int = MAX_POINTS) -> Workload:
-    """A valid workload of at most `max_points` points, from one of the two sources."""
+    """A valid workload of at most `max_points` points, from one of the sources."""
     while True:
         try:
-            found = random_operator(rng) if rng.random() < 0.4 else random_expression(rng)
+            found = _random_source(rng)(rng)
         except WorkloadError:
             continue
         if iterations(found) <= max_points:
             return with_constants(rng, found)
+
+
+def _random_source(rng: random.Random) -> Callable[[random.Random], Workload]:
+    kind = rng.random()
+    if kind < 0.15:
+        return random_filter
+    return random_operator if kind < 0.5 else random_expression
+
+
+def random_filter(rng: random.Random) -> Workload:
+    """A convolution that is mostly of the structure rewrites look for, and may have an error;
+    WorkloadError where sizes do not fit."""
+    name = rng.choice(("conv1d_nlc", "conv2d_nhwc", "conv3d_ndhwc", "conv2d_nhwc_bn_relu"))
+    sizes = {"CI": (1, 2, 3, 5), "CO": (1, 3, 8, 17), "pad": (0, 1, 2), "K": (3, 3, 3, 5)}
+    sizes |= {"stride": (1, 1, 1, 2)}
+    images = {param.name for param in OPERATORS[name].params} & {"D", "H", "W", "L"}
+    params: dict[str, object] = {n: rng.choice(values) for n, values in sizes.items()}
+    params |= {n: rng.choice((2, 3, 4, 6, 7, 9)) for n in sorted(images)}
+    dtype = rng.choice(("f32", "f32", "f64"))
+    epilogue = rng.choice(("", "bias", "bias+relu", "add")) if OPERATORS[name].epilogues else ""
+    found = build(name, params, dtype=dtype, epilogue=epilogue)
+    return found.allowing(rng.choice((1e-5, 1e-3, 0.3, 0.9)))
 
 
 def with_constants(rng: random.Random, workload: Workload) -> Workload:

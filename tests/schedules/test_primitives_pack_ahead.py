@@ -127,7 +127,17 @@ def test_later_steps_cannot_make_it_depend_on_anything_else() -> None:
     with pytest.raises(ScheduleError, match=f"{again}: filling it takes a buffer of its own, 'q'"):
         CacheRead("i1", "p.0", "q").apply(nest)
     with pytest.raises(ScheduleError, match=f"{again}: filling it takes a buffer of its own, 'q'"):
-        CacheWrite("p", "p.0", "q").apply(nest)
+        CacheWrite("p", "p.0", "q", register=False).apply(nest)
+
+
+def test_it_may_be_filled_through_registers_of_one_thread() -> None:
+    """Blocks that are turned; what threads share would be memory that packing does not have."""
+    through = (*COPY, CacheRead("i1", "p.0", "q", register=True), Vectorize("q.1"))
+    for more in ((), (Parallel("p.0"),)):
+        nest = applied(product(), *through, Vectorize("p.1"), *more)
+        assert len(split_ahead(nest).copies) == 1
+    shared = Trace((*through, Parallel("p.1"))).apply(plain_nest(product()))
+    assert ahead_problem(shared) == "filling it takes a buffer of its own, 'q'"
 
 
 def test_moving_it_into_a_loop_makes_it_an_ordinary_copy() -> None:

@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedules import operators
+from schedules.ahead import split_ahead
 from schedules.errors import ScheduleError
-from schedules.lower import plain_nest
+from schedules.loop_ir import LoopKind, loops
+from schedules.lower import lower, plain_nest
 from schedules.primitives import CacheRead, PackAhead, Parallel
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.rules import space_for
@@ -125,6 +127,26 @@ def test_constant_columns_are_packed_ahead_by_default_and_others_never() -> None
         k for k in space_for(plain, this_machine()).sketches[0].knobs if k.name == "pack_columns"
     )
     assert knob.values == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "matmul:M=8,N=500,K=300",
+        "matmul_nt:M=8,N=500,K=300",
+        "conv2d_nhwc:H=3,W=3,CI=65,CO=256,K=3,pad=1",
+    ],
+)
+def test_threads_meet_once_when_they_pack(spelling: str) -> None:
+    """A loop that is shared within another one starts the threads once a row of the operand."""
+    workload = constant(spelling)
+    target = this_machine(2, 256)
+    sketch = space_for(workload, target).sketches[0]
+    setting = next(packing_settings(sketch, random.Random(0)))
+    nest = lower(workload, sketch.trace(setting))
+    outermost = next(loop for stmt in split_ahead(nest).copies for loop in loops((stmt,)))
+    assert outermost.kind is LoopKind.PARALLEL
+    check_pair(Pair("knobs", workload, sketch.trace(setting), 2, 256))
 
 
 def test_a_constant_that_two_stages_read_keeps_its_layout() -> None:

@@ -8,7 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.primitives import Parallel, Primitive, Split, Stream, Unroll, Vectorize
+from schedules.primitives import (
+    Parallel,
+    Partition,
+    Primitive,
+    Split,
+    Stream,
+    Unroll,
+    Vectorize,
+)
+from schedules.rules import space_for
+from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
@@ -75,6 +85,33 @@ def test_a_store_is_streamed_where_the_array_is_aligned_and_a_fence_follows() ->
 def test_every_thread_ends_its_own_stores() -> None:
     written = text(sums(256), (*FLAT, Parallel("s0.d0o")), this_machine(2))
     assert written.count("call void @llvm.x86.sse.sfence()") == 2
+
+
+def test_stores_of_one_thread_are_done_before_all_threads_begin() -> None:
+    """Another thread may write the same array next, and then its store must stay the last one."""
+    steps: tuple[Primitive, ...] = (
+        Split("s0.d0", 8), Partition("s0.d0o", 16), *map(Vectorize, ("s0.d0i", "s0.d0i.t")),
+        Stream("s0"), Parallel("s0.d0o.t"),
+    )  # fmt: skip
+    written = text(sums(256), steps, this_machine(2))
+    kernel = next(part for part in written.split("define ") if part.startswith("i32 @kernel("))
+    before, _, _ = kernel.partition("@GOMP_parallel(")
+    assert "sfence()" in before.rsplit("!nontemporal", 1)[1]
+    assert check_pair(Pair("streamed", sums(256), Trace(steps), 2))
+
+
+def test_a_stream_is_offered_where_rows_begin_with_a_vector_or_are_walked_as_one() -> None:
+    def offered(spelling: str) -> bool:
+        target = this_machine(1, 512)
+        sketches = space_for(parse_workload(spelling).normalised(), target).sketches
+        return any(k.values == (0, 1) for k in sketches[0].knobs if k.name.endswith("stream"))
+
+    assert offered("elementwise_add_relu:M=20000,N=1000")  # all rows are walked as one
+    assert offered("softmax_mn:M=20000,N=1024")
+    assert not offered("softmax_mn:M=20000,N=1000")
+    assert offered("matmul:M=20000,N=1024,K=16")
+    assert not offered("matmul:M=20000,N=1000,K=16")
+    assert not offered("transpose_mn:M=1000,N=20000")
 
 
 def test_rows_that_start_anywhere_are_not_streamed() -> None:

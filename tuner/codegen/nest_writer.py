@@ -130,9 +130,9 @@ class NestWriter:
         """What a part of the kernel is given: arguments, packed memory if there is, workspace."""
         return [*self._argument_parameters(), "ptr noalias %workspace"]
 
-    def _finish_streams(self) -> None:
+    def _finish_streams(self, always: bool = False) -> None:
         """A fence orders stores past the caches with others: one for each thread's share."""
-        if self.module.uses_streams:
+        if always or self.module.uses_streams:
             fence = self.module.intrinsic("llvm.x86.sse.sfence", "void", ())
             self.text.add(f"  call void {fence}()")
 
@@ -405,6 +405,8 @@ class NestWriter:
         for n, (type_, value) in enumerate(values):
             slot = self.text.assign(f"getelementptr i64, ptr {record}, i64 {n}", "p")
             self.text.add(f"  store {type_} {value}, ptr {slot}, align 8")
+        if self.streamed & written_alone(self.nest.body):
+            self._finish_streams(always=True)  # this thread's stores are done before others begin
         threads = self.module.target.threads
         run = self.module.intrinsic("GOMP_parallel", "void", ("ptr", "ptr", "i32", "i32"))
         self.text.add(f"  call void {run}(ptr @{name}_thread, ptr {record}, i32 {threads}, i32 0)")
@@ -476,6 +478,23 @@ class NestWriter:
 def written(stmts: tuple[Stmt, ...]) -> frozenset[str]:
     """Every buffer that is written somewhere in `stmts`."""
     return frozenset(s.buffer for s in leaves(stmts) if isinstance(s, Store | Update))
+
+
+def written_alone(stmts: tuple[Stmt, ...]) -> frozenset[str]:
+    """Buffers that one thread writes outside of parallel loops."""
+    found: set[str] = set()
+    for stmt in stmts:
+        match stmt:
+            case For() | Allocate():
+                if not (isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL):
+                    found |= written_alone(stmt.body)
+            case Store() | Update():
+                found.add(stmt.buffer)
+            case Prefetch():
+                pass
+            case _:
+                assert_never(stmt)
+    return frozenset(found)
 
 
 def refuse_bad_memory(text: FunctionText, pointer: str) -> None:

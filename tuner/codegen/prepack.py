@@ -33,7 +33,9 @@ def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> Generat
     NestWriter(main, module, f"{symbol}_main", storage).write_part()
     if parts.copies:
         pack = replace(nest, body=parts.copies)
-        NestWriter(pack, module, f"{symbol}_pack", plan_storage(pack, ahead)).write_part()
+        pack_storage = plan_storage(pack, ahead)
+        assert not pack_storage.workspace.total_bytes(module.target.threads)  # it is given none
+        NestWriter(pack, module, f"{symbol}_pack", pack_storage).write_part()
     own_bytes = storage.workspace.total_bytes(module.target.threads)
     entries = _Entries(nest, symbol, packed, own_bytes)
     module.functions += [
