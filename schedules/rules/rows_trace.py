@@ -66,6 +66,9 @@ MOST_UNROLLED_STEPS = 16
 MOST_WINDOW_STEP = 4
 """Farthest neighbouring windows may be apart: lanes that far apart come from whole vectors."""
 
+FEWEST_COLUMNS = 8
+"""Results that must share what they are made of, for lanes to lie along them."""
+
 TASKS_A_THREAD = 4
 """Tasks that rows which are too few for the threads are divided into, so that work evens out."""
 
@@ -418,20 +421,28 @@ def merged_stages(cluster: RowCluster) -> dict[str, str]:
         if view.is_reduction or divided or along is None or len(summed.reduce) != 1 or not reads:
             continue
         loops = tuple(loop.name for loop in (*summed.spatial, *summed.reduce))
-        if all(tuple(map(str, r.index)) == loops and not r.padded for r in reads):
+        if all(tuple(map(str, r.index)) == loops and not r.conditional for r in reads):
             found[summed.name] = view.name
     return found
 
 
 def contiguous_reduction(view: StageView) -> str | None:
     """The reduction loop along which all reads that move with it are contiguous, if there is."""
-    if not view.is_reduction:
+    if not view.is_reduction or _is_same_for_columns(view):
         return None
     for loop in reversed(view.reduce):
         strides = [r.element_stride(loop.name) for r in view.reads if r.uses(loop.name)]
         if strides and all(s == 1 for s in strides) and loop.extent > 1:
             return None if _is_window(view, loop) else loop.name
     return None
+
+
+def _is_same_for_columns(view: StageView) -> bool:
+    """Whether neighbouring results are made of the same elements and differ in the conditions
+    only, as in a cumulative sum: an element read once then serves a whole vector of results."""
+    if not view.spatial or view.spatial[-1].extent < FEWEST_COLUMNS:
+        return False
+    return not any(read.uses(view.spatial[-1].name) for read in view.reads)
 
 
 def _is_window(view: StageView, loop: Loop) -> bool:
