@@ -95,6 +95,12 @@ EXPRESSIONS: dict[str, tuple[str, str, str]] = {
         "A=f32[35,2] B=f32[35,2]", "c=2"),
     "blocks to channels": (
         "Y[c,h,w] = X[4*c+2*(h%2)+w%2,h//2,w//2]", "X=f32[8,3,9]", "c=2 h=6 w=18"),
+    "patches of pixels": (
+        "Y[p,q,a,b,c] = X[4*p+a,5*q+b,c]", "X=f32[8,15,3]", "p=2 q=3 a=4 b=5"),
+    "planes scaled": (
+        "Y[n,c,h,w] = max(X[n,c,h,w] * s[c] + b[c], 0)", "X=f32[2,5,3,7] s=f32[5] b=f32[5]", ""),
+    "leading axes swapped": ("Y[b,a,c,d] = X[a,b,c,d]", "X=i8[3,4,5,6]", ""),
+    "short axes, half of a row": ("Y[i,j,c] = X[i,2*j,c]", "X=f64[3,14,3]", "j=7"),
     "axes backwards": ("Y[d,c,b,a] = X[a,b,c,d]", "X=f32[3,2,5,19]", ""),
 }  # fmt: skip
 
