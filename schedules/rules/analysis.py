@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..affine import Affine, Cond, FloorDiv, Interval, Mod, Var, simplify
+from ..affine import Affine, Cond, FloorDiv, Interval, Mod, Var, interval, simplify
 from ..dtypes import DType
 from ..loop_ir import Nest, Store, Update
 from ..lower import plain_nest
@@ -33,12 +33,14 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One tensor a stage reads: its index over the stage's loops, and whether it may be padding."""
+    """One tensor a stage reads: its index over the stage's loops, whether only under a condition,
+    and whether it may be padding: the condition keeps it inside the tensor."""
 
     tensor: str
     index: tuple[Affine, ...]
     dtype: DType
     shape: tuple[int, ...]
+    conditional: bool
     padded: bool
 
     def uses(self, loop: str) -> bool:
@@ -192,9 +194,10 @@ def _reads(
         if isinstance(node, Load):
             index = tuple(simplify(i, ranges) for i in node.index)
             tensor = workload.tensors[node.tensor]
+            padded = conditional and not _is_inside(index, tensor.shape, ranges)
             found.setdefault(
                 (node.tensor, index),
-                Read(node.tensor, index, node.dtype, tensor.shape, conditional),
+                Read(node.tensor, index, node.dtype, tensor.shape, conditional, padded),
             )
         inner = conditional or type(node).__name__ == "Select"
         for child in children(node):
@@ -202,6 +205,14 @@ def _reads(
 
     visit(leaf.value, False)
     return tuple(found.values())
+
+
+def _is_inside(
+    index: tuple[Affine, ...], shape: tuple[int, ...], ranges: dict[str, Interval]
+) -> bool:
+    """Whether `index` is in bounds for all values of the loops."""
+    found = (interval(i, ranges) for i in index)
+    return all(r.lo >= 0 and r.hi < extent for r, extent in zip(found, shape, strict=True))
 
 
 MATH = frozenset({UnaryOp.EXP, UnaryOp.LOG, UnaryOp.TANH, UnaryOp.ERF, UnaryOp.SIGMOID})

@@ -343,7 +343,7 @@ def _anchor(
             if r.tensor == name and len(r.index) == len(view.spatial)
         )
         alone = set(_readers(views, name)) == {view.name}
-        if not direct or not alone or read.padded or name in workload.outputs:
+        if not direct or not alone or read.conditional or name in workload.outputs:
             continue
         if assign_roles(views[name]) is None or _reuse(views[name]) <= 1:
             continue

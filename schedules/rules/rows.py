@@ -111,7 +111,7 @@ class RowSketch:
         identity = tuple(loop.name for loop in last.spatial)
         whole = [
             r for r in last.reads
-            if tuple(map(str, r.index)) == identity and r.shape == last.shape and not r.padded
+            if tuple(map(str, r.index)) == identity and r.shape == last.shape and not r.conditional
         ]  # fmt: skip
         return len(whole) == len(last.reads)
 

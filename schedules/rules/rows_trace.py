@@ -19,6 +19,7 @@ from ..primitives import (
     Unroll,
     Vectorize,
 )
+from ..scalar import All, IndexValue, walk
 from .analysis import Loop, StageView
 from .writer import TraceWriter
 
@@ -65,6 +66,12 @@ MOST_UNROLLED_STEPS = 16
 
 MOST_WINDOW_STEP = 4
 """Farthest neighbouring windows may be apart: lanes that far apart come from whole vectors."""
+
+LONG_ROW = 8
+"""Vectors in a row from which on joining it with the next one gains nothing."""
+
+FEWEST_COLUMNS = 8
+"""Results that must share what they are made of, for lanes to lie along them."""
 
 TASKS_A_THREAD = 4
 """Tasks that rows which are too few for the threads are divided into, so that work evens out."""
@@ -126,14 +133,18 @@ class _RowTrace:
             if partials[view.name] is None:
                 w.do(*view.presplit)
         loops = self._outer_loops(last)
-        rows = loops if self.is_flat else loops[: self.c.rows]
+        count = self.c.rows
+        if not self.is_flat:
+            joined = self._joined(loops)
+            count, loops = count - (len(loops) - len(joined)), joined
+        rows = loops if self.is_flat else loops[:count]
         row = ""
         for name in rows:
             row = w.fuse(row, name) if row else name
         if self.is_flat:
             self._flat(row)
             return
-        row = self._spread(row, loops[self.c.rows :])
+        row = self._spread(row, loops[count:])
         if self.block > 1 and self.c.inside and row and w.loop(row).extent % self.block == 0:
             row, _ = w.split(row, self.block)
         places = {last.name: self._place_partials(last, row, partials[last.name])}
@@ -145,6 +156,29 @@ class _RowTrace:
         parallel = self.parallel_loop or row
         if self.is_parallel and parallel and not self.is_divided:
             w.do(Parallel(parallel))
+
+    def _joined(self, loops: list[str]) -> list[str]:
+        """The loops, the last few of them as one where that walks along all tensors: a short axis
+        fills no vectors."""
+        view = self.c.last
+        if self.c.inside or view.is_reduction or not _reads_only(view):
+            return loops
+        *outer, last = loops
+        while len(outer) > 1 and self.w.loop(last).extent < LONG_ROW * self.lanes:
+            if not self._is_one_walk(outer[-1], last):
+                break
+            last = self.w.fuse(outer.pop(), last)
+        return [*outer, last]
+
+    def _is_one_walk(self, outer: str, inner: str) -> bool:
+        """Whether every access goes on along `outer` where it ends along `inner`."""
+        leaf, _ = self.w.writer_of(self.c.last.name)
+        extent = self.w.loop(inner).extent
+        for tensor, index in self.w.accesses(leaf):
+            far, near = (self.w.step_of(tensor, index, loop) for loop in (outer, inner))
+            if far is None or near is None or far != near * extent:
+                return False
+        return True
 
     def fetch_ahead(self, tensor: str) -> None:
         """Hints for the rows that come next, in the last stage that reads the tensor: a hint for
@@ -407,6 +441,11 @@ class _RowTrace:
             w.do(CacheWrite(view.name, place, f"{view.name}.acc"))
 
 
+def _reads_only(view: StageView) -> bool:
+    """Whether a stage's value is made of elements alone, and no condition or index."""
+    return not any(isinstance(node, All | IndexValue) for node in walk(view.value))
+
+
 def merged_stages(cluster: RowCluster) -> dict[str, str]:
     """Sums, each with the elementwise stage just before it whose values it adds up, in order:
     one walk along the row can do both."""
@@ -418,20 +457,28 @@ def merged_stages(cluster: RowCluster) -> dict[str, str]:
         if view.is_reduction or divided or along is None or len(summed.reduce) != 1 or not reads:
             continue
         loops = tuple(loop.name for loop in (*summed.spatial, *summed.reduce))
-        if all(tuple(map(str, r.index)) == loops and not r.padded for r in reads):
+        if all(tuple(map(str, r.index)) == loops and not r.conditional for r in reads):
             found[summed.name] = view.name
     return found
 
 
 def contiguous_reduction(view: StageView) -> str | None:
     """The reduction loop along which all reads that move with it are contiguous, if there is."""
-    if not view.is_reduction:
+    if not view.is_reduction or _is_same_for_columns(view):
         return None
     for loop in reversed(view.reduce):
         strides = [r.element_stride(loop.name) for r in view.reads if r.uses(loop.name)]
         if strides and all(s == 1 for s in strides) and loop.extent > 1:
             return None if _is_window(view, loop) else loop.name
     return None
+
+
+def _is_same_for_columns(view: StageView) -> bool:
+    """Whether neighbouring results are made of the same elements and differ in the conditions
+    only, as in a cumulative sum: an element read once then serves a whole vector of results."""
+    if not view.spatial or view.spatial[-1].extent < FEWEST_COLUMNS:
+        return False
+    return not any(read.uses(view.spatial[-1].name) for read in view.reads)
 
 
 def _is_window(view: StageView, loop: Loop) -> bool:

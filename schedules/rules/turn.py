@@ -74,7 +74,7 @@ def _crowding(pitch_bytes: int) -> float:
 def _is_turned(view: StageView, read: Read, across: Loop, along: Loop) -> bool:
     alone = sum(1 for r in view.reads if r.tensor == read.tensor) == 1
     contiguous = read.element_stride(across.name) == 1 and read.own_dim(across.name) is not None
-    return alone and contiguous and not read.padded and _pitch(read, along) >= across.extent
+    return alone and contiguous and not read.conditional and _pitch(read, along) >= across.extent
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,14 @@ class TraceWriter:
         score, _, name = max(scored)
         return name if score > 0 else None
 
+    def accesses(self, leaf: Store | Update) -> list[tuple[str, tuple[Affine, ...]]]:
+        """What `leaf` writes and reads: buffers and indices."""
+        return [(leaf.buffer, leaf.index), *((ld.tensor, ld.index) for ld in loads(leaf.value))]
+
+    def step_of(self, buffer: str, index: tuple[Affine, ...], loop: str) -> int | None:
+        """Elements between neighbours along `loop`; None if the index divides it."""
+        return element_step(buffers_in(self.nest)[buffer].shape, index, loop)
+
     def reads_along(self, leaf: Store | Update, loop: str) -> bool:
         """Whether some read of `leaf` is contiguous along `loop`."""
         shapes = buffers_in(self.nest)

@@ -71,6 +71,18 @@ EXPRESSIONS: dict[str, tuple[str, str, str]] = {
     "middle axis": ("Y[i,k] += X[i,j,k]", "X=f32[5,9,3]", ""),
     "first and last axis": ("Y[j] += X[i,j,k]", "X=f32[5,9,19]", ""),
     "running sums": ("Y[i,j] += where(k<=j, X[i,k], 0)", "X=f32[5,21]", "j=21"),
+    "running largest": ("Y[i,j] max= where(k<=j, X[i,k], -inf)", "X=f32[5,37]", "j=37"),
+    "running sums of few": ("Y[i,j] += where(k<=j, X[i,k], 0)", "X=f64[9,5]", "j=5"),
+    "triangle of a product with itself": (
+        "Y[i,j] += where(j<=i, A[i,k]*A[j,k], 0)", "A=f32[35,17]", ""),
+    "triangular factor": (
+        "Y[i,j] += where(k>=i, U[i,k]*B[k,j], 0)", "U=f32[33,33] B=f32[33,35]", ""),
+    "band of whole numbers": (
+        "Y[i,j] += where(i-2<=k<=i+3, A[i,k]*B[k,j], 0)", "A=i32[21,19] B=i32[19,33]", ""),
+    "window and triangle": (
+        "Y[i,j] += where(r<=i, X[i+r-1,j+k]*W[r,k], 0)", "X=f32[11,41] W=f32[3,5]", "i=11 j=37"),
+    "compared with a neighbour": (
+        "Y[i,j] += where(A[i,k]>B[k,j], A[i,k]*B[k,j], 0)", "A=f32[13,9] B=f32[9,35]", ""),
     "softmax of a triangle": (
         "m[i] max= where(j<=i, A[i,j], -inf); e[i,j] = where(j<=i, exp(A[i,j]-m[i]), 0);"
         " s[i] += e[i,j]; Y[i,j] = e[i,j]/s[i]", "A=f32[19,19]", ""),
@@ -83,6 +95,12 @@ EXPRESSIONS: dict[str, tuple[str, str, str]] = {
         "A=f32[35,2] B=f32[35,2]", "c=2"),
     "blocks to channels": (
         "Y[c,h,w] = X[4*c+2*(h%2)+w%2,h//2,w//2]", "X=f32[8,3,9]", "c=2 h=6 w=18"),
+    "patches of pixels": (
+        "Y[p,q,a,b,c] = X[4*p+a,5*q+b,c]", "X=f32[8,15,3]", "p=2 q=3 a=4 b=5"),
+    "planes scaled": (
+        "Y[n,c,h,w] = max(X[n,c,h,w] * s[c] + b[c], 0)", "X=f32[2,5,3,7] s=f32[5] b=f32[5]", ""),
+    "leading axes swapped": ("Y[b,a,c,d] = X[a,b,c,d]", "X=i8[3,4,5,6]", ""),
+    "short axes, half of a row": ("Y[i,j,c] = X[i,2*j,c]", "X=f64[3,14,3]", "j=7"),
     "axes backwards": ("Y[d,c,b,a] = X[a,b,c,d]", "X=f32[3,2,5,19]", ""),
 }  # fmt: skip
 
@@ -108,3 +126,26 @@ def test_kernels_are_right(name: str) -> None:
                 outputs = [np.full(t.shape, 7, t.dtype.numpy) for t in workload.output_tensors]
                 kernel(*case.inputs, out=outputs if len(outputs) > 1 else outputs[0])
                 assert case.check(outputs) is None, trace
+
+
+@pytest.mark.parametrize("text", ["where(j<=i, A[i,k]*B[k,j], 0)", "where(k<=j, A[i,k]*B[k,j], 0)"])
+def test_what_a_condition_leaves_out_may_be_anything(text: str) -> None:
+    """Elements that are there are read without the condition; what they hold must not matter."""
+    n = 37
+    workload = parse_workload(
+        expr=f"Y[i,j] += {text}", tensors=[f"A=f32[{n},{n}]", f"B=f32[{n},{n}]"]
+    )
+    machine = native_target(threads=1)
+    left, right = np.ones((n, n), np.float32), np.ones((n, n), np.float32)
+    row, column = np.indices((n, n))
+    if "j<=i" in text:
+        right[:, -1] = np.inf
+        left[-1] = 0.5
+        expected = np.where(column <= row, left @ np.ones_like(right), 0)
+        expected[-1, -1] = np.inf
+    else:
+        right[row > column] = np.nan
+        expected = np.broadcast_to(1.0 + np.arange(n), (n, n))
+    for sketch in space_for(workload, machine).sketches:
+        kernel = compile_to_call(workload, sketch.trace(sketch.default()), machine)
+        np.testing.assert_array_equal(kernel(left, right), expected)

@@ -116,6 +116,15 @@ class Memory:
             depth -= 1
         return depth
 
+    def exists(self, tensor: str, index: tuple[Affine, ...]) -> bool:
+        """Whether the element is one of the buffer's whatever the loops do, conditions aside: it
+        may be read where nobody asks for it."""
+        place = self.places[tensor]
+        if isinstance(place, Registers):
+            return False
+        reach = interval(self._offset(place.buffer, index), self.indices.ranges)
+        return reach.lo >= 0 and reach.hi < place.buffer.elements
+
     def forget(self, tensor: str) -> None:
         """Values read from `tensor` before are no longer known."""
         for level in self.text.levels:

@@ -27,14 +27,14 @@ from schedules.loop_ir import (
     leaves,
     loops,
 )
-from schedules.scalar import Binary, BinaryOp, Reducer
+from schedules.scalar import Binary, BinaryOp, Reducer, Scalar, Select
 from schedules.target import Target
 
 from .indices import Indices, VectorAxis
 from .memory import Array, Memory, Registers
 from .module import ModuleText
 from .plan import ALIGN_BYTES, Storage, plan_storage
-from .scalars import Scalars
+from .scalars import Scalars, is_zero
 from .text import FunctionText, Val, literal
 
 
@@ -374,12 +374,19 @@ class NestWriter:
 
     def _combined(self, leaf: Update, old: Val, mask: Val | None) -> Val:
         value = leaf.value
-        multiplies = isinstance(value, Binary) and value.op is BinaryOp.MUL
-        if leaf.reducer is Reducer.SUM and multiplies and value.dtype.is_float:
-            assert isinstance(value, Binary)
-            a, b = self.scalars.value(value.a, mask), self.scalars.value(value.b, mask)
-            return self.scalars.multiply_add(a, b, old)
+        if leaf.reducer is Reducer.SUM and value.dtype.is_float:
+            if _multiplies(value):
+                return self._multiply_add(value, old, mask)
+            if isinstance(value, Select) and _multiplies(value.on_true) and is_zero(value.on_false):
+                return self.scalars.chosen(
+                    value, mask, lambda inner, where: self._multiply_add(inner, old, where), old
+                )
         return self.scalars.binary(leaf.reducer.op, old, self.scalars.value(value, mask))
+
+    def _multiply_add(self, value: Scalar, old: Val, mask: Val | None) -> Val:
+        assert isinstance(value, Binary)
+        a, b = self.scalars.value(value.a, mask), self.scalars.value(value.b, mask)
+        return self.scalars.multiply_add(a, b, old)
 
     def _prefetch(self, leaf: Prefetch) -> None:
         if not isinstance(self.memory.places[leaf.buffer], Array):
@@ -514,3 +521,7 @@ def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
 def size_function(name: str, size: int) -> str:
     """A function without arguments that returns `size`."""
     return f"define i64 @{name}() nounwind {{\n  ret i64 {size}\n}}"
+
+
+def _multiplies(value: Scalar) -> bool:
+    return isinstance(value, Binary) and value.op is BinaryOp.MUL

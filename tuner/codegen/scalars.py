@@ -6,7 +6,7 @@ under a condition are made safe (masked, or redirected to zeros), never branched
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import assert_never
 
@@ -109,24 +109,43 @@ class Scalars:
         name = self.text.assign(f"and {a.type} {a.name}, {b.name}", "m")
         return Val(name, DType.BOOL, a.lanes, a.never | b.never)
 
-    def _select(self, node: Select, where: Val | None) -> Val:
-        if isinstance(node.cond, All):
-            known = self.all_of(node.cond)
-            if isinstance(known, bool):
-                return self.value(node.on_true if known else node.on_false, where)
-            cond = known
-        else:
-            cond = self.value(node.cond, where)
+    def chosen(
+        self,
+        node: Select,
+        where: Val | None,
+        combine: Callable[[Scalar, Val | None], Val],
+        otherwise: Val,
+    ) -> Val:
+        """`combine` of the true side where the condition holds, `otherwise` elsewhere."""
+        cond = self._condition(node, where)
+        if isinstance(cond, bool):
+            return combine(node.on_true, where) if cond else otherwise
+        free = self._may_always_read(node.on_true)
         inside = cond if where is None else self.both(where, cond)
-        is_padding = isinstance(node.on_true, Load) and _is_zero(node.on_false)
+        return self.select(cond, combine(node.on_true, where if free else inside), otherwise)
+
+    def _condition(self, node: Select, where: Val | None) -> Val | bool:
+        return (
+            self.all_of(node.cond) if isinstance(node.cond, All) else self.value(node.cond, where)
+        )
+
+    def _select(self, node: Select, where: Val | None) -> Val:
+        cond = self._condition(node, where)
+        if isinstance(cond, bool):
+            return self.value(node.on_true if cond else node.on_false, where)
+        inside = cond if where is None else self.both(where, cond)
+        is_padding = isinstance(node.on_true, Load) and is_zero(node.on_false)
         if is_padding:  # a read that may not happen gives zero
             assert isinstance(node.on_true, Load)
-            loaded = self.value(node.on_true, inside)
+            is_shared = cond.lanes > 1 and not self._is_moving(node.on_true)
+            free = is_shared and self._may_always_read(node.on_true)
+            loaded = self.value(node.on_true, where if free else inside)
             # Registers are read whole, and one element is the same in every lane.
             if loaded.lanes < cond.lanes or self.memory.in_registers(node.on_true.tensor):
                 return self.select(cond, loaded, literal(0, loaded.dtype))
             return loaded
-        on_true = self.value(node.on_true, inside if loads(node.on_true) else where)
+        free = self._may_always_read(node.on_true)
+        on_true = self.value(node.on_true, where if free else inside)
         outside = where
         if loads(node.on_false):
             negated = Val(
@@ -137,6 +156,11 @@ class Scalars:
             outside = negated if where is None else self.both(where, negated)
         on_false = self.value(node.on_false, outside)
         return self.select(cond, on_true, on_false)
+
+    def _may_always_read(self, node: Scalar) -> bool:
+        """Whether all reads in `node` are of elements that exist, condition or not: a read without
+        one is cheaper, and several choices share it. Choices in `node` keep their own."""
+        return all(self.memory.exists(load.tensor, load.index) for load in loads(node))
 
     def select(self, cond: Val, on_true: Val, on_false: Val) -> Val:
         on_true, on_false = self.same_lanes(on_true, on_false)
@@ -405,7 +429,8 @@ class Scalars:
         return total
 
 
-def _is_zero(node: Scalar) -> bool:
+def is_zero(node: Scalar) -> bool:
+    """Whether `node` is written as zero."""
     return isinstance(node, Const) and node.value == 0
 
 
