@@ -20,6 +20,8 @@ from ..target import Target
 from ..trace import Trace
 from ..workload import Stage, Workload
 from .analysis import Loop, StageView, math_calls, view_stage
+from .column_cluster import ColumnCluster, column_cluster
+from .columns import ColumnSketch
 from .dots import DotRoles, DotSketch, dot_roles
 from .orders import axes_last
 from .phases import inserts_zeros
@@ -165,6 +167,8 @@ def _sketches(
         if s.name not in inlined
     }
     ways = [_clusters(workload, views, target)]
+    if any(isinstance(part, ColumnSketch) for parts in ways[0] for part in parts):
+        ways.append(_clusters(workload, views, target, columns=False))
     if any(_has_few_rows(part, target) for parts in ways[0] for part in parts):
         ways.append(_clusters(workload, views, target, absorb=False))
     if any(isinstance(part, TileSketch) and part.epilogue for parts in ways[0] for part in parts):
@@ -258,10 +262,12 @@ def _clusters(
     *,
     absorb: bool = True,
     dots_apart: bool = False,
+    columns: bool = True,
 ) -> list[list[Part]]:
     """The program's clusters in order, each with the sketches that fit it, the likeliest first.
-    Unless `absorb`, no stage is computed in the rows of another; with `dots_apart`, none from the
-    tiles of a reduction that can be dot products, whose results are few."""
+    Unless `absorb`, no stage is computed in the rows of another, and unless `columns`, none in its
+    blocks of columns; with `dots_apart`, none from the tiles of a reduction that can be dot
+    products, whose results are few."""
     remaining = list(views)
     found: list[list[Part]] = []
     while remaining:
@@ -282,6 +288,12 @@ def _clusters(
             remaining.remove(anchor)
             tiles = tile_roles(views[anchor], roles, target)
             found.append([TileSketch(workload, views[anchor], r, target, view) for r in tiles])
+            continue
+        by_column = _by_column(workload, views, name, remaining) if columns else None
+        if by_column is not None:
+            for inner in by_column.inside:
+                remaining.remove(inner.name)
+            found.append([ColumnSketch(workload, by_column, target)])
             continue
         roles = assign_roles(view)
         may_absorb = absorb and roles is None
@@ -310,6 +322,21 @@ def _clusters(
         found.append(parts)
     found.reverse()
     return found
+
+
+def _by_column(
+    workload: Workload, views: dict[str, StageView], name: str, remaining: list[str]
+) -> ColumnCluster | None:
+    """Stage `name` with others that have its columns; tiles of a product have more to gain."""
+    if _is_product(views[name]):
+        return None
+    others = [other for other in remaining if not _is_product(views[other])]
+    return column_cluster(workload, views, name, others)
+
+
+def _is_product(view: StageView) -> bool:
+    """Whether a stage can be tiled, and uses what it reads again."""
+    return assign_roles(view) is not None and _reuse(view) > 1
 
 
 def _dots(view: StageView, target: Target) -> DotRoles | None:
