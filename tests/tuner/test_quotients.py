@@ -1,4 +1,5 @@
-"""Divisions by what every lane shares, and where slow values that do not change are computed."""
+"""Divisions by what lanes or iterations share, and where slow values that do not change are
+computed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.primitives import Primitive, Split, Vectorize
+from schedules.primitives import ComputeAt, Primitive, Reorder, Split, Vectorize
 from schedules.trace import Trace
 from schedules.workload import Workload
 from tests.schedule_fuzz.cases import notation
@@ -33,19 +34,27 @@ def special(kind: type) -> Array:
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("f32", np.float32), ("f64", np.float64)])
-def test_one_divisor_a_row_costs_no_more_than_two_roundings(dtype: str, kind: type) -> None:
+@pytest.mark.parametrize("shared", ["row", "column"])
+def test_one_divisor_costs_no_more_than_two_roundings(shared: str, dtype: str, kind: type) -> None:
+    """One divisor a row or a column of 2000 dividends or fewer."""
     rng, values = np.random.default_rng(7), special(kind)
     rows, columns = 2000, 32
     bits = np.uint32 if kind is np.float32 else np.uint64
     x: Array = rng.integers(0, np.iinfo(bits).max, (rows, columns), bits, endpoint=True).view(kind)
     t: Array = rng.integers(0, np.iinfo(bits).max, rows, bits, endpoint=True).view(kind)
     x[:, : len(values)], t[: len(values)] = values, values
-    workload = notation(
-        "Y[i,j] = X[i,j] / t[i]", X=f"{dtype}[{rows},{columns}]", t=f"{dtype}[{rows}]"
-    )
-    kernel = compile_kernel(workload, Trace((Vectorize("s0.d1"),)), this_machine())
+    shape = f"{rows},{columns}"
+    steps: list[Primitive] = [Vectorize("s0.d1")]
+    text = "Y[i,j] = X[i,j] / t[i]"
+    if shared == "column":
+        x, shape, text = np.ascontiguousarray(x.T), f"{columns},{rows}", "Y[j,i] = X[j,i] / t[i]"
+        steps = in_columns(8)
+    workload = notation(text, X=f"{dtype}[{shape}]", t=f"{dtype}[{rows}]")
+    kernel = compile_kernel(workload, Trace(tuple(steps)), this_machine())
     inputs = tuple(x if len(tensor.shape) == 2 else t for tensor in workload.inputs)
     (y,) = run_kernel(kernel, workload, Case(InputKind.NORMAL, 0, False, inputs, ()))
+    if shared == "column":
+        x, y = x.T, y.T
     with np.errstate(all="ignore"):
         exact = x.astype(np.longdouble) / t[:, None].astype(np.longdouble)
         rounded: Array = exact.astype(kind)
@@ -55,6 +64,13 @@ def test_one_divisor_a_row_costs_no_more_than_two_roundings(dtype: str, kind: ty
         assert np.isinf(rounded[np.isinf(y)]).all()
         unit = np.spacing(np.abs(rounded[finite])).astype(np.longdouble)
         assert (np.abs(y[finite] - exact[finite]) <= 1.5 * unit).all()
+
+
+def in_columns(lanes: int) -> list[Primitive]:
+    """Vectors of columns outside, rows inside."""
+    return [
+        Split("s0.d1", lanes), Reorder(("s0.d1o", "s0.d0", "s0.d1i")), Vectorize("s0.d1i")
+    ]  # fmt: skip
 
 
 def body(workload: Workload, *steps: Primitive) -> str:
@@ -82,6 +98,30 @@ def test_slow_values_of_a_row_are_computed_outside_its_loop(text: str) -> None:
     assert "@llvm.sqrt" not in inside
     assert "@tw_exp" not in inside
     assert check_pair(Pair("rows", workload, Trace(steps), 1))
+
+
+@pytest.mark.parametrize("columns", [48, 100])
+@pytest.mark.parametrize("text", ROWS.values(), ids=list(ROWS))
+def test_slow_values_of_columns_are_computed_outside_the_loop_over_rows(
+    text: str, columns: int
+) -> None:
+    text = text.replace("t[i]", "t[j]")
+    workload = notation(text, X=f"f32[5,{columns}]", t=f"f32[{columns}]")
+    steps = in_columns(16)
+    inside = inner_loop(body(workload, *steps))
+    if columns % 16 == 0:  # what may not exist is read where it is guarded
+        assert "fdiv" not in inside
+        assert "@llvm.sqrt" not in inside
+        assert "@tw_exp" not in inside
+    assert check_pair(Pair("columns", workload, Trace(tuple(steps)), 1))
+
+
+def test_what_an_iteration_writes_for_every_lane_is_read_inside_it() -> None:
+    workload = notation(
+        "T[i,j] = exp(A[i,j]); Y[i,j] = A[i,j] / sqrt(T[i,j])", A="f32[5,16]"
+    )  # T of one row is a buffer whose index does not move with the row
+    steps = (ComputeAt("s0", "s1.d0"), Vectorize("s0.1"), Vectorize("s1.d1"))
+    assert check_pair(Pair("columns", workload, Trace(steps), 1))
 
 
 def test_what_the_loop_writes_is_read_inside_it() -> None:

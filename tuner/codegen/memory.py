@@ -103,14 +103,19 @@ class Memory:
             streamed = streamed and self._keeps_alignment(place, whole, axis)
             self._store_lanes(place, offset, value, axis, where, streamed)
 
-    def home(self, tensor: str, index: tuple[Affine, ...]) -> int:
-        """The outermost level where this element may be read in advance: nothing from there on
-        writes the buffer, and the element exists whatever the loops and guards inside do."""
+    def home(self, tensor: str, index: tuple[Affine, ...], axis: VectorAxis | None) -> int:
+        """The outermost level where this element may be read in advance, or those of all lanes
+        that lie side by side: nothing from there on writes the buffer, and the element exists
+        whatever the loops and guards inside do."""
         depth, place = self.text.depth, self.places[tensor]
         offset = self._offset(place.buffer, index)
         reach = interval(offset, self.indices.ranges)
         if isinstance(place, Registers) or reach.lo < 0 or reach.hi >= place.buffer.elements:
             return depth
+        if axis is not None and axis.var in offset.vars():
+            offset = offset - Affine(((Var(axis.var), 1),), 0)
+            if axis.var in offset.vars():
+                return depth
         lowest = self.indices.level_of(offset)
         while depth > lowest and tensor not in self.text.levels[depth].writes:
             depth -= 1

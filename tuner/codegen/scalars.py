@@ -60,7 +60,7 @@ class Scalars:
             case IndexValue(index, dtype):
                 return self._index_value(self.indices.resolve(index), dtype)
             case Unary(op, x):
-                if op in _SLOW and not self._is_moving(x):
+                if op in _SLOW and (not self._is_moving(x) or self._is_settled(x)):
                     return self._once(node, where)
                 with self._before_jump(op is UnaryOp.FLOOR):
                     return self._unary(op, self.value(x, where))
@@ -231,8 +231,8 @@ class Scalars:
 
     def _quotient(self, node: Binary, where: Val | None) -> Val:
         a = self.value(node.a, where)
-        shared = a.lanes > 1 and a.dtype.is_float and not self._is_moving(node.b)
-        if not shared or self._is_before_jump:
+        shared = not self._is_moving(node.b) or self._is_settled(node.b)
+        if not shared or a.lanes == 1 or not a.dtype.is_float or self._is_before_jump:
             return self.binary(node.op, a, self.value(node.b, where))
         scale, reciprocal = (self.broadcast(v, a.lanes) for v in self._reciprocal(node.b, where))
         scaled = self.text.assign(f"fmul {a.typed}, {scale.name}")
@@ -240,7 +240,7 @@ class Scalars:
         return Val(name, a.dtype, a.lanes)
 
     def _reciprocal(self, node: Scalar, where: Val | None) -> tuple[Val, Val]:
-        """`(s, r)` with x / node = (x * s) * r for all lanes x, as far outside as may be.
+        """`(s, r)` with x / node = (x * s) * r for all x it divides, as far outside as may be.
 
         Two roundings, which is what the error bound of a division has room for. s is a power of
         two that brings the divisor near 1: neither r nor a product with it overflows, or loses
@@ -252,15 +252,17 @@ class Scalars:
             b = self.value(node, where)
             key, memo = ("reciprocal", b.dtype, b.name), self.text.levels[-1].loaded
             if key not in memo:
-                assign, dtype, one = self.text.assign, b.dtype, literal(1.0, b.dtype)
+                assign, dtype, lanes = self.text.assign, b.dtype, b.lanes
+                one = self.broadcast(literal(1.0, dtype), lanes)
                 near = 64.0 if dtype is DType.F32 else 512.0
                 size, scale = self._unary(UnaryOp.ABS, b), one
                 for test, bound in (("ogt", near), ("olt", -near)):
-                    limit = literal(2.0**bound, dtype).name
-                    beyond = Val(assign(f"fcmp {test} {size.typed}, {limit}", "c"), DType.BOOL)
-                    scale = self.select(beyond, literal(2.0**-bound, dtype), scale)
+                    limit = self.broadcast(literal(2.0**bound, dtype), lanes).name
+                    beyond = assign(f"fcmp {test} {size.typed}, {limit}", "c")
+                    less = literal(2.0**-bound, dtype)
+                    scale = self.select(Val(beyond, DType.BOOL, lanes), less, scale)
                 scaled = assign(f"fmul {b.typed}, {scale.name}")
-                memo[key] = Val(assign(f"fdiv {one.typed}, {scaled}"), dtype)
+                memo[key] = Val(assign(f"fdiv {one.typed}, {scaled}"), dtype, lanes)
                 memo["scale of", *key] = scale
             return memo["scale of", *key], memo[key]
 
@@ -268,13 +270,19 @@ class Scalars:
         """Whether `node` differs between lanes."""
         return self.axis is not None and self.axis.var in vars_of(node)
 
+    def _is_settled(self, node: Scalar) -> bool:
+        """Whether `node` is the same in every iteration of the loop that is written now."""
+        return self._home(node) < self.text.depth
+
     def _home(self, node: Scalar) -> int:
-        """The outermost level where `node`, the same in every lane, can be computed."""
+        """The outermost level where `node` can be computed for the lanes there are."""
         level = 0
         for part in walk(node):
             match part:
                 case Load():
-                    level = max(level, self.memory.home(part.tensor, part.index))
+                    level = max(level, self.memory.home(part.tensor, part.index, self.axis))
+                case IndexValue() if self._is_moving(part):
+                    return self.text.depth
                 case IndexValue():
                     level = max(level, self.indices.level_of(self.indices.resolve(part.index)))
                 case Select() | All() | Compare():
@@ -284,7 +292,8 @@ class Scalars:
         return level
 
     def _once(self, node: Unary, where: Val | None) -> Val:
-        """A slow operation on what is the same in every lane, as far outside as may be."""
+        """A slow operation on what other lanes or iterations have as well, as far outside as may
+        be."""
         home = self._home(node)
         where = where if home == self.text.depth else None
         with self.text.outside(home):
