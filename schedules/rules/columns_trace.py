@@ -64,10 +64,11 @@ class _ColumnTrace:
         spatial = [loop.var for loop in own if not loop.reduce]
         reduce = [loop.var for loop in own if loop.reduce]
         lead, others = spatial[: self.cluster.lead], spatial[self.cluster.lead : -1]
-        place, within = w.split(spatial[-1], self.block.width)
-        w.reorder(*lead, place, *others, *reduce, within)
-        for name in reversed(lead):
-            place = w.fuse(name, place)
+        blocks, within = w.split(spatial[-1], self.block.width)
+        w.reorder(*lead, blocks, *others, *reduce, within)
+        place = ""
+        for name in (*lead, blocks):
+            place = w.fuse(place, name) if place else name
         return place
 
     def _stage(self, view: StageView, place: str) -> _Walk:

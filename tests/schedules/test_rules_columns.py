@@ -37,6 +37,11 @@ BY_COLUMN: dict[str, Workload] = {
         "t[i,j,k] += e[a,i,j,k]; Y[a,i,j,k] = e[a,i,j,k] / t[i,j,k]",
         X="f32[4,3,2,19]",
     ),
+    "softmax along the third of four": notation(
+        "m[a,i,k] max= X[a,i,j,k]; e[a,i,j,k] = exp(X[a,i,j,k] - m[a,i,k]);"
+        "t[a,i,k] += e[a,i,j,k]; Y[a,i,j,k] = e[a,i,j,k] / t[a,i,k]",
+        X="f32[2,3,4,43]",
+    ),
     "norms": notation("n[j] += X[i,j] * X[i,j]; Y[i,j] = X[i,j] / sqrt(n[j])", X="f32[11,37]"),
     "means": notation("s[j] += X[i,j]; Y[i,j] = X[i,j] - s[j] / 11", X="f64[11,37]"),
     "batch norm": notation(BATCH_NORM, X="f32[2,3,5,26]", g="f32[26]", b="f32[26]"),
