@@ -57,7 +57,7 @@ def find_turn(view: StageView) -> Turn | None:
     along = moving[-1]
     turned = [r for r in view.reads if r.own_dim(along.name) is not None and _pitch(r, along) > 1]
     for across in moving[:-1]:
-        if turned and all(_is_turned(view, r, across, along) for r in turned):
+        if turned and all(can_be_turned(view, r, across, along) for r in turned):
             return Turn(across, along, tuple(turned))
     return None
 
@@ -78,7 +78,7 @@ def _last_index(read: Read) -> Affine:
     return moving[-1] if moving else affine(0)
 
 
-def _is_turned(view: StageView, read: Read, across: Loop, along: Loop) -> bool:
+def can_be_turned(view: StageView, read: Read, across: Loop, along: Loop) -> bool:
     """Whether a block of `read` can be turned, and no other read of the tensor is one with it."""
     same = [r for r in view.reads if r.tensor == read.tensor]
     alone = sum(across.name in _last_index(r).vars() for r in same) == 1
