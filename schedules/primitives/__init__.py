@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeAlias
 
 from ..loop_ir import Nest
+from .block_read import BlockRead
 from .caching import CacheRead, CacheReadAlong, CacheWrite, TransformLayout
 from .fetching import FetchAhead
 from .loops import Fuse, Partition, Reorder, Split
@@ -27,6 +28,7 @@ Primitive: TypeAlias = (
     | Parallel
     | CacheRead
     | CacheReadAlong
+    | BlockRead
     | CacheWrite
     | TransformLayout
     | PackAhead
@@ -51,6 +53,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Parallel,
     CacheRead,
     CacheReadAlong,
+    BlockRead,
     CacheWrite,
     TransformLayout,
     PackAhead,
@@ -76,6 +79,7 @@ class HasApply(Protocol):
 
 __all__ = [
     "PRIMITIVES",
+    "BlockRead",
     "CacheRead",
     "CacheReadAlong",
     "CacheWrite",

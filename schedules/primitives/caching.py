@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeAlias
 
 from ..affine import (
     Affine,
@@ -78,7 +80,7 @@ class CacheRead:
 
     def apply(self, nest: Nest) -> Nest:
         """The nest with the copy. ScheduleError: nothing read, written inside, no fixed size."""
-        return _with_copy(nest, self, self.tensor, self.loop, self.name, self.register)
+        return with_copy(nest, self, self.tensor, self.loop, self.name, self.register)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +100,44 @@ class CacheReadAlong:
 
     def apply(self, nest: Nest) -> Nest:
         """The nest with the copy. ScheduleError: as CacheRead, or no read moves with `along`."""
-        place = _place(nest, self.loop, self)
-        inside = find_loop(nest, self.along, self)
-        if self.loop != ROOT and place.loop not in inside.outer:
-            raise ScheduleError(self, f"{self.along!r} is not inside {self.loop!r}")
-        return _with_copy(nest, self, self.tensor, self.loop, self.name, False, self.along)
+        require_inside(nest, self.along, self.loop, self)
+        chosen = Chosen(lambda index: _moves(index, self.along), f" along {self.along!r}")
+        return with_copy(nest, self, self.tensor, self.loop, self.name, False, chosen)
 
 
-def _with_copy(
+Index: TypeAlias = tuple[Affine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Some of several reads of a tensor: those whose index `takes` accepts, said as `words`."""
+
+    takes: Callable[[Index], bool]
+    words: str
+
+
+ALL_READS = Chosen(lambda index: True, "")
+
+
+def require_inside(nest: Nest, along: str, loop: str, asked_by: object) -> None:
+    """ScheduleError unless loop `along` is inside `loop`, or that is the whole nest."""
+    place = _place(nest, loop, asked_by)
+    inside = find_loop(nest, along, asked_by)
+    if loop != ROOT and place.loop not in inside.outer:
+        raise ScheduleError(asked_by, f"{along!r} is not inside {loop!r}")
+
+
+def with_copy(
     nest: Nest,
-    step: CacheRead | CacheReadAlong,
+    step: object,
     tensor: str,
     loop: str,
     name: str,
     register: bool,
-    along: str | None = None,
+    chosen: Chosen = ALL_READS,
 ) -> Nest:
-    """`nest` with reads of `tensor` below `loop` through a copy; only those that move with `along`
-    if that is a loop."""
+    """`nest` with the `chosen` reads of `tensor` below `loop` through a copy. ScheduleError: as
+    CacheRead, asked for by `step`."""
     place = _place(nest, loop, step)
     body = place.loop.body
     buffers = buffers_in(nest)
@@ -125,10 +147,10 @@ def _with_copy(
     taken = names_in(nest)
     if name in taken:
         raise ScheduleError(step, f"the name {name!r} is in use")
-    reads = [r for r in reads_of(body, tensor) if _moves(r.index, along)]
+    reads = [r for r in reads_of(body, tensor) if chosen.takes(r.index)]
     if not reads:
-        where = f" along {along!r}" if along is not None else ""
-        raise ScheduleError(step, f"{loop or 'the nest'!r} does not read {tensor!r}{where}")
+        where = f"{loop or 'the nest'!r} does not read {tensor!r}"
+        raise ScheduleError(step, where + chosen.words)
     if writes_of(body, tensor) or tensor in private_buffers(body):
         raise ScheduleError(step, f"the body writes {tensor!r}")
     writes = writes_of(nest.body, tensor)
@@ -140,13 +162,13 @@ def _with_copy(
     scope = Scope.REGISTER if register else Scope.WORKSPACE
     copy = Buffer(name, region.extent, source.dtype, scope)
     copy_nest = _copy_nest(source, copy, region, outer, taken)
-    new_body = _redirect_reads(body, source, copy, region, {**outer, **inner}, along)
+    new_body = _redirect_reads(body, source, copy, region, {**outer, **inner}, chosen)
     copied = (Allocate(copy, (*copy_nest, *new_body)),)
     return still_ahead(_with_body(nest, loop, copied), step)
 
 
-def _moves(index: tuple[Affine, ...], along: str | None) -> bool:
-    return along is None or any(along in i.vars() for i in index)
+def _moves(index: Index, along: str) -> bool:
+    return any(along in i.vars() for i in index)
 
 
 def _writes_all(write: Store | Update, buffer: Buffer) -> bool:
@@ -191,24 +213,24 @@ def _redirect_reads(
     copy: Buffer,
     region: Region,
     ranges: dict[str, Interval],
-    along: str | None,
+    chosen: Chosen,
 ) -> tuple[Stmt, ...]:
-    """`body` reading the copy (where reads move with `along`, if that is a loop); conditions that
-    only kept reads inside the source are dropped."""
+    """`body` with the `chosen` reads from the copy; conditions that only kept those inside the
+    source are dropped."""
 
     def scalar(node: Scalar) -> Scalar | None:
         match node:
-            case Load(index=index) if not _moves(index, along):
+            case Load(tensor, index) if tensor != source.name or not chosen.takes(index):
                 return None
             case Select(All(conds), Load(tensor, index, dtype), Const(0)) if (
-                tensor == source.name and _moves(index, along)
+                tensor == source.name and chosen.takes(index)
             ):
                 # Guards are written without common factors; strided taps bring some back.
                 inside = {normal_cond(c) for c in in_bounds(index, source.shape, ranges)}
                 kept = tuple(c for c in conds if normal_cond(c) not in inside)
                 load = Load(copy.name, region.local_index(index), dtype)
                 return Select(All(kept), load, node.on_false) if kept else load
-            case Load(tensor, index, dtype) if tensor == source.name:
+            case Load(_, index, dtype):
                 return Load(copy.name, region.local_index(index), dtype)
             case _:
                 return None

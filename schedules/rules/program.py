@@ -34,6 +34,7 @@ from .tile import TileSketch
 from .tile_roles import assign_roles, tile_roles
 from .transform import TransformSketch, transform_cluster
 from .turn import TurnSketch, find_turn
+from .turned_sum import TurnedSumSketch, find_turned_sum
 from .writer import TraceWriter
 
 MAX_SKETCHES = 4
@@ -311,6 +312,9 @@ def _clusters(
                 alone = RowCluster(view, (), _own_rows(view))
                 parts.append(RowSketch(workload, alone, target))
         else:
+            turned_sum = None if members else find_turned_sum(view)
+            if turned_sum is not None:
+                parts.append(TurnedSumSketch(workload, view, turned_sum, target))
             turn = None if members else find_turn(view)
             if turn is not None:
                 parts.append(TurnSketch(workload, view, turn, target))

@@ -14,6 +14,7 @@ from math import prod
 
 import numpy as np
 
+from ..affine import Affine, affine
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..trace import Trace
@@ -47,7 +48,7 @@ class Turn:
 
 
 def find_turn(view: StageView) -> Turn | None:
-    """How `view` turns what it reads, if it does, and every such tensor is read once."""
+    """How `view` turns what it reads, if it does, and no tensor is turned twice."""
     if view.is_reduction or view.presplit or len(view.spatial) < 2:
         return None
     moving = [loop for loop in view.spatial if loop.extent > 1]
@@ -56,7 +57,7 @@ def find_turn(view: StageView) -> Turn | None:
     along = moving[-1]
     turned = [r for r in view.reads if r.own_dim(along.name) is not None and _pitch(r, along) > 1]
     for across in moving[:-1]:
-        if turned and all(_is_turned(view, r, across, along) for r in turned):
+        if turned and all(can_be_turned(view, r, across, along) for r in turned):
             return Turn(across, along, tuple(turned))
     return None
 
@@ -71,8 +72,16 @@ def _crowding(pitch_bytes: int) -> float:
     return 1.0 if pitch_bytes % 4096 == 0 else 0.5 if pitch_bytes % 2048 == 0 else 0.0
 
 
-def _is_turned(view: StageView, read: Read, across: Loop, along: Loop) -> bool:
-    alone = sum(1 for r in view.reads if r.tensor == read.tensor) == 1
+def _last_index(read: Read) -> Affine:
+    """The index of the last dimension of more than one element."""
+    moving = [i for i, extent in zip(read.index, read.shape, strict=True) if extent > 1]
+    return moving[-1] if moving else affine(0)
+
+
+def can_be_turned(view: StageView, read: Read, across: Loop, along: Loop) -> bool:
+    """Whether a block of `read` can be turned, and no other read of the tensor is one with it."""
+    same = [r for r in view.reads if r.tensor == read.tensor]
+    alone = sum(across.name in _last_index(r).vars() for r in same) == 1
     contiguous = read.element_stride(across.name) == 1 and read.own_dim(across.name) is not None
     return alone and contiguous and not read.conditional and _pitch(read, along) >= across.extent
 
@@ -156,17 +165,17 @@ class TurnSketch:
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
         names = [loop.name for loop in self.view.spatial]
-        found = {
-            r.tensor: Access(
+        found = [
+            Access(
                 r.tensor,
                 r.dtype.bytes,
                 tuple(tuple(i.coefficient(name) for name in names) for i in r.index),
             )
             for r in self.view.reads
-        }
+        ]
         identity = tuple(tuple(int(a == b) for b in names) for a in names)
         out = Access(self.view.name, self.view.dtype.bytes, identity, is_output=True)
-        return (*found.values(), out)
+        return (*found, out)
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS. Vectors that are turned cost shuffles; rows of the result whose distance

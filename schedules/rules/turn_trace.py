@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..primitives import (
+    BlockRead,
     CacheRead,
     CacheWrite,
     Parallel,
@@ -64,6 +65,8 @@ class _TurnTrace:
         self.across, self.along = axes
         self.others = [loop.name for loop in view.spatial if loop.name not in axes]
         self.turned = turned
+        tensors = [read.tensor for read in view.reads]
+        self.read_twice = {tensor for tensor in turned if tensors.count(tensor) > 1}
         self.lanes = lanes
         self.threads = threads
         self.v = v
@@ -137,7 +140,7 @@ class _TurnTrace:
             row, column = (block.b, block.a) if collected else (block.a, block.b)
             w.reorder(row, column)
             for tensor in self.turned:
-                self._read_block(tensor, block.inner)
+                self._read_block(tensor, block.inner, row)
             w.do(Unroll(row), Vectorize(column))
 
     def _collect(self, place: str, across: str, along: str) -> None:
@@ -154,12 +157,16 @@ class _TurnTrace:
         w.do(TransformLayout(name, ((dim, self.lanes),), panels))
         w.vectorise_parts(f"{along}.out", self.lanes, VECTORS_AT_ONCE)
 
-    def _read_block(self, tensor: str, place: str) -> None:
-        """Read what a block needs of `tensor` into registers, along the tensor's own axis."""
+    def _read_block(self, tensor: str, place: str, row: str) -> None:
+        """Read what a block needs of `tensor` into registers, along the tensor's own axis `row`;
+        what else is read of it stays where it is."""
         w = self.w
         self.blocks += 1
         buffer = f"{self.name}.{tensor}.block{self.blocks}"
-        w.do(CacheRead(tensor, place, buffer, register=True))
+        if tensor in self.read_twice:
+            w.do(BlockRead(tensor, place, buffer, row))
+        else:
+            w.do(CacheRead(tensor, place, buffer, register=True))
         leaf, _ = w.writer_of(buffer)
         for loop in w.own_loops(buffer):
             w.do(Vectorize(loop.var) if w.reads_along(leaf, loop.var) else Unroll(loop.var))

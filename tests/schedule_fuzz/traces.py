@@ -9,6 +9,7 @@ from schedules.errors import ScheduleError
 from schedules.loop_ir import Allocate, For, LoopKind, Nest, Stmt, leaves, loops, walk
 from schedules.lower import plain_nest, start
 from schedules.primitives import (
+    BlockRead,
     CacheRead,
     CacheReadAlong,
     CacheWrite,
@@ -137,7 +138,8 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         if constants and rng.random() < 0.5:  # what can be made ahead, more often than by chance
             return CacheRead(rng.choice(constants), "", new)
         if rng.random() < 0.15:
-            return CacheReadAlong(rng.choice(buffers), place, new, rng.choice(names))
+            along = rng.choice((CacheReadAlong, BlockRead))
+            return along(rng.choice(buffers), place, new, rng.choice(names))
         return CacheRead(rng.choice(buffers), place, new, rng.random() < 0.15)
     if kind < 0.82:
         return CacheWrite(rng.choice(buffers), place, new, rng.random() < 0.4)

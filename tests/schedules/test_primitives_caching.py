@@ -8,6 +8,7 @@ from schedules.errors import ScheduleError
 from schedules.loop_ir import Allocate, Scope, walk
 from schedules.lower import clean, plain_nest
 from schedules.primitives import (
+    BlockRead,
     CacheRead,
     CacheReadAlong,
     CacheWrite,
@@ -211,3 +212,33 @@ def test_a_copy_along_a_loop_needs_a_read_that_moves_with_it() -> None:
         CacheReadAlong("i0", "s0.d0", "p", "s0.d1").apply(nest)
     with pytest.raises(ScheduleError, match=r"'s0\.d0' is not inside 's0\.d1'"):
         CacheReadAlong("i0", "s0.d1", "p", "s0.d0").apply(nest)
+
+
+def test_a_block_is_read_for_the_reads_that_walk_along_a_loop() -> None:
+    both = notation("Y[i,j] = X[i,j] + X[j,i]", X="f32[6,6]")
+    split = (Split("s0.d0", 3), Reorder(("s0.d0o", "s0.d1", "s0.d0i")))
+    step = BlockRead("i0", "s0.d1", "b", "s0.d0i")
+    steps = (*split, step, Unroll("b.1"), Unroll("s0.d0i"))
+    nest = applied(both, *steps)
+    assert shapes(nest) == {"b": (1, 3)}
+    (buffer,) = (s.buffer for s in walk(nest.body) if isinstance(s, Allocate))
+    assert buffer.scope is Scope.REGISTER
+    total = to_text(nest).split("s0[")[1]
+    assert "i0[" in total
+    assert "b[" in total
+    assert Trace.from_json(Trace((step,)).to_json()) == Trace((step,))
+    assert check_pair(Pair("steps", both, Trace(steps), 1, 256))
+
+
+def test_a_block_is_refused_where_no_read_walks_along_the_loop() -> None:
+    nest = plain_nest(
+        notation("Y[i,j] = X[i,j] + V[i] + W[0]", X="f32[6,7]", V="f32[6]", W="f32[1]")
+    )
+    with pytest.raises(ScheduleError, match=r"'i0' with 's0\.d0' in its last dimension"):
+        BlockRead("i0", "", "b", "s0.d0").apply(nest)
+    with pytest.raises(ScheduleError, match="no buffer 'none'"):
+        BlockRead("none", "s0.d0", "b", "s0.d1").apply(nest)
+    with pytest.raises(ScheduleError, match="does not read 'i2' with"):
+        BlockRead("i2", "s0.d0", "b", "s0.d1").apply(nest)
+    with pytest.raises(ScheduleError, match=r"'s0\.d0' is not inside 's0\.d1'"):
+        BlockRead("i0", "s0.d1", "b", "s0.d0").apply(nest)

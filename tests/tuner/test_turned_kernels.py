@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,6 +33,11 @@ TURNED = {
         {"X": "f32[50,70]", "Z": "f32[70,50]", "V": "f32[50]"},
     ),
     "two of them": ("Y[i,j] = X[j,i] - Z[j,i]", {"X": "f32[49,33]", "Z": "f32[49,33]"}),
+    "beside itself": ("Y[i,j] = X[i,j] + 2 * X[j,i]", {"X": "f32[53,53]"}),
+    "beside a part of itself": (
+        "Y[b,i,j] = X[b,i,j] * X[b,j,i] + X[0,0,0] + V[j]",
+        {"X": "f32[2,40,40]", "V": "f32[40]"},
+    ),
     "doubles": ("Y[i,j] = X[j,i]", {"X": "f64[77,43]"}),
     "bytes": ("Y[i,j] = X[j,i]", {"X": "i8[90,70]"}),
     "to another type": ("Y[i,j] = f32(X[j,i])", {"X": "i8[60,70]"}),
@@ -77,6 +83,15 @@ def test_a_collected_piece_is_written_in_whole_rows() -> None:
     assert "alloc s0.piece1: f32[8, 16, 8]" in text
     assert "= s0.piece1[" in text
     assert "if " not in text
+
+
+def test_of_two_reads_of_a_tensor_one_is_turned() -> None:
+    workload, _, sketch = turned("beside itself", 1, 256)
+    text = " ".join(to_text(lower(workload.normalised(), sketch.trace(sketch.default()))).split())
+    values = re.findall(r"(?<= s0)\[[^=]*\] = ([^=]*) 2\.0 \* (\S*)\[", text)
+    assert len(values) == 4
+    assert all(plain.startswith("i0[") for plain, _ in values)
+    assert all(turned.startswith("s0.i0.block") for _, turned in values)
 
 
 def test_pieces_need_not_divide_and_nothing_is_tested_in_a_whole_one() -> None:
