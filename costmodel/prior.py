@@ -227,16 +227,18 @@ def _copying(
     columns: dict[str, FloatArray], traffic: Traffic, machine: Machine, used: IntArray
 ) -> FloatArray:
     """(P,) seconds that memory takes for private copies: each byte is read from where the whole
-    problem lives, and fetched and written back where a panel is too large for its cache."""
+    problem lives, and fetched and written back wherever a panel is too large for a cache."""
     per_byte = np.zeros_like(columns["packed_bytes"])
+    again = np.zeros_like(per_byte)
     for i, capacity in enumerate(machine.cache_bytes):
         # Copies are a second set of the data: the whole needs room for both.
         total_bytes = traffic.footprint[0] + columns["packed_bytes"]
         spills = total_bytes > machine.all_cache_bytes[i]
-        lost = 2.0 * (columns["panel_bytes"] > capacity / 2)
+        lost = spills & (columns["panel_bytes"] > capacity / 2) & (i > 0)
         rate = np.asarray(machine.bandwidth[machine.levels[i + 1]])[used - 1]
-        per_byte = np.where(spills, (1.0 + lost) / rate, per_byte)
-    return np.asarray(columns["packed_bytes"] * per_byte)
+        per_byte = np.where(spills, 1.0 / rate, per_byte)
+        again = again + np.where(lost, 2.0 / rate, 0.0)
+    return np.asarray(columns["packed_bytes"] * (per_byte + again))
 
 
 def _parallelism(

@@ -139,7 +139,11 @@ def _droppable(
     result: dict[int, tuple[Cond, ...]] = {}
     for writer, chain in writers:
         reduced = {loop.var for loop in chain if loop.reduce}
-        droppable = tuple(g for g in writer.guards if not g.index.vars() & reduced)
+        # A guard on loops around the buffer ends one of them: nothing is left to be thrown away.
+        ending = [g for g in writer.guards if g.index.vars() <= around]
+        droppable = tuple(
+            g for g in writer.guards if g not in ending and not g.index.vars() & reduced
+        )
         own = {loop.var for loop in chain}
         for index, guards in readers:
             renaming = _same_element(writer.index, index, own)

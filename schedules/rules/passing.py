@@ -133,7 +133,8 @@ COST_OF_A_LATE_LINE = 4.0
 UNASKED_LATE, UNASKED_NEAR, CROWDED_OUT, ROW_LATE = 0.35, 0.03, 0.3, 0.2
 """Shares of the lines that are late: where nobody asked for them, what prefetchers do not foresee,
 or do foresee where rows are less than a page apart; where hints did, more as tiles that wait take
-more than a quarter of the cache they wait in; and once a row of a tile, since rows are far apart:
+more than a fifth of the cache they wait in (8x4096 by 4096x1024: 200 us at an eighth, 220 at a
+quarter, 290 at a half); and once a row of a tile, since rows are far apart:
 a tile of one vector has one line a row. 14x14x256 to 512 on Zen 5, rows of 2 KB: 254 us, 287 with
 hints; 8x4096 by 4096x1024, rows of a page: 1.5 times as fast with hints."""
 
@@ -153,7 +154,7 @@ def late_lines(sketch: TileSketch, f: dict[str, FloatArray], batch: float) -> Fl
     line_bytes = sketch.target.caches[0].line_bytes
     for read in sketch.passing:
         waiting = f["kc"] * taps * f["nr"] * read.dtype.bytes * (1.0 + f["fetch"])
-        crowded = np.clip(4.0 * waiting / own_cache_bytes(sketch.target) - 1.0, 0.0, 1.0)
+        crowded = np.clip(8.0 * waiting / own_cache_bytes(sketch.target) - 1.5, 0.0, 1.0)
         a_row = ROW_LATE / np.maximum(f["nr"] * read.dtype.bytes / line_bytes, 1.0)
         unasked = UNASKED_NEAR if _is_near(sketch, read) else UNASKED_LATE + a_row
         share = np.where(f["fetch"] > 0, first + CROWDED_OUT * crowded + a_row, unasked)

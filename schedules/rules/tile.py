@@ -29,6 +29,7 @@ from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
 from .border import MOST_BORDER_TILES, Border, border_of
+from .next_rows import can_fetch_rows, far_rows
 from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_default, passing_reads
 from .streams import stream_values
@@ -102,7 +103,7 @@ class TileSketch:
             Knob("tails", (0, 1, 2)),
             Knob("stream", self._stream_values()),
             Knob("parallel", parallel),
-            Knob("fetch", (0, 1) if self.passing else (0,)),
+            Knob("fetch", (0, 1) if self.passing or self.far_rows else (0,)),
             Knob("parts", reduction_parts(self)),
         )
 
@@ -142,6 +143,11 @@ class TileSketch:
         rows = prod(loop.extent for loop in (*self.roles.rows, *self.roles.outer_rows))
         unmoved = (r for r in once(self.roles.column_reads) if not self.moves_with_rows(r))
         return passing_reads(tuple(unmoved), self.roles.columns, rows, self.target)
+
+    @cached_property
+    def far_rows(self) -> tuple[Read, ...]:
+        """Row operands whose next tile is asked for ahead, where no column operand is."""
+        return () if self.passing else far_rows(self)
 
     @cached_property
     def edge_tiles(self) -> IntArray:
@@ -403,6 +409,8 @@ class TileSketch:
         ok &= (v["parts"] == 1) | (alone & (v["parallel"] > 0))
         if self.passing:
             ok &= (v["fetch"] == 0) | self._can_fetch(v, s)
+        if self.far_rows:
+            ok &= (v["fetch"] == 0) | can_fetch_rows(v, s)
         if self.border:
             ok &= (v["skip_padding"] == 0) | self._can_skip(v, s)
         must_pack = any(

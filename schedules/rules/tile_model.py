@@ -11,7 +11,8 @@ from ..affine import Affine
 from ..space import BoolArray, FloatArray, IntArray
 from ..target import Target
 from .analysis import Read, math_calls, once
-from .passing import FEWEST_ROWS, hints_a_step, late_lines
+from .next_rows import late_rows, row_hints_a_step
+from .passing import COST_OF_A_LATE_LINE, FEWEST_ROWS, hints_a_step, late_lines
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -33,7 +34,7 @@ def tile_columns(
     ops = max(view.operations - 1, 1)
     inside = f["taps_inside"] * f["unroll"]
     row_loads, column_loads, held = _loads_a_step(sketch, v)
-    column_loads = column_loads + hints_a_step(sketch, f)
+    column_loads = column_loads + hints_a_step(sketch, f) + row_hints_a_step(sketch, f)
     skips = v["skip_padding"] == 1
     guarded = (v["copy_rows"] == 0) & ~skips
     extra = np.where(guarded & any(r.padded for r in roles.row_reads), row_loads * 2.0, 0.0)
@@ -56,7 +57,8 @@ def tile_columns(
         "vector_stores": tiles * acc * f["k_count"] * f["parts"],
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
         "conflict_misses": _conflict_misses(sketch, f, tiles, depth)
-        + late_lines(sketch, f, batch / outside),
+        + late_lines(sketch, f, batch / outside)
+        + late_rows(sketch, f, batch, COST_OF_A_LATE_LINE),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
         "live_registers": acc

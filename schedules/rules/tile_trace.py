@@ -109,12 +109,13 @@ class _TileTrace:
 
     def _fetch_ahead(self, depth: list[str]) -> None:
         """Hints for what the column operands are in the next tile of columns, or in the next block
-        of the reduction where a block has one tile, shared out over the tiles of rows."""
+        of the reduction where a block has one tile, shared out over the tiles of rows; or for the
+        rows of the next tile of them."""
         w, k = self.w, self.k
         leaf, chain = w.update_of(self.buffer)
         names = [loop.var for loop in chain]
         around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
-        for read in k.passing:
+        for read in (*k.passing, *k.far_rows):
             moves = {v for x in loads(leaf.value) if x.tensor == read.tensor for v in vars_at(x)}
             moving = [n for n, x in enumerate(around) if x.var in moves and x.var not in depth]
             if not moving:

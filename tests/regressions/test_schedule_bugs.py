@@ -171,3 +171,20 @@ def test_functions_of_vectors_that_are_no_whole_registers(lanes: int) -> None:
     # An odd number of registers had none to join the last one with.
     exp = notation("C[i,j] = exp(A[i,j])", A=f"f32[2,{lanes}]")
     holds(exp, Vectorize("s0.d1"), bits=512)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_blocks_of_tiles_that_do_not_come_out_even_end_a_loop(threads: int) -> None:
+    # Each read of the reduction asked whether its tile was one of those behind the end.
+    steps: tuple[Primitive, ...] = (
+        Split("s0.d0", 6), Split("s0.d0i", 2), Split("s0.d1", 8),
+        Reorder(("s0.d0o", "s0.d0io", "s0.d1o", "s0.r0", "s0.d0ii", "s0.d1i")),
+        Vectorize("s0.d1i"), Unroll("s0.d0ii"), CacheWrite("s0", "s0.d1o", "acc", register=True),
+    )  # fmt: skip
+    if threads > 1:
+        steps = (*steps, Parallel("s0.d0o"))
+    nest = clean(applied(matmul(8, 16, 5), *steps))
+    text = to_text(nest)
+    assert "for s0.d0io in range(3) while s0.d0io + 3*s0.d0o <= 3:" in text
+    assert " if " not in text
+    holds(matmul(8, 16, 5), *steps, threads=threads)

@@ -1,0 +1,87 @@
+"""Hints for the rows of the next tile of a matrix product."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from costmodel.prior import Prior
+from schedules.loop_ir import Prefetch, leaves
+from schedules.lower import lower
+from schedules.rules import next_rows, space_for
+from schedules.space import Sketch
+from schedules.target import Cache
+from schedules.workload import Workload
+from tests.schedule_fuzz.cases import check_meaning, notation
+from tests.schedules.test_rules_spaces import drawn, target
+
+SMALL = replace(target(), caches=(Cache(512, 2), Cache(2048, 4), Cache(1 << 20, 16, shared=True)))
+
+FAR_ROWS: dict[str, Workload] = {
+    "product": notation("C[i,j] += A[i,k] * B[k,j]", A="f32[31,66]", B="f32[66,20]"),
+    "weights by output": notation("C[i,j] += A[i,k] * B[j,k]", A="f32[31,66]", B="f32[20,66]"),
+    "batched": notation("C[b,i,j] += A[b,i,k] * B[b,k,j]", A="f32[2,13,66]", B="f32[2,66,17]"),
+    "layer": notation(
+        "C[i,j] += A[i,k] * B[k,j]; Y[i,j] = max(C[i,j] + b[j], 0.0)",
+        A="f32[31,66]", B="f32[66,20]", b="f32[20]",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows short enough for the interpreter."""
+    monkeypatch.setattr(next_rows, "FAR_ROW_BYTES", 256)
+
+
+def sketch_of(workload: Workload) -> Sketch:
+    return space_for(workload, SMALL).sketches[0]
+
+
+def fetch_values(workload: Workload) -> tuple[int, ...]:
+    (knob,) = [k for k in sketch_of(workload).knobs if k.name.endswith("fetch")]
+    return knob.values
+
+
+def test_hints_are_offered_for_rows_far_apart_of_a_large_operand() -> None:
+    assert all(fetch_values(workload) == (0, 1) for workload in FAR_ROWS.values())
+    short = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[31,40]", B="f32[40,20]")
+    assert fetch_values(short) == (0,)
+    small = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[3,70]", B="f32[70,20]")
+    assert fetch_values(small) == (0,)
+    turned = notation("C[i,j] += A[k,i] * B[k,j]", A="f32[66,70]", B="f32[66,20]")
+    assert fetch_values(turned) == (0,)
+
+
+@pytest.mark.parametrize("name", FAR_ROWS)
+def test_settings_with_hints_are_legal_and_right(name: str) -> None:
+    workload = FAR_ROWS[name]
+    sketch = sketch_of(workload)
+    at = [knob.name for knob in sketch.knobs].index("fetch")
+    settings = drawn(sketch, 20000)
+    settings = settings[sketch.feasible(settings) & (settings[:, at] > 0)][:6]
+    assert len(settings)
+    for setting in settings:
+        nest = lower(workload, sketch.trace(tuple(setting)))
+        hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
+        assert {hint.buffer for hint in hints} == {"i0"}
+        check_meaning(workload, nest)
+
+
+def test_rows_that_nobody_asked_for_are_late() -> None:
+    workload = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[320,128]", B="f32[128,512]")
+    space = space_for(workload, SMALL)
+    sketch = space.sketches[0]
+    names = [knob.name for knob in sketch.knobs]
+    settings = drawn(sketch, 20000)
+    plain = settings[sketch.feasible(settings) & (settings[:, names.index("fetch")] == 0)]
+    asked = plain.copy()
+    asked[:, names.index("fetch")] = 1
+    both = sketch.feasible(asked)
+    late = [
+        Prior(space).analyse(0, rows[both]).columns["conflict_misses"] for rows in (plain, asked)
+    ]
+    assert both.any()
+    assert np.all(late[0] > late[1])
