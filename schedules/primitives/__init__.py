@@ -14,7 +14,7 @@ from .pack_ahead import PackAhead
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
 from .solving import Solve
-from .zeros import SkipZeros
+from .zeros import SkipZeros, SkipZerosAround
 
 Primitive: TypeAlias = (
     Split
@@ -37,6 +37,7 @@ Primitive: TypeAlias = (
     | Prefetch
     | FetchAhead
     | SkipZeros
+    | SkipZerosAround
     | Stream
 )
 
@@ -61,6 +62,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Prefetch,
     FetchAhead,
     SkipZeros,
+    SkipZerosAround,
     Stream,
 )
 """All of them; a new primitive is added here, in `Primitive`, and nowhere else."""
@@ -92,6 +94,7 @@ __all__ = [
     "RFactor",
     "Reorder",
     "SkipZeros",
+    "SkipZerosAround",
     "Solve",
     "Split",
     "Stream",
