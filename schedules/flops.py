@@ -53,10 +53,15 @@ def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     if stage.reducer is None or not conds:
         return _points(stage)
+    return points_where(extents, conds)
+
+
+def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
+    """Points of a box at which every condition holds; a group of axes with more than 2**22 points
+    counts in full."""
     points = 1
     for names, group in _groups(conds, list(extents)):
-        sizes = {n: extents[n] for n in names}
-        points *= _count(sizes, group)
+        points *= _count({n: extents[n] for n in names}, group)
     return points
 
 

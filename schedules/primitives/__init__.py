@@ -15,7 +15,7 @@ from .pack_ahead import PackAhead
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
 from .solving import Solve
-from .zeros import SkipZeros
+from .zeros import SkipZeros, SkipZerosAround
 
 Primitive: TypeAlias = (
     Split
@@ -39,6 +39,7 @@ Primitive: TypeAlias = (
     | Prefetch
     | FetchAhead
     | SkipZeros
+    | SkipZerosAround
     | Stream
 )
 
@@ -64,6 +65,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Prefetch,
     FetchAhead,
     SkipZeros,
+    SkipZerosAround,
     Stream,
 )
 """All of them; a new primitive is added here, in `Primitive`, and nowhere else."""
@@ -96,6 +98,7 @@ __all__ = [
     "RFactor",
     "Reorder",
     "SkipZeros",
+    "SkipZerosAround",
     "Solve",
     "Split",
     "Stream",

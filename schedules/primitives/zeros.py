@@ -1,4 +1,5 @@
-"""SkipZeros: leave out updates that padding makes neutral, instead of computing them."""
+"""SkipZeros and SkipZerosAround: leave out updates that padding makes neutral, instead of
+computing them."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from ..affine import Cond
 from ..errors import ScheduleError
-from ..loop_ir import Nest, Stmt, Update, transform
+from ..loop_ir import Nest, Stmt, Update, loops, transform
 from ..scalar import All, Binary, BinaryOp, Const, Reducer, Scalar, Select
-from .nest_edit import buffers_in, writes_of
+from .nest_edit import buffers_in, find_loop, writes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,7 @@ class SkipZeros:
 
     def apply(self, nest: Nest) -> Nest:
         """The nest with guards. ScheduleError: no such updates, or nothing to skip."""
-        if self.buffer not in buffers_in(nest):
-            raise ScheduleError(self, f"there is no buffer {self.buffer!r}")
-        updates = [w for w in writes_of(nest.body, self.buffer) if isinstance(w, Update)]
-        if not updates:
-            raise ScheduleError(self, f"{self.buffer!r} is not reduced into")
-        if any(update.first is not None for update in updates):
-            raise ScheduleError(self, f"an update begins {self.buffer!r}; cache it first")
+        updates = _updates(nest, self.buffer, self)
         if not any(neutral_conditions(update.value, update.reducer) for update in updates):
             raise ScheduleError(self, f"no update of {self.buffer!r} has padding to skip")
 
@@ -45,6 +40,58 @@ class SkipZeros:
             return None
 
         return replace(nest, body=transform(nest.body, change))
+
+
+@dataclass(frozen=True, slots=True)
+class SkipZerosAround:
+    """SkipZeros for the conditions that loops around `loop` decide, and for no others.
+
+        for r: for s: W[i] += (X[r, i + s] if r >= 1 and i + s >= 1 else 0) * F[r, s]
+                ->    for r: if r >= 1: for s: W[i] += (the same choice) * F[r, s]
+
+    with `loop` s. The choice stays as it is, so that a padded copy (CacheRead) can be made of what
+    is read: where windows leave an image along an outer axis nothing is computed, where they leave
+    it along the rows of a tile there are zeros. Legal where SkipZeros is.
+    """
+
+    buffer: str
+    loop: str
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with guards. ScheduleError: as SkipZeros, or `loop` is not around an update."""
+        updates = _updates(nest, self.buffer, self)
+        place = find_loop(nest, self.loop, self)
+        around = frozenset(loop.var for loop in place.outer)
+        around |= {loop.var for loop in loops(place.loop.body) if loop.extent == 1}
+        inside = writes_of(place.loop.body, self.buffer)
+        guarded = {u: guards for u in updates if (guards := _decided(u, around)) and u in inside}
+        if not guarded:
+            raise ScheduleError(self, f"nothing around {self.loop!r} decides about padding")
+
+        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+            if isinstance(stmt, Update) and stmt in guarded:
+                return (replace(stmt, guards=(*stmt.guards, *guarded[stmt])),)
+            return None
+
+        return replace(nest, body=transform(nest.body, change))
+
+
+def _updates(nest: Nest, buffer: str, step: object) -> list[Update]:
+    """The updates of a buffer that all add to a value that is there already."""
+    if buffer not in buffers_in(nest):
+        raise ScheduleError(step, f"there is no buffer {buffer!r}")
+    updates = [w for w in writes_of(nest.body, buffer) if isinstance(w, Update)]
+    if not updates:
+        raise ScheduleError(step, f"{buffer!r} is not reduced into")
+    if any(update.first is not None for update in updates):
+        raise ScheduleError(step, f"an update begins {buffer!r}; cache it first")
+    return updates
+
+
+def _decided(update: Update, around: frozenset[str]) -> tuple[Cond, ...]:
+    """Conditions of padding, not tested yet, in which there are only loops of `around`."""
+    conds = dict.fromkeys(neutral_conditions(update.value, update.reducer))
+    return tuple(c for c in conds if c.index.vars() <= around and c not in update.guards)
 
 
 def neutral_conditions(value: Scalar, reducer: Reducer) -> tuple[Cond, ...]:

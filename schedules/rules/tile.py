@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -23,6 +24,7 @@ import numpy as np
 from ..affine import Affine, Var
 from ..flops import useful_points
 from ..primitives import Solve, Split
+from ..primitives.zeros import neutral_conditions
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..trace import Trace
@@ -30,6 +32,7 @@ from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
 from .border import MOST_BORDER_TILES, Border, border_of
 from .next_rows import can_fetch_rows, far_rows
+from .outer_border import OuterBorder
 from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_default, passing_reads
 from .streams import stream_values
@@ -99,7 +102,7 @@ class TileSketch:
             Knob("row_tiles_inside", (0, 1)),
             Knob("pack_columns", (0, *(1,) * bool(self.packable), *(2,) * bool(self.ahead))),
             Knob("copy_rows", (0, 1) if self.copyable and not self.is_read_in_place else (0,)),
-            Knob("skip_padding", (0, 1) if self.border else (0,)),
+            Knob("skip_padding", (0, 1) if self.border or self._skips_around else (0,)),
             Knob("tails", (0, 1, 2)),
             Knob("stream", self._stream_values()),
             Knob("parallel", parallel),
@@ -130,6 +133,46 @@ class TileSketch:
         if roles.main.extent <= MAX_TAPS:
             short.add(roles.main.name)
         return found if found and found.taps <= short else None
+
+    @cached_property
+    def outer_border(self) -> OuterBorder:
+        """All conditions of padding: those that loops outside of a tile decide can be tested there,
+        whatever the rows do."""
+        reducer = self.workload.stage(self.view.name).reducer
+        conds = () if reducer is None else neutral_conditions(self.view.value, reducer)
+        loops = (*self.view.spatial, *self.view.reduce)
+        return OuterBorder(tuple(dict.fromkeys(conds)), {x.name: x.extent for x in loops})
+
+    @cached_property
+    def _skips_around(self) -> bool:
+        """Whether some padding can be left out though rows are copied."""
+        if not self.copyable or self.is_read_in_place:
+            return False
+        return bool(self.outer_border.decided(self._around(1, 1, 0)))
+
+    def _around(self, rows: int, rows2: int, tap_unroll: int) -> frozenset[str]:
+        """The loops outside of the innermost one of a tile of so many rows."""
+        roles = self.roles
+        within = [loop for loop, n in zip(roles.rows, (rows, rows2), strict=False) if n > 1]
+        within += [*self.short_taps()[:tap_unroll], roles.main, roles.columns]
+        return frozenset(self.outer_border.extents) - {loop.name for loop in within}
+
+    def share_around(self, v: dict[str, IntArray]) -> FloatArray:
+        """(P,) how much of the reduction is left where padding that loops outside of a tile decide
+        is left out."""
+        shape = np.stack([v["rows"] > 1, v["rows2"] > 1, v["tap_unroll"]], axis=1).astype(np.int64)
+        settings, place = np.unique(shape, axis=0, return_inverse=True)
+        shares = [self._shares[rows, rows2, taps] for rows, rows2, taps in settings.tolist()]
+        return np.asarray(shares, np.float64)[place.reshape(-1)]
+
+    @cached_property
+    def _shares(self) -> dict[tuple[int, int, int], float]:
+        """By whether tiles have more than one row, and second row, and taps written out."""
+        cases = product((0, 1), (0, 1), range(len(self.short_taps()) + 1))
+        return {
+            (rows, rows2, taps): self.outer_border.share(self._around(rows + 1, rows2 + 1, taps))
+            for rows, rows2, taps in cases
+        }
 
     @cached_property
     def useful_share(self) -> float:
@@ -411,8 +454,10 @@ class TileSketch:
             ok &= (v["fetch"] == 0) | self._can_fetch(v, s)
         if self.far_rows:
             ok &= (v["fetch"] == 0) | can_fetch_rows(v, s)
+        skipping = (v["copy_rows"] == 1) & (self.share_around(v) < 1.0)
         if self.border:
-            ok &= (v["skip_padding"] == 0) | self._can_skip(v, s)
+            skipping |= self._can_skip(v, s)
+        ok &= (v["skip_padding"] == 0) | skipping
         must_pack = any(
             r.element_stride(self.roles.columns.name) not in (0, 1) for r in self.packable
         )

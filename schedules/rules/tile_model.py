@@ -35,12 +35,14 @@ def tile_columns(
     inside = f["taps_inside"] * f["unroll"]
     row_loads, column_loads, held = _loads_a_step(sketch, v)
     column_loads = column_loads + hints_a_step(sketch, f) + row_hints_a_step(sketch, f)
-    skips = v["skip_padding"] == 1
+    skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0)
+    around = np.where((v["skip_padding"] == 1) & ~skips, sketch.share_around(v), 1.0)
     guarded = (v["copy_rows"] == 0) & ~skips
     extra = np.where(guarded & any(r.padded for r in roles.row_reads), row_loads * 2.0, 0.0)
     if any(r.padded for r in roles.column_reads):
         extra = extra + np.where(guarded, acc * inside * OPS_A_GUARDED_LOAD, 0.0)
     packed, strided = _packed_bytes(sketch, f, outside, batch)
+    depth = depth * around
     steps = tiles * depth / inside
     if sketch.border:
         masked = acc * inside * OPS_A_MASKED_UPDATE * _edge_columns(sketch, v) / f["col_tiles"]
@@ -102,7 +104,7 @@ def _copies(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray | float:
     if not sketch.border:
         return 1.0
     copies = (1.0 + sketch.edge_tiles[v["rows"] - 1]) * (1.0 + _edge_columns(sketch, v))
-    return np.where(v["skip_padding"] == 1, copies, 1.0)
+    return np.where((v["skip_padding"] == 1) & (v["copy_rows"] == 0), copies, 1.0)
 
 
 def _edge_columns(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
@@ -302,7 +304,27 @@ def _masked_share(
     unpacked = v["pack_columns"] == 0
     deep = unpacked & (sketch.roles.main.extent % s["kc"] != 0)
     share = MASKED_COLUMNS_SHARE * (columns & unpacked)
+    rows |= _tested_rows(sketch, v, s)
     return np.where(deep | rows, 1.0, share).astype(np.float64)
+
+
+def _tested_rows(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
+    """(P,) whether padding along the second rows is left out by a test in each step: a tile of
+    several, unless it is all there is and the taps are written out."""
+    skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0) & (v["rows2"] > 1)
+    if len(sketch.roles.rows) < 2 or not skips.any():
+        return np.zeros_like(skips)
+    taps = [loop.name for loop in sketch.short_taps()]
+    second = sketch.roles.rows[1].name
+    tested = np.asarray(
+        [
+            sketch.outer_border.is_undecided(second, frozenset(taps[:n]))
+            for n in range(len(taps) + 1)
+        ]
+    )
+    has_any = sketch.outer_border.is_undecided(second, frozenset())
+    found: BoolArray = skips & (tested[v["tap_unroll"]] | (has_any & (s["row2_tiles"] > 1)))
+    return found
 
 
 MASKED_COLUMNS_SHARE = 0.1

@@ -18,6 +18,7 @@ from ..primitives import (
     Partition,
     RFactor,
     SkipZeros,
+    SkipZerosAround,
     Stream,
     TransformLayout,
     Unroll,
@@ -79,12 +80,15 @@ class _TileTrace:
         rows = [name for name in order if name != columns] or [columns]
         if v["fetch"]:  # before operands are packed: hints are for where they come from
             self._fetch_ahead(depth)
-        self._pack(place[columns], place[rows[-1]], ko)
-        w.do(CacheWrite(self.buffer, tiles[-1], f"{self.stage}.acc"))
-        if k.is_scattered:
-            self._columns_last(f"{self.stage}.acc")
-        if v["skip_padding"]:
-            w.do(SkipZeros(f"{self.stage}.acc"))
+        if v["skip_padding"] and v["copy_rows"]:  # before copies hide what is padding
+            self._accumulate(tiles[-1])
+            w.do(SkipZerosAround(f"{self.stage}.acc", depth[-1]))
+            self._pack(place[columns], place[rows[-1]], ko)
+        else:
+            self._pack(place[columns], place[rows[-1]], ko)
+            self._accumulate(tiles[-1])
+            if v["skip_padding"]:
+                w.do(SkipZeros(f"{self.stage}.acc"))
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
         self._cut_tails(blocks, tiles, fused)
         if v["stream"]:
@@ -93,6 +97,13 @@ class _TileTrace:
             w.do(Parallel(joined))
         if v["parts"] > 1:
             w.vectorise_writer(self.stage, k.lanes)
+
+    def _accumulate(self, tile_loop: str) -> None:
+        """Keep the sums of a tile in registers."""
+        acc = f"{self.stage}.acc"
+        self.w.do(CacheWrite(self.buffer, tile_loop, acc))
+        if self.k.is_scattered:
+            self._columns_last(acc)
 
     def _divide_reduction(self) -> list[str]:
         """Parts of the reduction that threads compute on their own, each with results of its own,
@@ -237,7 +248,8 @@ class _TileTrace:
         axes = self._axes()
         in_order = tiles[1:] if self.v["row_tiles_inside"] else tiles[:-1]
         names = [*reversed(in_order), tiles[0] if self.v["row_tiles_inside"] else tiles[-1]]
-        border = self.k.border if self.v["skip_padding"] else None
+        skips = self.v["skip_padding"] and not self.v["copy_rows"]
+        border = self.k.border if skips else None
         count = {0: 0, 1: len(axes) - 1, 2: len(axes)}[self.v["tails"]]
         for n, ((loop, tile, per), name) in enumerate(zip(axes, names, strict=True)):
             if n == 0 and border:

@@ -26,6 +26,7 @@ from schedules.primitives import (
     Reorder,
     RFactor,
     SkipZeros,
+    SkipZerosAround,
     Solve,
     Split,
     Stream,
@@ -155,6 +156,8 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         reducing = [n for n in names if n in by_name and by_name[n].reduce] or names
         return Solve(rng.choice(reducing))
     if kind < 0.955:
+        if rng.random() < 0.4:
+            return SkipZerosAround(rng.choice(own), loop)
         return SkipZeros(rng.choice(own))
     if kind < 0.965:
         if rng.random() < 0.5:

@@ -1,4 +1,4 @@
-"""SkipZeros: padding that is left out instead of computed, and when that is refused."""
+"""SkipZeros, SkipZerosAround: padding left out instead of computed, and when that is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ import pytest
 from schedules.errors import ScheduleError
 from schedules.loop_ir import Update, leaves, loops
 from schedules.lower import clean, lower
-from schedules.primitives import CacheWrite, Partition, Reorder, SkipZeros, Unroll, Vectorize
+from schedules.primitives import (
+    CacheRead,
+    CacheWrite,
+    Partition,
+    Reorder,
+    SkipZeros,
+    SkipZerosAround,
+    Unroll,
+    Vectorize,
+)
 from schedules.printer import to_text
 from schedules.rules.program import space_for
 from schedules.scalar import Select
@@ -75,6 +84,41 @@ def test_the_identity_of_a_maximum_is_skipped_as_well() -> None:
     assert not selects(nest)
 
 
+def test_what_outer_loops_decide_is_skipped_and_the_copy_holds_the_other_zeros(
+    golden: Golden,
+) -> None:
+    workload = convolution()
+    steps = (
+        Reorder(("s0.r0", "s0.r1", "s0.r2", "s0.d2")),
+        CacheWrite("s0", "s0.d0", "acc", register=False),
+        SkipZerosAround("acc", "s0.r1"),
+        CacheRead("i0", "s0.d0", "rows"),
+    )
+    nest = applied(workload, *steps)
+    inner = next(leaf for leaf in leaves(nest.body) if isinstance(leaf, Update) and leaf.guards)
+    assert {name for cond in inner.guards for name in cond.index.vars()} == {"s0.d0", "s0.r0"}
+    assert not selects(nest), "the copy has taken the choice with it"
+    check_meaning(workload, nest)
+    assert to_text(clean(nest)) == golden
+
+
+def test_it_refuses_what_loops_around_do_not_decide() -> None:
+    cached = (
+        Reorder(("s0.r0", "s0.r1", "s0.r2", "s0.d2")),
+        CacheWrite("s0", "s0.d0", "acc", register=False),
+    )
+    with pytest.raises(ScheduleError, match=r"nothing around 's0\.r0' decides about"):
+        applied(convolution(), *cached, SkipZerosAround("acc", "s0.r0"))
+    with pytest.raises(ScheduleError, match="there is no loop 'q'"):
+        applied(convolution(), *cached, SkipZerosAround("acc", "q"))
+    with pytest.raises(ScheduleError, match="there is no buffer 'q'"):
+        applied(convolution(), *cached, SkipZerosAround("q", "s0.r1"))
+    with pytest.raises(ScheduleError, match="an update begins 's0'; cache it first"):
+        applied(convolution(), SkipZerosAround("s0", "s0.r1"))
+    with pytest.raises(ScheduleError, match="'i0' is not reduced into"):
+        applied(convolution(), *cached, SkipZerosAround("i0", "s0.r1"))
+
+
 def test_it_refuses_what_is_not_neutral() -> None:
     with pytest.raises(ScheduleError, match="there is no buffer 'q'"):
         applied(convolution(), SkipZeros("q"))
@@ -110,6 +154,8 @@ def target() -> Target:
         "conv2d_nhwc:N=1,H=7,W=9,CI=3,CO=17,K=3,pad=1",
         "conv2d_nhwc:N=2,H=8,W=11,CI=4,CO=8,K=5,stride=2,pad=2",
         "conv2d_nhwc:N=1,H=9,W=13,CI=4,CO=8,K=3,pad=2,dilation=2",
+        "conv2d_nhwc:N=1,H=7,W=24,CI=3,CO=20,K=7,stride=2,pad=3",
+        "conv3d_ndhwc:N=1,D=4,H=5,W=9,CI=2,CO=16,K=3,stride=2,pad=1,epilogue=bias+relu",
         "conv1d_nlc:N=1,L=12,CI=4,CO=8,K=3,stride=3,pad=2",
         "depthwise_conv2d_nhwc:N=1,H=6,W=10,C=20,K=3,pad=1",
         "conv2d_nhwc:N=1,H=6,W=9,CI=3,CO=9,K=3,pad=1,epilogue=bias+relu",
@@ -128,7 +174,8 @@ def test_every_setting_that_skips_padding_means_the_same(spec: str, target: Targ
     settings[:, at] = 1
     good = settings[sketch.feasible(settings)]
     assert len(good), "no feasible setting skips padding"
-    for setting in good[:6]:
+    copied = good[:, [knob.name for knob in sketch.knobs].index("copy_rows")] == 1
+    for setting in (*good[~copied][:5], *good[copied][:5]):
         check_meaning(workload, lower(workload, sketch.trace(tuple(int(i) for i in setting))))
 
 
@@ -161,3 +208,25 @@ def test_groups_no_vector_divides_have_tiles_under_an_epilogue(groups: int, targ
     sizes = {"H": 9, "W": 9, "CI": 20 * groups, "CO": 20 * groups, "K": 3, "pad": 1}
     workload = operators.build("conv2d_nhwc", {**sizes, "groups": groups, "epilogue": "bias+relu"})
     assert "tile" in space_for(workload.normalised(), target).sketches[0].name
+
+
+def test_copied_rows_are_skipped_where_outer_loops_decide(target: Target) -> None:
+    """By the prior's columns, too: fewer steps, by the share of taps that meet the image."""
+    from schedules import operators
+
+    workload = operators.build("conv2d_nhwc", H=9, W=40, CI=3, CO=16, K=5, pad=2).normalised()
+    sketch = space_for(workload, target).sketches[0]
+    names = [knob.name for knob in sketch.knobs]
+    rng = np.random.default_rng(0)
+    settings = rng.integers(0, [len(knob.values) for knob in sketch.knobs], (60000, len(names)))
+    settings[:, names.index("copy_rows")] = 1
+    settings[:, names.index("rows2")] = 0
+    settings[:, names.index("tap_unroll")] = 0
+    settings[:, names.index("skip_padding")] = 1
+    skipping = settings[sketch.feasible(settings)]
+    plain = skipping.copy()
+    plain[:, names.index("skip_padding")] = 0
+    assert len(skipping)
+    assert sketch.feasible(plain).all()
+    fewer = sketch.columns(skipping)["vector_ops"] / sketch.columns(plain)["vector_ops"]
+    assert np.allclose(fewer, (9 * 5 - 6) / (9 * 5))

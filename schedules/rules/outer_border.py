@@ -1,0 +1,38 @@
+"""Padding along the loops outside of a register tile, and how much of it tiles leave out.
+
+Where windows leave an image along an outer axis, a whole step of a tap loop outside of the
+innermost one multiplies by zeros: one test for a tile's share of that tap leaves it out, whether
+rows are read in place or from a copy that holds the zeros. Along the rows of a tile it takes more,
+see `border`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ..affine import Cond
+from ..flops import points_where
+
+
+@dataclass(frozen=True)
+class OuterBorder:
+    """Conditions of padding of a reduction over loops of `extents`."""
+
+    conds: tuple[Cond, ...]
+    extents: dict[str, int]
+
+    def decided(self, around: frozenset[str]) -> tuple[Cond, ...]:
+        """The conditions in which there are only loops of `around`."""
+        return tuple(cond for cond in self.conds if cond.index.vars() <= around)
+
+    def share(self, around: frozenset[str]) -> float:
+        """How many points are left, of all, if conditions that loops of `around` decide hold."""
+        total = prod(self.extents.values())
+        return points_where(self.extents, self.decided(around)) / max(total, 1)
+
+    def is_undecided(self, loop: str, written_out: frozenset[str]) -> bool:
+        """Whether padding along `loop` stays a test in each step where all its iterations are in
+        one tile: its taps are not `written_out`."""
+        conds = [cond for cond in self.conds if loop in cond.index.vars()]
+        return any(not cond.index.vars() - {loop} <= written_out for cond in conds)
