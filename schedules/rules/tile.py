@@ -33,7 +33,7 @@ from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_default, passing_reads
 from .streams import stream_values
 from .tile_model import tile_columns
-from .tile_roles import TileRoles, ceil_div, slides
+from .tile_roles import TileRoles, ceil_div, lane_step, slides
 from .tile_trace import write_tile_trace
 from .turn_trace import MOST_LANES
 from .writer import TraceWriter
@@ -168,6 +168,11 @@ class TileSketch:
         moved = tuple(r for r in self.roles.column_reads if self.moves_with_rows(r))
         rows = self.roles.rows[:1]
         return bool(moved and rows) and slides(self.view, moved, rows[0])
+
+    @cached_property
+    def lane_step(self) -> int:
+        """How many elements lanes are apart where windows move in steps along them, otherwise 1."""
+        return lane_step(self.roles)
 
     @property
     def is_read_in_place(self) -> bool:
@@ -365,6 +370,8 @@ class TileSketch:
         ok &= (v["vectors"] > 1) | (v["unroll"] == 1) | (2 * s["mr"] * s["mr2"] + 1 <= registers)
         if self.is_sliding:  # what one tap has loaded waits for the next
             waiting = s["mr"] * s["mr2"] * v["vectors"] * (s["taps_inside"] > 1)
+            if self.lane_step > 1:  # so do the vectors that phases are taken from
+                waiting = waiting * (1 + self.lane_step)
             ok &= live + waiting <= registers
             # Tiles along long rows of the image, which are read and written from end to end: with
             # tiles of rows inside, lines of many rows are written in parts and pages change.

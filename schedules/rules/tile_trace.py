@@ -151,6 +151,8 @@ class _TileTrace:
         if self.v["unroll"] > 1:
             depth[-1], ku = w.split(ki, self.v["unroll"])
             unrolled.insert(0, ku)
+        if k.lane_step > 1:  # taps along the lanes share vectors: next to each other
+            unrolled.reverse()
         return ko, depth, unrolled
 
     def _depth_of(self, read: Read) -> Callable[[int], int]:
