@@ -163,7 +163,8 @@ def _loads_a_step(
     outputs or taps of the unrolled body share are loaded once, and broadcasts then held in
     registers (a vector can be read from memory again as part of a multiply-add). The last ones are
     vectors made of lanes that are apart."""
-    shape = np.stack([v["rows"], v["rows2"], v["unroll"], v["tap_unroll"]], axis=1)
+    consecutive = v["unroll"] if sketch.apart == 1 else np.ones_like(v["unroll"])
+    shape = np.stack([v["rows"], v["rows2"], consecutive, v["tap_unroll"]], axis=1)
     settings, place = np.unique(shape, axis=0, return_inverse=True)
     roles = sketch.roles
     counts = np.zeros((len(settings), 4))
@@ -180,7 +181,9 @@ def _loads_a_step(
                 counts[n, kind] += loaded
                 counts[n, 2] += held if kind == 0 else 0
     found = counts[place.reshape(-1)]
-    return found[:, 0], found[:, 1] * v["vectors"], found[:, 2], found[:, 3] * v["vectors"]
+    vectors = v["vectors"] + v["unroll"] // consecutive - 1
+    broadcasts = found[:, 0] * (v["unroll"] // consecutive)
+    return broadcasts, found[:, 1] * vectors, found[:, 2], found[:, 3] * vectors
 
 
 def _windows(read: Read, columns: str, tile: dict[str, int], steps: dict[str, int]) -> int:

@@ -85,6 +85,23 @@ def lane_step(roles: TileRoles) -> int:
     return max((step for step in steps if step <= MOST_STEP), default=1)
 
 
+def taps_apart(roles: TileRoles, lanes: int) -> int:
+    """How many steps of the reduction move all column operands by a vector of `lanes`: windows
+    that slide along the lanes in steps of one. Neighbouring vectors of a tile share what taps that
+    far apart read. 1 where taps do not slide so, or are too few."""
+    found = set()
+    for read in roles.column_reads:
+        moved = [i for i in read.index if i.vars() & {roles.columns.name, roles.main.name}]
+        if len(moved) != 1:
+            return 1
+        far, near = (moved[0].coefficient(loop.name) for loop in (roles.columns, roles.main))
+        if far != 1 or near <= 0 or lanes % near:
+            return 1
+        found.add(lanes // near)
+    apart = found.pop() if len(found) == 1 else 1
+    return apart if roles.main.extent > apart else 1
+
+
 def roles_along(view: StageView, columns: Loop, most_step: int = 1) -> TileRoles | None:
     """The parts with lanes along `columns`, None where those cannot be loaded as vectors, or from
     vectors that reach over lanes up to `most_step` elements apart."""

@@ -67,6 +67,9 @@ class TraceWriter:
         new = [found.var for found in loops(self.nest.body) if found.var not in before]
         return dict(zip(inside, new, strict=True))
 
+    def is_inside(self, loop: str, outer: str) -> bool:
+        return any(found.var == loop for found in loops(self.loop(outer).body))
+
     def copies(self, loop: str) -> list[str]:
         """The loop and what Partition made of it: all loops that only have `.t`, `.t1` and so on
         behind its name."""
