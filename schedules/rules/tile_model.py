@@ -118,7 +118,8 @@ def _cuts(
     sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
 ) -> tuple[BoolArray, BoolArray, BoolArray]:
     """(P,) whether an incomplete tile of rows, of the second rows and of columns has code of its
-    own: `tails` asks for it, and blocks of the axis are not what threads divide."""
+    own: `tails` asks for it, and blocks of the axis are not what threads divide, or most tiles of
+    the last one are whole."""
     names = [loop.name for loop in sketch.roles.rows[:2]]
     places = {}
     for outside in (False, True):
@@ -129,9 +130,14 @@ def _cuts(
         ]
     divided = v["parallel"] if sketch.target.threads > 1 else np.zeros_like(v["parallel"])
     found = []
+    extents = [*(loop.extent for loop in sketch.roles.rows[:2]), 1, 1][:2]
+    extents.append(sketch.roles.columns.extent)
     for n, (key, least) in enumerate((("row", 1), ("row2", 1), ("col", 2))):
         place = np.where(v["rows_outside"] == 1, places[True][n], places[False][n])
-        found.append((v["tails"] >= least) & ((s[f"{key}_blocks"] == 1) | (place >= divided)))
+        per, blocks = s[f"{key}_per"], s[f"{key}_blocks"]
+        whole = extents[n] // s[("mr", "mr2", "nr")[n]] - (blocks - 1) * per
+        cut = (blocks == 1) | (place >= divided) | (2 * whole >= per)
+        found.append((v["tails"] >= least) & cut)
     return found[0], found[1], found[2]
 
 

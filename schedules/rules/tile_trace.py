@@ -485,6 +485,9 @@ class _TileTrace:
                 for inner in w.copies(tile_loop):
                     if inner in second:
                         self._partition(second[inner], rest // tile)
+        elif 2 * (rest // tile) >= per:  # tiles that are whole in the last block are so in all
+            for name in w.copies(tile_loop):
+                self._partition(name, rest // tile)
 
     def _partition(self, loop: str, at: int) -> None:
         if 1 <= at < self.w.loop(loop).extent:
