@@ -20,6 +20,12 @@ from ..trace import Trace
 from ..workload import Workload
 from .phases import phase_steps
 
+MOST_STEP = 4
+"""Farthest that lanes may be apart in memory to be taken from whole vectors."""
+
+MOST_REPEATS = 4
+"""How often an element is taken in turn, at most, for lanes to be taken from a vector of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:
@@ -170,6 +176,7 @@ def _halved(nest: Nest, name: str) -> tuple[Split, ...]:
     chain = chain_to(nest.body, leaf)
     assert chain is not None
     extents = {loop.var: loop.extent for loop in chain}
+    lanes = "" if isinstance(leaf, Update) else _repeating(leaf)
     steps: dict[str, Split] = {}
     for load in loads(leaf.value):
         for index in load.index:
@@ -180,9 +187,21 @@ def _halved(nest: Nest, name: str) -> tuple[Split, ...]:
                 if len(inner.terms) != 1 or inner.const or inner.terms[0][1] != 1:
                     continue
                 only = inner.terms[0][0]
-                if isinstance(only, Var) and extents[only.name] % atom.divisor == 0:
+                if not isinstance(only, Var) or only.name == lanes:
+                    continue
+                if extents[only.name] % atom.divisor == 0:
                     steps.setdefault(only.name, Split(only.name, atom.divisor))
     return tuple(steps.values())
+
+
+def _repeating(leaf: Store) -> str:
+    """The contiguous loop of `leaf` if all reads that divide it take each element a few times in
+    turn: vectors hold those, and lanes along it are what is written. "" otherwise."""
+    (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
+    atoms = (atom for load in loads(leaf.value) for index in load.index for atom, _ in index.terms)
+    divided = [a for a in atoms if isinstance(a, FloorDiv | Mod) and name in a.numerator.vars()]
+    few = all(isinstance(a, FloorDiv) and a.divisor <= MOST_REPEATS for a in divided)
+    return name if few else ""
 
 
 def _reads(

@@ -24,9 +24,9 @@ MOST_BORDER_TILES = 4
 class Border:
     """Padding of a reduction as a tile of `rows` sees it: `conds` speak of the rows, `taps` are the
     reduction loops in them, `lane_conds` speak of the columns, `ranges` holds every loop's
-    values."""
+    values. `rows` is None where tiles have but one."""
 
-    rows: Loop
+    rows: Loop | None
     columns: Loop
     conds: tuple[Cond, ...]
     lane_conds: tuple[Cond, ...]
@@ -36,7 +36,7 @@ class Border:
     def edges(self, tile: int) -> tuple[int, int, int]:
         """For tiles of `tile` rows: the first tile clear of padding, the first behind those, and
         how many there are. All are at the edge where the first two are equal."""
-        return self._edges(self.rows, self.conds, tile)
+        return self._edges(self.rows, self.conds, tile) if self.rows else (0, 1, 1)
 
     def lane_edges(self, tile: int) -> tuple[int, int, int]:
         """The same for tiles of `tile` columns."""
@@ -58,16 +58,20 @@ class Border:
 
 
 def border_of(
-    value: Scalar, reducer: Reducer | None, loops: Sequence[Loop], rows: Loop, columns: Loop
+    value: Scalar,
+    reducer: Reducer | None,
+    loops: Sequence[Loop],
+    rows: Loop | None,
+    columns: Loop,
 ) -> Border | None:
     """The border of a stage that reduces `value` over `loops` of its own; None where there is no
     padding to skip, or its conditions depend on lanes or on rows in a way tiles do not decide."""
     conds = () if reducer is None else neutral_conditions(value, reducer)
-    own = tuple(cond for cond in conds if rows.name in cond.index.vars())
+    own = tuple(cond for cond in conds if rows and rows.name in cond.index.vars())
     lane_conds = tuple(cond for cond in conds if columns.name in cond.index.vars())
-    if not conds or (lane_conds and not own):
+    if not conds or (not own if lane_conds and rows else not lane_conds and not rows):
         return None
-    taps = _taps_of(own, rows, loops)
+    taps = _taps_of(own, rows, loops) if rows else frozenset[str]()
     if taps is None or _taps_of(lane_conds, columns, loops) is None:
         return None
     ranges = {loop.name: Interval(0, loop.extent - 1) for loop in loops}

@@ -31,7 +31,7 @@ from .rewriting import rewrites_for, rewritten
 from .rows import RowSketch
 from .rows_trace import RowCluster, contiguous_reduction, is_along_columns
 from .tile import TileSketch
-from .tile_roles import assign_roles, tile_roles
+from .tile_roles import assign_roles, lane_step, tile_roles
 from .transform import TransformSketch, transform_cluster
 from .turn import TurnSketch, find_turn
 from .turned_sum import TurnedSumSketch, find_turned_sum
@@ -308,7 +308,7 @@ def _clusters(
             dots = _dots(view, target)
             if dots is not None:
                 parts.append(DotSketch(workload, view, dots, target))
-            if _reuse(view) <= 1:
+            if _reuse(view) <= 1 or lane_step(roles) > 1:
                 alone = RowCluster(view, (), _own_rows(view))
                 parts.append(RowSketch(workload, alone, target))
         else:

@@ -20,7 +20,7 @@ from ..primitives import (
     Vectorize,
 )
 from ..scalar import All, IndexValue, walk
-from .analysis import Loop, StageView
+from .analysis import MOST_STEP, Loop, StageView
 from .writer import TraceWriter
 
 
@@ -63,9 +63,6 @@ class Partials:
 
 MOST_UNROLLED_STEPS = 16
 """Steps of a reduction that are written out: a window, or a chunk of rows."""
-
-MOST_WINDOW_STEP = 4
-"""Farthest neighbouring windows may be apart: lanes that far apart come from whole vectors."""
 
 LONG_ROW = 8
 """Vectors in a row from which on joining it with the next one gains nothing."""
@@ -488,7 +485,7 @@ def _is_window(view: StageView, loop: Loop) -> bool:
         return False
     beside = view.spatial[-1].name
     steps = [r.element_stride(beside) for r in view.reads if r.uses(loop.name)]
-    return all(step is not None and 1 <= step <= MOST_WINDOW_STEP for step in steps)
+    return all(step is not None and 1 <= step <= MOST_STEP for step in steps)
 
 
 def is_along_columns(view: StageView) -> bool:

@@ -37,7 +37,7 @@ from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_default, passing_reads
 from .streams import stream_values
 from .tile_model import tile_columns
-from .tile_roles import TileRoles, ceil_div, slides
+from .tile_roles import TileRoles, ceil_div, lane_step, slides, taps_apart
 from .tile_trace import write_tile_trace
 from .turn_trace import MOST_LANES
 from .writer import TraceWriter
@@ -87,7 +87,6 @@ class TileSketch:
         rows = [loop.extent for loop in roles.rows] + [1, 1]
         most_rows = min(self.target.vector_registers - 2, rows[0])
         parallel = (0, 1, 2) if self.target.threads > 1 else (0,)
-        k = roles.main.extent
         return (
             Knob("vectors", tuple(n for n in (1, 2, 3, 4, 5, 6, 8) if n <= max(columns, 1))),
             Knob("rows", tuple(range(1, most_rows + 1))),
@@ -96,7 +95,7 @@ class TileSketch:
             Knob("row_blocks", _counts(rows[0])),
             Knob("row2_blocks", _counts(rows[1])),
             Knob("k_blocks", self._depth_blocks()),
-            Knob("unroll", tuple(u for u in (1, 2, 4, k) if k % u == 0 and u <= MAX_TAPS)),
+            Knob("unroll", self._steps_written_out()),
             Knob("tap_unroll", tuple(range(len(self.short_taps()) + 1))),
             Knob("rows_outside", (0, 1)),
             Knob("row_tiles_inside", (0, 1)),
@@ -125,10 +124,11 @@ class TileSketch:
         """Padding that tiles can leave out, if there is any and the rows' taps may be written
         out."""
         roles, stage = self.roles, self.workload.stage(self.view.name)
-        if not roles.rows:
+        if self.is_reused and not roles.rows:
             return None
         loops = (*self.view.spatial, *self.view.reduce)
-        found = border_of(self.view.value, stage.reducer, loops, roles.rows[0], roles.columns)
+        rows = roles.rows[0] if roles.rows else None
+        found = border_of(self.view.value, stage.reducer, loops, rows, roles.columns)
         short = {loop.name for loop in self.short_taps()}
         if roles.main.extent <= MAX_TAPS:
             short.add(roles.main.name)
@@ -218,6 +218,11 @@ class TileSketch:
         rows = self.roles.rows[:1]
         return bool(moved and rows) and slides(self.view, moved, rows[0])
 
+    @cached_property
+    def lane_step(self) -> int:
+        """How many elements lanes are apart where windows move in steps along them, otherwise 1."""
+        return lane_step(self.roles)
+
     @property
     def is_read_in_place(self) -> bool:
         """Whether copies have no use: vectors are shared without one, and padding is left out."""
@@ -232,6 +237,18 @@ class TileSketch:
         reduced = {loop.name for loop in self.view.reduce}
         used = (guard.index.vars() for guard in self.view.guards)
         return any(names & batch and names & reduced for names in used)
+
+    @cached_property
+    def apart(self) -> int:
+        """How many steps of the reduction lie between two that are written out together: 1, or as
+        many as move the operand from one vector to the next, where nothing else shares it."""
+        return 1 if self.is_reused else taps_apart(self.roles, self.lanes)
+
+    def _steps_written_out(self) -> tuple[int, ...]:
+        k = self.roles.main.extent
+        if self.apart > 1:
+            return tuple(range(1, min(MAX_TAPS, ceil_div(k, self.apart)) + 1))
+        return tuple(u for u in (1, 2, 4, k) if k % u == 0 and u <= MAX_TAPS)
 
     def _depth_blocks(self) -> tuple[int, ...]:
         """Numbers of blocks of the reduction. Without reuse a few rows of the operand at a time
@@ -390,7 +407,7 @@ class TileSketch:
             s[f"{key}_tiles"] = -(-extent // tile)
             s[f"{key}_per"] = -(-s[f"{key}_tiles"] // blocks)
             s[f"{key}_blocks"] = -(-s[f"{key}_tiles"] // s[f"{key}_per"])
-        k, u = roles.main.extent // v["parts"], v["unroll"]
+        k, u = roles.main.extent // v["parts"], v["unroll"] if self.apart == 1 else 1
         s["kc"] = (((k - 1) // v["k_blocks"] + 1) + u - 1) // u * u
         s["k_count"] = -(-k // s["kc"])
         taps = [loop.extent for loop in self.short_taps()]
@@ -414,6 +431,8 @@ class TileSketch:
         ok &= (v["vectors"] > 1) | (v["unroll"] == 1) | (2 * s["mr"] * s["mr2"] + 1 <= registers)
         if self.is_sliding:  # what one tap has loaded waits for the next
             waiting = s["mr"] * s["mr2"] * v["vectors"] * (s["taps_inside"] > 1)
+            if self.lane_step > 1:  # so do the vectors that phases are taken from
+                waiting = waiting * (1 + self.lane_step)
             ok &= live + waiting <= registers
             # Tiles along long rows of the image, which are read and written from end to end: with
             # tiles of rows inside, lines of many rows are written in parts and pages change.
@@ -450,6 +469,8 @@ class TileSketch:
             ok &= (v["stream"] == 0) | (v["k_blocks"] == 1)
         alone = (v["stream"] == 0) & (v["skip_padding"] == 0) & (v["pack_columns"] < 2)
         ok &= (v["parts"] == 1) | (alone & (v["parallel"] > 0))
+        if self.apart > 1:
+            ok &= (v["unroll"] == 1) | ((v["k_blocks"] == 1) & (v["parts"] == 1))
         if self.passing:
             ok &= (v["fetch"] == 0) | self._can_fetch(v, s)
         if self.far_rows:
@@ -492,7 +513,8 @@ class TileSketch:
         ok: BoolArray = (v["copy_rows"] == 0) & (s["row_blocks"] == 1) & (v["tap_unroll"] >= needed)
         if self.roles.main.name in self.border.taps:
             ok &= v["unroll"] == self.roles.main.extent
-        ok &= (v["tails"] > 0) | (self.roles.rows[0].extent % s["mr"] == 0)
+        rows = self.roles.rows[0].extent if self.roles.rows else 1
+        ok &= (v["tails"] > 0) | (rows % s["mr"] == 0)
         if any(read.padded for read in self._panels):  # a copy takes the conditions with it
             ok &= v["pack_columns"] == 0
         if self.border.lane_conds:  # tiles of columns are cut as those of rows are

@@ -33,7 +33,7 @@ def tile_columns(
     acc = f["mr"] * f["mr2"] * f["vectors"]
     ops = max(view.operations - 1, 1)
     inside = f["taps_inside"] * f["unroll"]
-    row_loads, column_loads, held = _loads_a_step(sketch, v)
+    row_loads, column_loads, held, spread = _loads_a_step(sketch, v)
     column_loads = column_loads + hints_a_step(sketch, f) + row_hints_a_step(sketch, f)
     skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0)
     around = np.where((v["skip_padding"] == 1) & ~skips, sketch.share_around(v), 1.0)
@@ -49,7 +49,7 @@ def tile_columns(
         extra = extra + np.where(skips, masked, 0.0)
         steps = steps * np.where(skips, sketch.useful_share, 1.0)
         depth = depth * np.where(skips, sketch.useful_share, 1.0)
-    vector_ops = tiles * depth * acc * ops + steps * extra
+    vector_ops = tiles * depth * acc * ops + steps * (extra + spread)
     serial = sketch.target.threads == 1
     epilogue = math_calls(sketch.epilogue.value) if sketch.epilogue else 0
     return {
@@ -122,7 +122,8 @@ def _cuts(
     sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
 ) -> tuple[BoolArray, BoolArray, BoolArray]:
     """(P,) whether an incomplete tile of rows, of the second rows and of columns has code of its
-    own: `tails` asks for it, and blocks of the axis are not what threads divide."""
+    own: `tails` asks for it, and blocks of the axis are not what threads divide, or most tiles of
+    the last one are whole."""
     names = [loop.name for loop in sketch.roles.rows[:2]]
     places = {}
     for outside in (False, True):
@@ -133,9 +134,14 @@ def _cuts(
         ]
     divided = v["parallel"] if sketch.target.threads > 1 else np.zeros_like(v["parallel"])
     found = []
+    extents = [*(loop.extent for loop in sketch.roles.rows[:2]), 1, 1][:2]
+    extents.append(sketch.roles.columns.extent)
     for n, (key, least) in enumerate((("row", 1), ("row2", 1), ("col", 2))):
         place = np.where(v["rows_outside"] == 1, places[True][n], places[False][n])
-        found.append((v["tails"] >= least) & ((s[f"{key}_blocks"] == 1) | (place >= divided)))
+        per, blocks = s[f"{key}_per"], s[f"{key}_blocks"]
+        whole = extents[n] // s[("mr", "mr2", "nr")[n]] - (blocks - 1) * per
+        cut = (blocks == 1) | (place >= divided) | (2 * whole >= per)
+        found.append((v["tails"] >= least) & cut)
     return found[0], found[1], found[2]
 
 
@@ -162,14 +168,16 @@ def _tile_count(
 
 def _loads_a_step(
     sketch: TileSketch, v: dict[str, IntArray]
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """(P,) broadcasts, and vector loads, in one step of the innermost loop: elements that several
     outputs or taps of the unrolled body share are loaded once, and broadcasts then held in
-    registers (a vector can be read from memory again as part of a multiply-add)."""
-    shape = np.stack([v["rows"], v["rows2"], v["unroll"], v["tap_unroll"]], axis=1)
+    registers (a vector can be read from memory again as part of a multiply-add). The last ones are
+    vectors made of lanes that are apart."""
+    consecutive = v["unroll"] if sketch.apart == 1 else np.ones_like(v["unroll"])
+    shape = np.stack([v["rows"], v["rows2"], consecutive, v["tap_unroll"]], axis=1)
     settings, place = np.unique(shape, axis=0, return_inverse=True)
     roles = sketch.roles
-    counts = np.zeros((len(settings), 3))
+    counts = np.zeros((len(settings), 4))
     for n, (rows, rows2, unroll, taps) in enumerate(settings.tolist()):
         tile = dict(zip((x.name for x in roles.rows[:2]), (rows, rows2), strict=False))
         steps = {roles.main.name: unroll}
@@ -177,10 +185,29 @@ def _loads_a_step(
         for kind, reads in enumerate((once(roles.row_reads), once(roles.column_reads))):
             for read in reads:
                 loaded, held = _distinct(read, tile, steps)
+                if kind == 1 and sketch.lane_step > 1:
+                    counts[n, 3] += loaded
+                    loaded = _windows(read, roles.columns.name, tile, steps)
                 counts[n, kind] += loaded
                 counts[n, 2] += held if kind == 0 else 0
     found = counts[place.reshape(-1)]
-    return found[:, 0], found[:, 1] * v["vectors"], found[:, 2]
+    vectors = v["vectors"] + v["unroll"] // consecutive - 1
+    broadcasts = found[:, 0] * (v["unroll"] // consecutive)
+    return broadcasts, found[:, 1] * vectors, found[:, 2], found[:, 3] * vectors
+
+
+def _windows(read: Read, columns: str, tile: dict[str, int], steps: dict[str, int]) -> int:
+    """How many whole vectors are loaded for one vector of `columns` that are a few elements apart:
+    taps share those in which they are different phases."""
+    total = 1
+    for index in read.index:
+        both = {a + b for a in _values(index, tile) for b in _values(index, steps)}
+        step = index.coefficient(columns)
+        if step > 1:
+            total *= step * len({(n + index.const) // step for n in both})
+        else:
+            total *= len(both)
+    return total
 
 
 def _distinct(read: Read, tile: dict[str, int], steps: dict[str, int]) -> tuple[int, int]:

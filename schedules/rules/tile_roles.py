@@ -8,7 +8,7 @@ from itertools import islice
 from math import prod
 
 from ..target import Target
-from .analysis import Loop, Read, StageView
+from .analysis import MOST_STEP, Loop, Read, StageView
 
 LEAST_SCATTERED_DEPTH = 32
 """Shortest reduction whose sums may be written element by element: by then they cost little."""
@@ -44,7 +44,15 @@ def assign_roles(view: StageView) -> TileRoles | None:
     spatial axis worth a vector."""
     if not view.is_reduction or not view.spatial or not view.reduce:
         return None
-    return roles_along(view, view.spatial[-1]) or next(scattered_roles(view), None)
+    last = view.spatial[-1]
+    return roles_along(view, last) or next(scattered_roles(view), None) or stepped_roles(view, last)
+
+
+def stepped_roles(view: StageView, columns: Loop) -> TileRoles | None:
+    """Parts with lanes along windows that overlap and are two to four elements apart: whole vectors
+    hold them, and neighbouring rows and taps share those."""
+    roles = roles_along(view, columns, MOST_STEP)
+    return roles if roles and slides(view, roles.column_reads, columns) else None
 
 
 def scattered_roles(view: StageView) -> Iterator[TileRoles]:
@@ -71,15 +79,39 @@ def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileR
     return (roles, *islice(fuller, 1))
 
 
-def roles_along(view: StageView, columns: Loop) -> TileRoles | None:
-    """The parts with lanes along `columns`, None where those cannot be loaded as vectors."""
+def lane_step(roles: TileRoles) -> int:
+    """How many elements lanes of column operands are apart that are taken from whole vectors."""
+    steps = (r.element_stride(roles.columns.name) or 0 for r in roles.column_reads)
+    return max((step for step in steps if step <= MOST_STEP), default=1)
+
+
+def taps_apart(roles: TileRoles, lanes: int) -> int:
+    """How many steps of the reduction move all column operands by a vector of `lanes`: windows
+    that slide along the lanes in steps of one. Neighbouring vectors of a tile share what taps that
+    far apart read. 1 where taps do not slide so, or are too few."""
+    found = set()
+    for read in roles.column_reads:
+        moved = [i for i in read.index if i.vars() & {roles.columns.name, roles.main.name}]
+        if len(moved) != 1:
+            return 1
+        far, near = (moved[0].coefficient(loop.name) for loop in (roles.columns, roles.main))
+        if far != 1 or near <= 0 or lanes % near:
+            return 1
+        found.add(lanes // near)
+    apart = found.pop() if len(found) == 1 else 1
+    return apart if roles.main.extent > apart else 1
+
+
+def roles_along(view: StageView, columns: Loop, most_step: int = 1) -> TileRoles | None:
+    """The parts with lanes along `columns`, None where those cannot be loaded as vectors, or from
+    vectors that reach over lanes up to `most_step` elements apart."""
     column_reads = tuple(r for r in view.reads if r.uses(columns.name))
     if not column_reads:
         return None
     others = tuple(loop for loop in view.spatial if loop is not columns)
     free = [loop for loop in reversed(others) if any(not r.uses(loop.name) for r in column_reads)]
     reused = any(loop.extent > 1 for loop in free)
-    if not all(_vector_friendly(r, columns.name, reused) for r in column_reads):
+    if not all(_vector_friendly(r, columns.name, reused, most_step) for r in column_reads):
         return None
     free = [loop for loop in free if loop.extent > 1]  # one of one iteration gives no tasks
     if prod(loop.extent for loop in free) < FEWEST_FREE_ROWS:
@@ -127,7 +159,9 @@ def _overlaps(view: StageView, read: Read, loop: str) -> bool:
     return False
 
 
-def _vector_friendly(read: Read, loop: str, reused: bool) -> bool:
+def _vector_friendly(read: Read, loop: str, reused: bool, most_step: int) -> bool:
     """Whether lanes along `loop` can be loaded whole, from the tensor or from a packed copy that
     is used more than once."""
-    return read.element_stride(loop) == 1 or (reused and read.own_dim(loop) is not None)
+    step = read.element_stride(loop)
+    near = step is not None and 1 <= step <= most_step
+    return near or (reused and read.own_dim(loop) is not None)

@@ -58,6 +58,7 @@ class _TileTrace:
         self.buffer = self.stage
         self.main = sketch.roles.main.name
         self.outer = sketch.epilogue.name if sketch.epilogue else self.stage
+        self.apart: list[str] = []
 
     def rename(self, loop: str) -> str:
         """What a spatial loop of the reduction's stage is called outside."""
@@ -91,6 +92,8 @@ class _TileTrace:
                 w.do(SkipZeros(f"{self.stage}.acc"))
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
         self._cut_tails(blocks, tiles, fused)
+        if self.apart:
+            self._cut_steps(*self.apart)
         if v["stream"]:
             w.do(Stream(k.output))
         if joined:
@@ -160,9 +163,16 @@ class _TileTrace:
         written_out = [loop.name for loop in k.short_taps()[: self.v["tap_unroll"]]]
         depth = [*(loop.name for loop in k.roles.taps if loop.name not in written_out), ki]
         unrolled = list(reversed(written_out))
-        if self.v["unroll"] > 1:
+        if self.v["unroll"] > 1 and k.apart > 1:
+            whole, rest = w.split(ki, k.apart * self.v["unroll"])
+            ku, step = w.split(rest, k.apart)
+            depth[-1:] = self.apart = [whole, step]
+            unrolled.insert(0, ku)
+        elif self.v["unroll"] > 1:
             depth[-1], ku = w.split(ki, self.v["unroll"])
             unrolled.insert(0, ku)
+        if k.lane_step > 1:  # taps along the lanes share vectors: next to each other
+            unrolled.reverse()
         return ko, depth, unrolled
 
     def _depth_of(self, read: Read) -> Callable[[int], int]:
@@ -252,12 +262,27 @@ class _TileTrace:
         border = self.k.border if skips else None
         count = {0: 0, 1: len(axes) - 1, 2: len(axes)}[self.v["tails"]]
         for n, ((loop, tile, per), name) in enumerate(zip(axes, names, strict=True)):
-            if n == 0 and border:
+            if n == 0 and border and border.rows:
                 self._cut_border(name, border.edges(tile), loop.extent // tile)
             elif n == len(axes) - 1 and border and border.lane_conds:
                 self._cut_columns(name, border.lane_edges(tile), loop.extent // tile)
             elif n < count:
                 self._cut(loop, blocks[loop.name], name, tile, per, fused)
+
+    def _cut_steps(self, whole: str, step: str) -> None:
+        """Where steps that are written out together end early, those that do and those that do not
+        have code of their own."""
+        w, apart = self.w, self.k.apart
+        count, rest = divmod(self.k.roles.main.extent, apart * self.v["unroll"])
+        if not rest:
+            return
+        for name in w.copies(whole):
+            last = [own for own in w.copies(step) if w.is_inside(own, name)]
+            if count:
+                second = w.partition(name, count)
+                last = [second[own] for own in last]
+            for own in last:
+                self._partition(own, rest % apart)
 
     def _cut_border(self, tile_loop: str, edges: tuple[int, int, int], whole: int) -> None:
         """Give tiles that touch padding, and one behind `whole` ones that is incomplete, code of
@@ -473,6 +498,9 @@ class _TileTrace:
                 for inner in w.copies(tile_loop):
                     if inner in second:
                         self._partition(second[inner], rest // tile)
+        elif 2 * (rest // tile) >= per:  # tiles that are whole in the last block are so in all
+            for name in w.copies(tile_loop):
+                self._partition(name, rest // tile)
 
     def _partition(self, loop: str, at: int) -> None:
         if 1 <= at < self.w.loop(loop).extent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..affine import Affine, affine, recombine
+from ..affine import Affine, FloorDiv, Var, affine, recombine
 from ..loop_ir import For, LoopKind, Nest, Store, Update, loops
 from ..lower import plain_nest
 from ..primitives import Fuse, Partition, Primitive, Reorder, Split, Unroll, Vectorize
@@ -12,6 +12,7 @@ from ..primitives.nest_edit import buffers_in, chain_to, writes_of
 from ..scalar import loads
 from ..trace import Trace
 from ..workload import Workload
+from .analysis import MOST_REPEATS, MOST_STEP
 
 _PARTS = re.compile(r"(\.t\d*)*")
 """What Partition puts behind the names of loops in a second part."""
@@ -65,6 +66,9 @@ class TraceWriter:
         self.do(Partition(loop, at))
         new = [found.var for found in loops(self.nest.body) if found.var not in before]
         return dict(zip(inside, new, strict=True))
+
+    def is_inside(self, loop: str, outer: str) -> bool:
+        return any(found.var == loop for found in loops(self.loop(outer).body))
 
     def copies(self, loop: str) -> list[str]:
         """The loop and what Partition made of it: all loops that only have `.t`, `.t1` and so on
@@ -187,15 +191,36 @@ class TraceWriter:
 
     def _contiguity(self, leaf: Store | Update, loop: str) -> int:
         """How well lanes along `loop` suit the leaf: contiguous accesses count for it, strided
-        ones against it, the written one double."""
+        ones against it, the written one double. Reads from whole vectors that reach over the lanes
+        do neither."""
         score = 2 * self._step_score(leaf.buffer, leaf.index, loop)
         for read in loads(leaf.value):
-            score += self._step_score(read.tensor, read.index, loop)
+            near = is_near(buffers_in(self.nest)[read.tensor].shape, read.index, loop)
+            score += 0 if near else self._step_score(read.tensor, read.index, loop)
         return score
 
     def _step_score(self, buffer: str, index: tuple[Affine, ...], loop: str) -> int:
         step = element_step(buffers_in(self.nest)[buffer].shape, index, loop)
         return {0: 0, 1: 2}.get(step if step is not None else -1, -1)
+
+
+def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
+    """Whether neighbours along `loop` are not contiguous but lie within a few vectors: elements a
+    few apart, or each taken a few times in turn."""
+    step = element_step(shape, index, loop)
+    if step is not None:
+        return 2 <= abs(step) <= MOST_STEP
+    *outer, last = index
+    if any(loop in i.vars() for i in outer) or last.coefficient(loop):
+        return False
+    return all(
+        isinstance(atom, FloorDiv)
+        and abs(c) == 1
+        and atom.numerator.is_linear_in(loop)
+        and abs(atom.numerator.coefficient(loop)) <= atom.divisor <= MOST_REPEATS
+        for atom, c in last.terms
+        if not isinstance(atom, Var) and loop in atom.numerator.vars()
+    )
 
 
 def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> int | None:

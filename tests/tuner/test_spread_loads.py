@@ -36,6 +36,22 @@ def test_other_steps_are_not_taken_so(step: int) -> None:
     assert Spread.of(step, 8) is None
 
 
+@pytest.mark.parametrize("lanes", [2, 8, 16])
+@pytest.mark.parametrize("step", range(2, MOST_STEP + 1))
+def test_phases_share_their_vectors(step: int, lanes: int) -> None:
+    for phase in range(step):
+        spread = Spread.shared(step, lanes, phase)
+        assert spread.reach() == (-phase, step * lanes - phase - 1)
+        assert spread.starts == tuple(n * lanes - phase for n in range(step))
+        found = {
+            lane: start + n
+            for start, taken in zip(spread.starts, spread.taken, strict=True)
+            for n, lane in enumerate(taken)
+            if lane is not None
+        }
+        assert found == {lane: step * lane for lane in range(lanes)}
+
+
 EXPRESSIONS: list[tuple[str, str, dict[str, int | str]]] = [
     ("Y[i,j] = X[2*i,3*j+1]", "X=f32[8,70]", {"i": 4, "j": 23}),
     ("Y[i,j] = X[i,{last}-j]", "X=f32[3,{n}]", {"j": "{n}"}),

@@ -185,7 +185,8 @@ class Memory:
             spread = Spread.of(offset.coefficient(axis.var), lanes) if linear else None
             if spread is not None:
                 return self._load_spread(place, offset, dtype, axis, where, spread)
-            return self._gather(place, offset, dtype, axis, where)
+            repeated = None if linear else self._load_repeated(place, offset, dtype, axis, where)
+            return repeated or self._gather(place, offset, dtype, axis, where)
         pointer = self._pointer(place, base)
         align = _align(place, base, lanes)
         if where is None:
@@ -208,18 +209,15 @@ class Memory:
     ) -> Val:
         """Lanes a few elements apart, from whole vectors that reach from the first to the last."""
         base = self._lane(offset, axis, 0)
+        if where is None:
+            spread = self._shared(place, base, offset.coefficient(axis.var), spread)
         result: Val | None = None
         for start, lanes in zip(spread.starts, spread.taken, strict=True):
             at = base + start
             if where is not None and where.lanes > 1:
                 loaded = self._load_masked(place, at, dtype, self._spread_mask(where, lanes))
             else:
-                pointer = self._pointer(place, at)
-                if where is not None:
-                    pointer = self._redirect(pointer, where.name)
-                vector = type_text(dtype, axis.lanes)
-                name = self.text.assign(f"load {vector}, ptr {pointer}, align {dtype.bytes}", "l")
-                loaded = Val(name, dtype, axis.lanes)
+                loaded = self._load_whole(place, at, dtype, axis.lanes, where)
             places = {lane: n for n, lane in enumerate(lanes) if lane is not None}
             if result is None:
                 result = self._shuffled(loaded, [places.get(n) for n in range(axis.lanes)])
@@ -229,6 +227,52 @@ class Memory:
             result = Val(self.text.assign(text, "l"), dtype, axis.lanes)
         assert result is not None
         return result
+
+    def _load_repeated(
+        self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
+    ) -> Val | None:
+        """Lanes that take the same few elements in turn, from one vector of these; None where they
+        are not neighbours, lanes are left out, or what fills up the vector may not exist."""
+        if where is not None and where.lanes > 1:
+            return None
+        first = self._lane(offset, axis, 0)
+        away = [self._lane(offset, axis, lane) - first for lane in range(axis.lanes)]
+        if not all(a.is_const for a in away):
+            return None
+        low = min(a.const for a in away)
+        count = max(a.const for a in away) - low + 1
+        whole = 1 << (count - 1).bit_length()
+        reach = interval(first + low, self.indices.ranges)
+        exists = reach.lo >= 0 and reach.hi + whole <= place.buffer.elements
+        if whole > axis.lanes or (whole > count and (where is not None or not exists)):
+            return None
+        if whole == 1:
+            return self._load_one(place, first, dtype, where)
+        loaded = self._load_whole(place, first + low, dtype, whole, where)
+        return self._shuffled(loaded, [a.const - low for a in away])
+
+    def _shared(self, place: Array, base: Affine, step: int, spread: Spread) -> Spread:
+        """Vectors that reads of neighbouring elements share, if all of these vectors exist."""
+        if step < 0:
+            return spread
+        wide = Spread.shared(step, len(spread.taken[0]), base.const % step)
+        reach, (first, last) = interval(base, self.indices.ranges), wide.reach()
+        exists = reach.lo + first >= 0 and reach.hi + last < place.buffer.elements
+        return wide if exists else spread
+
+    def _load_whole(
+        self, place: Array, at: Affine, dtype: DType, lanes: int, where: Val | None
+    ) -> Val:
+        """A vector from element `at` on, loaded once for all that take lanes from it."""
+        loaded = self.text.levels[-1].loaded
+        key = (place.buffer.name, at, lanes, where.name if where else None)
+        if key not in loaded:
+            pointer = self._pointer(place, at)
+            if where is not None:
+                pointer = self._redirect(pointer, where.name)
+            text = f"load {type_text(dtype, lanes)}, ptr {pointer}, align {dtype.bytes}"
+            loaded[key] = Val(self.text.assign(text, "l"), dtype, lanes)
+        return loaded[key]
 
     def _spread_mask(self, mask: Val, lanes: Sequence[int | None]) -> Val:
         """For each element of a vector, whether a lane takes it that is in `mask`."""

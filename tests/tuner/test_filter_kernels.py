@@ -1,0 +1,126 @@
+"""Kernels of long windows along the lanes: taps a vector apart are written out together."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from schedules.lower import lower
+from schedules.printer import to_text
+from schedules.rules import space_for
+from schedules.rules.program import ProgramSketch
+from schedules.rules.tile import TileSketch
+from schedules.space import Sketch
+from schedules.workload import Workload
+from tests.schedule_fuzz.cases import notation
+from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.tuner.test_rows_kernels import settings
+from tuner.codegen.kernel import llvm_text
+
+FILTER = notation("Y[i] += X[i+k] * T[k]", X="f32[331]", T="f32[64]")
+
+CASES: dict[str, Workload] = {
+    "filter": FILTER,
+    "odd": notation("Y[i] += X[i+k] * T[k]", X="f32[237]", T="f32[41]"),
+    "one more than a vector": notation("Y[i] += X[i+k] * T[k]", X="f32[99]", T="f32[17]"),
+    "long": notation("Y[i] += X[i+k] * T[k]", X="f32[400]", T="f32[259]"),
+    "rows": notation("Y[b,i] += X[b,i+k] * T[k]", X="f32[3,100]", T="f32[32]"),
+    "padded": notation("Y[i] += X[i+k-20] * T[k]", {"i": 300}, X="f32[300]", T="f32[41]"),
+    "padded rows": notation(
+        "Y[b,i] += X[b,i+k-16] * T[k]", {"i": 200}, X="f32[2,200]", T="f32[32]"
+    ),
+    "sums": notation("Y[i] += X[i+k]", {"k": 35}, X="f32[300]"),
+    "smallest": notation("Y[i] min= X[i+k]", {"k": 32}, X="f32[300]"),
+    "dilated": notation("Y[i] += X[i+2*k] * T[k]", X="f32[300]", T="f32[40]"),
+    "doubles": notation("Y[i] += X[i+k] * T[k]", X="f64[150]", T="f64[33]"),
+    "with an epilogue": notation(
+        "S[b,i] += X[b,i+k] * T[k]; Y[b,i] = max(S[b,i] + c[b], 0.0)",
+        X="f32[2,140]", T="f32[36]", c="f32[2]",
+    ),
+}  # fmt: skip
+
+SHORT = notation("Y[b,i] += X[b,i+k-2] * T[k]", {"i": 600}, X="f32[2,600]", T="f32[5]")
+
+
+def parts(sketch: Sketch) -> list[TileSketch]:
+    assert isinstance(sketch, ProgramSketch)
+    return [part for part in sketch.parts if isinstance(part, TileSketch)]
+
+
+def chosen(sketch: Sketch, **values: int) -> tuple[int, ...]:
+    """The first setting that is feasible with these values of knobs."""
+    sizes = [len(knob.values) for knob in sketch.knobs]
+    drawn = np.random.default_rng(0).integers(0, sizes, (20_000, len(sizes)))
+    for n, knob in enumerate(sketch.knobs):
+        if knob.name in values:
+            drawn[:, n] = knob.values.index(values[knob.name])
+    return tuple(int(i) for i in drawn[sketch.feasible(drawn)][0])
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("threads", "bits"), [(1, 512), (2, 256)])
+def test_every_setting_computes_the_same(name: str, threads: int, bits: int) -> None:
+    sketches = space_for(CASES[name], this_machine(threads, bits)).sketches
+    assert any(part.apart > 1 for sketch in sketches for part in parts(sketch))
+    for sketch in sketches:
+        for setting in (sketch.default(), *settings(sketch, 15, seed=5)):
+            check_pair(Pair(name, CASES[name], sketch.trace(setting), threads, bits))
+
+
+@pytest.mark.parametrize("name", ["filter", "odd", "long", "padded", "padded rows", "rows"])
+@pytest.mark.parametrize("unroll", [2, 3])
+def test_steps_apart_compute_the_same(name: str, unroll: int) -> None:
+    sketch = space_for(CASES[name], this_machine(1, 512)).sketches[0]
+    (part,) = parts(sketch)
+    if unroll not in part.knobs[7].values:
+        pytest.skip("fewer steps")
+    for skip in part.knobs[13].values:
+        setting = chosen(sketch, unroll=unroll, skip_padding=skip)
+        check_pair(Pair(name, CASES[name], sketch.trace(setting), 1, 512))
+
+
+def test_a_tile_shares_what_steps_apart_read() -> None:
+    """Four vectors and four taps apart: seven vectors, not sixteen."""
+    target = this_machine(1, 512)
+    workload = notation("Y[i] += X[i+k] * T[k]", X="f32[319]", T="f32[64]")
+    (sketch,) = space_for(workload, target).sketches
+    setting = chosen(sketch, vectors=4, unroll=4, column_blocks=1, copy_rows=0, tails=0)
+    code = llvm_text(workload, sketch.trace(setting), target)
+    assert len(re.findall(r"load <16 x float>.*align 4$", code, re.MULTILINE)) == 7
+    assert len(re.findall(r"call .*@llvm.fma.v16f32", code)) == 16
+
+
+def test_taps_that_end_early_are_written_apart() -> None:
+    """No step tests whether its taps are still there: those that are not have other code."""
+    workload = CASES["odd"]
+    (sketch,) = space_for(workload, this_machine(1, 512)).sketches
+    for unroll in (2, 3):
+        setting = chosen(sketch, unroll=unroll, column_blocks=1, copy_rows=0, tails=2)
+        text = to_text(lower(workload.normalised(), sketch.trace(setting)))
+        assert "if s0.r" not in text
+        assert "while s0.r" not in text
+
+
+def test_windows_of_a_step_or_with_rows_are_not_taken_apart() -> None:
+    stepped = notation("Y[i] += X[2*i+k] * T[k]", {"i": 80}, X="f32[260]", T="f32[64]")
+    shared = notation("Y[o,i] += X[i+k] * T[k,o]", X="f32[300]", T="f32[64,9]")
+    short = notation("Y[i] += X[i+k] * T[k]", X="f32[300]", T="f32[16]")
+    for workload in (stepped, shared, short):
+        for sketch in space_for(workload, this_machine(1, 512)).sketches:
+            assert all(part.apart == 1 for part in parts(sketch))
+
+
+@pytest.mark.parametrize("tails", [0, 2])
+def test_a_row_of_tiles_leaves_padding_out_at_its_ends(tails: int) -> None:
+    (sketch,) = space_for(SHORT, this_machine(1, 512)).sketches
+    found = 0
+    for vectors in (1, 2, 4, 8):
+        try:
+            setting = chosen(sketch, skip_padding=1, vectors=vectors, tails=tails)
+        except IndexError:
+            continue
+        found += 1
+        check_pair(Pair("short", SHORT, sketch.trace(setting), 1, 512))
+    assert found == (0 if tails == 0 else 4)
