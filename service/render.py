@@ -144,7 +144,12 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
     parts: list[RenderableType] = [facts(rows)]
     if best is not None:
         parts.append(
-            Text(f"\nstored; see it with: tilewright show {again}", style="dim", no_wrap=True)
+            Text(
+                f"\nstored; see it with: tilewright show {again}",
+                style="dim",
+                no_wrap=True,
+                overflow="ignore",
+            )
         )
     return Group(*parts)
 

@@ -12,6 +12,9 @@ from benchmarks.suite.families import FAMILIES
 from benchmarks.suite.results import ResultsFile
 from benchmarks.suite.roofline import INK, SOFT, draw_roofs, gflops, intensity, turn_labels
 
+_LEGEND_LETTERS = 80
+"""What two columns of a legend may have beside each other: a wider one would narrow its panel."""
+
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 
 
@@ -149,7 +152,11 @@ def _draw_points(axis: Any, points: dict[str, list[Point]]) -> None:
                          zorder=3)  # fmt: skip
     axis.scatter([], [], s=12, marker="s", color=SOFT, label="better of NumPy and PyTorch")
     # Below the panel: wherever else it goes, it hides dots or makes room by squeezing them.
-    axis.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.13), ncols=2, frameon=False, fontsize=8)
+    lengths = [len(label) for label in axis.get_legend_handles_labels()[1]]
+    half = -(-len(lengths) // 2)  # columns are filled one after the other
+    beside = max(lengths[:half]) + max(lengths[half:], default=0) <= _LEGEND_LETTERS
+    axis.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.13), ncols=2 if beside else 1,
+                frameon=False, fontsize=8)  # fmt: skip
 
 
 def _peer(data: dict[str, Any]) -> str:

@@ -58,7 +58,7 @@ class Output:
             self.print_json(document)
         elif human is not None:
             with writing():
-                self.console().print(human)
+                self.console().print(human, crop=False)  # a command to copy may be long
 
     def text(self, document: Any, text: str) -> None:
         """Print `document` as JSON, or `text` exactly as it is."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from schedules import operators
 from schedules.loop_ir import Nest
 from schedules.lower import lower
+from schedules.notation import from_notation, parse_tensor_spec
 from schedules.target import Cache, Target
 from schedules.trace import Trace
 from schedules.workload import Workload
@@ -48,9 +50,16 @@ def load_bases() -> dict[str, Base]:
     return {
         name: Base(
             name,
-            operators.build(entry["operator"], entry["parameters"]).normalised(),
+            _workload(entry).normalised(),
             Trace.from_json(entry["trace"]),
             TARGET.with_threads(entry["threads"]),
         )
         for name, entry in json.loads(_FILE.read_text()).items()
     }
+
+
+def _workload(entry: dict[str, Any]) -> Workload:
+    """An operator of the library or, with `expression` and `tensors`, one in index notation."""
+    if "operator" in entry:
+        return operators.build(entry["operator"], entry["parameters"])
+    return from_notation(entry["expression"], [parse_tensor_spec(t) for t in entry["tensors"]])

@@ -19,7 +19,7 @@ from schedules.record import MeasureStatus
 from schedules.target import Target
 from tuner.codegen.emit import emit_object
 from tuner.codegen.kernel import CompiledKernel
-from tuner.codegen.nest_writer import generate
+from tuner.codegen.nest_writer import GeneratedModule, generate
 from tuner.measure.cases import DEFAULT_CASES
 from tuner.measure.compile_pool import Compiled, CompilePool
 from tuner.measure.runner_client import RunnerClient
@@ -43,13 +43,14 @@ class Mutant:
     """One planted mistake: `edit` says what `operator` changed in `base`.
 
     `level` is "nest" or "text", where it was planted; "none" for the kernel that must pass in full.
+    `made` is what the generator says beside the text: sizes of workspace and packed memory.
     """
 
     base: str
     operator: str
     edit: str
     text: str
-    workspace_bytes: int
+    made: GeneratedModule
     level: str
 
     @property
@@ -90,7 +91,7 @@ class Judged:
 def right_kernel(base: Base, level: str = "none") -> Mutant:
     """The kernel of `base` with nothing planted in it."""
     made = generate(base.nest, base.target, SYMBOL)
-    return Mutant(base.name, "nothing", "", made.text, made.workspace_bytes, level)
+    return Mutant(base.name, "nothing", "", made.text, made, level)
 
 
 def plant(base: Base, seed: int, each: int) -> list[Mutant]:
@@ -106,11 +107,11 @@ def plant(base: Base, seed: int, each: int) -> list[Mutant]:
     for on_text in planting_text.OPERATORS:
         name = on_text.__name__
         for edit, text in _some(on_text(right.text), f"{seed} {base.name} {name}", each):
-            planted.append(Mutant(base.name, name, edit, text, right.workspace_bytes, "text"))
+            planted.append(Mutant(base.name, name, edit, text, right, "text"))
     sizes = tuple(t.bytes for t in base.workload.arguments)
     edits = planting_text.beyond(right.text, sizes, len(base.workload.inputs))
     for edit, text in _some(edits, f"{seed} {base.name} beyond", each):
-        planted.append(Mutant(base.name, "beyond", edit, text, right.workspace_bytes, "text"))
+        planted.append(Mutant(base.name, "beyond", edit, text, right, "text"))
     return planted
 
 
@@ -124,7 +125,7 @@ def _from_nest(base: Base, operator: str, edit: str, nest: Nest) -> Mutant | Non
         made = generate(nest, base.target, SYMBOL)
     except _REFUSALS:
         return None
-    return Mutant(base.name, operator, edit, made.text, made.workspace_bytes, "nest")
+    return Mutant(base.name, operator, edit, made.text, made, "nest")
 
 
 def compile_mutant(document: dict[str, Any]) -> CompiledKernel:
@@ -176,7 +177,7 @@ def compile_all(mutants: list[Mutant], base: Base, pool: CompilePool) -> list[Co
             key,
             {
                 "text": mutant.text,
-                "workspace_bytes": mutant.workspace_bytes,
+                "workspace_bytes": mutant.made.workspace_bytes,
                 "target": base.target.to_json(),
             },
         )
@@ -190,22 +191,27 @@ def _run(
     mutant: Mutant, built: Compiled, base: Base, runner: RunnerClient, *, full: bool
 ) -> Judged:
     threads = base.target.threads
+    inputs = enumerate(base.workload.inputs)
     job = {
         "symbol": built.symbol,
         "workspace_bytes": built.workspace_bytes,
         "threads": threads,
         "timed": False,
+        "constants": tuple(n for n, t in inputs if t.constant),
+        "packed_bytes": mutant.made.packed_bytes,
+        "prepacked_workspace_bytes": mutant.made.prepacked_workspace_bytes,
     }
     quick = _answer(runner, job, built.object_bytes, "measure")
     if mutant.level == "none":
-        more = {"team_sizes": sorted({1, threads}), "repeats": _REPEATS}
+        more = {"team_sizes": sorted({1, threads}), "repeats": _REPEATS, "every_entry": True}
         quick = _answer(runner, job | more, built.object_bytes, "check")
         verdict = Verdict.SAME if quick.ok else Verdict.ALARM
         return Judged(mutant, verdict, quick.status, quick.detail)
     if not quick.ok:
         return Judged(mutant, Verdict.QUICK, quick.status, quick.detail)
     if full:
-        more = {"team_sizes": sorted({1, threads}), "repeats": _REPEATS if threads > 1 else 1}
+        repeats = _REPEATS if threads > 1 else 1
+        more = {"team_sizes": sorted({1, threads}), "repeats": repeats, "every_entry": True}
         answer = _answer(runner, job | more, built.object_bytes, "check")
         if not answer.ok:
             return Judged(mutant, Verdict.FULL, answer.status, answer.detail)

@@ -9,6 +9,7 @@ import pytest
 
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
+from schedules.notation import from_notation, parse_tensor_spec
 from schedules.reference_math import bf16_bits, round_to_bf16
 from schedules.scalar import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
 from schedules.workload import Tensor
@@ -41,6 +42,40 @@ def f32_matmul(a: Array, b: Array, order: Array) -> Array:
 def f32_softmax(x: Array, keep: slice = slice(None)) -> Array:
     e = np.exp(x - x.max(axis=1, keepdims=True))
     return np.asarray(e / e[:, keep].sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i8"])
+@pytest.mark.parametrize(("reducer", "combine"), [("max", np.maximum), ("min", np.minimum)])
+def test_a_maximum_or_minimum_that_starts_from_zero_is_caught(
+    reducer: str, combine: np.ufunc, dtype: str
+) -> None:
+    """Of 300 numbers of both signs some are on the right side of zero: that shows nothing."""
+    x = parse_tensor_spec(f"X={dtype}[5,300]")
+    workload = from_notation(f"m[i] {reducer}= X[i,j]", [x])
+    wrong = 0
+    for case in Oracle(workload).full():
+        (values,) = case.inputs
+        best = combine.reduce(values, axis=1)
+        from_zero = combine(best, best.dtype.type(0))
+        for result, right in ((best, True), (from_zero, (from_zero == best).all())):
+            assert (case.check([result]) is None) == right
+        wrong += not (from_zero == best).all()
+    assert wrong
+
+
+def test_scores_whose_maximum_starts_from_zero_are_caught() -> None:
+    """Scores of inputs that are all negative are positive: the signs of the inputs differ."""
+    tensors = [parse_tensor_spec(t) for t in ("Q=f32[7,24]", "K=f32[90,24]")]
+    text = "S[i,j] += Q[i,d]*K[j,d]; m[i] max= S[i,j]; e[i,j] = exp(S[i,j]-m[i]); "
+    workload = from_notation(text + "z[i] += e[i,j]; Y[i,j] = e[i,j]/z[i]", tensors)
+    sunk = [case for case in Oracle(workload).full() if case.kind is InputKind.SUNK]
+    for case in sunk:
+        scores = case.inputs[0] @ case.inputs[1].T
+        assert case.check([f32_softmax(scores)]) is None
+        with np.errstate(all="ignore"):
+            e = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), 0))
+            assert case.check([e / e.sum(axis=1, keepdims=True)]) is not None
+    assert sunk
 
 
 def test_every_order_of_summation_passes_every_case() -> None:

@@ -106,12 +106,26 @@ def test_large_values_stay_clear_of_overflow() -> None:
     assert plan_inputs(softmax(4, 1000)).large_exponent <= 5
 
 
+@pytest.mark.parametrize("dtype", [F32, DType.I8, DType.I64, DType.BF16])
+def test_all_of_the_first_input_is_far_from_zero(dtype: DType) -> None:
+    for kind, sign in ((InputKind.SUNK, -1), (InputKind.RAISED, 1)):
+        a, b = make_inputs(matmul(3, 4, 50, dtype), kind, 0)
+        if dtype is DType.BF16:
+            a, b = bf16_to_f32(a), bf16_to_f32(b)
+        far = {DType.I8: 63, DType.I64: 2**62 - 1}.get(dtype, 1568)
+        assert (a.astype(np.float64) * sign >= far).all()
+        assert (b >= 0).all()
+        assert (b > 0).any()
+
+
 @pytest.mark.parametrize("kind", list(InputKind))
 def test_arguments_of_logs_and_divisors_are_positive(kind: InputKind) -> None:
     assert plan_inputs(NEEDS_POSITIVE).positive
     (x,) = make_inputs(NEEDS_POSITIVE, kind, 0)
     assert x.min() >= 2.0**-6
-    assert x.max() <= (6402 if kind is InputKind.PEAKS else 128)
+    assert x.max() <= {InputKind.PEAKS: 6402, InputKind.SUNK: 8008, InputKind.RAISED: 8008}.get(
+        kind, 128
+    )
     by_input = Binary(BinaryOp.DIV, Const(1.0, F32), load(vector(F32), "i"))
     assert plan_inputs(map_workload(by_input, (vector(F32),), i=8)).positive
 

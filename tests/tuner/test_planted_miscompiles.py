@@ -12,6 +12,7 @@ import pytest
 from llvmlite import binding as llvm
 
 from schedules.loop_ir import Nest
+from schedules.record import MeasureStatus
 from tests.tuner import planting_nests, planting_text
 from tests.tuner.planting_bases import TARGET, Base, load_bases
 from tests.tuner.planting_equivalents import ANY, EQUIVALENTS, why_equivalent
@@ -56,7 +57,7 @@ def test_every_planted_miscompile_is_caught_or_explained(pool: CompilePool) -> N
 
 def with_nests(base: Base, edits: Iterable[tuple[str, Nest]]) -> list[Mutant]:
     made = [(edit, generate(nest, base.target, SYMBOL)) for edit, nest in edits]
-    return [Mutant(base.name, "", edit, m.text, m.workspace_bytes, "nest") for edit, m in made]
+    return [Mutant(base.name, "", edit, m.text, m, "nest") for edit, m in made]
 
 
 def judged_in(base: Base, mutants: list[Mutant], pool: CompilePool) -> list[Judged]:
@@ -90,9 +91,38 @@ def test_whole_cache_lines_need_not_begin_at_one(pool: CompilePool) -> None:
     base = BASES["matmul_even"]
     right = right_kernel(base)
     lies = [e for e in planting_text.align_lie(right.text) if "masked" not in e[0]][:2]
-    mutants = [Mutant(base.name, "", e, text, right.workspace_bytes, "text") for e, text in lies]
+    mutants = [Mutant(base.name, "", e, text, right.made, "text") for e, text in lies]
     judged = judged_in(base, mutants, pool)
     assert [each.verdict for each in judged] == [Verdict.FULL] * 2
+
+
+def test_what_a_maximum_starts_from_must_be_right(pool: CompilePool) -> None:
+    """From zero, or without the negative numbers of some lanes, it is wrong only in rows that lie
+    below zero altogether."""
+    base = BASES["softmax_merged"]
+    right = right_kernel(base)
+    edits = planting_text.float_constant(right.text)
+    lowest = "0xFFF0000000000000"
+    texts = [text for edit, text in edits if lowest in edit.split(" => ")[0]]
+    mutants = [Mutant(base.name, "", str(n), t, right.made, "text") for n, t in enumerate(texts)]
+    judged = judged_in(base, mutants, pool)
+    assert len(judged) >= 2
+    assert {each.verdict for each in judged} <= {Verdict.QUICK, Verdict.FULL, Verdict.SAME}
+
+
+@pytest.mark.parametrize("plant_in", [planting_text.past_the_end, planting_text.write_input])
+def test_code_for_tensors_that_are_not_aligned_is_guarded_too(
+    plant_in: Any, pool: CompilePool
+) -> None:
+    """Rows of whole pages are aligned wherever guards allow: other code runs elsewhere."""
+    base = BASES["streamed"]
+    right = right_kernel(base)
+    assert "!nontemporal" in right.text
+    edits = [e for e in plant_in(right.text) if "align 4 =>" in e[0]]
+    mutants = [Mutant(base.name, "", edit, text, right.made, "text") for edit, text in edits]
+    judged = judged_in(base, mutants, pool)
+    # What follows in the same row is written afterwards, but for the last vector.
+    assert MeasureStatus.OUT_OF_BOUNDS in {each.status for each in judged}
 
 
 def test_the_same_seed_plants_the_same_mistakes() -> None:

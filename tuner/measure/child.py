@@ -149,8 +149,9 @@ def _check_and_time(
         for _ in range(job.repeats):
             flat.warm()
             flat.compare(expected)
-        if job.misaligned:
-            _compare(arena, expected, _misaligned_run(arena, flat.entry))
+        for flush in Flush if job.misaligned else ():
+            outputs = _guarded_run(job, arena, flat.entry, flush, send, misaligned=True)
+            _compare(arena, expected, outputs)
     verified = clock()
     document: dict[str, Any] = {
         "status": MeasureStatus.OK,
@@ -256,12 +257,25 @@ def _refuse_conflict(
 
 class _Guarded:
     """The buffers of one guarded run: the arena's inputs, outputs, workspace and packed memory of
-    its own."""
+    its own.
 
-    def __init__(self, arena: Arena, entry: Entry, flush: Flush) -> None:
+    `misaligned`: every tensor, inputs in copies, lies one element away from its guard. Shapes of
+    whole cache lines are aligned everywhere else, so code for other tensors runs only there.
+    """
+
+    def __init__(
+        self, arena: Arena, entry: Entry, flush: Flush, *, misaligned: bool = False
+    ) -> None:
         self.entry = entry
-        self.inputs = arena.guarded_inputs[flush]
-        self.outputs = [guarded(t.name, t.bytes, flush) for t in arena.outputs]
+        self.inputs: Sequence[GuardedBuffer] = arena.guarded_inputs[flush]
+        self._copies: list[GuardedBuffer] = []
+        if misaligned:
+            self.inputs = self._copies = [_moved(t, flush) for t in arena.inputs]
+            for buffer, array in zip(self.inputs, arena.case.inputs, strict=True):
+                buffer.view()[:] = as_bytes(array)
+                buffer.protect(writable=False)
+        place = _moved if misaligned else _flush
+        self.outputs = [place(t, flush) for t in arena.outputs]
         first = flush is Flush.RIGHT
         for tensor, buffer in zip(arena.outputs, self.outputs, strict=True):
             fill = _NAN_FILL if tensor.dtype.is_float else _INT_FILL
@@ -313,8 +327,16 @@ class _Guarded:
         return Frame({"buffers": buffers})
 
     def free(self) -> None:
-        for buffer in self.writable:
+        for buffer in (*self.writable, *self._copies):
             buffer.free()
+
+
+def _flush(tensor: Tensor, flush: Flush) -> GuardedBuffer:
+    return guarded(tensor.name, tensor.bytes, flush)
+
+
+def _moved(tensor: Tensor, flush: Flush) -> GuardedBuffer:
+    return guarded(tensor.name, tensor.bytes, flush, skip_bytes=tensor.dtype.bytes)
 
 
 def _guarded_run(
@@ -323,9 +345,11 @@ def _guarded_run(
     entry: Entry,
     flush: Flush,
     send: Callable[[Frame], None],
+    *,
+    misaligned: bool = False,
 ) -> list[NDArray[np.uint8]]:
     """One call on poisoned, guarded buffers; copies of the outputs' bytes."""
-    buffers = _Guarded(arena, entry, flush)
+    buffers = _Guarded(arena, entry, flush, misaligned=misaligned)
     send(buffers.frame())
     code = buffers.run(seal=True)
     if code:
@@ -381,25 +405,6 @@ def _compare(
         _same(arena.outputs, expected, outputs, "is not the same each time it runs")
     elif not all(np.array_equal(a, b) for a, b in zip(expected, outputs, strict=True)):
         _check(arena, outputs)
-
-
-def _misaligned_run(arena: Arena, entry: Entry) -> list[NDArray[np.uint8]]:
-    """One run on tensors one element past a cache line: shapes of whole lines, flush with a page
-    at either end, are aligned everywhere else."""
-    tensors = arena.tensors
-    sizes = [t.dtype.bytes + t.bytes for t in tensors]
-    flat = flat_buffers([*sizes, entry.packed_bytes, entry.workspace_bytes])
-    views = [flat.view(i)[t.dtype.bytes :] for i, t in enumerate(tensors)]
-    inputs, outputs = views[: len(arena.inputs)], views[len(arena.inputs) :]
-    for view, array in zip(inputs, arena.case.inputs, strict=True):
-        view[:] = as_bytes(array)
-    for view in outputs:
-        view.fill(_SECOND_FILL)
-    packed, workspace = flat.addresses[len(tensors) :]
-    arguments = [view.ctypes.data for view in views]
-    entry.pack(arguments, packed)
-    entry.call(*entry.pointers(arguments, packed, workspace))
-    return outputs
 
 
 class _Flat:

@@ -23,6 +23,7 @@ from schedules.reference import evaluate
 from schedules.reference_math import bf16_to_f32, cast
 from schedules.rewrites import Rewrite
 from schedules.rewrites.scale import error_scale, states_error
+from schedules.scalar import Reducer
 from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
@@ -203,13 +204,32 @@ class Oracle:
             yield self.case(kind, self.seed + number)
         if not self.plan.exact:
             yield from self._peaks(self.seed + len(kinds) + 1)
+        yield from self._shifted()
+
+    def _shifted(self) -> Iterator[Case]:
+        """Cases that show what maxima and minima start from: of many numbers of both signs none
+        is ever below zero."""
+        reducers = {stage.reducer for stage in self.workload.stages}
+        asked = ((Reducer.MAX, InputKind.SUNK), (Reducer.MIN, InputKind.RAISED))
+        for reducer, kind in asked:
+            if reducer not in reducers or (kind is InputKind.SUNK and self.plan.positive):
+                continue
+            for number in range(self._peaks_wanted):
+                case = self.case(kind, self.seed + number)
+                if case.judged_fraction < ENOUGH_JUDGED:  # as with peaks
+                    break
+                yield case
+
+    @property
+    def _peaks_wanted(self) -> int:
+        """So many cases that each place of a row has its turn, if they cost little."""
+        rows = min((t.elements // t.shape[-1] for t in self.workload.inputs if t.shape), default=1)
+        length = max((t.shape[-1] for t in self.workload.inputs if t.shape), default=1)
+        return min(MOST_PEAKS, -(-length // rows), max(1, CHEAP_POINTS // self._points))
 
     def _peaks(self, seed: int) -> Iterator[Case]:
         """Cases with a peak in turn at each place of a row, as many as cost little."""
-        rows = min((t.elements // t.shape[-1] for t in self.workload.inputs if t.shape), default=1)
-        length = max((t.shape[-1] for t in self.workload.inputs if t.shape), default=1)
-        wanted = min(MOST_PEAKS, -(-length // rows), max(1, CHEAP_POINTS // self._points))
-        for number in range(wanted):
+        for number in range(self._peaks_wanted):
             peaks = self.case(InputKind.PEAKS, seed + number)
             # A right kernel may overflow on them as well: a plain exponential does.
             if peaks.judged_fraction < ENOUGH_JUDGED:

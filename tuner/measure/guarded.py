@@ -89,14 +89,21 @@ class GuardedBuffer:
 
 
 def guarded(
-    name: str, size_bytes: int, flush: Flush, align_bytes: int = 1, guard_bytes: int = GUARD_BYTES
+    name: str,
+    size_bytes: int,
+    flush: Flush,
+    align_bytes: int = 1,
+    guard_bytes: int = GUARD_BYTES,
+    skip_bytes: int = 0,
 ) -> GuardedBuffer:
-    """A new buffer. `align_bytes` (a power of two up to a page) is kept even against `flush`."""
+    """A new buffer. `align_bytes` (a power of two up to a page) is kept even against `flush`;
+    `skip_bytes` are left between the buffer and the guard it is flush with."""
     page = linux.PAGE_BYTES
-    pages_bytes = max(-(-size_bytes // page), 1) * page
+    pages_bytes = max(-(-(size_bytes + skip_bytes) // page), 1) * page
     start = linux.reserve(pages_bytes + 2 * guard_bytes) + guard_bytes
     linux.protect(start, pages_bytes, linux.PROT_READ | linux.PROT_WRITE)
-    offset = 0 if flush is Flush.LEFT else (pages_bytes - size_bytes) // align_bytes * align_bytes
+    last = (pages_bytes - size_bytes - skip_bytes) // align_bytes * align_bytes
+    offset = skip_bytes if flush is Flush.LEFT else last
     return GuardedBuffer(name, start + offset, size_bytes, start, pages_bytes, guard_bytes)
 
 

@@ -44,9 +44,13 @@ class InputKind(StrEnum):
     - peaks: normal, with 100 to 6400 at one place of each row, one further in each (the seed
       says where the first is), and as much subtracted at a few. Exponentials of these overflow,
       so what is subtracted first to prevent that must be the right thing.
+    - sunk: the first input is -8008 to -8000, and 100 to 6400 more at one place of each row as
+      above, all others are U(0, 1); integers are in the lower quarter of their type, or 1 and 2.
+      A maximum, of products too, is then far below zero, however many terms it has: it must start
+      from its identity and miss none. raised: the same upwards, for minima.
 
     Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, positive peaks
-    only, and powers of two between 1/64 and 64 times U(1, 2) for special.
+    only, and powers of two between 1/64 and 64 times U(1, 2) for special; nothing can be sunk.
     """
 
     INTEGERS = "integers"
@@ -56,6 +60,8 @@ class InputKind(StrEnum):
     UNIFORM = "uniform"
     SPECIAL = "special"
     PEAKS = "peaks"
+    SUNK = "sunk"
+    RAISED = "raised"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,7 @@ class InputPlan:
 
 REAL_SPAN = 8.0
 """Normal values are kept in [-8, 8]: beyond it lies one value in 10**15."""
+_SHIFT = 8000.0
 LARGE_EXPONENTS = (60, 40, 20, 10, 5, 3)
 
 
@@ -153,17 +160,55 @@ def make_inputs(
     """
     plan = plan_inputs(workload) if plan is None else plan
     rng = np.random.Generator(np.random.PCG64(seed))
-    return [_draw(tensor, kind, plan, rng, seed) for tensor in workload.inputs]
+    return [
+        _draw(tensor, kind, plan, rng, seed, is_first=number == 0)
+        for number, tensor in enumerate(workload.inputs)
+    ]
+
+
+def _shifted(
+    tensor: Tensor, kind: InputKind, plan: InputPlan, rng: np.random.Generator, seed: int
+) -> Array:
+    sunk = kind is InputKind.SUNK and not plan.positive
+    if tensor.dtype.is_float:
+        values: Array = rng.random(tensor.shape, _float_type(tensor))
+        values *= values.dtype.type(REAL_SPAN)
+        values += values.dtype.type(_SHIFT)
+        rows, places = _one_place_a_row(values, seed)
+        rows[np.arange(len(rows)), places] -= _peak_sizes(len(rows), rng)
+        return -values if sunk else values
+    if tensor.dtype is DType.BOOL:
+        return _extremes(tensor, rng)
+    low, high = integer_limits(tensor.dtype)
+    quarter = (high - low) // 4
+    first, last = (low, low + quarter) if sunk else (high - quarter, high)
+    return rng.integers(first, last, tensor.shape, tensor.dtype.numpy.type, endpoint=True)
+
+
+def _above_zero(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
+    if tensor.dtype.is_float:
+        return _stored(_uniform(tensor, plan, rng), tensor.dtype)
+    return _stored(_integers(tensor, 1, 2, rng), tensor.dtype)
 
 
 def _draw(
-    tensor: Tensor, kind: InputKind, plan: InputPlan, rng: np.random.Generator, seed: int
+    tensor: Tensor,
+    kind: InputKind,
+    plan: InputPlan,
+    rng: np.random.Generator,
+    seed: int,
+    *,
+    is_first: bool,
 ) -> Array:
     match kind:
         case InputKind.INTEGERS:
             return _stored(_integers(tensor, plan.low, plan.high, rng), tensor.dtype)
         case InputKind.SPIKES:
             return _stored(_spikes(tensor, plan, rng), tensor.dtype)
+        case InputKind.SUNK | InputKind.RAISED:
+            if not is_first:
+                return _above_zero(tensor, plan, rng)
+            return _stored(_shifted(tensor, kind, plan, rng, seed), tensor.dtype)
         case _:
             pass
     if not tensor.dtype.is_float:
@@ -233,11 +278,16 @@ def _peaks(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, seed: int)
     if not plan.positive:
         deep = rng.random(tensor.shape, np.float32) < min(0.25, 4.0 / plan.terms)
         values[deep] -= _peak_sizes(int(deep.sum()), rng).astype(values.dtype)
-    length = tensor.shape[-1] if tensor.shape else 1
-    rows = tensor.elements // length
-    places = (np.arange(rows) + seed * rows) % length
-    values.reshape(rows, length)[np.arange(rows), places] = _peak_sizes(rows, rng)
+    rows, places = _one_place_a_row(values, seed)
+    rows[np.arange(len(rows)), places] = _peak_sizes(len(rows), rng)
     return values
+
+
+def _one_place_a_row(values: Array, seed: int) -> tuple[Array, Array]:
+    """`values` as rows, the same memory, and a place in each of them."""
+    length = values.shape[-1] if values.shape else 1
+    rows = values.reshape(-1, length)
+    return rows, (np.arange(len(rows)) + seed * len(rows)) % length
 
 
 def _peak_sizes(count: int, rng: np.random.Generator) -> Array:

@@ -178,7 +178,7 @@ def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dic
     limits = Limits(
         deadline_secs=deadline_secs,
         memory_bytes=min(wanted_bytes, free_bytes),
-        reserved_bytes=2 * GUARD_BYTES * (len(arena.outputs) + 2),
+        reserved_bytes=2 * GUARD_BYTES * (len(arena.tensors) + 2),
         threads=job.threads,
         cpus=session.cpus if job.threads == 1 else (),
     )
