@@ -14,6 +14,7 @@ from .pack_ahead import PackAhead
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
 from .solving import Solve
+from .staggering import Stagger
 from .zeros import SkipZeros
 
 Primitive: TypeAlias = (
@@ -22,6 +23,7 @@ Primitive: TypeAlias = (
     | Reorder
     | Partition
     | Merge
+    | Stagger
     | Vectorize
     | Unroll
     | Parallel
@@ -46,6 +48,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Reorder,
     Partition,
     Merge,
+    Stagger,
     Vectorize,
     Unroll,
     Parallel,
@@ -94,6 +97,7 @@ __all__ = [
     "SkipZeros",
     "Solve",
     "Split",
+    "Stagger",
     "Stream",
     "TransformLayout",
     "Unroll",
