@@ -15,6 +15,7 @@ from .pack_ahead import PackAhead
 from .placement import ComputeAt, Inline, Prefetch
 from .reduction import RFactor
 from .solving import Solve
+from .staggering import Stagger
 from .zeros import SkipZeros, SkipZerosAround
 
 Primitive: TypeAlias = (
@@ -23,6 +24,7 @@ Primitive: TypeAlias = (
     | Reorder
     | Partition
     | Merge
+    | Stagger
     | Vectorize
     | Unroll
     | Parallel
@@ -49,6 +51,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Reorder,
     Partition,
     Merge,
+    Stagger,
     Vectorize,
     Unroll,
     Parallel,
@@ -101,6 +104,7 @@ __all__ = [
     "SkipZerosAround",
     "Solve",
     "Split",
+    "Stagger",
     "Stream",
     "TransformLayout",
     "Unroll",

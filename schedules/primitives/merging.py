@@ -10,7 +10,15 @@ from ..errors import ScheduleError
 from ..loop_ir import Allocate, For, LoopKind, Nest, Prefetch, Stmt, leaves, transform
 from ..scalar import loads
 from .dependence import check_vector_lanes
-from .nest_edit import all_ranges, find_loop, private_buffers, still_ahead, substitute_body
+from .nest_edit import (
+    all_ranges,
+    allocated,
+    find_loop,
+    flattened,
+    private_buffers,
+    still_ahead,
+    substitute_body,
+)
 
 Indices = dict[str, list[tuple[Affine, ...]]]
 """The indices with which each buffer is accessed."""
@@ -24,8 +32,9 @@ class Merge:
         for j in 0..n: B(j)
 
     The loops may be of any kind but parallel, the same for both, and `second` may have other
-    statements and allocations before it: `first` is moved past them. Legal where it does not
-    depend on those, and where iterations of the two meet in an element only if they are the
+    statements and allocations before it: `first` is moved past them, or where it must stay before
+    some of them, these are moved past `second`. Legal where they do not depend on each other, and
+    where iterations of the two meet in an element only if they are the
     same one: what B(j) needs of A is then there, and A's later iterations need nothing of B(j).
     The new loop is called `second`, and is a reduction loop if one of the two was.
     """
@@ -46,21 +55,26 @@ class Merge:
         between = _between(nest.body, first.loop, second.loop)
         if between is None:
             raise ScheduleError(self, problem)
-        self._check_passes(first.loop, between)
+        later = self._later(first.loop, between, second.loop, nest.body)
         self._check_meeting(first.loop, second.loop, around)
         moved = substitute_body(first.loop.body, {self.first: var(self.second)})
+        body = (*moved, *second.loop.body)
+        if any(isinstance(stmt, Allocate) for stmt in moved):
+            # Around both: what the loops inside write can then be written in one of them.
+            buffers, flat = flattened(body)
+            body = allocated(buffers, tuple(flat))
         merged = replace(
             second.loop,
-            body=(*moved, *second.loop.body),
+            body=body,
             reduce=first.loop.reduce or second.loop.reduce,
         )
         if merged.kind is LoopKind.VECTORIZED:
             check_vector_lanes(merged, self)
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-            if stmt is first.loop:
+            if stmt is first.loop or any(stmt is one for one in later):
                 return ()
-            return (merged,) if stmt is second.loop else None
+            return (merged, *later) if stmt is second.loop else None
 
         return still_ahead(replace(nest, body=transform(nest.body, change)), self)
 
@@ -78,19 +92,32 @@ class Merge:
                 self, f"{first.var!r} is {first.kind.value} and {second.var!r} {second.kind.value}"
             )
 
-    def _check_passes(self, first: For, between: tuple[Stmt, ...]) -> None:
-        """ScheduleError if a statement between the loops and the first one touch the same data."""
-        for buffer in _shared(_accesses((first,)), _accesses(between)):
-            raise ScheduleError(
-                self, f"what stands between the loops needs {buffer!r} as {first.var!r} leaves it"
-            )
+    def _later(
+        self, first: For, between: tuple[Stmt, ...], second: For, body: tuple[Stmt, ...]
+    ) -> tuple[Stmt, ...]:
+        """What stands between the loops and must come after the merged one, as it needs what
+        `first` leaves, or the other way round. ScheduleError if it must come before as well, or
+        if there are allocations between, which only `first` can be moved past."""
+        later: list[Stmt] = []
+        for stmt in between:
+            before = _first_shared(accesses((first, *later)), accesses((stmt,)))
+            if before is None:
+                continue
+            after = _first_shared(accesses((stmt,)), accesses((second,)))
+            if after is not None or not _stand_together(body, first, second):
+                raise ScheduleError(
+                    self,
+                    f"what stands between the loops needs {before!r} as {first.var!r} leaves it",
+                )
+            later.append(stmt)
+        return tuple(later)
 
     def _check_meeting(self, first: For, second: For, around: frozenset[str]) -> None:
         """ScheduleError unless different iterations of the two touch different elements."""
-        one, other = _accesses(first.body), _accesses(second.body)
+        one, other = accesses(first.body), accesses(second.body)
         ranges = {**all_ranges(first.body), **all_ranges(second.body)}
         renamed = {first.var: var(second.var)}
-        for buffer in _shared(one, other):
+        for buffer in shared(one, other):
             indices = [tuple(i.substitute(renamed) for i in index) for index in one.of(buffer)]
             indices += other.of(buffer)
             if not _apart(indices, second.var, ranges, around):
@@ -102,7 +129,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class _Accesses:
+class Accesses:
     """What statements read and write, without the buffers they allocate for themselves."""
 
     reads: Indices
@@ -112,9 +139,10 @@ class _Accesses:
         return [*self.reads.get(buffer, []), *self.writes.get(buffer, [])]
 
 
-def _accesses(stmts: tuple[Stmt, ...]) -> _Accesses:
+def accesses(stmts: tuple[Stmt, ...]) -> Accesses:
+    """What `stmts` read and write."""
     private = private_buffers(stmts)
-    found = _Accesses({}, {})
+    found = Accesses({}, {})
     for leaf in leaves(stmts):
         if isinstance(leaf, Prefetch):
             continue
@@ -126,11 +154,23 @@ def _accesses(stmts: tuple[Stmt, ...]) -> _Accesses:
     return found
 
 
-def _shared(one: _Accesses, other: _Accesses) -> Iterator[str]:
+def shared(one: Accesses, other: Accesses) -> Iterator[str]:
     """Buffers that both touch and one of them writes."""
     for buffer in sorted({*one.reads, *one.writes} & {*other.reads, *other.writes}):
         if buffer in one.writes or buffer in other.writes:
             yield buffer
+
+
+def _first_shared(one: Accesses, other: Accesses) -> str | None:
+    return next(iter(shared(one, other)), None)
+
+
+def _stand_together(stmts: tuple[Stmt, ...], first: For, second: For) -> bool:
+    """Whether the two loops are statements of one body, with no allocation begun between."""
+    if any(stmt is first for stmt in stmts):
+        return any(stmt is second for stmt in stmts)
+    parents = (stmt for stmt in stmts if isinstance(stmt, For | Allocate))
+    return any(_stand_together(stmt.body, first, second) for stmt in parents)
 
 
 def _apart(

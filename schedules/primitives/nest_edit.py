@@ -313,3 +313,24 @@ def leaf_sites(
                 yield from leaf_sites(stmt.body, outer)
             case Store() | Update() | Prefetch():
                 yield stmt, outer
+
+
+def flattened(stmts: tuple[Stmt, ...]) -> tuple[list[Buffer], list[Stmt]]:
+    """What a body allocates outside of its loops, and its statements without that."""
+    buffers: list[Buffer] = []
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        if isinstance(stmt, Allocate):
+            inner, below = flattened(stmt.body)
+            buffers += [stmt.buffer, *inner]
+            flat += below
+        else:
+            flat.append(stmt)
+    return buffers, flat
+
+
+def allocated(buffers: list[Buffer], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """`stmts` inside allocations of `buffers`."""
+    for buffer in reversed(buffers):
+        stmts = (Allocate(buffer, stmts),)
+    return stmts

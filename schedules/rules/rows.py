@@ -26,8 +26,10 @@ from .rows_trace import (
     is_along_columns,
     merged_stages,
     spread_tasks,
+    staggered_steps,
     write_row_trace,
 )
+from .staggered import FEWEST_ROWS, Steps, rows_a_task
 from .streams import has_aligned_rows, own_cache_bytes, stream_values
 from .writer import TraceWriter
 
@@ -67,6 +69,7 @@ class RowSketch:
             Knob("chunk", self._chunks()),
             Knob("ahead", (0, 1) if self._fetched() else (0,)),
             Knob("merge", (0, 1) if merged_stages(self.cluster) else (0,)),
+            Knob("stagger", (0, 1) if self._can_stagger() else (0,)),
             Knob("stream", self._stream_values()),
         )
 
@@ -78,6 +81,20 @@ class RowSketch:
         """Rows whose stages are computed together: one row's sums are waited for meanwhile."""
         rows = self.rows_in_all()
         return tuple(n for n in (1, 2, 4) if n == 1 or (self.cluster.inside and rows % n == 0))
+
+    @cached_property
+    def _steps(self) -> Steps:
+        return staggered_steps(self.cluster, self.lanes)
+
+    def _can_stagger(self) -> bool:
+        """Whether steps of several rows can be run together, rows shared out evenly."""
+        return len(self._steps) > 1 and self._has_tasks(1)
+
+    def _has_tasks(self, block: int) -> bool:
+        """Whether staggered blocks of rows can be shared out evenly, for one thread and for all."""
+        rows, least = self.rows_in_all(), FEWEST_ROWS * len(self._steps)
+        counts = (1, self.target.threads)
+        return all(rows_a_task(rows, threads, least, block) > 0 for threads in counts)
 
     def _fetched(self) -> tuple[str, ...]:
         """Inputs whose rows several stages read and no core's own caches hold."""
@@ -122,6 +139,10 @@ class RowSketch:
         ok: BoolArray = (settings[:, 3] == 0) | (settings[:, 1] > 0)
         if self.rows_in_all() == 1 and len(self.knobs[3].values) > 1:
             ok &= (settings[:, 3] > 0) | (settings[:, 1] == 0)
+        # Staggered rows are computed in merged walks, as many of them at once as can be shared out.
+        fits = np.asarray([self._has_tasks(block) for block in self.knobs[4].values])
+        merged = settings[:, 7] == len(self.knobs[7].values) - 1
+        ok &= (settings[:, 8] == 0) | (merged & fits[settings[:, 4]])
         return ok
 
     @property
@@ -240,10 +261,11 @@ class RowSketch:
             "parallel": 1,
             "fuse_all": 1,
             "parts": 1,
-            "block": 0 if size["ahead"] > 1 else 2,
+            "block": 0 if size["ahead"] > 1 or size["stagger"] > 1 else 2,
             "chunk": 3,
             "ahead": 1,
             "merge": 1,
+            "stagger": 1,
             "stream": int(self._streams_pay()),
         }
         return tuple(min(wanted[name], count - 1) for name, count in size.items())

@@ -21,6 +21,7 @@ from ..primitives import (
 )
 from ..scalar import All, IndexValue, walk
 from .analysis import MOST_STEP, Loop, StageView
+from .staggered import FEWEST_ROWS, Steps, row_steps, rows_a_task, write_staggered
 from .writer import TraceWriter
 
 
@@ -119,6 +120,10 @@ class _RowTrace:
         self.block = v["block"]
         self.chunk = v["chunk"]
         self.merged = merged_stages(cluster) if v["merge"] else {}
+        self.steps: Steps = staggered_steps(cluster, lanes) if v["stagger"] else ()
+        self.walks: dict[str, tuple[str, ...]] = {}
+        if self.steps:
+            self._fit_vectors()
         self.parallel_loop = ""
 
     def write(self) -> None:
@@ -142,6 +147,8 @@ class _RowTrace:
             self._flat(row)
             return
         row = self._spread(row, loops[count:])
+        if self.steps:
+            row = self._tasks(row)
         if self.block > 1 and self.c.inside and row and w.loop(row).extent % self.block == 0:
             row, _ = w.split(row, self.block)
         places = {last.name: self._place_partials(last, row, partials[last.name])}
@@ -150,9 +157,33 @@ class _RowTrace:
             places[view.name] = self._place_partials(view, row, partials[view.name])
         for view in self.c.stages:
             self._stage(view, row, places[view.name], partials[view.name])
+        if self.steps:
+            self._stagger(row)
         parallel = self.parallel_loop or row
         if self.is_parallel and parallel and not self.is_divided:
             w.do(Parallel(parallel))
+
+    def _fit_vectors(self) -> None:
+        """So many vectors at once that every walk along a row takes two steps or more."""
+        row = self.c.last.spatial[-1].extent
+        while self.vectors > 1 and 2 * self.vectors * self.lanes > row:
+            self.vectors //= 2
+
+    def _tasks(self, row: str) -> str:
+        """Rows divided among the threads, for each of them to run one after the other."""
+        rows = self.w.loop(row).extent
+        if self.is_parallel:
+            piece = rows_a_task(rows, self.threads, FEWEST_ROWS * len(self.steps), self.block)
+            self.parallel_loop, row = self.w.split(row, piece)
+        return row
+
+    def _stagger(self, row: str) -> None:
+        """Run the steps of several rows at once, in walks whose last vectors alone are masked."""
+        write_staggered(self.w, row, self.steps, self.walks)
+        extent, step = self.c.last.spatial[-1].extent, self.vectors * self.lanes
+        if extent % step:
+            walks = next(self.walks[v.name] for v in self.steps[0] if v.name in self.walks)
+            self.w.do(Partition(walks[int(self.block > 1)], extent // step))
 
     def _joined(self, loops: list[str]) -> list[str]:
         """The loops, the last few of them as one where that walks along all tensors: a short axis
@@ -307,6 +338,12 @@ class _RowTrace:
     def _stage(self, view: StageView, row: str, place: str, partials: Partials | None) -> None:
         if view.name in self.merged.values() and not self.is_divided:
             return  # its loops are those of the stage that reads it
+        if self.steps and partials is None:
+            own = [loop.var for loop in self.w.own_loops(view.name, inside=row)]
+            if own:
+                inner = self._in_steps(own[-1], self.lanes * self.vectors)
+                self.walks[view.name] = (*own[:-1], *inner)
+            return
         if partials is not None:
             self._combined(view.name, place, partials, row)
         elif view.is_reduction:
@@ -344,6 +381,10 @@ class _RowTrace:
         w.do(CacheWrite(buffer, place, f"{buffer}.total"), Vectorize(p.lanes))
         if buffer in self.merged:
             self._merge(self.merged[buffer], p, row)
+        if self.steps:
+            chain = [loop.var for loop in w.update_of(f"{p.wide}.acc")[1]]
+            self.walks[buffer] = tuple(chain[chain.index(row) + 1 :])
+            return
         whole = p.extent // p.width
         if p.extent % p.width and whole:
             w.do(Partition(p.walk, whole))
@@ -356,14 +397,21 @@ class _RowTrace:
         chain = [loop.var for loop in w.update_of(f"{p.wide}.acc")[1]]
         walk = chain.index(p.walk)
         rows, vectors = chain[walk - len(outer) : walk], chain[walk + 1 :]
-        steps, rest = w.split(along, p.width)
+        loops = self._in_steps(along, p.width)
+        pairs = zip([*outer, *loops], [*rows, p.walk, *vectors], strict=True)
+        w.do(*(Merge(first, second) for first, second in pairs))
+
+    def _in_steps(self, along: str, width: int) -> tuple[str, ...]:
+        """Loop `along` in steps of `width`, of some vectors each."""
+        w = self.w
+        lanes = min(self.lanes, width)
+        steps, rest = w.split(along, width)
         inner = [rest]
-        if len(vectors) > 1:
-            inner = list(w.split(rest, w.loop(vectors[-1]).extent))
+        if width > lanes:
+            inner = list(w.split(rest, lanes))
             w.do(Unroll(inner[0]))
         w.do(Vectorize(inner[-1]))
-        pairs = zip([*outer, steps, *inner], [*rows, p.walk, *vectors], strict=True)
-        w.do(*(Merge(first, second) for first, second in pairs))
+        return (steps, *inner)
 
     def _partial_loops(self, buffer: str, place: str, lanes: int) -> None:
         """Put the lanes of a partial result innermost, as vectors."""
@@ -457,6 +505,13 @@ def merged_stages(cluster: RowCluster) -> dict[str, str]:
         if all(tuple(map(str, r.index)) == loops and not r.conditional for r in reads):
             found[summed.name] = view.name
     return found
+
+
+def staggered_steps(cluster: RowCluster, lanes: int) -> Steps:
+    """The steps in which rows of the cluster can be staggered; none if they cannot."""
+    if not cluster.inside or not cluster.rows:
+        return ()
+    return row_steps(cluster.stages, cluster.rows, 2 * lanes, contiguous_reduction)
 
 
 def contiguous_reduction(view: StageView) -> str | None:
