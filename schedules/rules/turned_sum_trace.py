@@ -112,8 +112,8 @@ class _TurnedSumTrace:
         w.reorder(*outside, across, middle, lane)
         self.made += 1
         w.do(CacheWrite(self.buffer, place, f"{self.view.name}.acc{self.made}"))
-        for part in ("init", "out"):
-            w.do(Unroll(f"{middle}.{part}"), Vectorize(f"{lane}.{part}"))
+        for end in ("init", "out"):
+            w.do(Unroll(f"{middle}.{end}"), Vectorize(f"{lane}.{end}"))
         extent = w.loop(across).extent
         whole = extent // self.lanes * self.lanes
         parts = [(across, middle, lane)]

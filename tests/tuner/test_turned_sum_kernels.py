@@ -90,5 +90,5 @@ def test_it_is_expected_to_be_faster_than_gathering() -> None:
 def test_what_reads_one_way_or_under_a_condition_is_left_to_others(
     text: str, tensors: dict[str, str]
 ) -> None:
-    space = space_for(notation(text, **tensors), this_machine(1, 256))
+    space = space_for(notation(text, None, **tensors), this_machine(1, 256))
     assert all(s.name != "turned_sum" for s in space.sketches)
