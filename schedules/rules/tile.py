@@ -34,6 +34,7 @@ from .border import MOST_BORDER_TILES, Border, border_of
 from .outer_border import OuterBorder
 from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_default, passing_reads
+from .short_runs import asks_ahead, can_ask_ahead, short_run_reads
 from .streams import stream_values
 from .tile_model import tile_columns
 from .tile_roles import TileRoles, ceil_div, slides
@@ -105,7 +106,7 @@ class TileSketch:
             Knob("tails", (0, 1, 2)),
             Knob("stream", self._stream_values()),
             Knob("parallel", parallel),
-            Knob("fetch", (0, 1) if self.passing else (0,)),
+            Knob("fetch", (0, 1) if self.passing or asks_ahead(self) else (0,)),
             Knob("parts", reduction_parts(self)),
         )
 
@@ -185,6 +186,11 @@ class TileSketch:
         rows = prod(loop.extent for loop in (*self.roles.rows, *self.roles.outer_rows))
         unmoved = (r for r in once(self.roles.column_reads) if not self.moves_with_rows(r))
         return passing_reads(tuple(unmoved), self.roles.columns, rows, self.target)
+
+    @cached_property
+    def short_runs(self) -> tuple[Read, ...]:
+        """Row operands whose lines nobody foresees: see there."""
+        return short_run_reads(self)
 
     @cached_property
     def edge_tiles(self) -> IntArray:
@@ -446,6 +452,8 @@ class TileSketch:
         ok &= (v["parts"] == 1) | (alone & (v["parallel"] > 0))
         if self.passing:
             ok &= (v["fetch"] == 0) | self._can_fetch(v, s)
+        if asks_ahead(self):
+            ok &= (v["fetch"] == 0) | can_ask_ahead(self, v, s)
         skipping = (v["copy_rows"] == 1) & (self.share_around(v) < 1.0)
         if self.border:
             skipping |= self._can_skip(v, s)
@@ -619,12 +627,17 @@ class TileSketch:
             for name, values in ((k.name, k.values) for k in self.knobs):
                 if name in ("tap_unroll", "skip_padding", "rows_outside"):
                     base[name] = len(values) - 1
+        if asks_ahead(self):  # rows read in place, with hints
+            base |= {"copy_rows": 0, "fetch": 1, "skip_padding": int(self.border is not None)}
+            base["tap_unroll"] = min(1, len(self.short_taps()))
         columns = self.knobs[names.index("column_blocks")].values
         base["column_blocks"] = len([c for c in columns if c <= 2 * self.target.threads]) - 1
         for i, nv in enumerate(self.knobs[0].values):
             for j, mr in enumerate(self.knobs[1].values):
                 for blocks in range(base["column_blocks"], -1, -1):
                     setting = {**base, "vectors": i, "rows": j, "column_blocks": blocks}
+                    if asks_ahead(self):
+                        setting["tails"] = int(self.roles.rows[0].extent % mr > 0)
                     if self.is_sliding:
                         setting["column_blocks"] = 0
                         ragged = self.roles.columns.extent % (nv * self.lanes)

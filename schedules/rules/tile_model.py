@@ -12,6 +12,7 @@ from ..space import BoolArray, FloatArray, IntArray
 from ..target import Target
 from .analysis import Read, math_calls, once
 from .passing import FEWEST_ROWS, hints_a_step, late_lines
+from .short_runs import hints_a_tile, late_runs
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -54,11 +55,12 @@ def tile_columns(
     return {
         "flops": vector_ops * sketch.lanes * 2.0,
         "vector_ops": vector_ops,
-        "vector_loads": steps * (row_loads + column_loads),
+        "vector_loads": steps * (row_loads + column_loads) + tiles * hints_a_tile(sketch, v, f),
         "vector_stores": tiles * acc * f["k_count"] * f["parts"],
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
         "conflict_misses": _conflict_misses(sketch, f, tiles, depth)
-        + late_lines(sketch, f, batch / outside),
+        + late_lines(sketch, f, batch / outside)
+        + late_runs(sketch, f),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
         "live_registers": acc

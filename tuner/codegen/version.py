@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-CODEGEN_VERSION = 4
+CODEGEN_VERSION = 5
 """Raised with every change of generated code; records of another version are verified again."""
