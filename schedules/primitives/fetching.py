@@ -22,6 +22,9 @@ from .nest_edit import (
 MOST_HINTS = 32
 """Hints in one iteration: more would be in the way of the loads they are meant to help."""
 
+MOST_PLACES = 512
+"""Iterations of the loops inside that are looked at for different places."""
+
 
 @dataclass(frozen=True, slots=True)
 class FetchAhead:
@@ -32,9 +35,10 @@ class FetchAhead:
           for r:                    ->       for r:
             for k: ... B[k, 4*t + x]           for k: prefetch B[k, 4*(t + 1) + r % 4]; ...
 
-    One hint for every `step` elements of the last dimension that the iteration reads. With
-    `deal` they are shared out over the iterations of that loop, between `loop` and `within`, which
-    all read the same; with "" each iteration gives them all. Changes nothing that is computed.
+    One hint for every `step` elements of the last dimension that the iteration reads, at each place
+    once. With `deal` they are shared out over the iterations of that loop, between `loop` and
+    `within`, which all read the same; with "" each iteration gives them all. Changes nothing that
+    is computed.
     Legal where `within` reads the tensor at places that only differ by what its own loops add,
     and the hints are not too many.
     """
@@ -91,14 +95,16 @@ class FetchAhead:
             raise ScheduleError(self, f"{self.tensor!r} is not read along its last dimension")
         span = 1 + sum(c * (extents[n] - 1) for c, n in zip(steps, along, strict=True))
         count = -(-span // self.step)
-        if count * prod(extents[n] for n in moving) > MOST_HINTS:
+        if count > MOST_HINTS or prod(extents[n] for n in moving) > MOST_PLACES:
             raise ScheduleError(self, f"more than {MOST_HINTS} hints in an iteration")
         later = {self.loop: var(self.loop) + self.ahead} | {n: affine(0) for n in extents}
-        found = []
+        places = dict[tuple[Affine, ...], None]()  # windows that overlap read some more than once
         for values in product(*(range(extents[n]) for n in moving)):
             place = later | {n: affine(x) for n, x in zip(moving, values, strict=True)}
-            found.append((tuple(i.substitute(place) for i in index), count))
-        return found
+            places[tuple(i.substitute(place) for i in index)] = None
+        if count * len(places) > MOST_HINTS:
+            raise ScheduleError(self, f"more than {MOST_HINTS} hints in an iteration")
+        return [(place, count) for place in places]
 
     def _dealt(self, hints: list[tuple[tuple[Affine, ...], int]], shared: int) -> list[Prefetch]:
         """The hints of one iteration."""

@@ -35,6 +35,7 @@ from .next_rows import can_fetch_rows, far_rows
 from .outer_border import OuterBorder
 from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_default, passing_reads
+from .short_runs import asks_ahead, can_ask_ahead, short_run_reads
 from .streams import stream_values
 from .tile_model import tile_columns
 from .tile_roles import TileRoles, ceil_div, lane_step, slides, taps_apart
@@ -105,7 +106,7 @@ class TileSketch:
             Knob("tails", (0, 1, 2)),
             Knob("stream", self._stream_values()),
             Knob("parallel", parallel),
-            Knob("fetch", (0, 1) if self.passing or self.far_rows else (0,)),
+            Knob("fetch", (0, 1) if self._has_hints() else (0,)),
             Knob("parts", reduction_parts(self)),
         )
 
@@ -191,6 +192,15 @@ class TileSketch:
     def far_rows(self) -> tuple[Read, ...]:
         """Row operands whose next tile is asked for ahead, where no column operand is."""
         return () if self.passing else far_rows(self)
+
+    @cached_property
+    def short_runs(self) -> tuple[Read, ...]:
+        """Row operands whose lines nobody foresees: see there."""
+        return short_run_reads(self)
+
+    def _has_hints(self) -> bool:
+        """Whether there is a way to ask for an operand ahead; there is one at the most."""
+        return bool(self.passing or self.far_rows) or asks_ahead(self)
 
     @cached_property
     def edge_tiles(self) -> IntArray:
@@ -475,6 +485,8 @@ class TileSketch:
             ok &= (v["fetch"] == 0) | self._can_fetch(v, s)
         if self.far_rows:
             ok &= (v["fetch"] == 0) | can_fetch_rows(v, s)
+        if asks_ahead(self):
+            ok &= (v["fetch"] == 0) | can_ask_ahead(self, v, s)
         skipping = (v["copy_rows"] == 1) & (self.share_around(v) < 1.0)
         if self.border:
             skipping |= self._can_skip(v, s)
@@ -649,12 +661,17 @@ class TileSketch:
             for name, values in ((k.name, k.values) for k in self.knobs):
                 if name in ("tap_unroll", "skip_padding", "rows_outside"):
                     base[name] = len(values) - 1
+        if asks_ahead(self):  # rows read in place, with hints
+            base |= {"copy_rows": 0, "fetch": 1, "skip_padding": int(self.border is not None)}
+            base["tap_unroll"] = min(1, len(self.short_taps()))
         columns = self.knobs[names.index("column_blocks")].values
         base["column_blocks"] = len([c for c in columns if c <= 2 * self.target.threads]) - 1
         for i, nv in enumerate(self.knobs[0].values):
             for j, mr in enumerate(self.knobs[1].values):
                 for blocks in range(base["column_blocks"], -1, -1):
                     setting = {**base, "vectors": i, "rows": j, "column_blocks": blocks}
+                    if asks_ahead(self):
+                        setting["tails"] = int(self.roles.rows[0].extent % mr > 0)
                     if self.is_sliding:
                         setting["column_blocks"] = 0
                         ragged = self.roles.columns.extent % (nv * self.lanes)

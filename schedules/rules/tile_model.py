@@ -13,6 +13,7 @@ from ..target import Target
 from .analysis import Read, math_calls, once
 from .next_rows import late_rows, row_hints_a_step
 from .passing import COST_OF_A_LATE_LINE, FEWEST_ROWS, hints_a_step, late_lines
+from .short_runs import hints_a_tile, late_runs
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -55,12 +56,13 @@ def tile_columns(
     return {
         "flops": vector_ops * sketch.lanes * 2.0,
         "vector_ops": vector_ops,
-        "vector_loads": steps * (row_loads + column_loads),
+        "vector_loads": steps * (row_loads + column_loads) + tiles * hints_a_tile(sketch, v, f),
         "vector_stores": tiles * acc * f["k_count"] * f["parts"],
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
         "conflict_misses": _conflict_misses(sketch, f, tiles, depth)
         + late_lines(sketch, f, batch / outside)
-        + late_rows(sketch, f, batch, COST_OF_A_LATE_LINE),
+        + late_rows(sketch, f, batch, COST_OF_A_LATE_LINE)
+        + late_runs(sketch, f),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
         "live_registers": acc

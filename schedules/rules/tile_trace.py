@@ -81,6 +81,7 @@ class _TileTrace:
         rows = [name for name in order if name != columns] or [columns]
         if v["fetch"]:  # before operands are packed: hints are for where they come from
             self._fetch_ahead(depth)
+            self._fetch_next_row(tiles, depth)
         if v["skip_padding"] and v["copy_rows"]:  # before copies hide what is padding
             self._accumulate(tiles[-1])
             w.do(SkipZerosAround(f"{self.stage}.acc", depth[-1]))
@@ -139,6 +140,14 @@ class _TileTrace:
             step = k.target.caches[0].line_bytes // read.dtype.bytes
             next_loop = around[moving[-1]].var
             w.do(FetchAhead(read.tensor, next_loop, self.v["fetch"], depth[-1], deal, step))
+
+    def _fetch_next_row(self, tiles: list[str], depth: list[str]) -> None:
+        """Hints for what the row operands of short runs are in the next row of the image."""
+        next_loop = tiles[1] if self.v["row_tiles_inside"] else tiles[0]
+        within = depth[-2] if len(depth) > 1 else tiles[-1]
+        for read in self.k.short_runs:
+            step = self.k.target.caches[0].line_bytes // read.dtype.bytes
+            self.w.do(FetchAhead(read.tensor, next_loop, 1, within, "", step))
 
     def _axes(self) -> list[tuple[Loop, int, int]]:
         """Rows, innermost first, then columns: the loop, its tile, and tiles a block."""

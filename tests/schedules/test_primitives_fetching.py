@@ -11,7 +11,7 @@ from schedules.primitives import CacheRead, FetchAhead, Primitive, Reorder, Spli
 from schedules.printer import to_text
 from schedules.trace import Trace
 from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, matmul
+from tests.schedule_fuzz.cases import applied, matmul, notation
 
 TILES: tuple[Primitive, ...] = (
     Split("s0.d1", 8), Split("s0.d1i", 4), Split("s0.d0", 2),
@@ -64,3 +64,13 @@ def test_fetch_ahead_says_why_not() -> None:
     refused(FetchAhead("p", "s0.d1o", 1, "s0.r0", "", 4), "'p' is made inside 's0.r0'",
             CacheRead("i1", "s0.r0", "p"))  # fmt: skip
     refused(FetchAhead("i1", "s0.d1o", 1, "s0.d1ii", "", 4), "nothing goes inside it")
+
+
+def test_windows_that_overlap_are_asked_for_once() -> None:
+    row = notation("Y[w,o] += X[2*w+s,c] * W[s,c,o]", X="f32[17,3]", W="f32[3,3,4]")
+    steps = (
+        Split("s0.d0", 4), Reorder(("s0.d0o", "s0.r1", "s0.r0", "s0.d0i", "s0.d1")),
+        FetchAhead("i0", "s0.d0o", 1, "s0.r1", "", 16),
+    )  # fmt: skip
+    hints = [leaf for leaf in leaves(applied(row, *steps).body) if isinstance(leaf, Prefetch)]
+    assert len(hints) == len({hint.index for hint in hints}) == 2 * 3 + 3
