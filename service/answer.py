@@ -58,7 +58,8 @@ class Answer:
     `run_secs` is measured, or None for a default; `run_secs_with_packing` is of a call that packs
     constant inputs itself, None where there are none. `verified` says that the record passed the
     full check under the toolchain that is installed here. `artefacts` names the record's stored
-    files by kind.
+    files by kind. `rewritten` is what a rewritten schedule costs in accuracy
+    (`schedules.rewritten`), None where that is nothing.
     """
 
     grade: Grade
@@ -73,6 +74,7 @@ class Answer:
     made_for: dict[str, Any] | None = None
     artefacts: dict[str, dict[str, Any]] = field(default_factory=dict)
     created_at: str | None = None
+    rewritten: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -85,6 +87,7 @@ class Answer:
             "gflops": (
                 float(self.workload["flops"]) / self.run_secs / 1e9 if self.run_secs else None
             ),
+            "rewritten": self.rewritten,
             "verified": self.verified,
             "note": self.note,
             "made_for": self.made_for,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from schedules.record import Toolchain, TuningRecord
+from schedules.rewritten import rewritten_document
 from schedules.target import Target
 from schedules.trace import Trace
+from schedules.workload import Workload
 
 from .answer import Answer, Grade, Stored, choose
 
@@ -23,14 +26,19 @@ class Found:
     stored: Stored
     note: str
 
-    def answer(self, workload: dict[str, Any], target: dict[str, Any]) -> Answer:
-        """The answer to tell, with short descriptions of what was asked."""
+    def answer(
+        self, workload: dict[str, Any], target: dict[str, Any], form: Callable[[], Workload]
+    ) -> Answer:
+        """The answer to tell, with short descriptions of what was asked. `form` gives the workload,
+        which is needed where it was rewritten."""
         record, made_for = self.stored.record, self.stored.made_for
+        trace, found = Trace.from_json(record.trace), record.result.error_found
         return Answer(
             grade=self.grade,
             workload=workload,
             target=target,
-            trace=Trace.from_json(record.trace),
+            trace=trace,
+            rewritten=rewritten_document(form(), trace, found) if trace.rewrites else None,
             record_key=record.key,
             run_secs=record.result.run_secs_estimate,
             run_secs_with_packing=record.result.run_secs_with_packing,

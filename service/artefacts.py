@@ -106,7 +106,8 @@ def build(
     from tuner.codegen.kernel import assembly_text, compile_kernel, llvm_text
 
     kernel = compile_kernel(workload, answer.trace, target, symbol)
-    header = c_header(workload, kernel, target, record_key=answer.record_key or "")
+    key = answer.record_key or ""
+    header = c_header(workload, kernel, target, record_key=key, trace=answer.trace)
     files = [
         Artefact("object", f"{symbol}.o", kernel.object_bytes),
         Artefact("header", f"{symbol}.h", header.encode()),

@@ -44,7 +44,9 @@ def answer_by_keys(store: Store, workload_key: str, target_key: str, minimum: Gr
     summary = {"key": entry.key, "name": entry.name, "flops": entry.flops}
     found = find_answer(store, workload_key, target, minimum, wiring.toolchain())
     if found is not None:
-        answer = found.answer(summary, wiring.target_summary(target))
+        answer = found.answer(
+            summary, wiring.target_summary(target), lambda: wiring.workload_of(entry.document)
+        )
         return replace(answer, artefacts=links(store.artefacts(found.stored.record.key)))
     if minimum is not Grade.DEFAULT:
         raise NoAnswer(f"no {minimum.value} answer stored for these keys")
@@ -144,18 +146,27 @@ def _one(
     store, target, minimum = question.store, question.target, question.minimum
     found = find_answer(store, key, target, minimum, question.toolchain, exact=exact)
     if found is not None:
-        return found.answer(_summary(store, key, workload), wiring.target_summary(target))
+        return found.answer(
+            _summary(store, key, workload),
+            wiring.target_summary(target),
+            lambda: workload or _known(store, key),
+        )
     if minimum is not Grade.DEFAULT:
         raise NoAnswer(f"no {minimum.value} answer stored")
     if workload is None:
-        entry = store.workload(key)
-        if entry is None:
-            raise NoAnswer(
-                "this service has never seen the workload of this key",
-                advice="Send the workload's document: then there is always an answer.",
-            )
-        workload = wiring.workload_of(entry.document)
+        workload = _known(store, key)
     return default_answer(workload, target)
+
+
+def _known(store: Store, key: str) -> Workload:
+    """The workload of a key. NoAnswer if it was never tuned here."""
+    entry = store.workload(key)
+    if entry is None:
+        raise NoAnswer(
+            "this service has never seen the workload of this key",
+            advice="Send the workload's document: then there is always an answer.",
+        )
+    return wiring.workload_of(entry.document)
 
 
 def _summary(store: Store, key: str, workload: Workload | None) -> dict[str, Any]:

@@ -206,6 +206,8 @@ def answer_facts(answer: Document) -> RenderableType:
             ("run time", f"{duration(answer['run_secs'])}, {speed(flops, answer['run_secs'])}")
         )
         rows += packing_rows(answer)
+    if answer.get("rewritten"):
+        rows += rewritten_rows(answer["rewritten"])
     made_for = answer.get("made_for")
     if made_for:
         rows.append(("made for", f"{made_for['cpu']}, {_threads(made_for['threads'])}"))

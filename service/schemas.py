@@ -143,6 +143,7 @@ class AnswerOut(BaseModel):
     run_secs: float | None
     run_secs_with_packing: float | None
     gflops: float | None
+    rewritten: dict[str, Any] | None
     verified: bool
     note: str
     made_for: dict[str, Any] | None

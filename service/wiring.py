@@ -250,7 +250,8 @@ def answer(
     minimum = Grade(min_grade)
     found = _stored_answer(db, workload, target, minimum, None if any_toolchain else toolchain())
     if found is not None:
-        answer = found.answer(workload_summary(workload), target_summary(target))
+        summary = workload_summary(workload)
+        answer = found.answer(summary, target_summary(target), lambda: workload)
         files = artefacts_of_record(database.database_url(db), found.stored.record.key)
         return replace(answer, artefacts=links(files))
     if minimum is not Grade.DEFAULT:

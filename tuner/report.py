@@ -73,9 +73,7 @@ class BestFound:
     packed_ahead: bool = False
     run_secs_with_packing: float | None = None
     rewritten: dict[str, Any] | None = None
-    """Of a trace that begins with rewrites: `steps` as text, `error_allowed`, `error_stated` (the
-    largest proven bound of a step) and `error_found` in the full check, all relative to
-    max|data| * max sum|weight| (docs/math.md)."""
+    """Of a trace that begins with rewrites of their own error: `schedules.rewritten`."""
 
 
 @dataclass(frozen=True, slots=True)

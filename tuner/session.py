@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from schedules.errors import ScheduleError
-from schedules.lower import stated_error
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord, canonical_bytes
+from schedules.rewritten import rewritten_document
 from schedules.space import Candidate, ScheduleSpace
 from schedules.trace import Trace
 from schedules.workload import Workload
@@ -513,18 +513,7 @@ class _Session:
             trace=record.trace,
             packed_ahead=bool(self.workload.constants),
             run_secs_with_packing=record.result.run_secs_with_packing,
-            rewritten=self._rewritten(record),
+            rewritten=rewritten_document(
+                self.workload, Trace.from_json(record.trace), record.result.error_found
+            ),
         )
-
-    def _rewritten(self, record: TuningRecord) -> dict[str, object] | None:
-        """What a rewritten winner costs in accuracy; None where that is nothing."""
-        rewrites = Trace.from_json(record.trace).rewrites
-        stated = stated_error(self.workload, rewrites)
-        if not stated:
-            return None
-        return {
-            "steps": [str(step) for step in rewrites],
-            "error_allowed": self.workload.allowed_error,
-            "error_stated": stated,
-            "error_found": record.result.error_found,
-        }

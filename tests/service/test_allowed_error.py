@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from schedules.errors import WorkloadError
+from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.rewrites import Winograd
 from schedules.spelling import parse_workload
 from schedules.trace import Trace
 from service import artefacts, render, wiring
+from service.answer import Grade, Stored
+from service.answers import Found
 from service.cli.options import WorkloadSpelling
 from service.submission import workload_payload
 from tests.service.service_cases import HOST
@@ -85,3 +88,28 @@ def test_a_summary_says_what_is_proven_and_what_was_found(found: float | None, s
     assert rows[0] == ("rewritten", "Winograd(...)")
     assert rows[1][1].startswith("at most 0.00058 of max|data| * sum|weight| (allowed: 0.01)")
     assert said in rows[1][1]
+
+
+def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
+    workload = parse_workload(CONV, allow_error=0.1)
+    trace = Trace((Winograd("s0", ((1, 4), (2, 4))),))
+    result = MeasureResult(MeasureStatus.OK, run_secs=(1e-6,), run_secs_estimate=1e-6)
+    toolchain = Toolchain(4, "0.50.0", "22")
+    result = replace(result, error_found=3e-7)
+    record = TuningRecord(workload.key, HOST.key, 1, trace.to_json(), result, toolchain, 0, 1)
+    found = Found(Grade.EXACT, Stored(record, HOST), "")
+    summary = wiring.workload_summary(workload)
+    told = found.answer(summary, {}, lambda: workload).to_json()
+    assert told["rewritten"]["steps"] == ["Winograd(stage='s0', tiles=((1, 4), (2, 4)))"]
+    assert told["rewritten"]["error_found"] == 3e-7
+    assert 0 < told["rewritten"]["error_stated"] < 0.1 == told["rewritten"]["error_allowed"]
+    assert "of max|data| * sum|weight| (allowed: 0.1); found: 3e-07" in str(
+        render.answer_facts(told)
+    )
+    plain = Found(Grade.EXACT, Stored(replace(record, trace=[]), HOST), "")
+    assert plain.answer(summary, {}, lambda: workload).to_json()["rewritten"] is None
+
+    answer = found.answer(summary, {}, lambda: workload)
+    files = artefacts.build(workload, answer, HOST, "conv", ll=False, asm=False)
+    header = next(f.data.decode() for f in files if f.kind == "header")
+    assert " * rewritten: Winograd(stage='s0', tiles=((1, 4), (2, 4)))\n * error: at most" in header

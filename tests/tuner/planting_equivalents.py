@@ -29,6 +29,10 @@ _LANES_SUMMED = "the lanes hold parts of one sum or maximum, combined afterwards
 _AGAIN = "what is done again gives the same again: only time is lost"
 _PASS_THROUGH = "the lanes the mask leaves out are not stored, or are selected away"
 _SAME_IN_ALL_LANES = "all lanes are given the same value"
+_NOTHING_IN_COMMON = "the one writes nothing that the other reads or writes"
+_NEVER_AT_ITS_EDGE = "what is left over here is never at the edge of the test"
+_NEVER_WRITTEN = "it reads registers nobody wrote, and LLVM takes for them what is right elsewhere"
+_NOT_STORED = "what is computed beyond the edge is not stored"
 
 EQUIVALENTS: tuple[Equivalent, ...] = (
     # Whatever the kernel
@@ -242,6 +246,142 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         "division",
         "%t = udiv i64 %t, %t",
         "3 * thread / team and its remainder are the same for one thread and for two",
+    ),
+    # Registers turned as blocks, phases, padding left out, merged loops, constants packed ahead,
+    # operands that pass by, streamed outputs
+    Equivalent(
+        "matmul_nt_private", "swap_dims_read", "s0[16, 16*s0.d0of + s0.d1iii.out.t", _NEVER_WRITTEN
+    ),
+    *(
+        Equivalent(base, "swap_loops", edit, _ORDER)
+        for base, edit in (
+            ("conv_skipped", "s0.r0.t.t1, s0.r2i.t.t1 swapped"),
+            ("depthwise_skipped", "s0.d2io.t, s0.d3io.t swapped"),
+            ("phases", "s0.pack0.2, s0.pack0.3o swapped"),
+            ("own_transpose", "s0.d0o, s0.d1io swapped"),
+            ("turned_panels", "s0.r0i, s0.d0ii swapped"),
+            ("transposed", "s0.d0.ti.out, s0.d1.ti.outoi swapped"),
+            ("packed_ahead", "s0.r0i, s0.d0ii swapped"),
+            ("conv_packed_ahead", "s0.r0, s0.r2ii swapped"),
+            ("dots", "s0.r0o, s0.wide.0 swapped"),
+            ("passing", "s0.d0ii, s0.d1iio swapped"),
+            ("streamed", "s0.d0foo, s0.d0foi swapped"),
+        )
+    ),
+    *(
+        Equivalent(base, "sink_statement", edit, _AGAIN)
+        for base, edit in (
+            ("depthwise_skipped", "for s0.d2io.t into s0.d3io.t.t"),
+            ("own_transpose", "for s0.pack0.0o into s0.d0o"),
+            ("transposed", "alloc s0.i0.block6 into s0.d0.ti.t.out"),
+            ("packed_ahead", "for s0.d0io into s0.d0io.t"),
+            ("conv_packed_ahead", "for s0.d3io into s0.d3io.t"),
+        )
+    ),
+    *(
+        Equivalent(base, "swap_statements", edit, _NOTHING_IN_COMMON)
+        for base, edit in (
+            ("depthwise_skipped", "for s0.d3io, for s0.d2io.t swapped"),
+            ("turned_panels", "for s0.pack0.1o, alloc s0.pack0.block.t swapped"),
+        )
+    ),
+    Equivalent(
+        "passing",
+        "swap_statements",
+        "i1[s0.r0i, 16*s0.d1io + 1104*s0.d1o + 16], for s0.d0ii swapped",
+        "a hint may be given a little later",
+    ),
+    *(
+        Equivalent(base, "past_the_end", edit, _COPY_GOES_ON)
+        for base, edit in (
+            ("softmax_merged", "store <8 x float> %v, ptr %p, align 4"),
+            ("turned_panels", "store <8 x float> %t, ptr %p, align 32"),
+            ("passing", "store <8 x float> %r, ptr %p, align 4"),
+            ("streamed", "store <8 x float> %v, ptr %p, align 4"),
+        )
+    ),
+    *(
+        Equivalent(base, "float_constant", "%l = call <", _PASS_THROUGH)
+        for base in ("depthwise_skipped", "phases", "turned_panels")
+    ),
+    *(
+        Equivalent(base, "change_constant", edit, _NOT_STORED)
+        for base, edit in (
+            ("turned_panels", "s0.pack0.block[s0.pack0.block.0, s0.pack0.block.1]: 0 -> 1"),
+            ("conv_packed_ahead", "s0.acc.t[0, s0.d1ii.t, s0.d2ii.t, s0.d3iii.t]: 0 -> 1"),
+        )
+    ),
+    Equivalent(
+        "streamed",
+        "change_constant",
+        "s0[s0.d0foo//32, s0.d0fi + 8*s0.d0foi + 32*(s0.d0foo%32)]: 0.0 -> -0.0",
+        "the maximum with a zero of the other sign is an equal number",
+    ),
+    *(
+        Equivalent(base, "reverse_lanes", edit, _SAME_IN_ALL_LANES)
+        for base, edit in (
+            ("own_transpose", "s0.acc[0, s0.d1iii.init]"),
+            ("turned_panels", "s0.acc[s0.d0ii.init, s0.d1iii.init]"),
+        )
+    ),
+    *(
+        Equivalent(base, "shuffle", "%h = shufflevector", _LANES_SUMMED)
+        for base in ("softmax_merged", "dots")
+    ),
+    Equivalent(
+        "softmax_merged",
+        "overlap_buffers",
+        "%w = getelementptr i8, ptr %workspace, i64 320",
+        "the maximum that lies there was used up when the sum is stored",
+    ),
+    Equivalent(
+        "softmax_merged",
+        "integer_operation",
+        "%v = lshr <8 x i32> %v, splat (i32 1)",
+        "the bits of a positive float: the first one is clear",
+    ),
+    Equivalent(
+        "depthwise_skipped",
+        "drop_mask",
+        "call void @llvm.masked.store.v8f32.p0(<8 x float> %r, ptr align 4 %p",
+        "the pixel it runs into is the next tile's, which is written afterwards",
+    ),
+    *(
+        Equivalent("passing", operator, edit, "the next row is written over it, or " + _ROUNDED)
+        for operator, edit in (
+            ("drop_cond", "s0.rows0[s0.rows0.0, s0.rows0.1i + 8*s0.rows0.1o]: guard"),
+            ("drop_mask", "call void @llvm.masked.store.v8f32.p0(<8 x float> %l, ptr align 8 %p"),
+        )
+    ),
+    Equivalent(
+        "phases",
+        "one_iteration_more",
+        "s0.d3iii.out: 8 -> 9",
+        "the channel is the next tile's, which is written afterwards",
+    ),
+    Equivalent("turned_panels", "one_iteration_more", "s0.d0ii: 4 -> 5", _UNUSED_ROW),
+    Equivalent("transposed", "one_iteration_more", "s0.d1ii: 8 -> 9", _COPY_GOES_ON),
+    Equivalent("packed_ahead", "one_iteration_more", "s0.d0ii.out: 4 -> 5", _NEVER_WRITTEN),
+    Equivalent("conv_packed_ahead", "one_iteration_more", "s0.d1ii.out.t: 2 -> 3", _NEVER_WRITTEN),
+    Equivalent("turned_panels", "loop_limit", "%c = icmp slt i64 %i, 3 =>", _GUARDED),
+    Equivalent("transposed", "compare_predicate", "%c = icmp slt i64 %i, 2", _COPY_GOES_ON),
+    Equivalent("own_transpose", "compare_predicate", "%c = icmp sge i64 %x, 0", _NEVER_AT_ITS_EDGE),
+    Equivalent("turned_panels", "lane_numbers", "%x = add <8 x i32> %x, <i32 0,", _NOT_STORED),
+    Equivalent(
+        "packed_ahead", "lane_numbers", "%x = add <8 x i32> %x, <i32 0,", _NEVER_AT_ITS_EDGE
+    ),
+    Equivalent("packed_ahead", "stride", "%x = mul i64 %i, -4", _NEVER_AT_ITS_EDGE),
+    Equivalent(
+        "packed_ahead",
+        "division",
+        "%t = udiv i64 %t, %t",
+        "3 * thread / team and its remainder are the same for one thread and for two",
+    ),
+    Equivalent(
+        "transposed",
+        "align_lie",
+        "%l = load <5 x float>",
+        "five floats are read with instructions that ask for no alignment",
     ),
 )
 

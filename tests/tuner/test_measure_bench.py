@@ -13,6 +13,7 @@ import pytest
 
 from schedules import operators
 from schedules.primitives import Split
+from schedules.rewrites import Winograd
 from schedules.trace import Trace
 from tuner.default import default_trace
 from tuner.measure.bench import BenchError, bench, speedup_interval
@@ -42,6 +43,17 @@ def test_a_benchmark_times_every_side_and_leaves_no_process(tmp_path: Path) -> N
         assert "pip install torch" in document["against"]["torch"]["detail"]
         assert document["against"]["torch"]["run_secs"] is None
     assert {p.pid for p in psutil.Process().children(recursive=True)} <= before
+
+
+def test_a_rewritten_kernel_is_held_to_the_error_of_its_rewrite(tmp_path: Path) -> None:
+    """F(4,3) is not exact on integers, where kernels that compute the sum itself are."""
+    sizes = {"H": 9, "W": 9, "CI": 3, "CO": 8, "K": 3, "pad": 1}
+    workload = operators.build("conv2d_nhwc", sizes).allowing(0.1).normalised()
+    trace = Trace((Winograd("s0", ((1, 4), (2, 4))),))
+    lock = tmp_path / "lock"
+    report = bench(workload, trace, detect(), against=("numpy",), seconds=0.1, lock_path=lock)
+    assert report.against["numpy"].detail == ""
+    assert report.run_secs > 0
 
 
 def test_a_kernel_that_does_not_compile_has_no_benchmark() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from schedules.dtypes import DType
+from schedules.rewritten import rewritten_document
 from schedules.target import Target
+from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
 from .emit import toolchain
@@ -17,6 +19,8 @@ _C_TYPES = {
     DType.I32: "int32_t", DType.I8: "int8_t", DType.U8: "uint8_t", DType.BOOL: "uint8_t",
 }  # fmt: skip
 
+_NO_TRACE = Trace()
+
 _RESERVED = frozenset(
     """auto break case char const continue default do double else enum extern float for goto if int
     inline long register restrict return short signed sizeof static struct switch typedef union
@@ -26,10 +30,16 @@ _RESERVED = frozenset(
 
 
 def c_header(
-    workload: Workload, kernel: CompiledKernel, target: Target, *, record_key: str = ""
+    workload: Workload,
+    kernel: CompiledKernel,
+    target: Target,
+    *,
+    record_key: str = "",
+    trace: Trace = _NO_TRACE,
 ) -> str:
     """The header of `kernel` as C99 and C++: types, shapes, what the CPU must have, where the
-    kernel comes from. The same arguments give the same text."""
+    kernel comes from, and the error of what `trace` rewrites. The same arguments give the same
+    text."""
     guard = f"TILEWRIGHT_{re.sub(r'[^A-Z0-9]', '_', kernel.symbol.upper())}_H"
     names = argument_names(workload)
     inputs = set(workload.inputs)
@@ -54,6 +64,7 @@ def c_header(
         f" * Threads: up to {kernel.threads}"
         + (", on OpenMP's runtime (link with -fopenmp)." if kernel.uses_openmp else "."),
         " * Re-entrant: calls at the same time need workspaces of their own.",
+        *_rewritten_lines(workload, trace),
         " *",
         f" * CPU: {_harmless(target.cpu)} ({_harmless(target.triple)})",
         *_wrapped(" * needs: ", [_harmless(name) for name in sorted(target.features)]),
@@ -86,6 +97,18 @@ def c_header(
         "",
     ]
     return "\n".join(lines)
+
+
+def _rewritten_lines(workload: Workload, trace: Trace) -> list[str]:
+    """What was rewritten at the cost of accuracy, and what is proven of that."""
+    found = rewritten_document(workload, trace, None)
+    if found is None:
+        return []
+    return [
+        *(f" * rewritten: {_harmless(step)}" for step in found["steps"]),
+        f" * error: at most {found['error_stated']:.2g} of max|data| * sum|weight|"
+        f" (allowed: {found['error_allowed']:g})",
+    ]
 
 
 def _prepack_lines(kernel: CompiledKernel, parameters: list[str]) -> list[str]:

@@ -113,7 +113,10 @@ def bench(
     unknown = [name for name in against if name not in PEERS]
     if unknown:
         raise BenchError(f"against must be of {', '.join(PEERS)}; got {unknown[0]!r}")
-    built = _build(workload, trace, target, with_default="default" in against)
+    traces = {"kernel": trace}
+    if "default" in against:
+        traces["default"] = default_trace(workload, target)
+    built = _build(workload, traces, target)
     packing = (WITH_PACKING,) if built["kernel"].constants else ()
     document = {
         "workload": workload_json.to_json(workload),
@@ -127,8 +130,10 @@ def bench(
         missing: dict[str, str] = {}
         for name in ("kernel", *packing, *against):
             contender = stack.enter_context(_Contender(target.threads))
-            compiled = built["kernel"] if name in packing else built.get(name)
-            problem = contender.open(name, document, compiled)
+            source = "kernel" if name in packing else name
+            rewrites = Trace(traces[source].rewrites).to_json() if source in traces else []
+            asked = {**document, "rewrites": rewrites}
+            problem = contender.open(name, asked, built.get(source))
             if problem is None:
                 sides[name] = contender
             elif name == "kernel" or name in packing:
@@ -140,13 +145,8 @@ def bench(
     return _report(times, missing, against, seed)
 
 
-def _build(
-    workload: Workload, trace: Trace, target: Target, *, with_default: bool
-) -> dict[str, Compiled]:
-    """The kernel and, if asked for, the default one, each compiled in a process of its own."""
-    traces = {"kernel": trace}
-    if with_default:
-        traces["default"] = default_trace(workload, target)
+def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict[str, Compiled]:
+    """The kernel of each trace, each compiled in a process of its own."""
     with CompilePool(workers=len(traces)) as pool:
         for number, each in enumerate(traces.values()):
             document = {

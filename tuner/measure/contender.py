@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules import workload_json
+from schedules.trace import Trace
 from schedules.workload import Workload
 
 from . import linux, loader
@@ -126,7 +127,8 @@ def _peer(name: str, threads: int, workload: Workload, case: Case) -> Contender:
 def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict[str, Any]]:
     """The contender and one call's seconds, or none and why there is none."""
     workload = workload_json.from_json(document["workload"])
-    case = Oracle(workload, document["seed"]).quick
+    rewrites = Trace.from_json(document["rewrites"]).rewrites
+    case = Oracle(workload, document["seed"], rewrites).quick
     try:
         if document["name"] == "kernel":
             contender = _kernel(document, blob, workload, case)
