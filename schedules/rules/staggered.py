@@ -116,7 +116,7 @@ def write_staggered(
     writer.do(Stagger(row, tuple(_first_loop(body, step) for step in steps[1:])))
     for step, later in pairwise(reversed(steps)):
         last = [walks[v.name] for v in step if v.name in walks][-1]
-        first = [walks[v.name] for v in later if v.name in walks][0]
+        first = next(walks[v.name] for v in later if v.name in walks)
         for one, other in zip(last, first, strict=True):
             writer.do(Merge(one, other))
 
