@@ -78,9 +78,12 @@ class RowSketch:
         return stream_values(self.workload, output, self.target, flat=self._fusable())
 
     def _blocks(self) -> tuple[int, ...]:
-        """Rows whose stages are computed together: one row's sums are waited for meanwhile."""
-        rows = self.rows_in_all()
-        return tuple(n for n in (1, 2, 4) if n == 1 or (self.cluster.inside and rows % n == 0))
+        """Rows whose stages are computed together: one row's sums are waited for meanwhile. They
+        are neighbours along the last of several axes."""
+        if not self.cluster.inside or not self.cluster.rows:
+            return (1,)
+        along = self.cluster.last.spatial[self.cluster.rows - 1].extent
+        return tuple(n for n in (1, 2, 4) if along % n == 0)
 
     @cached_property
     def _steps(self) -> Steps:
@@ -180,7 +183,8 @@ class RowSketch:
         ops = float(sum(v.points * max(v.operations, 1) for v in views))
         reductions = sum(1 for v in views if v.is_reduction)
         strided = sum(v.points for v in views if not _has_contiguous(v))
-        horizontal = rows * reductions * (vectors + 4.0)
+        staggered = np.asarray(self.knobs[8].values)[settings[:, 8]].astype(np.float64)
+        horizontal = rows * reductions * (vectors + 4.0) * np.where(staggered > 0, 0.25, 1.0)
         math = float(sum(v.points * math_calls(v.value) for v in views))
         loads = float(sum(v.points * len(v.reads) for v in views))
         merged = merged_stages(self.cluster)
@@ -198,7 +202,9 @@ class RowSketch:
             "live_registers": vectors * 2.0 + 2.0,
             "held_values": ones * 0.0,
             "inner_trips": np.ceil(points / rows / len(views) / (vectors * self.lanes)),
-            "inner_entries": rows * (len(views) - merge * len(merged)),
+            "inner_entries": np.where(
+                staggered > 0, rows, rows * (len(views) - merge * len(merged))
+            ),
             "code_ops": ops / points * vectors * len(views),
             "packed_bytes": ones * 0.0,
             "strided_packed_bytes": ones * 0.0,
@@ -218,9 +224,31 @@ class RowSketch:
         output = self.workload.tensors[self.cluster.last.name].bytes
         can_stream = len(self.knobs[-1].values) > 1
         wrong = self._is_streamed(value) != self._streams_pay()
-        late = np.where(value["ahead"] > 0, 0.0, 0.5 * inputs) + can_stream * wrong * output
+        late = np.where(value["ahead"] > 0, 0.0, 0.5 * inputs)
+        late = np.where(value["stagger"] > 0, self._late_bytes_staggered(value, inputs), late)
+        late = late + can_stream * wrong * output
         late = late + self._column_bytes() * np.asarray([LATE_BY_CHUNK[c] for c in value["chunk"]])
         return np.asarray(late / LINE_BYTES, np.float64)
+
+    def _late_bytes_staggered(self, value: dict[str, IntArray], fetched: int) -> FloatArray:
+        """(P,) bytes of inputs that are waited for where rows are staggered: the first step reads
+        them long before the others, so hints for what comes after that pay from memory only; and
+        half of all where the rows at work crowd the first cache."""
+        hints = value["ahead"] > 0
+        late = np.where(hints, 0.0, 0.3) if self._streams_pay() else np.where(hints, 0.2, 0.0)
+        crowded = (value["block"] > 1) & (value["block"] > self._uncrowded_rows())
+        return np.asarray(late * fetched + 0.5 * crowded * self._read_bytes(), np.float64)
+
+    def _uncrowded_rows(self) -> int:
+        """How many staggered rows, as read, kept and written, fill a third of the first cache."""
+        last = self.cluster.last
+        row = (len(self._steps) + 1) * last.spatial[-1].extent * last.dtype.bytes
+        cache = min((cache.bytes for cache in self.target.caches), default=0)
+        return cache // (3 * max(row, 1))
+
+    def _read_bytes(self) -> int:
+        names = {r.tensor for view in self.cluster.stages for r in view.reads}
+        return sum(t.bytes for t in self.workload.inputs if t.name in names)
 
     def _is_streamed(self, value: dict[str, IntArray]) -> BoolArray:
         """(P,) whether the output is written past the caches indeed: not where each chunk of a
@@ -254,21 +282,29 @@ class RowSketch:
         return np.maximum(rows * parts, float(wide))
 
     def default(self) -> tuple[int, ...]:
-        """Four vectors at once, every thread; a few rows at once where they are in the caches."""
+        """Four vectors at once, every thread; a few rows at once where they are in the caches,
+        staggered where they can be."""
         size = {knob.name: len(knob.values) for knob in self.knobs}
         wanted = {
             "vectors": 2,
             "parallel": 1,
             "fuse_all": 1,
             "parts": 1,
-            "block": 0 if size["ahead"] > 1 or size["stagger"] > 1 else 2,
+            "block": self._default_block(size),
             "chunk": 3,
-            "ahead": 1,
+            "ahead": int(size["stagger"] == 1 or self._streams_pay()),
             "merge": 1,
             "stagger": 1,
             "stream": int(self._streams_pay()),
         }
         return tuple(min(wanted[name], count - 1) for name, count in size.items())
+
+    def _default_block(self, size: dict[str, int]) -> int:
+        if size["stagger"] == 1:
+            return 0 if size["ahead"] > 1 else 2
+        room = self._uncrowded_rows()
+        fits = [n for n, b in enumerate(self._blocks()) if b <= room and self._has_tasks(b)]
+        return max(fits, default=0)
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one setting."""

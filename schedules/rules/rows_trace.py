@@ -19,6 +19,7 @@ from ..primitives import (
     Unroll,
     Vectorize,
 )
+from ..primitives.nest_edit import reads_of
 from ..scalar import All, IndexValue, walk
 from .analysis import MOST_STEP, Loop, StageView
 from .staggered import FEWEST_ROWS, Steps, row_steps, rows_a_task, write_staggered
@@ -182,8 +183,7 @@ class _RowTrace:
         write_staggered(self.w, row, self.steps, self.walks)
         extent, step = self.c.last.spatial[-1].extent, self.vectors * self.lanes
         if extent % step:
-            walks = next(self.walks[v.name] for v in self.steps[0] if v.name in self.walks)
-            self.w.do(Partition(walks[int(self.block > 1)], extent // step))
+            self.w.do(Partition(self._shared_walk()[int(self.block > 1)], extent // step))
 
     def _joined(self, loops: list[str]) -> list[str]:
         """The loops, the last few of them as one where that walks along all tensors: a short axis
@@ -212,6 +212,9 @@ class _RowTrace:
         """Hints for the rows that come next, in the last stage that reads the tensor: a hint for
         each vector, as far ahead as the rows that are computed together are long."""
         w = self.w
+        if self.steps:
+            self._fetch_staggered(tensor)
+            return
         view = [v for v in self.c.stages if any(r.tensor == tensor for r in v.reads)][-1]
         if view.is_reduction or not view.spatial:
             return
@@ -224,6 +227,19 @@ class _RowTrace:
             return
         row = prod(loop.extent for loop in view.spatial[self.c.rows :])
         w.do(Prefetch(tensor, around.var, max(self.block * row // lanes[0].extent, 1)))
+
+    def _fetch_staggered(self, tensor: str) -> None:
+        """Hints for the rows after those that the first step is at work on, in the walk that all
+        steps share."""
+        loop = self._shared_walk()[-2]
+        if not reads_of(self.w.loop(loop).body, tensor):
+            return
+        row = self.c.last.spatial[-1].extent
+        self.w.do(Prefetch(tensor, loop, 2 * self.block * row // self.lanes))
+
+    def _shared_walk(self) -> tuple[str, ...]:
+        """The loops that walk along the rows at work, outermost first."""
+        return next(self.walks[v.name] for v in self.steps[0] if v.name in self.walks)
 
     def _outer_loops(self, view: StageView) -> list[str]:
         """The spatial loops around the leaf that writes the stage's own tensor."""
@@ -339,8 +355,8 @@ class _RowTrace:
         if view.name in self.merged.values() and not self.is_divided:
             return  # its loops are those of the stage that reads it
         if self.steps and partials is None:
-            own = [loop.var for loop in self.w.own_loops(view.name, inside=row)]
-            if own:
+            if len(view.spatial) > self.c.rows:
+                own = [loop.var for loop in self.w.own_loops(view.name, inside=row)]
                 inner = self._in_steps(own[-1], self.lanes * self.vectors)
                 self.walks[view.name] = (*own[:-1], *inner)
             return

@@ -29,6 +29,7 @@ from schedules.primitives import (
     SkipZerosAround,
     Solve,
     Split,
+    Stagger,
     Stream,
     TransformLayout,
     Unroll,
@@ -131,6 +132,9 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
     if kind < 0.62:
         same = [n for n in names if n in by_name and by_name[n].extent == extent]
         return Merge(loop, rng.choice(same or names))
+    if kind < 0.63:
+        below = [x.var for x in loops(by_name[loop].body)] if loop in by_name else []
+        return Stagger(loop, tuple(rng.sample(below, min(len(below), rng.randint(1, 2)))))
     if kind < 0.67:
         return Partition(loop, rng.choice((1, 2, 3, max(extent // 2, 1), max(extent - 1, 1))))
     place = "" if rng.random() < 0.15 else loop

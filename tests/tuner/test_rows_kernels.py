@@ -11,7 +11,7 @@ import pytest
 from schedules.loop_ir import LoopKind, Prefetch, loops, walk
 from schedules.lower import lower
 from schedules.operators import build
-from schedules.primitives import CacheRead, Merge, Stream
+from schedules.primitives import CacheRead, Merge, Stagger, Stream
 from schedules.rules import space_for
 from schedules.space import ScheduleSpace, Sketch
 from schedules.target import Cache, Target
@@ -113,6 +113,53 @@ def test_expressions_of_rows(text: str, shape: str) -> None:
     ranges = {"j": int(shape.split(",")[1]) - 2} if "j+2" in text else {}
     tensors = {"B": f"f32[2,{shape}]"} if "B[" in text else {"A": f"f32[{shape}]"}
     holds(notation(text, ranges, **tensors))
+
+
+STAGGERED = {
+    "softmax": "m[i] max= A[i,j]; e[i,j] = exp(A[i,j]-m[i]); s[i] += e[i,j]; Y[i,j] = e[i,j]/s[i]",
+    "log-softmax": "m[i] max= A[i,j]; s[i] += exp(A[i,j]-m[i]); Y[i,j] = A[i,j]-m[i]-log(s[i])",
+    "normalised twice": "m[i] += A[i,j]; v[i] += (A[i,j]-m[i])*(A[i,j]-m[i]); "
+    "r[i] = rsqrt(v[i]+1.0); t[i] max= A[i,j]*r[i]; Y[i,j] = A[i,j]*r[i]+t[i]",
+    "two values a row": "s[i] += A[i,j]; p[i] max= A[i,j]; Y[i,j] = (A[i,j]-s[i])*p[i]",
+    "three dimensions": "m[b,i] max= B[b,i,j]; e[b,i,j] = exp(B[b,i,j]-m[b,i]); "
+    "s[b,i] += e[b,i,j]; Y[b,i,j] = e[b,i,j]/s[b,i]",
+    "a sum of sums": "e[i,j] = exp(A[i,j]); s[i] += e[i,j]; q[i,j] = e[i,j]/s[i]; "
+    "t[i] += q[i,j]*q[i,j]; Y[i,j] = q[i,j]*t[i]",
+}
+
+
+@pytest.mark.parametrize("text", STAGGERED.values(), ids=list(STAGGERED))
+@pytest.mark.parametrize("columns", [32, 45, 130])
+def test_staggered_rows(text: str, columns: int) -> None:
+    shape = f"B=f32[4,24,{columns}]" if "B[" in text else f"A=f32[96,{columns}]"
+    workload = notation(text, **dict([shape.split("=")]))
+    rng = np.random.default_rng(columns)
+    for threads, bits in ((1, 512), (2, 256)):
+        space = space_for(workload, small_target(threads, bits))
+        (sketch,) = space.sketches
+        sizes = [len(knob.values) for knob in sketch.knobs]
+        drawn = rng.integers(0, sizes, (60, len(sizes)))
+        drawn[:, [knob.name for knob in sketch.knobs].index("stagger")] = 1
+        for row in drawn[sketch.feasible(drawn)][:5]:
+            trace = sketch.trace(tuple(int(i) for i in row))
+            assert any(isinstance(step, Stagger) for step in trace.steps)
+            nest = lower(space.workload, trace)
+            verify(nest)
+            assert not unproven_accesses(nest)
+            check_pair(Pair(sketch.name, workload, trace, threads, bits))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s[j] += A[i,j]; Y[i,j] = A[i,j]/s[j]",  # no rows in common
+        "s[i] += A[i,j]; Y[i] = s[i]*2.0",  # nothing after the one walk
+        "e[i,j] = exp(A[i,j]); s[i] += e[i,j]; Y[i,j] = e[i,129-j]/s[i]",  # another place
+    ],
+)
+def test_what_has_no_steps_is_not_staggered(text: str) -> None:
+    sketches = space_for(notation(text, A="f32[96,130]"), small_target(2, 256)).sketches
+    assert not any(k.name == "stagger" and len(k.values) > 1 for s in sketches for k in s.knobs)
 
 
 def chosen(space: ScheduleSpace, **knobs: int) -> set[LoopKind | type]:
