@@ -33,13 +33,14 @@ def analysed(workload: Workload, threads: int, **knobs: Any) -> Analysis:
 
 def test_rows_that_threads_divide_into_a_short_last_block_are_not_cut_and_guards_are_dear() -> None:
     # 17 tiles of 6 rows in 4 blocks: 5, 5, 5, and of the last 2 one is whole.
-    divided = {"rows_outside": 1, "row_blocks": 4, "column_blocks": 1}
+    divided = {"rows_outside": 1, "row_blocks": 4, "column_blocks": 1, "k_blocks": 2}
     guarded = analysed(product(100, 1008, 500), 2, **divided)
     alone = analysed(product(100, 1008, 500), 1, **divided)
     copied = analysed(product(100, 1008, 500), 2, **divided, copy_rows=1)
     even = analysed(product(100, 1008, 500), 2, **divided, rows=5)
-    shares = [float(a.columns["masked_share"][0]) for a in (guarded, alone, copied, even)]
-    assert shares == [1.0, 0.0, 0.0, 0.0]
+    deep = analysed(product(100, 1008, 500), 2, **{**divided, "k_blocks": 1})
+    shares = [float(a.columns["masked_share"][0]) for a in (guarded, alone, copied, even, deep)]
+    assert shares == [1.0, 0.0, 0.0, 0.0, 0.0]
     pipes = [float(a.components[COMPONENTS.index("pipes"), 0]) for a in (guarded, copied, even)]
     assert max(pipes[1:]) < pipes[0] / 2
 
