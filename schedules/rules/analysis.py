@@ -123,11 +123,14 @@ class StageView:
         return self.is_reduction and isinstance(value, Binary) and value.op is BinaryOp.MUL
 
 
-def view_stage(workload: Workload, name: str, inlined: tuple[str, ...] = ()) -> StageView:
+def view_stage(
+    workload: Workload, name: str, inlined: tuple[str, ...] = (), *, whole: bool = False
+) -> StageView:
     """The stage of `workload` (in normal form) that computes tensor `name`, as it is once the
-    stages `inlined` are put into their readers."""
+    stages `inlined` are put into their readers; `whole` leaves its output axes undivided."""
     nest = Trace(tuple(Inline(other) for other in inlined)).apply(plain_nest(workload))
     presolve, presplit = _preparation(nest, name)
+    presplit = () if whole else presplit
     nest = Trace((*presolve, *presplit)).apply(nest)
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)

@@ -1,21 +1,22 @@
 """The sketch of dot products: lanes along the reduction, several rows and columns at a time.
 
 A large operand that is contiguous along the reduction, and of which each element is used a few
-times only (weights stored outputs by inputs and a few rows), is read in place and once, as many
-rows of it at a time as there are columns in a tile. Each result of a tile has a vector of partial
-sums in a register, added up at the end. Packing such an operand would take as long as the product.
+times only (weights stored outputs by inputs and a few rows, images of many channels of which few
+are made), is read in place and once, as many rows of it at a time as there are columns in a tile.
+Each result of a tile has a vector of partial sums in a register, added up at the end. Packing such
+an operand would take as long as the product, and lanes along a few results would be empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import lcm, prod
 
 import numpy as np
 
-from ..affine import Affine
+from ..affine import Affine, Cond, Mod
 from ..primitives import (
     CacheRead,
     CacheWrite,
@@ -29,6 +30,7 @@ from ..primitives import (
     Vectorize,
 )
 from ..primitives.caching import ROOT
+from ..scalar import All, Select, walk
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..trace import Trace
@@ -45,8 +47,17 @@ takes as long either way."""
 LEAST_VECTORS = 8
 """Vectors along the reduction that pay for adding up lanes at the end."""
 
+FULL_SHARE = 0.8
+"""Share of the lanes along the reduction that must be full."""
+
 LEAST_PASSING_BYTES = 1 << 15
 """A smaller operand is in the first cache however it is read."""
+
+TIMES_AS_LARGE = 16
+"""The operand that passes by, beside one that is small enough to be copied and turned first."""
+
+MOST_PERIOD = 4
+"""Phases along an axis whose operands are kept in registers side by side, at most."""
 
 ROWS, COLUMNS = tuple(range(1, 17)), (1, 2, 3, 4, 5, 6, 7, 8)
 
@@ -54,12 +65,14 @@ ROWS, COLUMNS = tuple(range(1, 17)), (1, 2, 3, 4, 5, 6, 7, 8)
 @dataclass(frozen=True, slots=True)
 class DotRoles:
     """Which loop plays which part: `passing` is read along `along` for each of `many`, and used
-    again for each of `few`; `turned` operands are contiguous along another loop and are copied."""
+    again for each of `few`; `turned` operands are contiguous along another loop and are copied.
+    Every `period` neighbours along `many` use other elements of these, in turn."""
 
     passing: Read
     along: Loop
     many: Loop
     few: Loop
+    period: int
     batch: tuple[Loop, ...]
     taps: tuple[Loop, ...]
     turned: tuple[Read, ...]
@@ -67,17 +80,19 @@ class DotRoles:
 
 def dot_roles(view: StageView, lanes: int) -> DotRoles | None:
     """The parts of the sketch for a stage, None if it does not fit."""
-    if not view.is_reduction or view.presplit or view.presolve or view.guards or not view.reduce:
+    if not view.is_reduction or view.presplit or view.guards or not view.reduce:
         return None
     reads = once(view.reads)
-    if len(reads) != len(view.reads) or any(read.padded for read in reads):
+    if len(reads) != len(view.reads):
         return None
     passing = max(reads, key=lambda read: prod(read.shape) * read.dtype.bytes)
     along = next((x for x in view.reduce if passing.element_stride(x.name) == 1), None)
-    if along is None or along.extent < LEAST_VECTORS * lanes:
+    if along is None or not _is_deep(view, along, lanes):
         return None
+    if any(along.name in cond.index.vars() for cond in _conditions(view)):
+        return None  # what differs from lane to lane would be masked in every step
     few = [x for x in view.spatial if x.extent > 1 and not passing.uses(x.name)]
-    many = [x for x in view.spatial if x.extent > 1 and _only(passing, x, reads)]
+    many = [x for x in view.spatial if x.extent > 1 and _period(passing, x, reads)]
     if len(few) != 1 or few[0].extent > MOST_USES or not many:
         return None
     if prod(passing.shape) * passing.dtype.bytes < LEAST_PASSING_BYTES:
@@ -90,23 +105,48 @@ def dot_roles(view: StageView, lanes: int) -> DotRoles | None:
         along=along,
         many=many[-1],
         few=few[0],
+        period=_period(passing, many[-1], reads),
         batch=tuple(x for x in view.spatial if x not in (many[-1], few[0])),
         taps=tuple(x for x in view.reduce if x is not along),
         turned=turned,
     )
 
 
-def _only(passing: Read, loop: Loop, reads: tuple[Read, ...]) -> bool:
-    """Whether `loop` moves the passing operand alone: all others are used again for it."""
-    return passing.uses(loop.name) and not any(
-        read.uses(loop.name) for read in reads if read is not passing
-    )
+def _conditions(view: StageView) -> Iterator[Cond]:
+    """The conditions under which something is read, padding's among them."""
+    for node in walk(view.value):
+        if isinstance(node, Select) and isinstance(node.cond, All):
+            yield from node.cond.conds
+
+
+def _is_deep(view: StageView, along: Loop, lanes: int) -> bool:
+    """Whether a result is made of vectors enough along `along`, most of them full."""
+    vectors = -(-along.extent // lanes)
+    depth = vectors * prod(loop.extent for loop in view.reduce if loop is not along)
+    return depth >= LEAST_VECTORS and along.extent >= FULL_SHARE * vectors * lanes
+
+
+def _period(passing: Read, loop: Loop, reads: tuple[Read, ...]) -> int:
+    """After how many steps of `loop`, which moves the passing operand, all others are where they
+    were: 1 where they are used again for it. 0 where that does not happen soon."""
+    if not passing.uses(loop.name):
+        return 0
+    periods = {1}
+    others = (index for read in reads if read is not passing for index in read.index)
+    for atom, _ in (term for index in others for term in index.terms):
+        if isinstance(atom, Mod) and atom.numerator.is_linear_in(loop.name):
+            periods.add(atom.divisor if loop.name in atom.numerator.vars() else 1)
+        elif loop.name in (Affine(((atom, 1),), 0)).vars():
+            return 0
+    period = lcm(*periods)
+    return period if period <= MOST_PERIOD and loop.extent % period == 0 else 0
 
 
 def _can_turn(read: Read, along: Loop, passing: Read) -> bool:
     """Whether a copy of `read` that is contiguous along the reduction costs little beside one walk
     along the operand that passes by."""
-    small = 16 * prod(read.shape) * read.dtype.bytes <= prod(passing.shape) * passing.dtype.bytes
+    size = prod(read.shape) * read.dtype.bytes
+    small = TIMES_AS_LARGE * size <= prod(passing.shape) * passing.dtype.bytes
     return small and read.own_dim(along.name) is not None
 
 
@@ -130,10 +170,10 @@ class DotSketch:
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         """Tiles are whole: nothing in them is tested."""
-        few, many = self.roles.few.extent, self.roles.many.extent
+        few, many, period = self.roles.few.extent, self.roles.many.extent, self.roles.period
         return (
             Knob("rows", tuple(n for n in ROWS if few % n == 0)),
-            Knob("columns", tuple(n for n in COLUMNS if many % n == 0)),
+            Knob("columns", tuple(n for n in COLUMNS if many % n == 0 and n % period == 0)),
             Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),
             Knob("fetch", (0, 1) if self._is_far else (0,)),
         )
@@ -156,7 +196,7 @@ class DotSketch:
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether sums of a tile and one operand's vectors are kept in registers."""
         rows, columns, *_ = self._values(settings)
-        live = rows * columns + np.minimum(rows, columns) + 1
+        live = rows * columns + np.minimum(rows * self.roles.period, columns) + 1
         ok: BoolArray = live <= max(self.target.vector_registers - 1, 3)
         return ok
 
@@ -217,13 +257,13 @@ class DotSketch:
         return {
             "flops": 2.0 * work * self.lanes,
             "vector_ops": work + outputs * OPS_A_SUM_OF_LANES,
-            "vector_loads": tiles * taps * trips * (rows + columns + hints),
+            "vector_loads": tiles * taps * trips * (rows * roles.period + columns + hints),
             "vector_stores": zeros + outputs,
             "scalar_accesses": zeros + outputs,
             "conflict_misses": LATE_SHARE * COST_OF_A_LATE_LINE * lines * (fetch == 0),
             "math_calls": zeros,
             "accumulators": chains,
-            "live_registers": chains + np.minimum(rows, columns) + 1.0,
+            "live_registers": chains + np.minimum(rows * roles.period, columns) + 1.0,
             "held_values": zeros,
             "inner_trips": zeros + trips,
             "inner_entries": tiles * taps,
@@ -258,9 +298,10 @@ class DotSketch:
         values = self._values(np.asarray([list(setting)]))
         rows, columns, parallel, fetch = (int(value[0]) for value in values)
         w, roles, stage = writer, self.roles, self.view.name
+        w.do(*self.view.presolve)
         for n, read in enumerate(roles.turned):
             self._turn(w, read, f"{stage}.turned{n}")
-        walk, within = w.split(roles.along.name, self.lanes)
+        steps, within = w.split(roles.along.name, self.lanes)
         wide = f"{stage}.wide"
         w.do(RFactor(within, wide))
         lanes = f"{within}.rf"
@@ -282,10 +323,10 @@ class DotSketch:
         if fetch:
             deal = few if w.loop(few).extent > 1 else ""
             line = self.target.caches[0].line_bytes // roles.passing.dtype.bytes
-            w.do(FetchAhead(roles.passing.tensor, tasks, 1, walk, deal, line))
+            w.do(FetchAhead(roles.passing.tensor, tasks, 1, steps, deal, line))
         whole = roles.along.extent // self.lanes
         if roles.along.extent % self.lanes:
-            w.do(Partition(walk, whole))
+            w.do(Partition(steps, whole))
         if parallel:
             w.do(Parallel(tasks))
 

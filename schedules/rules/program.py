@@ -22,7 +22,7 @@ from ..workload import Stage, Workload
 from .analysis import Loop, StageView, math_calls, view_stage
 from .column_cluster import ColumnCluster, column_cluster
 from .columns import ColumnSketch
-from .dots import DotRoles, DotSketch, dot_roles
+from .dots import DotSketch, dot_roles
 from .orders import axes_last
 from .phases import inserts_zeros
 from .plain import PlainSketch
@@ -281,7 +281,7 @@ def _clusters(
             found.append([TransformSketch(workload, transform, target)])
             continue
         anchor = _anchor(workload, views, view, remaining)
-        if anchor is not None and dots_apart and _dots(views[anchor], target):
+        if anchor is not None and dots_apart and _dots(workload, views, anchor, target):
             anchor = None
         if anchor is not None:
             roles = assign_roles(views[anchor])
@@ -305,9 +305,9 @@ def _clusters(
             if not lone:  # what is read once and only added has nothing to gain from tiles
                 tiles = tile_roles(view, roles, target) if _reuse(view) > 1 else (roles,)
                 parts += [TileSketch(workload, view, chosen, target) for chosen in tiles]
-            dots = _dots(view, target)
+            dots = _dots(workload, views, name, target)
             if dots is not None:
-                parts.append(DotSketch(workload, view, dots, target))
+                parts.append(dots)
             if _reuse(view) <= 1 or lane_step(roles) > 1:
                 alone = RowCluster(view, (), _own_rows(view))
                 parts.append(RowSketch(workload, alone, target))
@@ -343,8 +343,17 @@ def _is_product(view: StageView) -> bool:
     return assign_roles(view) is not None and _reuse(view) > 1
 
 
-def _dots(view: StageView, target: Target) -> DotRoles | None:
-    return dot_roles(view, target.lanes(view.dtype))
+def _dots(
+    workload: Workload, views: dict[str, StageView], name: str, target: Target
+) -> DotSketch | None:
+    """The sketch of dot products for a stage, None where it does not fit. Its output axes are left
+    undivided."""
+    view = views[name]
+    if view.presplit:
+        inlined = tuple(s.name for s in workload.stages if s.name not in views)
+        view = view_stage(workload, name, inlined, whole=True)
+    roles = dot_roles(view, target.lanes(view.dtype))
+    return DotSketch(workload, view, roles, target) if roles else None
 
 
 def _reuse(view: StageView) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from schedules import operators
 from schedules.loop_ir import Prefetch, leaves
 from schedules.lower import lower
 from schedules.rules import dots, space_for
@@ -28,6 +29,16 @@ DOTS: dict[str, Workload] = {
         "C[i,j] += A[i,k] * B[j,k]; Y[i,j] = max(C[i,j] + b[j], 0.0)",
         A="f32[4,33]", B="f32[12,33]", b="f32[12]",
     ),
+    "few channels made": notation(
+        "Y[h,w,o] += X[h+r-1,w+s-1,c] * K[r,s,c,o]", {"h": 5, "w": 6}, X="f32[5,6,16]",
+        K="f32[3,3,16,3]",
+    ),
+    "a step": notation(
+        "Y[h,w,o] += X[2*h+r,2*w+s,c] * K[o,r,s,c]", X="f32[9,13,16]", K="f32[2,3,3,16]"
+    ),
+    "phases": operators.conv2d_transpose_nhwc(
+        N=1, H=8, W=9, CI=16, CO=2, K=4, stride=2, pad=1
+    ),
     "greatest": notation("C[i,j] max= A[i,k] + B[j,k]", A="f32[2,33]", B="f32[8,33]"),
 }  # fmt: skip
 
@@ -37,6 +48,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reductions short enough for the interpreter."""
     monkeypatch.setattr(dots, "LEAST_VECTORS", 2)
     monkeypatch.setattr(dots, "LEAST_PASSING_BYTES", 256)
+    monkeypatch.setattr(dots, "TIMES_AS_LARGE", 0)
 
 
 def dot_sketches(workload: Workload, machine: Target | None = None) -> list[Sketch]:
@@ -65,6 +77,30 @@ def test_offered_only_where_a_large_operand_is_used_little_along_contiguous_rows
         ("C[i,j] += A[i,2*k] * B[j,2*k]", {"A": "f32[6,66]", "B": "f32[90,66]"}),
     ):
         assert not dot_sketches(notation(text, {"k": 33} if "2*k" in text else None, **shapes))
+
+
+def test_tiles_of_phases_are_whole_periods() -> None:
+    (sketch,) = dot_sketches(DOTS["phases"])
+    columns = next(knob.values for knob in sketch.knobs if knob.name == "columns")
+    assert columns == (2, 6)  # of 18, in pairs
+    (sketch,) = dot_sketches(DOTS["few channels made"])
+    assert next(knob.values for knob in sketch.knobs if knob.name == "columns") == (1, 2, 3, 6)
+
+
+def test_phases_with_fewer_taps_are_left() -> None:
+    """Their sums would be computed in full and thrown away."""
+    odd = operators.conv2d_transpose_nhwc(N=1, H=8, W=9, CI=16, CO=2, K=3, stride=2, pad=1)
+    assert not dot_sketches(odd)
+
+
+def test_padding_along_the_lanes_is_not_taken() -> None:
+    text = "C[i,j] += A[i,k-1] * B[j,k]"
+    assert not dot_sketches(notation(text, A="f32[6,33]", B="f32[90,34]"))
+
+
+def test_copies_are_small_beside_what_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dots, "TIMES_AS_LARGE", 16)
+    assert not dot_sketches(DOTS["few channels made"])
 
 
 def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,67 @@
+"""Kernels with lanes along the reduction: images of many channels of which few are made."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from schedules import operators
+from schedules.rules import space_for
+from schedules.workload import Workload
+from tests.schedule_fuzz.cases import notation
+from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.tuner.test_rows_kernels import settings
+from tuner.codegen.kernel import assembly_text
+
+CASES: dict[str, Workload] = {
+    "padded": notation(
+        "Y[h,w,o] += X[h+r-1,w+s-1,c] * K[r,s,c,o]", {"h": 20, "w": 21}, X="f32[20,21,64]",
+        K="f32[3,3,64,3]",
+    ),
+    "not whole vectors": notation(
+        "Y[h,w,o] += X[h+r,w+s,c] * K[r,s,c,o]", X="f32[20,21,60]", K="f32[3,3,60,2]"
+    ),
+    "phases": operators.conv2d_transpose_nhwc(
+        N=2, H=12, W=12, CI=64, CO=3, K=4, stride=2, pad=1
+    ),
+    "phases of three": operators.conv2d_transpose_nhwc(
+        N=1, H=18, W=18, CI=64, CO=2, K=6, stride=3, pad=0
+    ),
+    "with an epilogue": notation(
+        "T[h,w,o] += X[h+r-1,w+s-1,c] * K[r,s,c,o]; Y[h,w,o] = tanh(T[h,w,o] + b[o])",
+        {"h": 24, "w": 24}, X="f32[24,24,64]", K="f32[3,3,64,3]", b="f32[3]",
+    ),
+    "doubles": notation(
+        "Y[h,w,o] += X[h+r-1,w+s-1,c] * K[r,s,c,o]", {"h": 12, "w": 14}, X="f64[12,14,40]",
+        K="f64[3,3,40,2]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("threads", "bits"), [(1, 512), (2, 256)])
+def test_every_setting_computes_the_same(
+    name: str, threads: int, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedules.rules.dots.TIMES_AS_LARGE", 4)
+    sketches = space_for(CASES[name], this_machine(threads, bits)).sketches
+    dots = [sketch for sketch in sketches if "dots" in sketch.name]
+    assert dots
+    for sketch in dots:
+        for setting in (sketch.default(), *settings(sketch, 8, seed=5)):
+            check_pair(Pair(name, CASES[name], sketch.trace(setting), threads, bits))
+
+
+def test_phases_of_a_tile_share_its_rows_without_a_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight pixels by three channels are 24 sums, all in registers, each step of them 24 products:
+    the parity of a pixel is known in the code."""
+    monkeypatch.setattr("schedules.rules.dots.TIMES_AS_LARGE", 4)
+    target = this_machine(1, 512)
+    workload = CASES["phases"].normalised()
+    sketch = next(s for s in space_for(workload, target).sketches if "dots" in s.name)
+    names = [knob.name for knob in sketch.knobs]
+    setting = [len(knob.values) - 1 for knob in sketch.knobs]
+    assert sketch.knobs[names.index("columns")].values[-1] == 8
+    code = assembly_text(workload, sketch.trace(tuple(setting)), target)
+    assert len(re.findall(r"vfmadd\w+\t.*zmm", code)) == 24
