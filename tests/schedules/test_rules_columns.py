@@ -141,3 +141,16 @@ def test_blocks_are_as_many_as_keep_all_threads_busy() -> None:
         width = sketch.block_vectors(sketch.values(setting)) * sketch.lanes
         parallel = sketch.values(setting)["parallel"] > 0
         assert (-(-64 // width) % 2 == 0)[parallel].all()
+
+
+def test_threads_that_share_the_columns_of_a_sum_are_counted_as_tasks() -> None:
+    workload = notation("s[j] += X[i,j]", X="f32[640,64]").normalised()
+    (sketch,) = space_for(workload, target()).sketches
+    names = [knob.name for knob in sketch.knobs]
+    for setting in drawn(sketch, 30):
+        if not sketch.feasible(np.asarray([setting]))[0]:
+            continue
+        nest = lower(workload, sketch.trace(setting))
+        parallel = [x.extent for x in loops(nest.body) if x.kind is LoopKind.PARALLEL]
+        tasks = sketch.columns(np.asarray([setting]))["tasks"]
+        assert tasks[0] == (parallel[0] if parallel else 1), dict(zip(names, setting, strict=True))
