@@ -45,6 +45,18 @@ class ColumnCluster:
         """Evaluations of a stage for one column of one matrix."""
         return view.points // (self.matrices * self.columns)
 
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the rows that are walked over again, for one column of one matrix."""
+        inside = {view.name for view in self.inside}
+        deepest: dict[str, int] = {}
+        for view in self.stages:
+            for read in view.reads:
+                if read.tensor not in inside and len(read.shape) > self.lead + 1:
+                    size = self.depth(view) * read.dtype.bytes
+                    deepest[read.tensor] = max(size, deepest.get(read.tensor, 0))
+        return sum(deepest.values())
+
 
 def column_cluster(
     workload: Workload, views: dict[str, StageView], name: str, remaining: Collection[str]

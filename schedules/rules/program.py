@@ -30,6 +30,7 @@ from .products import beforehand
 from .rewriting import rewrites_for, rewritten
 from .rows import RowSketch
 from .rows_trace import RowCluster, contiguous_reduction, is_along_columns
+from .streams import own_cache_bytes
 from .tile import TileSketch
 from .tile_roles import assign_roles, lane_step, tile_roles
 from .transform import TransformSketch, transform_cluster
@@ -290,7 +291,7 @@ def _clusters(
             tiles = tile_roles(views[anchor], roles, target)
             found.append([TileSketch(workload, views[anchor], r, target, view) for r in tiles])
             continue
-        by_column = _by_column(workload, views, name, remaining) if columns else None
+        by_column = _by_column(workload, views, name, remaining, target) if columns else None
         if by_column is not None:
             for inner in by_column.inside:
                 remaining.remove(inner.name)
@@ -329,13 +330,22 @@ def _clusters(
 
 
 def _by_column(
-    workload: Workload, views: dict[str, StageView], name: str, remaining: list[str]
+    workload: Workload,
+    views: dict[str, StageView],
+    name: str,
+    remaining: list[str],
+    target: Target,
 ) -> ColumnCluster | None:
-    """Stage `name` with others that have its columns; tiles of a product have more to gain."""
+    """Stage `name` with others that have its columns, if the rows of the narrowest block stay in a
+    core's own caches; tiles of a product have more to gain."""
     if _is_product(views[name]):
         return None
     others = [other for other in remaining if not _is_product(views[other])]
-    return column_cluster(workload, views, name, others)
+    cluster = column_cluster(workload, views, name, others)
+    if cluster is None:
+        return None
+    block = cluster.read_bytes * target.lanes(views[name].dtype)
+    return cluster if block <= own_cache_bytes(target) else None
 
 
 def _is_product(view: StageView) -> bool:

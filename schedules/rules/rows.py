@@ -23,6 +23,7 @@ from ..workload import Workload
 from .analysis import StageView, math_calls
 from .rows_trace import (
     RowCluster,
+    column_piece,
     is_along_columns,
     merged_stages,
     spread_tasks,
@@ -279,7 +280,21 @@ class RowSketch:
         rows = max(self.rows_in_all(), 1)
         parts = np.asarray(self.knobs[3].values)[settings[:, 3]].astype(np.float64)
         wide = spread_tasks(self.cluster, rows, self.target.threads)
-        return np.maximum(rows * parts, float(wide))
+        tasks: FloatArray = np.maximum(rows * parts, float(wide))
+        if not self._divides_columns(rows):
+            return tasks
+        vectors = np.asarray(self.knobs[0].values)[settings[:, 0]]
+        columns = self.cluster.last.spatial[-1].extent
+        pieces = [
+            -(-columns // column_piece(columns, self.target.threads, int(v) * self.lanes))
+            for v in vectors
+        ]
+        return np.maximum(tasks, np.asarray(pieces, np.float64))
+
+    def _divides_columns(self, rows: int) -> bool:
+        """Whether threads share the columns of a lone reduction that walks along them."""
+        few = not self.cluster.rows or rows < self.target.threads
+        return few and not self.cluster.inside and is_along_columns(self.cluster.last)
 
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread; a few rows at once where they are in the caches,

@@ -82,6 +82,11 @@ def spread_tasks(cluster: RowCluster, rows: int, threads: int) -> int:
     return rows * -(-TASKS_A_THREAD * threads // rows) if spread else rows
 
 
+def column_piece(columns: int, threads: int, step: int) -> int:
+    """Columns that a thread reduces, in whole steps of its vectors."""
+    return ceil(ceil(columns / threads) / step) * step
+
+
 def write_row_trace(
     writer: TraceWriter,
     cluster: RowCluster,
@@ -477,7 +482,7 @@ class _RowTrace:
         """Columns divided among the threads; the loop that is left of `loop`."""
         w, step = self.w, self.lanes * self.vectors
         extent = w.loop(loop).extent
-        piece = ceil(ceil(extent / self.threads) / step) * step
+        piece = column_piece(extent, self.threads, step)
         if piece >= extent:
             return loop
         self.parallel_loop, inner = w.split(loop, piece)

@@ -12,6 +12,7 @@ from schedules.printer import to_text
 from schedules.rules import space_for
 from schedules.rules.columns import ColumnSketch
 from schedules.rules.program import ProgramSketch
+from schedules.rules.streams import own_cache_bytes
 from schedules.space import Sketch
 from schedules.workload import Workload
 from tests.golden_text import Golden
@@ -103,6 +104,14 @@ def test_other_expressions_have_no_blocks_of_columns(name: str) -> None:
     assert not any("columns" in name for name in names)
 
 
+def test_blocks_whose_rows_stay_in_no_cache_are_not_offered() -> None:
+    rows = own_cache_bytes(target()) // (8 * 4)  # of one vector of columns
+    for count, expected in ((rows, True), (rows + 1, False)):
+        workload = notation(SOFTMAX, X=f"f32[{count},64]").normalised()
+        names = [sketch.name for sketch in space_for(workload, target()).sketches]
+        assert ("columns" in names) == expected
+
+
 def test_a_product_before_has_tiles_of_its_own() -> None:
     workload = notation(
         f"X[i,j] += A[i,k] * B[k,j]; {SOFTMAX}", A="f32[33,17]", B="f32[17,31]"
@@ -141,3 +150,16 @@ def test_blocks_are_as_many_as_keep_all_threads_busy() -> None:
         width = sketch.block_vectors(sketch.values(setting)) * sketch.lanes
         parallel = sketch.values(setting)["parallel"] > 0
         assert (-(-64 // width) % 2 == 0)[parallel].all()
+
+
+def test_threads_that_share_the_columns_of_a_sum_are_counted_as_tasks() -> None:
+    workload = notation("s[j] += X[i,j]", X="f32[640,64]").normalised()
+    (sketch,) = space_for(workload, target()).sketches
+    names = [knob.name for knob in sketch.knobs]
+    for setting in drawn(sketch, 30):
+        if not sketch.feasible(np.asarray([setting]))[0]:
+            continue
+        nest = lower(workload, sketch.trace(setting))
+        parallel = [x.extent for x in loops(nest.body) if x.kind is LoopKind.PARALLEL]
+        tasks = sketch.columns(np.asarray([setting]))["tasks"]
+        assert tasks[0] == (parallel[0] if parallel else 1), dict(zip(names, setting, strict=True))
