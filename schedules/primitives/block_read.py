@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from ..loop_ir import Nest
-from .caching import Chosen, Index, require_inside, with_copy
-from .nest_edit import buffers_in
+from ..affine import Interval
+from ..errors import ScheduleError
+from ..loop_ir import Allocate, Buffer, For, Nest, Scope, Stmt, Store, Update, leaves, transform
+from ..scalar import All, Const, Load, Scalar, Select, loads
+from ..scalar import rewrite as rewrite_scalar
+from .caching import Chosen, Index, readable
+from .nest_edit import (
+    buffers_in,
+    chain_to,
+    find_loop,
+    names_in,
+    nest_loops,
+    ranges_of,
+    replace_loop,
+    require_body,
+    still_ahead,
+)
+from .region import in_bounds, position_names, position_vars
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRead:
-    """CacheRead into registers for some of several reads of a tensor: those that have loop `along`,
-    which is inside, in the tensor's last dimension of more than one element. A matrix and its own
-    transpose are two reads, of which one is turned:
+    """Read what one read of a tensor needs in a loop's body into registers first: an element for
+    each iteration of the loops inside that move it, those with loop `along` last. The read is the
+    one that has `along` in the tensor's last dimension of more than one element.
 
         for i: for j: Y[i, j] = X[i, j] + X[j, i]    ->    ... Y[i, j] = X[i, j] + B[j, i]
 
-    with `along` i. Legal where CacheRead would be for those reads alone; the others stay.
+    with `along` i. Unlike CacheRead it asks for no box in the tensor: other reads of it stay, and
+    an index may divide what is inside and outside together. Elements outside the tensor are zero
+    in the copy. Legal where the body does not write the tensor.
     """
 
     tensor: str
@@ -26,14 +44,70 @@ class BlockRead:
     along: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the copy. ScheduleError: as CacheRead, or no read has `along` there."""
-        require_inside(nest, self.along, self.loop, self)
+        """The nest with the copy. ScheduleError: no such read or more than one, written inside."""
+        place = find_loop(nest, self.loop, self)
+        require_body(place.loop, self)
+        if place.loop not in find_loop(nest, self.along, self).outer:
+            raise ScheduleError(self, f"{self.along!r} is not inside {self.loop!r}")
+        chosen = Chosen(self._takes(nest), f" with {self.along!r} in its last dimension")
+        source, reads = readable(nest, self, self.tensor, place, self.name, chosen)
+        index = reads[0].index
+        if any(read.index != index for read in reads):
+            raise ScheduleError(self, f"several reads of {self.tensor!r} are such")
+        body = place.loop.body
+        around = self._moving(body, index)
+        taken = names_in(nest)
+        extent = tuple(loop.extent for loop in around)
+        names = position_names(self.name, extent, taken)
+        x = position_vars(names, extent)
+        element = tuple(
+            i.substitute({loop.var: at for loop, at in zip(around, x, strict=True)}) for i in index
+        )
+        ranges = {
+            **ranges_of((*place.outer, place.loop)),
+            **{name: Interval(0, e - 1) for name, e in zip(names, extent, strict=True)},
+        }
+        copy = Buffer(self.name, extent, source.dtype, Scope.REGISTER)
+        value: Scalar = Load(self.tensor, element, source.dtype)
+        conds = in_bounds(element, source.shape, ranges)
+        if conds:
+            value = Select(All(conds), value, Const(0, source.dtype))
+        chain = tuple(For(n, e, ()) for n, e in zip(names, extent, strict=True) if e > 1)
+        filled = nest_loops(chain, (Store(self.name, x, value),))
+        local = position_vars(tuple(loop.var for loop in around), extent)
+        read = Load(self.name, local, source.dtype)
+        new_body = _reading(body, Load(self.tensor, index, source.dtype), read)
+        loop = replace(place.loop, body=(Allocate(copy, (*filled, *new_body)),))
+        return still_ahead(replace_loop(nest, self.loop, (loop,)), self)
+
+    def _takes(self, nest: Nest) -> Callable[[Index], bool]:
         buffer = buffers_in(nest).get(self.tensor)
         shape = buffer.shape if buffer is not None else ()
         last = max((d for d, extent in enumerate(shape) if extent > 1), default=-1)
+        return lambda index: last >= 0 and self.along in index[last].vars()
 
-        def takes(index: Index) -> bool:
-            return last >= 0 and self.along in index[last].vars()
+    def _moving(self, body: tuple[Stmt, ...], index: Index) -> tuple[For, ...]:
+        """The loops of `body` around the read at `index` that move it, `along` last."""
+        leaf = next(
+            leaf
+            for leaf in leaves(body)
+            if isinstance(leaf, Store | Update)
+            and any(ld.tensor == self.tensor and ld.index == index for ld in loads(leaf.value))
+        )
+        chain = chain_to(body, leaf)
+        assert chain is not None
+        moving = [loop for loop in chain if any(loop.var in i.vars() for i in index)]
+        return tuple(sorted(moving, key=lambda loop: loop.var == self.along))
 
-        chosen = Chosen(takes, f" with {self.along!r} in its last dimension")
-        return with_copy(nest, self, self.tensor, self.loop, self.name, True, chosen)
+
+def _reading(body: tuple[Stmt, ...], old: Load, new: Load) -> tuple[Stmt, ...]:
+    """`body` with one read in the place of another."""
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(stmt, Store | Update):
+            return None
+        return (
+            replace(stmt, value=rewrite_scalar(stmt.value, lambda n: new if n == old else None)),
+        )
+
+    return transform(body, change)

@@ -80,7 +80,7 @@ class CacheRead:
 
     def apply(self, nest: Nest) -> Nest:
         """The nest with the copy. ScheduleError: nothing read, written inside, no fixed size."""
-        return with_copy(nest, self, self.tensor, self.loop, self.name, self.register)
+        return _with_copy(nest, self, self.tensor, self.loop, self.name, self.register)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class CacheReadAlong:
         """The nest with the copy. ScheduleError: as CacheRead, or no read moves with `along`."""
         require_inside(nest, self.along, self.loop, self)
         chosen = Chosen(lambda index: _moves(index, self.along), f" along {self.along!r}")
-        return with_copy(nest, self, self.tensor, self.loop, self.name, False, chosen)
+        return _with_copy(nest, self, self.tensor, self.loop, self.name, False, chosen)
 
 
 Index: TypeAlias = tuple[Affine, ...]
@@ -127,9 +127,9 @@ def require_inside(nest: Nest, along: str, loop: str, asked_by: object) -> None:
         raise ScheduleError(asked_by, f"{along!r} is not inside {loop!r}")
 
 
-def with_copy(
+def _with_copy(
     nest: Nest,
-    step: object,
+    step: CacheRead | CacheReadAlong,
     tensor: str,
     loop: str,
     name: str,
@@ -140,23 +140,8 @@ def with_copy(
     CacheRead, asked for by `step`."""
     place = _place(nest, loop, step)
     body = place.loop.body
-    buffers = buffers_in(nest)
-    if tensor not in buffers:
-        raise ScheduleError(step, f"there is no buffer {tensor!r}")
-    source = buffers[tensor]
+    source, reads = readable(nest, step, tensor, place, name, chosen)
     taken = names_in(nest)
-    if name in taken:
-        raise ScheduleError(step, f"the name {name!r} is in use")
-    reads = [r for r in reads_of(body, tensor) if chosen.takes(r.index)]
-    if not reads:
-        where = f"{loop or 'the nest'!r} does not read {tensor!r}"
-        raise ScheduleError(step, where + chosen.words)
-    if writes_of(body, tensor) or tensor in private_buffers(body):
-        raise ScheduleError(step, f"the body writes {tensor!r}")
-    writes = writes_of(nest.body, tensor)
-    enough = not writes or _elements_written(nest, writes) >= source.elements
-    if not enough or not all(_writes_all(w, source) for w in writes):
-        raise ScheduleError(step, f"parts of {tensor!r} may never be written")
     outer, inner = ranges_of((*place.outer, place.loop)), all_ranges(body)
     region = region_of((r.index for r in reads), inner, outer, step)
     scope = Scope.REGISTER if register else Scope.WORKSPACE
@@ -165,6 +150,31 @@ def with_copy(
     new_body = _redirect_reads(body, source, copy, region, {**outer, **inner}, chosen)
     copied = (Allocate(copy, (*copy_nest, *new_body)),)
     return still_ahead(_with_body(nest, loop, copied), step)
+
+
+def readable(
+    nest: Nest, step: object, tensor: str, place: Place, name: str, chosen: Chosen
+) -> tuple[Buffer, list[Load]]:
+    """The buffer of `tensor` and the `chosen` reads of it at `place`, which may come from a copy
+    `name`. ScheduleError: no such buffer or reads, the name taken, or written inside."""
+    body = place.loop.body
+    buffers = buffers_in(nest)
+    if tensor not in buffers:
+        raise ScheduleError(step, f"there is no buffer {tensor!r}")
+    source = buffers[tensor]
+    if name in names_in(nest):
+        raise ScheduleError(step, f"the name {name!r} is in use")
+    reads = [r for r in reads_of(body, tensor) if chosen.takes(r.index)]
+    if not reads:
+        where = f"{place.loop.var or 'the nest'!r} does not read {tensor!r}"
+        raise ScheduleError(step, where + chosen.words)
+    if writes_of(body, tensor) or tensor in private_buffers(body):
+        raise ScheduleError(step, f"the body writes {tensor!r}")
+    writes = writes_of(nest.body, tensor)
+    enough = not writes or _elements_written(nest, writes) >= source.elements
+    if not enough or not all(_writes_all(w, source) for w in writes):
+        raise ScheduleError(step, f"parts of {tensor!r} may never be written")
+    return source, reads
 
 
 def _moves(index: Index, along: str) -> bool:

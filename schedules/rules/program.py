@@ -34,7 +34,7 @@ from .streams import own_cache_bytes
 from .tile import TileSketch
 from .tile_roles import assign_roles, lane_step, tile_roles
 from .transform import TransformSketch, transform_cluster
-from .turn import TurnSketch, find_turn
+from .turn import turn_sketch
 from .turned_sum import TurnedSumSketch, find_turned_sum
 from .writer import TraceWriter
 
@@ -316,11 +316,11 @@ def _clusters(
             turned_sum = None if members else find_turned_sum(view)
             if turned_sum is not None:
                 parts.append(TurnedSumSketch(workload, view, turned_sum, target))
-            turn = None if members else find_turn(view)
+            turn = None if members else turn_sketch(workload, view, target)
             if turn is not None:
-                parts.append(TurnSketch(workload, view, turn, target))
+                parts.append(turn)
             cluster = RowCluster(view, tuple(views[m] for m in members), rows)
-            if turn is None or turn.narrow:
+            if turn is None or turn.turn.narrow:
                 parts.append(RowSketch(workload, cluster, target))
             for member in members:
                 remaining.remove(member)

@@ -15,11 +15,13 @@ from math import prod
 import numpy as np
 
 from ..affine import Affine, affine
+from ..primitives import Fuse
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, math_calls
+from .joined import joined
 from .streams import stream_values
 from .turn_trace import MOST_LANES, write_turn_trace
 from .writer import TraceWriter
@@ -62,6 +64,16 @@ def find_turn(view: StageView) -> Turn | None:
     return None
 
 
+def turn_sketch(workload: Workload, view: StageView, target: Target) -> TurnSketch | None:
+    """The sketch of a stage that turns what it reads, along axes that are one where they can be."""
+    one = joined(view)
+    turn = find_turn(one.view)
+    if turn is not None and {turn.across.name, turn.along.name} - {x.name for x in view.spatial}:
+        return TurnSketch(workload, one.view, turn, target, one.steps)
+    turn = find_turn(view)
+    return None if turn is None else TurnSketch(workload, view, turn, target)
+
+
 def _pitch(read: Read, loop: Loop) -> int:
     return read.element_stride(loop.name) or 0
 
@@ -96,6 +108,8 @@ class TurnSketch:
     view: StageView
     turn: Turn
     target: Target
+    joins: tuple[Fuse, ...] = ()
+    """Loops of the stage that are one in `view`."""
 
     @property
     def name(self) -> str:
@@ -113,10 +127,14 @@ class TurnSketch:
         return (
             Knob("rows", self._counts(self.turn.across)),
             Knob("columns", self._counts(self.turn.along)),
-            Knob("collect", (0, 1) if self.turn.along.extent >= 2 * self.lanes else (0,)),
+            Knob("collect", (0, 1) if self._can_collect() else (0,)),
             Knob("parallel", (0, 1) if threads > 1 and self._blocks() > 1 else (0,)),
             Knob("stream", stream_values(self.workload, self.view.name, self.target)),
         )
+
+    def _can_collect(self) -> bool:
+        """Whether a piece of a row is several vectors, and a box in the result."""
+        return self.turn.along.extent >= 2 * self.lanes and not self.joins
 
     def _counts(self, loop: Loop) -> tuple[int, ...]:
         whole = loop.extent // self.lanes
@@ -270,4 +288,5 @@ class TurnSketch:
             self.lanes,
             self.target.threads,
             v,
+            self.joins,
         )

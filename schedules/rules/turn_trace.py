@@ -8,6 +8,7 @@ from ..primitives import (
     BlockRead,
     CacheRead,
     CacheWrite,
+    Fuse,
     Parallel,
     Stream,
     TransformLayout,
@@ -43,10 +44,11 @@ def write_turn_trace(
     lanes: int,
     threads: int,
     v: dict[str, int],
+    joins: tuple[Fuse, ...] = (),
 ) -> None:
     """Add the steps that schedule `view` with knob values `v`: `axes` are the loops that are
-    contiguous in the tensors `turned` and in the result."""
-    _TurnTrace(writer, view, axes, turned, lanes, threads, v).write()
+    contiguous in the tensors `turned` and in the result, after `joins`."""
+    _TurnTrace(writer, view, axes, turned, lanes, threads, v, joins).write()
 
 
 class _TurnTrace:
@@ -59,14 +61,17 @@ class _TurnTrace:
         lanes: int,
         threads: int,
         v: dict[str, int],
+        joins: tuple[Fuse, ...],
     ) -> None:
         self.w = writer
         self.name = view.name
         self.across, self.along = axes
         self.others = [loop.name for loop in view.spatial if loop.name not in axes]
         self.turned = turned
+        self.joins = joins
         tensors = [read.tensor for read in view.reads]
-        self.read_twice = {tensor for tensor in turned if tensors.count(tensor) > 1}
+        twice = {tensor for tensor in turned if tensors.count(tensor) > 1}
+        self.without_box = set(turned) if joins else twice
         self.lanes = lanes
         self.threads = threads
         self.v = v
@@ -77,6 +82,7 @@ class _TurnTrace:
         """Pieces of several blocks. What is left at the ends of both axes are pieces and blocks
         of their own, so that nothing is tested in a whole one."""
         w = self.w
+        w.do(*self.joins)
         others = [name for name in self.others if w.has(name)]
         w.reorder(*others, self.across, self.along)
         fused = ""
@@ -161,9 +167,11 @@ class _TurnTrace:
         """Read what a block needs of `tensor` into registers, along the tensor's own axis `row`;
         what else is read of it stays where it is."""
         w = self.w
+        if tensor in self.without_box and w.loop(row).extent == 1:
+            return  # a single element of each row: there is nothing to turn
         self.blocks += 1
         buffer = f"{self.name}.{tensor}.block{self.blocks}"
-        if tensor in self.read_twice:
+        if tensor in self.without_box:
             w.do(BlockRead(tensor, place, buffer, row))
         else:
             w.do(CacheRead(tensor, place, buffer, register=True))

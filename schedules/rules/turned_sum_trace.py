@@ -136,6 +136,8 @@ class _TurnedSumTrace:
     def _read_block(self, tensor: str, place: str, along: str) -> None:
         """Read what a block needs of `tensor` into registers, along the tensor's own axis."""
         w = self.w
+        if tensor in self.read_twice and w.loop(along).extent == 1:
+            return  # a single element of each row: there is nothing to turn
         self.made += 1
         buffer = f"{self.view.name}.{tensor}.block{self.made}"
         if tensor in self.read_twice:

@@ -218,9 +218,9 @@ def test_a_block_is_read_for_the_reads_that_walk_along_a_loop() -> None:
     both = notation("Y[i,j] = X[i,j] + X[j,i]", X="f32[6,6]")
     split = (Split("s0.d0", 3), Reorder(("s0.d0o", "s0.d1", "s0.d0i")))
     step = BlockRead("i0", "s0.d1", "b", "s0.d0i")
-    steps = (*split, step, Unroll("b.1"), Unroll("s0.d0i"))
+    steps = (*split, step, Unroll("b.0"), Unroll("s0.d0i"))
     nest = applied(both, *steps)
-    assert shapes(nest) == {"b": (1, 3)}
+    assert shapes(nest) == {"b": (3,)}
     (buffer,) = (s.buffer for s in walk(nest.body) if isinstance(s, Allocate))
     assert buffer.scope is Scope.REGISTER
     total = to_text(nest).split("s0[")[1]
@@ -234,11 +234,29 @@ def test_a_block_is_refused_where_no_read_walks_along_the_loop() -> None:
     nest = plain_nest(
         notation("Y[i,j] = X[i,j] + V[i] + W[0]", X="f32[6,7]", V="f32[6]", W="f32[1]")
     )
-    with pytest.raises(ScheduleError, match=r"'i0' with 's0\.d0' in its last dimension"):
-        BlockRead("i0", "", "b", "s0.d0").apply(nest)
+    with pytest.raises(ScheduleError, match=r"'i1' with 's0\.d1' in its last dimension"):
+        BlockRead("i1", "s0.d0", "b", "s0.d1").apply(nest)
     with pytest.raises(ScheduleError, match="no buffer 'none'"):
         BlockRead("none", "s0.d0", "b", "s0.d1").apply(nest)
     with pytest.raises(ScheduleError, match="does not read 'i2' with"):
         BlockRead("i2", "s0.d0", "b", "s0.d1").apply(nest)
     with pytest.raises(ScheduleError, match=r"'s0\.d0' is not inside 's0\.d1'"):
+        BlockRead("i0", "s0.d1", "b", "s0.d0").apply(nest)
+
+
+def test_a_block_holds_what_iterations_read_where_an_index_divides() -> None:
+    planes = notation("Y[h,w,c] = X[c,h,w]", X="f32[5,3,7]")
+    fused = (Fuse("s0.d0", "s0.d1"), Split("s0.d0f", 4))
+    step = BlockRead("i0", "s0.d0fo", "b", "s0.d0fi")
+    with pytest.raises(ScheduleError, match="divides a sum of loops"):
+        applied(planes, *fused, CacheRead("i0", "s0.d0fo", "b"))
+    steps = (*fused, step, *(Unroll(name) for name in ("b.0", "b.1", "s0.d0fi", "s0.d2")))
+    assert shapes(applied(planes, *steps)) == {"b": (5, 4)}
+    assert check_pair(Pair("steps", planes, Trace(steps), 1, 256))
+
+
+def test_a_block_is_of_one_read() -> None:
+    shifted = notation("Y[i,j] = X[j,i] + X[j+1,i]", {"i": 4, "j": 4}, X="f32[5,4]")
+    nest = applied(shifted, Reorder(("s0.d1", "s0.d0")))
+    with pytest.raises(ScheduleError, match="several reads of 'i0'"):
         BlockRead("i0", "s0.d1", "b", "s0.d0").apply(nest)

@@ -33,7 +33,12 @@ TURNED = {
         {"X": "f32[50,70]", "Z": "f32[70,50]", "V": "f32[50]"},
     ),
     "two of them": ("Y[i,j] = X[j,i] - Z[j,i]", {"X": "f32[49,33]", "Z": "f32[49,33]"}),
+    "planes": ("Y[n,h,w,c] = X[n,c,h,w] * V[c]", {"X": "f32[2,37,7,7]", "V": "f32[37]"}),
+    "to planes": ("Y[n,c,h,w] = X[n,h,w,c] + V[h,w]", {"X": "f32[2,6,11,34]", "V": "f32[6,11]"}),
+    "one element left": ("Y[h,w,c] = X[c,h,w]", {"X": "f32[33,5,13]"}),
+    "three axes as one": ("Y[c,d,h,w] = X[d,h,w,c]", {"X": "f32[3,4,5,18]"}),
     "beside itself": ("Y[i,j] = X[i,j] + 2 * X[j,i]", {"X": "f32[53,53]"}),
+    "beside itself, one left": ("Y[i,j] = X[i,j] + 2 * X[j,i]", {"X": "f32[49,49]"}),
     "beside a part of itself": (
         "Y[b,i,j] = X[b,i,j] * X[b,j,i] + X[0,0,0] + V[j]",
         {"X": "f32[2,40,40]", "V": "f32[40]"},
