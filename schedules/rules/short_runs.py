@@ -67,7 +67,8 @@ def asks_ahead(sketch: TileSketch) -> bool:
 def can_ask_ahead(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
     """(P,) whether rows are read in place, a block has a next row, and hints are not too many."""
     ok: BoolArray = (v["copy_rows"] == 0) & (s["row2_per"] > 1) & (s["k_count"] == 1)
-    return ok & (v["parts"] == 1) & (_hints_an_iteration(sketch, v) <= MOST_HINTS)
+    ok &= (v["parts"] == 1) & (_hints_an_iteration(sketch, v) <= MOST_HINTS)
+    return ok
 
 
 def _hints_an_iteration(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
