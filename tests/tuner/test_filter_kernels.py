@@ -124,3 +124,18 @@ def test_a_row_of_tiles_leaves_padding_out_at_its_ends(tails: int) -> None:
         found += 1
         check_pair(Pair("short", SHORT, sketch.trace(setting), 1, 512))
     assert found == (0 if tails == 0 else 4)
+
+
+def test_only_the_last_tiles_of_a_block_are_tested_where_threads_divide_the_columns() -> None:
+    """Blocks of five tiles and of three and a part: the first three are whole in both."""
+    workload = notation("Y[i] += X[i+k] * T[k]", X="f32[170]", T="f32[32]")
+    (sketch,) = space_for(workload, this_machine(2, 512)).sketches
+    setting = chosen(
+        sketch, vectors=1, column_blocks=2, parallel=1, tails=2, unroll=2, copy_rows=0, parts=1
+    )
+    text = to_text(lower(workload.normalised(), sketch.trace(setting)))
+    whole, *rest = text.split("s0.d0io.t ")
+    assert rest
+    assert " if " not in whole
+    assert " while " not in whole
+    check_pair(Pair("divided", workload, sketch.trace(setting), 2, 512))
