@@ -29,7 +29,7 @@ from .rows_trace import (
     staggered_steps,
     write_row_trace,
 )
-from .staggered import FEWEST_ROWS, Steps, row_length, rows_a_task
+from .staggered import FEWEST_ROWS, Steps, can_block, row_length, rows_a_task
 from .streams import has_aligned_rows, own_cache_bytes, stream_values
 from .writer import TraceWriter
 
@@ -97,6 +97,8 @@ class RowSketch:
         """Whether staggered blocks of rows can be shared out evenly, for one thread and for all."""
         rows, least = self.rows_in_all(), FEWEST_ROWS * len(self._steps)
         counts = (1, self.target.threads)
+        if block > 1 and not can_block(self._steps):
+            return False
         return all(rows_a_task(rows, threads, least, block) > 0 for threads in counts)
 
     def _fetched(self) -> tuple[str, ...]:

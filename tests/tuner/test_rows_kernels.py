@@ -132,8 +132,10 @@ STAGGERED = {
 @pytest.mark.parametrize("text", STAGGERED.values(), ids=list(STAGGERED))
 @pytest.mark.parametrize("columns", [32, 45, 130])
 def test_staggered_rows(text: str, columns: int) -> None:
-    shape = f"B=f32[4,24,{columns}]" if "B[" in text else f"A=f32[96,{columns}]"
-    workload = notation(text, **dict([shape.split("=")]))
+    if "B[" in text:
+        workload = notation(text, B=f"f32[4,24,{columns}]")
+    else:
+        workload = notation(text, A=f"f32[96,{columns}]")
     rng = np.random.default_rng(columns)
     for threads, bits in ((1, 512), (2, 256)):
         space = space_for(workload, small_target(threads, bits))
