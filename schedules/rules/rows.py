@@ -30,7 +30,7 @@ from .rows_trace import (
     staggered_steps,
     write_row_trace,
 )
-from .staggered import FEWEST_ROWS, Steps, rows_a_task
+from .staggered import FEWEST_ROWS, Steps, can_block, row_length, rows_a_task
 from .streams import has_aligned_rows, own_cache_bytes, stream_values
 from .writer import TraceWriter
 
@@ -98,6 +98,8 @@ class RowSketch:
         """Whether staggered blocks of rows can be shared out evenly, for one thread and for all."""
         rows, least = self.rows_in_all(), FEWEST_ROWS * len(self._steps)
         counts = (1, self.target.threads)
+        if block > 1 and not can_block(self._steps):
+            return False
         return all(rows_a_task(rows, threads, least, block) > 0 for threads in counts)
 
     def _fetched(self) -> tuple[str, ...]:
@@ -242,8 +244,8 @@ class RowSketch:
 
     def _uncrowded_rows(self) -> int:
         """How many staggered rows, as read, kept and written, fill a third of the first cache."""
-        last = self.cluster.last
-        row = (len(self._steps) + 1) * last.spatial[-1].extent * last.dtype.bytes
+        length = row_length(self._steps) if self._steps else 1
+        row = (len(self._steps) + 1) * length * self.cluster.last.dtype.bytes
         cache = min((cache.bytes for cache in self.target.caches), default=0)
         return cache // (3 * max(row, 1))
 

@@ -22,7 +22,14 @@ from ..primitives import (
 from ..primitives.nest_edit import reads_of
 from ..scalar import All, IndexValue, walk
 from .analysis import MOST_STEP, Loop, StageView
-from .staggered import FEWEST_ROWS, Steps, row_steps, rows_a_task, write_staggered
+from .staggered import (
+    FEWEST_ROWS,
+    Steps,
+    row_length,
+    row_steps,
+    rows_a_task,
+    write_staggered,
+)
 from .writer import TraceWriter
 
 
@@ -171,7 +178,7 @@ class _RowTrace:
 
     def _fit_vectors(self) -> None:
         """So many vectors at once that every walk along a row takes two steps or more."""
-        row = self.c.last.spatial[-1].extent
+        row = row_length(self.steps)
         while self.vectors > 1 and 2 * self.vectors * self.lanes > row:
             self.vectors //= 2
 
@@ -186,7 +193,7 @@ class _RowTrace:
     def _stagger(self, row: str) -> None:
         """Run the steps of several rows at once, in walks whose last vectors alone are masked."""
         write_staggered(self.w, row, self.steps, self.walks)
-        extent, step = self.c.last.spatial[-1].extent, self.vectors * self.lanes
+        extent, step = row_length(self.steps), self.vectors * self.lanes
         if extent % step:
             self.w.do(Partition(self._shared_walk()[int(self.block > 1)], extent // step))
 
@@ -239,7 +246,7 @@ class _RowTrace:
         loop = self._shared_walk()[-2]
         if not reads_of(self.w.loop(loop).body, tensor):
             return
-        row = self.c.last.spatial[-1].extent
+        row = row_length(self.steps)
         self.w.do(Prefetch(tensor, loop, 2 * self.block * row // self.lanes))
 
     def _shared_walk(self) -> tuple[str, ...]:

@@ -60,8 +60,9 @@ def row_steps(
     steps = [tuple(v for v in stages if level[v.name] == n) for n in range(order[-1] + 1)]
     while len(steps) > 1 and _is_far_read(steps):
         steps[-2:] = [(*steps[-2], *steps[-1])]
-    walked = all(any(lengths[v.name] != 1 for v in step) for step in steps)
-    return tuple(steps) if len(steps) > 1 and walked else ()
+    walked = any(lengths[view.name] != 1 for view in steps[-1])
+    waited_for = all(any(view.is_reduction for view in step) for step in steps[:-1])
+    return tuple(steps) if len(steps) > 1 and walked and waited_for else ()
 
 
 def _walked(view: StageView, rows: int, along: Callable[[StageView], str | None]) -> int | None:
@@ -95,6 +96,27 @@ def _is_far_read(steps: list[tuple[StageView, ...]]) -> bool:
         if any(read.tensor in earlier for view in step for read in view.reads):
             return True
     return False
+
+
+def can_block(steps: Steps) -> bool:
+    """Whether several rows may be staggered together. Not where one value a row is made of those
+    of two steps: it has a loop over the rows of its own, after one step and before the other."""
+    for n, step in enumerate(steps):
+        earlier = {view.name for old in steps[:n] for view in old}
+        values = (v for v in step if not v.is_reduction and len(v.spatial) < _longest(steps))
+        if any(read.tensor in earlier for view in values for read in view.reads):
+            return False
+    return True
+
+
+def _longest(steps: Steps) -> int:
+    """How many axes the elements of a row have: those of the rows, and the one along it."""
+    return 1 + next(len(view.spatial) for view in steps[0] if view.is_reduction)
+
+
+def row_length(steps: Steps) -> int:
+    """Elements of a row: the first step ends with a walk along it that the others wait for."""
+    return max(view.reduce[-1].extent for view in steps[0] if view.is_reduction)
 
 
 def rows_a_task(rows: int, threads: int, least: int, block: int = 1) -> int:

@@ -117,6 +117,7 @@ def test_expressions_of_rows(text: str, shape: str) -> None:
 
 STAGGERED = {
     "softmax": "m[i] max= A[i,j]; e[i,j] = exp(A[i,j]-m[i]); s[i] += e[i,j]; Y[i,j] = e[i,j]/s[i]",
+    "one value a row": "m[i] max= A[i,j]; s[i] += exp(A[i,j]-m[i]); Y[i] = log(s[i])+m[i]",
     "log-softmax": "m[i] max= A[i,j]; s[i] += exp(A[i,j]-m[i]); Y[i,j] = A[i,j]-m[i]-log(s[i])",
     "normalised twice": "m[i] += A[i,j]; v[i] += (A[i,j]-m[i])*(A[i,j]-m[i]); "
     "r[i] = rsqrt(v[i]+1.0); t[i] max= A[i,j]*r[i]; Y[i,j] = A[i,j]*r[i]+t[i]",
@@ -131,8 +132,10 @@ STAGGERED = {
 @pytest.mark.parametrize("text", STAGGERED.values(), ids=list(STAGGERED))
 @pytest.mark.parametrize("columns", [32, 45, 130])
 def test_staggered_rows(text: str, columns: int) -> None:
-    shape = f"B=f32[4,24,{columns}]" if "B[" in text else f"A=f32[96,{columns}]"
-    workload = notation(text, **dict([shape.split("=")]))
+    if "B[" in text:
+        workload = notation(text, B=f"f32[4,24,{columns}]")
+    else:
+        workload = notation(text, A=f"f32[96,{columns}]")
     rng = np.random.default_rng(columns)
     for threads, bits in ((1, 512), (2, 256)):
         space = space_for(workload, small_target(threads, bits))
@@ -155,6 +158,7 @@ def test_staggered_rows(text: str, columns: int) -> None:
         "s[j] += A[i,j]; Y[i,j] = A[i,j]/s[j]",  # no rows in common
         "s[i] += A[i,j]; Y[i] = s[i]*2.0",  # nothing after the one walk
         "e[i,j] = exp(A[i,j]); s[i] += e[i,j]; Y[i,j] = e[i,129-j]/s[i]",  # another place
+        "t[i] = log(A[i,0]); e[i,j] = exp(A[i,j]); Y[i,j] = e[i,j]*e[i,j]*t[i]",  # nothing waits
     ],
 )
 def test_what_has_no_steps_is_not_staggered(text: str) -> None:
