@@ -31,3 +31,10 @@ def has_aligned_rows(workload: Workload, tensor: str, target: Target) -> bool:
 def own_cache_bytes(target: Target) -> int:
     """The largest cache that a core has to itself."""
     return max((cache.bytes for cache in target.caches if not cache.shared), default=0)
+
+
+def streams_pay(workload: Workload, target: Target) -> bool:
+    """Whether all arguments together leave little room in the last cache."""
+    last = max((cache.bytes for cache in target.caches), default=0)
+    total = sum(tensor.bytes for tensor in workload.arguments)
+    return total > 0.75 * last > 0

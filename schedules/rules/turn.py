@@ -22,7 +22,7 @@ from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, math_calls
 from .joined import joined
-from .streams import stream_values
+from .streams import stream_values, streams_pay
 from .turn_trace import MOST_LANES, write_turn_trace
 from .writer import TraceWriter
 
@@ -239,6 +239,12 @@ class TurnSketch:
     def _crowded_rows(self) -> float:
         return _crowding(self.turn.along.extent * self.view.dtype.bytes)
 
+    def _far_rows_crowd(self) -> bool:
+        """Whether rows of a block are written a multiple of a page apart."""
+        names = [loop.name for loop in self.view.spatial]
+        inside = self.view.spatial[names.index(self.turn.across.name) + 1 :]
+        return _crowding(prod(loop.extent for loop in inside) * self.view.dtype.bytes) == 1
+
     def _shared(self, v: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
         """(P,) iterations that threads share, and parallel regions: see `turn_trace`. What is left
         at the end of the shared axis is a region of its own."""
@@ -260,8 +266,10 @@ class TurnSketch:
 
     def default(self) -> tuple[int, ...]:
         """Pieces of two by two blocks, or of four by eight collected where rows would crowd; every
-        thread; streamed where a vector is a whole line and nothing is collected."""
+        thread; streamed where a vector is a whole line, nothing is collected and the last cache
+        does not hold everything, or its sets do not."""
         whole = self.lanes * self.view.dtype.bytes >= LINE_BYTES
+        whole &= streams_pay(self.workload, self.target) or self._far_rows_crowd()
         collect = int(self._crowded_rows == 1 and self.turn.along.extent >= 8 * self.lanes)
         wanted = {"rows": 4, "columns": 8} if collect else {"rows": 2, "columns": 2}
         wanted |= {"collect": collect, "parallel": 1, "stream": int(whole and not collect)}

@@ -250,7 +250,8 @@ def test_a_block_holds_what_iterations_read_where_an_index_divides() -> None:
     step = BlockRead("i0", "s0.d0fo", "b", "s0.d0fi")
     with pytest.raises(ScheduleError, match="divides a sum of loops"):
         applied(planes, *fused, CacheRead("i0", "s0.d0fo", "b"))
-    steps = (*fused, step, *(Unroll(name) for name in ("b.0", "b.1", "s0.d0fi", "s0.d2")))
+    marks = (Unroll("b.0"), Unroll("b.1"), Unroll("s0.d0fi"), Unroll("s0.d2"))
+    steps = (*fused, step, *marks)
     assert shapes(applied(planes, *steps)) == {"b": (5, 4)}
     assert check_pair(Pair("steps", planes, Trace(steps), 1, 256))
 

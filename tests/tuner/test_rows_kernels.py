@@ -79,7 +79,7 @@ def test_a_turned_read_among_others() -> None:
     assert {step.tensor for step in trace.steps if isinstance(step, CacheRead)} == {"i1"}
 
 
-def test_one_tensor_read_both_ways_is_turned() -> None:
+def test_of_one_tensor_read_both_ways_the_turned_read_is_turned() -> None:
     space = holds(notation("Y[i,j] = X[j,i] + X[i,j]", X="f32[20,20]"))
     assert [sketch.name for sketch in space.sketches] == ["turn"]
 
