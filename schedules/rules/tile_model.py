@@ -304,26 +304,20 @@ def _masked_share(
     unpacked = v["pack_columns"] == 0
     deep = unpacked & (sketch.roles.main.extent % s["kc"] != 0)
     share = MASKED_COLUMNS_SHARE * (columns & unpacked)
-    rows |= _tested_rows(sketch, v, s)
+    rows |= _tested_rows(sketch, v)
     return np.where(deep | rows, 1.0, share).astype(np.float64)
 
 
-def _tested_rows(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
-    """(P,) whether padding along the second rows is left out by a test in each step: a tile of
-    several, unless it is all there is and the taps are written out."""
+def _tested_rows(sketch: TileSketch, v: dict[str, IntArray]) -> BoolArray:
+    """(P,) whether padding along the second rows is left out by a test in each step: a tile has
+    several of them, and their taps are not written out."""
     skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0) & (v["rows2"] > 1)
     if len(sketch.roles.rows) < 2 or not skips.any():
         return np.zeros_like(skips)
-    taps = [loop.name for loop in sketch.short_taps()]
-    second = sketch.roles.rows[1].name
-    tested = np.asarray(
-        [
-            sketch.outer_border.is_undecided(second, frozenset(taps[:n]))
-            for n in range(len(taps) + 1)
-        ]
-    )
-    has_any = sketch.outer_border.is_undecided(second, frozenset())
-    found: BoolArray = skips & (tested[v["tap_unroll"]] | (has_any & (s["row2_tiles"] > 1)))
+    taps, second = [loop.name for loop in sketch.short_taps()], sketch.roles.rows[1].name
+    written_out = [frozenset(taps[:n]) for n in range(len(taps) + 1)]
+    tested = np.asarray([sketch.outer_border.is_tested(second, names) for names in written_out])
+    found: BoolArray = skips & tested[v["tap_unroll"]]
     return found
 
 
