@@ -312,8 +312,8 @@ def _tested_rows(sketch: TileSketch, v: dict[str, IntArray]) -> BoolArray:
     """(P,) whether padding along the second rows is left out by a test in each step: a tile has
     several of them, and their taps are not written out."""
     skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0) & (v["rows2"] > 1)
-    if len(sketch.roles.rows) < 2 or not skips.any():
-        return np.zeros_like(skips)
+    if len(sketch.roles.rows) < 2 or sketch.view.presolve or not skips.any():
+        return np.zeros_like(skips)  # phases have tests of their own, which count for more
     taps, second = [loop.name for loop in sketch.short_taps()], sketch.roles.rows[1].name
     written_out = [frozenset(taps[:n]) for n in range(len(taps) + 1)]
     tested = np.asarray([sketch.outer_border.is_tested(second, names) for names in written_out])
