@@ -31,8 +31,8 @@ class OuterBorder:
         total = prod(self.extents.values())
         return points_where(self.extents, self.decided(around)) / max(total, 1)
 
-    def is_undecided(self, loop: str, written_out: frozenset[str]) -> bool:
-        """Whether padding along `loop` stays a test in each step where all its iterations are in
-        one tile: its taps are not `written_out`."""
-        conds = [cond for cond in self.conds if loop in cond.index.vars()]
-        return any(not cond.index.vars() - {loop} <= written_out for cond in conds)
+    def is_tested(self, rows: str, written_out: frozenset[str]) -> bool:
+        """Whether padding along `rows`, several of them in a tile, is a test in each step of the
+        innermost loop: there are taps in it that are not `written_out`."""
+        conds = [cond for cond in self.conds if rows in cond.index.vars()]
+        return any(not cond.index.vars() - {rows} <= written_out for cond in conds)

@@ -335,27 +335,21 @@ def _masked_share(
     share = MASKED_COLUMNS_SHARE * (columns & unpacked)
     # Which rows there are is settled ahead of a single loop over all of the reduction (509x512x512
     # and 127x131x137: no difference), not so with blocks of it (1000x1000x1000: 1.3 to 1.8 times).
-    branches = deep | _tested_rows(sketch, v, s)
+    branches = deep | _tested_rows(sketch, v)
     branches |= rows & ((s["k_count"] > 1) | bool(sketch.roles.taps))
     return np.where(branches, 1.0, share).astype(np.float64)
 
 
-def _tested_rows(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
-    """(P,) whether padding along the second rows is left out by a test in each step: a tile of
-    several, unless it is all there is and the taps are written out."""
+def _tested_rows(sketch: TileSketch, v: dict[str, IntArray]) -> BoolArray:
+    """(P,) whether padding along the second rows is left out by a test in each step: a tile has
+    several of them, and their taps are not written out."""
     skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0) & (v["rows2"] > 1)
-    if len(sketch.roles.rows) < 2 or not skips.any():
-        return np.zeros_like(skips)
-    taps = [loop.name for loop in sketch.short_taps()]
-    second = sketch.roles.rows[1].name
-    tested = np.asarray(
-        [
-            sketch.outer_border.is_undecided(second, frozenset(taps[:n]))
-            for n in range(len(taps) + 1)
-        ]
-    )
-    has_any = sketch.outer_border.is_undecided(second, frozenset())
-    found: BoolArray = skips & (tested[v["tap_unroll"]] | (has_any & (s["row2_tiles"] > 1)))
+    if len(sketch.roles.rows) < 2 or sketch.view.presolve or not skips.any():
+        return np.zeros_like(skips)  # phases have tests of their own, which count for more
+    taps, second = [loop.name for loop in sketch.short_taps()], sketch.roles.rows[1].name
+    written_out = [frozenset(taps[:n]) for n in range(len(taps) + 1)]
+    tested = np.asarray([sketch.outer_border.is_tested(second, names) for names in written_out])
+    found: BoolArray = skips & tested[v["tap_unroll"]]
     return found
 
 
