@@ -17,6 +17,7 @@ from typing import TypeAlias
 from .affine import (
     Affine,
     Cond,
+    Eq0,
     Interval,
     Var,
     affine,
@@ -32,6 +33,7 @@ from .primitives.region import in_bounds
 from .scalar import All, Const, Load, Scalar, Select, loads, rewrite
 from .scalar import walk as walk_scalar
 
+Guards: TypeAlias = tuple[Cond, ...]
 Sites: TypeAlias = Sequence[tuple[Store | Update, tuple[For, ...]]]
 """Leaves that write one buffer, with the loops around them."""
 
@@ -63,22 +65,23 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
         if gone is None:
             continue
         ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+        kept = tuple(g for g in writer.guards if g not in gone)
 
         def unless_written(
             load: Load,
             ranges: dict[str, Interval] = ranges,
-            gone: tuple[Cond, ...] = gone,
-        ) -> tuple[Cond, ...]:
+            gone: Guards = gone,
+            kept: Guards = kept,
+        ) -> Guards:
             if load.tensor not in private or any(
                 _fills(w, c, private[load.tensor], droppable.get(id(w), ()))
-                or _writes(w, c, load, ranges, droppable.get(id(w), ()))
+                or _writes(w, c, load, ranges, droppable.get(id(w), ()), kept)
                 for w, c in writers[load.tensor]
             ):
                 return ()
             fixed = around[load.tensor].union(*(i.vars() for i in load.index))
             return _that_matter(gone, ranges, fixed)
 
-        kept = tuple(g for g in writer.guards if g not in gone)
         value = guard_reads(writer.value, gone, kept, buffers, ranges, unless_written)
         replaced[id(writer)] = replace(writer, value=value, guards=kept)
 
@@ -108,17 +111,32 @@ def _that_matter(
     best = dict[str, Affine]()
     matter: list[Cond] = []
     for guard in guards:
-        chosen = dict[str, Affine]()
-        for atom, step in guard.index.terms:
-            if isinstance(atom, Var) and atom.name in ranges and atom.name not in fixed:
-                bounds = ranges[atom.name]
-                chosen[atom.name] = affine(bounds.hi if step > 0 else bounds.lo)
+        chosen = _easiest(guard, ranges, fixed)
         agree = all(best.get(name, value) == value for name, value in chosen.items())
         if agree and prove(substitute_cond(guard, chosen), ranges) is True:
             best |= chosen
         else:
             matter.append(guard)
-    return tuple(matter)
+    # Where the setting would end one that is kept, its variables stay as they are.
+    torn = {
+        name
+        for guard in matter
+        for name in guard.index.vars().intersection(best)
+        if isinstance(guard, Eq0)
+        or not guard.index.is_linear_in(name)
+        or _easiest(guard, ranges, fixed)[name] != best[name]
+    }
+    return _that_matter(guards, ranges, fixed | torn) if torn else tuple(matter)
+
+
+def _easiest(guard: Cond, ranges: Mapping[str, Interval], fixed: Set[str]) -> dict[str, Affine]:
+    """The values of variables that are not `fixed` with which `guard` holds first."""
+    found = dict[str, Affine]()
+    for atom, step in guard.index.terms:
+        if isinstance(atom, Var) and atom.name in ranges and atom.name not in fixed:
+            bounds = ranges[atom.name]
+            found[atom.name] = affine(bounds.hi if step > 0 else bounds.lo)
+    return found
 
 
 def _droppable(
@@ -158,7 +176,25 @@ def _droppable(
         if droppable and not _is_one_to_one(writer.index, ranges, around):
             return {}  # without its guards it would write over what others wrote
         result[id(writer)] = droppable
-    return result
+    return result if all(_is_started(w, c, writers, result) for w, c in writers) else {}
+
+
+def _is_started(
+    writer: Store | Update, chain: tuple[For, ...], writers: Sites, dropped: Mapping[int, Guards]
+) -> bool:
+    """Whether what an update combines with was written, also where only the guards `dropped` kept
+    it from looking: another writer, which does not look itself, then comes as far."""
+    gone = dropped[id(writer)]
+    if isinstance(writer, Store) or writer.first is not None or not gone:
+        return True
+    own = Load(writer.buffer, writer.index, writer.value.dtype)
+    ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+    kept = tuple(g for g in writer.guards if g not in gone)
+    return any(
+        _writes(w, c, own, ranges, dropped[id(w)], kept)
+        for w, c in writers
+        if isinstance(w, Store) or w.first is not None
+    )
 
 
 def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed: Set[str]) -> bool:
@@ -204,15 +240,17 @@ def _writes(
     chain: tuple[For, ...],
     load: Load,
     ranges: Mapping[str, Interval],
-    dropped: tuple[Cond, ...],
+    dropped: Guards,
+    held: Guards,
 ) -> bool:
-    """Whether `writer` writes what `load` reads, once the guards `dropped` are gone: the same
-    function of loops that run as far."""
-    if any(g not in dropped for g in writer.guards):
-        return False
+    """Whether `writer` writes what `load` reads where `held` hold, once the guards `dropped` are
+    gone: the same function of loops that run as far, under no other guards."""
     own = {loop.var: loop.extent for loop in chain}
     renaming = _same_element(writer.index, load.index, own.keys())
-    return renaming is not None and all(
+    if renaming is None:
+        return False
+    left = {substitute_cond(g, renaming) for g in writer.guards if g not in dropped}
+    return left <= set(held) and all(
         interval(read, ranges).hi < own[name] for name, read in renaming.items()
     )
 
@@ -257,11 +295,14 @@ def guard_reads(
     spoken_of = _variables((*kept, *_outer_conds(value)))
 
     def missing(load: Load, known: tuple[Cond, ...]) -> tuple[Cond, ...]:
+        needed = unless_written(load)
         conds = in_bounds(load.index, buffers[load.tensor].shape, ranges)
         if any(c not in known for c in conds):
+            # To stay inside is one thing, to have been written there another.
             fixed = spoken_of.union(_variables(known), *(i.vars() for i in load.index))
-            return _that_matter(guards, ranges, fixed)
-        return unless_written(load)
+            inside = _that_matter(guards, ranges, fixed)
+            needed = tuple(g for g in guards if g in needed or g in inside)
+        return needed
 
     def leaf(node: Scalar) -> Scalar | None:
         match node:

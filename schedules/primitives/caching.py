@@ -18,6 +18,7 @@ from ..affine import (
     less,
     simplify,
     substitute_cond,
+    var,
 )
 from ..conditions import normal_cond
 from ..errors import ScheduleError
@@ -193,14 +194,17 @@ def _writes_all(write: Store | Update, buffer: Buffer) -> bool:
 
 def _elements_written(nest: Nest, writes: list[Store | Update]) -> int:
     """How many elements `writes` can give a value at the most: a layout in parts that do not
-    divide has more."""
-    total = 0
+    divide has more. Copies of a write for other iterations (Stagger) write the same ones."""
+    found: dict[tuple[object, ...], int] = {}
     for write in writes:
         chain = chain_to(nest.body, write)
         assert chain is not None
-        moving = {name for i in write.index for name in i.vars()}
-        total += prod(loop.extent for loop in chain if loop.var in moving)
-    return total
+        names = {name for i in write.index for name in i.vars()}
+        moving = [loop for loop in chain if loop.var in names]
+        renamed = {loop.var: var(f"#{n}") for n, loop in enumerate(moving)}
+        extents = tuple(loop.extent for loop in moving)
+        found[extents, tuple(i.substitute(renamed) for i in write.index)] = prod(extents)
+    return sum(found.values())
 
 
 def _copy_nest(
@@ -303,6 +307,10 @@ class CacheWrite:
             raise ScheduleError(self, "a parallel loop is inside; cache within it")
         outer = ranges_of((*place.outer, place.loop))
         spatial = tuple(loop for loop in chain if not loop.reduce)
+        for loop in chain:  # merged with that of a reduction, which has no part behind it
+            if loop.reduce and any(loop.var in i.vars() for i in leaf.index):
+                problem = f"{loop.var!r} is of a reduction and moves what is written"
+                raise ScheduleError(self, problem)
         region = region_of((leaf.index,), ranges_of(spatial), outer, self)
         scope = Scope.REGISTER if self.register else Scope.WORKSPACE
         cache = Buffer(self.name, region.extent, target.dtype, scope)

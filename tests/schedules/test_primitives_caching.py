@@ -14,6 +14,7 @@ from schedules.primitives import (
     CacheWrite,
     ComputeAt,
     Fuse,
+    Merge,
     Parallel,
     Partition,
     Reorder,
@@ -25,7 +26,15 @@ from schedules.primitives import (
 from schedules.printer import to_text
 from schedules.trace import Trace
 from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, bias_relu, convolution, loop_names, matmul, notation
+from tests.schedule_fuzz.cases import (
+    applied,
+    bias_relu,
+    check_meaning,
+    convolution,
+    loop_names,
+    matmul,
+    notation,
+)
 from tests.schedule_fuzz.check import Pair, check_pair
 
 
@@ -261,3 +270,23 @@ def test_a_block_is_of_one_read() -> None:
     nest = applied(shifted, Reorder(("s0.d1", "s0.d0")))
     with pytest.raises(ScheduleError, match="several reads of 'i0'"):
         BlockRead("i0", "s0.d1", "b", "s0.d0").apply(nest)
+
+
+def test_no_cache_of_what_a_merged_reduction_loop_moves() -> None:
+    """Loop s1.r0 is of a reduction and moves what is written to s0: what comes after it has no
+    place."""
+    workload = notation("Y[i,k] = 2.0 * X[i,k]; S[i] += X[i,k]", X="f32[4,6]")
+    merged = (Merge("s0.d0", "s1.d0"), Merge("s0.d1", "s1.r0"))
+    nest = Trace(merged).apply(plain_nest(workload))
+    for register in (False, True):
+        with pytest.raises(ScheduleError, match="is of a reduction"):
+            CacheWrite("s0", "s1.d0", "w", register).apply(nest)
+
+
+def test_a_cache_inside_of_the_merged_loop_is_fine() -> None:
+    """Inside of the loop it does not move anything."""
+    workload = notation("Y[i,k] = 2.0 * X[i,k]; S[i] += X[i,k]", X="f32[4,6]")
+    steps = (
+        Merge("s0.d0", "s1.d0"), Merge("s0.d1", "s1.r0"), CacheWrite("s0", "s1.r0", "w"),
+    )  # fmt: skip
+    check_meaning(workload, Trace(steps).apply(plain_nest(workload)))

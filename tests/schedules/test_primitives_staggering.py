@@ -10,6 +10,7 @@ from schedules.errors import ScheduleError
 from schedules.loop_ir import Nest, loops
 from schedules.lower import plain_nest
 from schedules.primitives import (
+    CacheRead,
     CacheWrite,
     ComputeAt,
     Merge,
@@ -18,6 +19,7 @@ from schedules.primitives import (
     Primitive,
     Split,
     Stagger,
+    TransformLayout,
     Unroll,
 )
 from schedules.printer import to_text
@@ -122,3 +124,22 @@ def test_random_cuts_keep_the_meaning() -> None:
         check_meaning(workload, nest)
     assert staggered > 30
     assert merged > 5
+
+
+SPREAD: tuple[Primitive, ...] = (
+    ComputeAt("s0", "s1.d0"),
+    TransformLayout("s0", ((1, 4),), ((0, 0), (1, 1), (1, 2))),
+)
+
+
+@pytest.mark.parametrize("staggered", [False, True])
+def test_parts_that_are_never_written_are_not_copied(staggered: bool) -> None:
+    """s0 has 8 elements in this layout, 7 are written, by both copies the same."""
+    workload = notation(
+        "T[i,r] = A[i,r] + 1.0; Y[i,j] += T[i,r] * B[r,j]", A="f32[3,7]", B="f32[7,5]"
+    )
+    steps = (*SPREAD, Stagger("s1.d0", ("s1.d1",))) if staggered else SPREAD
+    nest = Trace(steps).apply(plain_nest(workload))
+    check_meaning(workload, nest)
+    with pytest.raises(ScheduleError, match="may never be written"):
+        CacheRead("s0", "s1.d1", "p").apply(nest)

@@ -287,3 +287,37 @@ def test_the_quick_case_is_built_once() -> None:
     oracle = Oracle(matmul(3, 4, 5))
     assert oracle.quick is oracle.quick
     assert next(oracle.full()) is oracle.quick
+
+
+@pytest.mark.parametrize(
+    ("reducer", "text", "combine"),
+    [("max", "X[i,k] - b[i]", np.maximum), ("min", "X[i,k] - b[i]", np.minimum)],
+)
+@pytest.mark.parametrize("tensors", [("b=f32[1]", "X=f32[1,400]"), ("X=f32[1,400]", "b=f32[1]")])
+def test_a_maximum_of_differences_that_starts_from_zero_is_caught(
+    tensors: tuple[str, ...], reducer: str, text: str, combine: np.ufunc
+) -> None:
+    """Where what is sunk is subtracted all terms are raised instead, and of 400 terms of both signs
+    the greatest is never below zero: each input is sunk in its turn."""
+    workload = from_notation(f"m[i] {reducer}= {text}", [parse_tensor_spec(t) for t in tensors])
+    names = [t.split("=")[0] for t in tensors]
+    shown = 0
+    for case in Oracle(workload).full():
+        values = dict(zip(names, case.inputs, strict=True))
+        best = combine.reduce(values["X"] - values["b"][:, None], axis=1)
+        from_zero = combine(best, np.float32(0))
+        assert case.check([best]) is None
+        shown += case.check([from_zero]) is not None
+    assert shown
+
+
+def test_a_maximum_of_logarithms_that_starts_from_zero_is_caught() -> None:
+    """Inputs of a logarithm are positive, and of 400 numbers in 0.5 to 1.5 the greatest is above 1.
+    Logarithms of probabilities are below zero in every call that users make."""
+    workload = from_notation("m[i] max= log(X[i,k])", [parse_tensor_spec("X=f32[1,400]")])
+    shown = 0
+    for case in Oracle(workload).full():
+        best = np.log(case.inputs[0]).max(axis=1)
+        assert case.check([best]) is None
+        shown += case.check([np.maximum(best, np.float32(0))]) is not None
+    assert shown

@@ -210,15 +210,15 @@ class Oracle:
         """Cases that show what maxima and minima start from: of many numbers of both signs none
         is ever below zero."""
         reducers = {stage.reducer for stage in self.workload.stages}
+        inputs = len(self.workload.inputs) if self._points <= HEAVY_POINTS else 1
         asked = ((Reducer.MAX, InputKind.SUNK), (Reducer.MIN, InputKind.RAISED))
         for reducer, kind in asked:
-            if reducer not in reducers or (kind is InputKind.SUNK and self.plan.positive):
+            if reducer not in reducers:
                 continue
-            for number in range(self._peaks_wanted):
+            for number in range(max(self._peaks_wanted, inputs)):  # each is the shifted one once
                 case = self.case(kind, self.seed + number)
-                if case.judged_fraction < ENOUGH_JUDGED:  # as with peaks
-                    break
-                yield case
+                if case.judged_fraction >= ENOUGH_JUDGED:  # as with peaks
+                    yield case
 
     @property
     def _peaks_wanted(self) -> int:

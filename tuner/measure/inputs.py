@@ -44,13 +44,15 @@ class InputKind(StrEnum):
     - peaks: normal, with 100 to 6400 at one place of each row, one further in each (the seed
       says where the first is), and as much subtracted at a few. Exponentials of these overflow,
       so what is subtracted first to prevent that must be the right thing.
-    - sunk: the first input is -8008 to -8000, and 100 to 6400 more at one place of each row as
-      above, all others are U(0, 1); integers are in the lower quarter of their type, or 1 and 2.
+    - sunk: one input (the seed says which) is -8008 to -8000, and 100 to 6400 more at one place
+      of each row as above, all others are U(0, 1); integers are in the lower quarter of their
+      type, or 1 and 2.
       A maximum, of products too, is then far below zero, however many terms it has: it must start
       from its identity and miss none. raised: the same upwards, for minima.
 
     Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, positive peaks
-    only, and powers of two between 1/64 and 64 times U(1, 2) for special; nothing can be sunk.
+    only, and powers of two between 1/64 and 64 times U(1, 2) for special; what is sunk is 1/64 to
+    1/32, and eight times as much at one place of each row.
     """
 
     INTEGERS = "integers"
@@ -160,8 +162,9 @@ def make_inputs(
     """
     plan = plan_inputs(workload) if plan is None else plan
     rng = np.random.Generator(np.random.PCG64(seed))
+    shifted = seed % max(len(workload.inputs), 1)
     return [
-        _draw(tensor, kind, plan, rng, seed, is_first=number == 0)
+        _draw(tensor, kind, plan, rng, seed, is_shifted=number == shifted)
         for number, tensor in enumerate(workload.inputs)
     ]
 
@@ -169,9 +172,14 @@ def make_inputs(
 def _shifted(
     tensor: Tensor, kind: InputKind, plan: InputPlan, rng: np.random.Generator, seed: int
 ) -> Array:
-    sunk = kind is InputKind.SUNK and not plan.positive
+    sunk = kind is InputKind.SUNK
     if tensor.dtype.is_float:
         values: Array = rng.random(tensor.shape, _float_type(tensor))
+        if sunk and plan.positive:  # so that logarithms are far below zero
+            values = (values + 1) * values.dtype.type(2.0**-6)
+            rows, places = _one_place_a_row(values, seed)
+            rows[np.arange(len(rows)), places] *= 8
+            return values
         values *= values.dtype.type(REAL_SPAN)
         values += values.dtype.type(_SHIFT)
         rows, places = _one_place_a_row(values, seed)
@@ -198,7 +206,7 @@ def _draw(
     rng: np.random.Generator,
     seed: int,
     *,
-    is_first: bool,
+    is_shifted: bool,
 ) -> Array:
     match kind:
         case InputKind.INTEGERS:
@@ -206,7 +214,7 @@ def _draw(
         case InputKind.SPIKES:
             return _stored(_spikes(tensor, plan, rng), tensor.dtype)
         case InputKind.SUNK | InputKind.RAISED:
-            if not is_first:
+            if not is_shifted:
                 return _above_zero(tensor, plan, rng)
             return _stored(_shifted(tensor, kind, plan, rng, seed), tensor.dtype)
         case _:
