@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 
+from schedules.primitives import PRIMITIVES
+from schedules.rewrites import REWRITES
 from service.cli.root import build
 from tests.project.project_texts import (
     MARKDOWN,
@@ -105,3 +107,13 @@ def test_files_the_texts_name_exist() -> None:
             continue
         for name in re.findall(pattern, path.read_text(encoding="utf-8")):
             assert (ROOT / name).exists(), f"{named(path)} names {name}, which does not exist"
+
+
+def test_every_sketch_file_rewrite_and_primitive_is_listed() -> None:
+    """`docs/schedules.md` is the plan of the house: what it leaves out, nobody finds."""
+    text = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    folders = (ROOT / "schedules" / "rules", ROOT / "schedules" / "primitives")
+    files = {path.name for folder in folders for path in folder.glob("*.py")}
+    assert set(re.findall(r"`(\w+\.py)`", text)) == files
+    kinds = [kind.__name__ for kind in (*PRIMITIVES, *REWRITES)]
+    assert not [name for name in kinds if f"`{name}`" not in text]
