@@ -16,11 +16,11 @@ import numpy as np
 
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
-from ..trace import Trace
 from ..workload import Workload
 from .analysis import Read, StageView, math_calls
 from .column_cluster import ColumnCluster, merged_columns
 from .columns_trace import Block, write_column_trace
+from .knobs import Knobbed
 from .streams import own_cache_bytes, stream_values
 from .writer import TraceWriter
 
@@ -31,7 +31,7 @@ MATRIX, COLUMN, PASS, DEPTH = range(4)
 
 
 @dataclass(frozen=True)
-class ColumnSketch:
+class ColumnSketch(Knobbed):
     """See the module. Knobs `vectors` times `groups` say how wide a block is at most: blocks are
     as many as that needs, all as wide, and a multiple of the threads."""
 
@@ -64,11 +64,6 @@ class ColumnSketch:
             Knob("merge", (0, 1) if merged_columns(self.cluster) else (0,)),
             Knob("stream", (0,) if self.cluster.last.is_reduction else streams),
         )
-
-    def values(self, settings: IntArray) -> dict[str, IntArray]:
-        """The values of every knob, each (P,)."""
-        settings = np.atleast_2d(settings)
-        return {k.name: np.asarray(k.values)[settings[:, n]] for n, k in enumerate(self.knobs)}
 
     def block_vectors(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) how many vectors wide blocks are: whole groups, all of the same size."""
@@ -214,27 +209,20 @@ class ColumnSketch:
 
     def default(self) -> tuple[int, ...]:
         """Eight vectors at once, as far as values between stages stay in a core's own caches."""
-        size = {knob.name: len(knob.values) for knob in self.knobs}
-        vectors = size["vectors"] - 1
+        vectors = len(VECTORS) - 1
         room = 0.5 * own_cache_bytes(self.target)
         while vectors and self._kept_bytes() * VECTORS[vectors] * self.lanes > room:
             vectors -= 1
         stream = int(self._streams_pay())
-        wanted = {"vectors": vectors, "groups": 0, "parallel": 1, "merge": 1, "stream": stream}
-        return tuple(min(wanted[name], count - 1) for name, count in size.items())
-
-    def trace(self, setting: Sequence[int]) -> Trace:
-        """The trace of one setting."""
-        writer = TraceWriter(self.workload)
-        self.write(writer, setting)
-        return writer.trace
+        places = {"vectors": vectors, "groups": 0, "parallel": 1, "merge": 1, "stream": stream}
+        return self.clipped(places)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
         v = self.values(np.asarray([setting]))
         wide = int(self.block_vectors(v)[0])
         block = Block(wide * self.lanes, wide // int(v["groups"][0]), self.lanes)
-        write_column_trace(writer, self.cluster, block, {n: int(x[0]) for n, x in v.items()})
+        write_column_trace(writer, self.cluster, block, self.chosen(setting))
 
 
 def _step(axis: int | None) -> tuple[int, ...]:

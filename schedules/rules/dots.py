@@ -33,9 +33,9 @@ from ..primitives.caching import ROOT
 from ..scalar import All, Select, walk
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
-from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
+from .knobs import Knobbed, as_floats
 from .passing import COST_OF_A_LATE_LINE, PAGE_BYTES
 from .streams import own_cache_bytes
 from .writer import TraceWriter
@@ -59,7 +59,8 @@ TIMES_AS_LARGE = 16
 MOST_PERIOD = 4
 """Phases along an axis whose operands are kept in registers side by side, at most."""
 
-ROWS, COLUMNS = tuple(range(1, 17)), (1, 2, 3, 4, 5, 6, 7, 8)
+TILE_ROWS, TILE_COLUMNS = tuple(range(1, 17)), (1, 2, 3, 4, 5, 6, 7, 8)
+"""Sizes of tiles that are tried, where they divide their axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ def _can_turn(read: Read, along: Loop, passing: Read) -> bool:
 
 
 @dataclass(frozen=True)
-class DotSketch:
+class DotSketch(Knobbed):
     """See the module."""
 
     workload: Workload
@@ -172,8 +173,8 @@ class DotSketch:
         """Tiles are whole: nothing in them is tested."""
         few, many, period = self.roles.few.extent, self.roles.many.extent, self.roles.period
         return (
-            Knob("rows", tuple(n for n in ROWS if few % n == 0)),
-            Knob("columns", tuple(n for n in COLUMNS if many % n == 0 and n % period == 0)),
+            Knob("rows", tuple(n for n in TILE_ROWS if few % n == 0)),
+            Knob("columns", tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)),
             Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),
             Knob("fetch", (0, 1) if self._is_far else (0,)),
         )
@@ -187,15 +188,10 @@ class DotSketch:
         long = along.extent * passing.dtype.bytes >= PAGE_BYTES
         return long and size > own_cache_bytes(self.target) // 2
 
-    def _values(self, settings: IntArray) -> tuple[IntArray, ...]:
-        settings = np.atleast_2d(settings)
-        return tuple(
-            np.asarray(k.values, np.int64)[settings[:, n]] for n, k in enumerate(self.knobs)
-        )
-
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether sums of a tile and one operand's vectors are kept in registers."""
-        rows, columns, *_ = self._values(settings)
+        v = self.values(settings)
+        rows, columns = v["rows"], v["columns"]
         live = rows * columns + np.minimum(rows * self.roles.period, columns) + 1
         ok: BoolArray = live <= max(self.target.vector_registers - 1, 3)
         return ok
@@ -209,7 +205,8 @@ class DotSketch:
 
     def extents(self, settings: IntArray) -> IntArray:
         """(P, L) trip counts."""
-        rows, columns, *_ = self._values(settings)
+        v = self.values(settings)
+        rows, columns = v["rows"], v["columns"]
         roles, ones = self.roles, np.ones_like(rows)
         return np.stack(
             [
@@ -238,8 +235,9 @@ class DotSketch:
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS."""
-        rows, columns, parallel, fetch = (x.astype(np.float64) for x in self._values(settings))
-        roles, zeros = self.roles, np.zeros(len(np.atleast_2d(settings)))
+        v = as_floats(self.values(settings))
+        rows, columns, parallel, fetch = (v[n] for n in ("rows", "columns", "parallel", "fetch"))
+        roles, zeros = self.roles, np.zeros(len(rows))
         batch = prod(loop.extent for loop in roles.batch)
         taps = float(prod(loop.extent for loop in roles.taps))
         trips = float(-(-roles.along.extent // self.lanes))
@@ -282,21 +280,16 @@ class DotSketch:
         """The tile that reads least for what it computes, on all threads."""
         grid = np.indices([len(knob.values) for knob in self.knobs]).reshape(len(self.knobs), -1).T
         grid = grid[self.feasible(grid)]
-        rows, columns, parallel, fetch = self._values(grid)
-        chains = rows * columns
-        worth = chains / (rows + columns) * np.minimum(chains / BUSY_CHAINS, 1.0) + parallel + fetch
+        v = self.values(grid)
+        chains = v["rows"] * v["columns"]
+        worth = chains / (v["rows"] + v["columns"]) * np.minimum(chains / BUSY_CHAINS, 1.0)
+        worth = worth + v["parallel"] + v["fetch"]
         return tuple(int(i) for i in grid[np.argmax(worth)])
-
-    def trace(self, setting: Sequence[int]) -> Trace:
-        """The trace of one feasible setting."""
-        writer = TraceWriter(self.workload)
-        self.write(writer, setting)
-        return writer.trace
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
-        values = self._values(np.asarray([list(setting)]))
-        rows, columns, parallel, fetch = (int(value[0]) for value in values)
+        v = self.chosen(setting)
+        rows, columns = v["rows"], v["columns"]
         w, roles, stage = writer, self.roles, self.view.name
         w.do(*self.view.presolve)
         for n, read in enumerate(roles.turned):
@@ -309,7 +302,7 @@ class DotSketch:
         few, row = w.split(f"{roles.few.name}.rf", rows)
         tasks, *inside = [*(f"{loop.name}.rf" for loop in roles.batch), many]
         w.reorder(tasks, *inside, few, column, row)
-        if parallel:
+        if v["parallel"]:
             for name in inside:
                 tasks = w.fuse(tasks, name)
         w.do(ComputeAt(wide, few, register=True))
@@ -320,14 +313,14 @@ class DotSketch:
         w.do(CacheWrite(wide, few, f"{wide}.acc"))
         w.do(Unroll(row), Unroll(column))
         w.do(CacheWrite(stage, few, f"{stage}.total"), Vectorize(lanes))
-        if fetch:
+        if v["fetch"]:
             deal = few if w.loop(few).extent > 1 else ""
             line = self.target.caches[0].line_bytes // roles.passing.dtype.bytes
             w.do(FetchAhead(roles.passing.tensor, tasks, 1, steps, deal, line))
         whole = roles.along.extent // self.lanes
         if roles.along.extent % self.lanes:
             w.do(Partition(steps, whole))
-        if parallel:
+        if v["parallel"]:
             w.do(Parallel(tasks))
 
     def _turn(self, w: TraceWriter, read: Read, name: str) -> None:

@@ -16,13 +16,13 @@ from ..loop_ir import For
 from ..primitives import Parallel
 from ..space import COLUMNS, Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
-from ..trace import Trace
 from ..workload import Workload
+from .knobs import Knobbed
 from .writer import TraceWriter
 
 
 @dataclass(frozen=True)
-class PlainSketch:
+class PlainSketch(Knobbed):
     """One knob: whether top-level loops are divided among threads."""
 
     workload: Workload
@@ -59,11 +59,10 @@ class PlainSketch:
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS: everything is scalar."""
-        settings = np.atleast_2d(settings)
-        columns = {name: np.zeros(len(settings)) for name in COLUMNS}
+        parallel = self.values(settings)["parallel"]
+        columns = {name: np.zeros(len(parallel)) for name in COLUMNS}
         for name in ("flops", "vector_ops", "vector_loads", "scalar_accesses", "inner_trips"):
             columns[name] += float(self._points())
-        parallel = np.asarray(self.knobs[0].values)[settings[:, 0]]
         outer = [s.axes[0].extent if s.axes else 1 for s in self.workload.stages]
         columns["tasks"] += np.where(parallel > 0, float(max(outer)), 1.0)
         columns["regions"] += parallel * float(len(outer))
@@ -72,18 +71,16 @@ class PlainSketch:
         return columns
 
     def default(self) -> tuple[int, ...]:
-        return (len(self.knobs[0].values) - 1,)
+        return self.clipped({"parallel": 1})
 
-    def trace(self, setting: Sequence[int]) -> Trace:
-        """The trace of one setting; loops that cannot be proven parallel stay serial."""
-        writer = TraceWriter(self.workload)
-        if self.knobs[0].values[setting[0]]:
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
+        """Add the step of one setting; loops that cannot be proven parallel stay serial."""
+        if self.chosen(setting)["parallel"]:
             for root in _roots(writer):
                 try:
                     writer.do(Parallel(root))
                 except ScheduleError:
                     continue
-        return writer.trace
 
 
 def _roots(writer: TraceWriter) -> list[str]:

@@ -18,9 +18,9 @@ import numpy as np
 
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
-from ..trace import Trace
 from ..workload import Workload
 from .analysis import StageView, math_calls
+from .knobs import Knobbed, as_floats
 from .rows_trace import (
     RowCluster,
     column_piece,
@@ -41,7 +41,7 @@ them each row is left after a few lines, with many too many rows are walked alon
 
 
 @dataclass(frozen=True)
-class RowSketch:
+class RowSketch(Knobbed):
     """See the module. One knob setting schedules every stage of the cluster alike."""
 
     workload: Workload
@@ -59,7 +59,7 @@ class RowSketch:
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         threads = self.target.threads
-        divided = self.cluster.divisible and self.rows_in_all() < threads
+        divided = self._can_divide
         can_split = threads > 1 and (self._parallel_extent() > 1 or divided)
         return (
             Knob("vectors", (1, 2, 4, 8)),
@@ -69,10 +69,15 @@ class RowSketch:
             Knob("block", self._blocks()),
             Knob("chunk", self._chunks()),
             Knob("ahead", (0, 1) if self._fetched() else (0,)),
-            Knob("merge", (0, 1) if merged_stages(self.cluster) else (0,)),
+            Knob("merge", (0, 1) if self._merged else (0,)),
             Knob("stagger", (0, 1) if self._can_stagger() else (0,)),
             Knob("stream", self._stream_values()),
         )
+
+    @property
+    def _can_divide(self) -> bool:
+        """Whether there are too few rows for the threads, which can share a reduction."""
+        return self.cluster.divisible and self.rows_in_all() < self.target.threads
 
     def _stream_values(self) -> tuple[int, ...]:
         output = self.cluster.last.name
@@ -85,6 +90,11 @@ class RowSketch:
             return (1,)
         along = self.cluster.last.spatial[self.cluster.rows - 1].extent
         return tuple(n for n in (1, 2, 4) if along % n == 0)
+
+    @cached_property
+    def _merged(self) -> dict[str, str]:
+        """Sums, each with the elementwise stage that one walk computes as well."""
+        return merged_stages(self.cluster)
 
     @cached_property
     def _steps(self) -> Steps:
@@ -141,14 +151,14 @@ class RowSketch:
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether a setting is worth a try; every one is legal. A reduction is divided for
         the threads and for nothing else."""
-        settings = np.atleast_2d(settings)
-        ok: BoolArray = (settings[:, 3] == 0) | (settings[:, 1] > 0)
-        if self.rows_in_all() == 1 and len(self.knobs[3].values) > 1:
-            ok &= (settings[:, 3] > 0) | (settings[:, 1] == 0)
+        v = self.values(settings)
+        ok: BoolArray = (v["parts"] == 1) | (v["parallel"] > 0)
+        if self.rows_in_all() == 1 and self._can_divide:
+            ok &= (v["parts"] > 1) | (v["parallel"] == 0)
         # Staggered rows are computed in merged walks, as many of them at once as can be shared out.
-        fits = np.asarray([self._has_tasks(block) for block in self.knobs[4].values])
-        merged = settings[:, 7] == len(self.knobs[7].values) - 1
-        ok &= (settings[:, 8] == 0) | (merged & fits[settings[:, 4]])
+        fits = np.isin(v["block"], [block for block in self._blocks() if self._has_tasks(block)])
+        merged = v["merge"] == int(bool(self._merged))
+        ok &= (v["stagger"] == 0) | (merged & fits)
         return ok
 
     @property
@@ -176,37 +186,36 @@ class RowSketch:
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS; every stage is taken to be vectorised."""
-        settings = np.atleast_2d(settings)
-        vectors = np.asarray(self.knobs[0].values)[settings[:, 0]].astype(np.float64)
-        parallel = np.asarray(self.knobs[1].values)[settings[:, 1]].astype(np.float64)
+        v = self.values(settings)
+        f = as_floats(v)
+        vectors, parallel, merge, staggered = (
+            f[name] for name in ("vectors", "parallel", "merge", "stagger")
+        )
         ones = np.ones_like(vectors)
         views = self.cluster.stages
         rows = max(prod(loop.extent for loop in self.cluster.last.spatial[: self.cluster.rows]), 1)
-        points = float(sum(v.points for v in views))
-        ops = float(sum(v.points * max(v.operations, 1) for v in views))
-        reductions = sum(1 for v in views if v.is_reduction)
-        strided = sum(v.points for v in views if not _has_contiguous(v))
-        staggered = np.asarray(self.knobs[8].values)[settings[:, 8]].astype(np.float64)
+        points = float(sum(x.points for x in views))
+        ops = float(sum(x.points * max(x.operations, 1) for x in views))
+        reductions = sum(1 for x in views if x.is_reduction)
+        strided = sum(x.points for x in views if not _has_contiguous(x))
         horizontal = rows * reductions * (vectors + 4.0) * np.where(staggered > 0, 0.25, 1.0)
-        math = float(sum(v.points * math_calls(v.value) for v in views))
-        loads = float(sum(v.points * len(v.reads) for v in views))
-        merged = merged_stages(self.cluster)
-        saved = float(sum(v.points for v in views if v.name in merged))
-        merge = np.asarray(self.knobs[7].values)[settings[:, 7]].astype(np.float64)
+        math = float(sum(x.points * math_calls(x.value) for x in views))
+        loads = float(sum(x.points * len(x.reads) for x in views))
+        saved = float(sum(x.points for x in views if x.name in self._merged))
         return {
             "flops": ones * ops,
             "vector_ops": ops / self.lanes + horizontal,
             "vector_loads": (loads - merge * saved) / self.lanes,
             "vector_stores": ones * points / self.lanes,
             "scalar_accesses": ones * strided,
-            "conflict_misses": self._late_lines(settings),
+            "conflict_misses": self._late_lines(v),
             "math_calls": ones * math / self.lanes,
             "accumulators": vectors if reductions else 0.0 * ones,
             "live_registers": vectors * 2.0 + 2.0,
             "held_values": ones * 0.0,
             "inner_trips": np.ceil(points / rows / len(views) / (vectors * self.lanes)),
             "inner_entries": np.where(
-                staggered > 0, rows, rows * (len(views) - merge * len(merged))
+                staggered > 0, rows, rows * (len(views) - merge * len(self._merged))
             ),
             "code_ops": ops / points * vectors * len(views),
             "packed_bytes": ones * 0.0,
@@ -215,31 +224,30 @@ class RowSketch:
             "streamed_bytes": ones * 0.0,
             "packed_accesses": ones * 0.0,
             "masked_share": ones * 0.0,
-            "tasks": np.where(parallel > 0, self._tasks(settings), 1.0),
+            "tasks": np.where(parallel > 0, self._tasks(v), 1.0),
             "regions": parallel,
         }
 
-    def _late_lines(self, settings: IntArray) -> FloatArray:
+    def _late_lines(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) lines that are waited for: of inputs that are not asked for ahead, and of an output
         that is fetched to be written over, or streamed although the last cache would hold it."""
-        value = {k.name: np.asarray(k.values)[settings[:, n]] for n, k in enumerate(self.knobs)}
         inputs = sum(self.workload.tensors[name].bytes for name in self._fetched())
         output = self.workload.tensors[self.cluster.last.name].bytes
-        can_stream = len(self.knobs[-1].values) > 1
-        wrong = self._is_streamed(value) != self._streams_pay()
-        late = np.where(value["ahead"] > 0, 0.0, 0.5 * inputs)
-        late = np.where(value["stagger"] > 0, self._late_bytes_staggered(value, inputs), late)
+        can_stream = len(self._stream_values()) > 1
+        wrong = self._is_streamed(v) != self._streams_pay()
+        late = np.where(v["ahead"] > 0, 0.0, 0.5 * inputs)
+        late = np.where(v["stagger"] > 0, self._late_bytes_staggered(v, inputs), late)
         late = late + can_stream * wrong * output
-        late = late + self._column_bytes() * np.asarray([LATE_BY_CHUNK[c] for c in value["chunk"]])
+        late = late + self._column_bytes() * np.asarray([LATE_BY_CHUNK[c] for c in v["chunk"]])
         return np.asarray(late / LINE_BYTES, np.float64)
 
-    def _late_bytes_staggered(self, value: dict[str, IntArray], fetched: int) -> FloatArray:
+    def _late_bytes_staggered(self, v: dict[str, IntArray], fetched: int) -> FloatArray:
         """(P,) bytes of inputs that are waited for where rows are staggered: the first step reads
         them long before the others, so hints for what comes after that pay from memory only; and
         half of all where the rows at work crowd the first cache."""
-        hints = value["ahead"] > 0
+        hints = v["ahead"] > 0
         late = np.where(hints, 0.0, 0.3) if self._streams_pay() else np.where(hints, 0.2, 0.0)
-        crowded = (value["block"] > 1) & (value["block"] > self._uncrowded_rows())
+        crowded = (v["block"] > 1) & (v["block"] > self._uncrowded_rows())
         return np.asarray(late * fetched + 0.5 * crowded * self._read_bytes(), np.float64)
 
     def _uncrowded_rows(self) -> int:
@@ -253,15 +261,15 @@ class RowSketch:
         names = {r.tensor for view in self.cluster.stages for r in view.reads}
         return sum(t.bytes for t in self.workload.inputs if t.name in names)
 
-    def _is_streamed(self, value: dict[str, IntArray]) -> BoolArray:
+    def _is_streamed(self, v: dict[str, IntArray]) -> BoolArray:
         """(P,) whether the output is written past the caches indeed: not where each chunk of a
         reduction adds to it, and rows that begin anywhere only where all are walked as one."""
         last = self.cluster.last
-        streamed: BoolArray = value["stream"] > 0
+        streamed: BoolArray = v["stream"] > 0
         if is_along_columns(last):
-            streamed &= value["chunk"] == 0
+            streamed &= v["chunk"] == 0
         if not has_aligned_rows(self.workload, last.name, self.target):
-            streamed &= value["fuse_all"] > 0
+            streamed &= v["fuse_all"] > 0
         return streamed
 
     def _column_bytes(self) -> int:
@@ -277,19 +285,17 @@ class RowSketch:
         whole = sum(tensor.bytes for tensor in self.workload.arguments)
         return whole > 0.75 * max(caches, default=0)
 
-    def _tasks(self, settings: IntArray) -> FloatArray:
+    def _tasks(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) iterations of the parallel loop."""
         rows = max(self.rows_in_all(), 1)
-        parts = np.asarray(self.knobs[3].values)[settings[:, 3]].astype(np.float64)
         wide = spread_tasks(self.cluster, rows, self.target.threads)
-        tasks: FloatArray = np.maximum(rows * parts, float(wide))
+        tasks: FloatArray = np.maximum(rows * v["parts"].astype(np.float64), float(wide))
         if not self._divides_columns(rows):
             return tasks
-        vectors = np.asarray(self.knobs[0].values)[settings[:, 0]]
         columns = self.cluster.last.spatial[-1].extent
         pieces = [
-            -(-columns // column_piece(columns, self.target.threads, int(v) * self.lanes))
-            for v in vectors
+            -(-columns // column_piece(columns, self.target.threads, int(n) * self.lanes))
+            for n in v["vectors"]
         ]
         return np.maximum(tasks, np.asarray(pieces, np.float64))
 
@@ -302,7 +308,7 @@ class RowSketch:
         """Four vectors at once, every thread; a few rows at once where they are in the caches,
         staggered where they can be."""
         size = {knob.name: len(knob.values) for knob in self.knobs}
-        wanted = {
+        places = {
             "vectors": 2,
             "parallel": 1,
             "fuse_all": 1,
@@ -314,7 +320,7 @@ class RowSketch:
             "stagger": 1,
             "stream": int(self._streams_pay()),
         }
-        return tuple(min(wanted[name], count - 1) for name, count in size.items())
+        return self.clipped(places)
 
     def _default_block(self, size: dict[str, int]) -> int:
         if size["stagger"] == 1:
@@ -323,17 +329,11 @@ class RowSketch:
         fits = [n for n, b in enumerate(self._blocks()) if b <= room and self._has_tasks(b)]
         return max(fits, default=0)
 
-    def trace(self, setting: Sequence[int]) -> Trace:
-        """The trace of one setting."""
-        writer = TraceWriter(self.workload)
-        self.write(writer, setting)
-        return writer.trace
-
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
-        values = {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
-        ahead = self._fetched() if values["ahead"] else ()
-        write_row_trace(writer, self.cluster, self.lanes, self.target.threads, values, ahead)
+        v = self.chosen(setting)
+        ahead = self._fetched() if v["ahead"] else ()
+        write_row_trace(writer, self.cluster, self.lanes, self.target.threads, v, ahead)
 
 
 def _has_contiguous(view: StageView) -> bool:

@@ -27,10 +27,10 @@ from ..primitives import Solve, Split
 from ..primitives.zeros import neutral_conditions
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
-from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
 from .border import MOST_BORDER_TILES, Border, border_of
+from .knobs import Knobbed
 from .next_rows import can_fetch_rows, far_rows
 from .outer_border import OuterBorder
 from .parts import reduction_parts
@@ -58,7 +58,7 @@ MAX_TAPS = 7
 
 
 @dataclass(frozen=True)
-class TileSketch:
+class TileSketch(Knobbed):
     """See the module. `epilogue` names the elementwise stage that is computed from each tile, if
     there is one; its loops are then the outer loops, and the reduction is computed inside."""
 
@@ -392,16 +392,9 @@ class TileSketch:
             if self._has_box(r) and self.moves_as_one(r)
         )
 
-    def _values(self, settings: IntArray) -> dict[str, IntArray]:
-        settings = np.atleast_2d(settings)
-        return {
-            knob.name: np.asarray(knob.values, np.int64)[settings[:, j]]
-            for j, knob in enumerate(self.knobs)
-        }
-
     def _sizes(self, settings: IntArray) -> dict[str, IntArray]:
         """Tile and block sizes, in elements, and how many of each: arrays (P,)."""
-        v = self._values(settings)
+        v = self.values(settings)
         roles = self.roles
         n = roles.columns.extent
         m = [loop.extent for loop in roles.rows] + [1, 1]
@@ -426,7 +419,7 @@ class TileSketch:
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
-        v, s = self._values(settings), self._sizes(settings)
+        v, s = self.values(settings), self._sizes(settings)
         registers = self.target.vector_registers
         reads = len(self.roles.column_reads)
         live = s["mr"] * s["mr2"] * v["vectors"] + v["vectors"] * max(reads, 1) + 1
@@ -556,7 +549,7 @@ class TileSketch:
     def extents(self, settings: IntArray) -> IntArray:
         """(P, L) trip counts. A loop that knobs place here or there stands in each place, with
         one trip where it is not."""
-        v, s = self._values(settings), self._sizes(settings)
+        v, s = self.values(settings), self._sizes(settings)
         ones = np.ones_like(s["nr"])
         batch, taps = self._batch_and_taps
         outside, inside = v["rows_outside"] == 1, v["row_tiles_inside"] == 1
@@ -610,7 +603,7 @@ class TileSketch:
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS."""
-        return tile_columns(self, self._values(settings), self._sizes(settings))
+        return tile_columns(self, self.values(settings), self._sizes(settings))
 
     def preparation(self) -> tuple[Split | Solve, ...]:
         """The steps that make the view's loops, for the loops that are outside: the epilogue's if
@@ -713,18 +706,11 @@ class TileSketch:
                 return tuple(changed)
         return setting
 
-    def trace(self, setting: Sequence[int]) -> Trace:
-        """The trace of one feasible setting."""
-        writer = TraceWriter(self.workload)
-        self.write(writer, setting)
-        return writer.trace
-
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
-        row = np.asarray([list(setting)])
-        v = {key: int(value[0]) for key, value in self._values(row).items()}
-        s = {key: int(value[0]) for key, value in self._sizes(row).items()}
-        write_tile_trace(writer, self, v, s)
+        sizes = self._sizes(np.asarray([list(setting)]))
+        s = {key: int(value[0]) for key, value in sizes.items()}
+        write_tile_trace(writer, self, self.chosen(setting), s)
 
 
 def _stride(index: Affine, loop: Loop | None) -> int:

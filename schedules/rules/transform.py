@@ -23,9 +23,9 @@ from ..affine import Affine, Eq0, Mod, Var
 from ..scalar import All, Scalar, Select, loads, walk
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
-from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, StageView
+from .knobs import Knobbed
 from .tile_model import lost_levels
 from .transform_trace import AROUND, OUTSIDE, WITHIN, TransformCluster, write_transform_trace
 from .writer import TraceWriter
@@ -106,7 +106,7 @@ def transform_cluster(
 
 
 @dataclass(frozen=True)
-class TransformSketch:
+class TransformSketch(Knobbed):
     """See the module. Knob `place` says where stages inside are computed, see `transform_trace`."""
 
     workload: Workload
@@ -200,10 +200,9 @@ class TransformSketch:
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS. Of a stage's formulas each point computes one: an even share is counted."""
-        settings = np.atleast_2d(settings)
-        ones = np.ones(len(settings))
-        places = np.asarray(self.knobs[0].values)[settings[:, 0]]
-        parallel = np.asarray(self.knobs[1].values)[settings[:, 1]].astype(np.float64)
+        v = self.values(settings)
+        places, parallel = v["place"], v["parallel"].astype(np.float64)
+        ones = np.ones(len(places))
         again = np.where(places == OUTSIDE, float(self._planes[0].extent), 1.0)
         last, ops, read = self.cluster.last, self._operations, self._reads
         vectors = last.points / self.lanes
@@ -243,22 +242,16 @@ class TransformSketch:
 
     def default(self) -> tuple[int, ...]:
         """Values between stages in registers all at once, every thread."""
-        return (0, len(self.knobs[1].values) - 1)
-
-    def trace(self, setting: Sequence[int]) -> Trace:
-        """The trace of one setting."""
-        writer = TraceWriter(self.workload)
-        self.write(writer, setting)
-        return writer.trace
+        return self.clipped({"place": 0, "parallel": 1})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
-        values = {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
+        v, threads = self.chosen(setting), self.target.threads
 
         def found(value: Scalar) -> dict[str, int]:
             return all_choices(value, self.cluster.inside)
 
-        write_transform_trace(writer, self.cluster, found, self.lanes, self.target.threads, values)
+        write_transform_trace(writer, self.cluster, found, self.lanes, threads, v)
 
 
 def _formulas(view: StageView) -> int:

@@ -18,10 +18,10 @@ from ..affine import Affine, affine
 from ..primitives import Fuse
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
-from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, math_calls
 from .joined import joined
+from .knobs import Knobbed, as_floats
 from .streams import stream_values, streams_pay
 from .turn_trace import MOST_LANES, write_turn_trace
 from .writer import TraceWriter
@@ -99,7 +99,7 @@ def can_be_turned(view: StageView, read: Read, across: Loop, along: Loop) -> boo
 
 
 @dataclass(frozen=True)
-class TurnSketch:
+class TurnSketch(Knobbed):
     """See the module. `rows` and `columns` are blocks walked together, in the axes of the result:
     how much of each line, page and cache set is used before it is left; `collect` gathers such a
     piece in a buffer and writes its rows one after another."""
@@ -150,13 +150,6 @@ class TurnSketch:
         """(P,) every setting is legal."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
-    def _values(self, settings: IntArray) -> dict[str, FloatArray]:
-        settings = np.atleast_2d(settings)
-        return {
-            k.name: np.asarray(k.values)[settings[:, n]].astype(np.float64)
-            for n, k in enumerate(self.knobs)
-        }
-
     @property
     def _outside(self) -> list[int]:
         """Axes of the result that are neither turned nor turned to."""
@@ -172,7 +165,7 @@ class TurnSketch:
 
     def extents(self, settings: IntArray) -> IntArray:
         """(P, L): see `loop_axes`."""
-        v = self._values(settings)
+        v = as_floats(self.values(settings))
         inner, outer = [], []
         for loop, count in ((self.turn.across, v["rows"]), (self.turn.along, v["columns"])):
             inner.append(np.minimum(count * self.lanes, loop.extent))
@@ -198,7 +191,7 @@ class TurnSketch:
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS. Vectors that are turned cost shuffles; rows of the result whose distance
         maps them to few sets cost misses, unless they are collected or streamed."""
-        v = self._values(settings)
+        v = as_floats(self.values(settings))
         rows, across, collect, stream = (v[n] for n in ("rows", "columns", "collect", "stream"))
         ones = np.ones(len(rows))
         vectors = self.view.points / self.lanes
@@ -278,15 +271,8 @@ class TurnSketch:
             for k in self.knobs
         )
 
-    def trace(self, setting: Sequence[int]) -> Trace:
-        """The trace of one setting."""
-        writer = TraceWriter(self.workload)
-        self.write(writer, setting)
-        return writer.trace
-
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
-        v = {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
         turn = self.turn
         write_turn_trace(
             writer,
@@ -295,6 +281,6 @@ class TurnSketch:
             tuple(r.tensor for r in turn.turned),
             self.lanes,
             self.target.threads,
-            v,
+            self.chosen(setting),
             self.joins,
         )

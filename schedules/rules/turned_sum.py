@@ -17,9 +17,9 @@ import numpy as np
 
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
-from ..trace import Trace
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, math_calls
+from .knobs import Knobbed, as_floats
 from .turn import SHUFFLES_A_VECTOR, Turn, can_be_turned
 from .turn_trace import MOST_LANES
 from .turned_sum_trace import write_turned_sum_trace
@@ -60,7 +60,7 @@ def _turn(view: StageView, across: Loop, along: Loop) -> Turn | None:
 
 
 @dataclass(frozen=True)
-class TurnedSumSketch:
+class TurnedSumSketch(Knobbed):
     """See the module. `columns` is the vectors of sums that are kept at once."""
 
     workload: Workload
@@ -95,13 +95,6 @@ class TurnedSumSketch:
         """(P,) every setting is legal."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
-    def _values(self, settings: IntArray) -> dict[str, FloatArray]:
-        settings = np.atleast_2d(settings)
-        return {
-            k.name: np.asarray(k.values)[settings[:, n]].astype(np.float64)
-            for n, k in enumerate(self.knobs)
-        }
-
     @property
     def _loops(self) -> tuple[Loop, ...]:
         return (*self.view.spatial, *self.view.reduce)
@@ -120,7 +113,7 @@ class TurnedSumSketch:
 
     def extents(self, settings: IntArray) -> IntArray:
         """(P, L): see `loop_axes`."""
-        columns = self._values(settings)["columns"]
+        columns = as_floats(self.values(settings))["columns"]
         ones = np.ones(len(columns))
         wide = np.minimum(columns * self.lanes, self.turn.along.extent)
         deep = ones * min(self.lanes, self.turn.across.extent)
@@ -139,7 +132,7 @@ class TurnedSumSketch:
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS. Vectors that are turned cost shuffles."""
-        v = self._values(settings)
+        v = as_floats(self.values(settings))
         ones = np.ones(len(v["columns"]))
         vectors = self.view.points / self.lanes
         shuffles = SHUFFLES_A_VECTOR * len(self.turn.turned)
@@ -174,16 +167,10 @@ class TurnedSumSketch:
         """Two vectors of sums, every thread."""
         return tuple(min(1, len(knob.values) - 1) for knob in self.knobs)
 
-    def trace(self, setting: Sequence[int]) -> Trace:
-        """The trace of one setting."""
-        writer = TraceWriter(self.workload)
-        self.write(writer, setting)
-        return writer.trace
-
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
-        v = {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
-        write_turned_sum_trace(writer, self.view, self.turn, self.lanes, self.target.threads, v)
+        v, threads = self.chosen(setting), self.target.threads
+        write_turned_sum_trace(writer, self.view, self.turn, self.lanes, threads, v)
 
 
 def _strides(read: Read, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
