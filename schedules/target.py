@@ -84,6 +84,11 @@ class Target:
         bits = 32 if dtype is DType.BF16 else max(dtype.bits, 8)
         return max(self.vector_bits // bits, 1)
 
+    @property
+    def own_cache_bytes(self) -> int:
+        """The largest cache that a core has to itself; 0 if all are shared."""
+        return max((cache.bytes for cache in self.caches if not cache.shared), default=0)
+
     def with_threads(self, threads: int) -> Target:
         """The same machine with kernels of up to `threads` threads; TargetError if it has fewer."""
         if not 1 <= threads <= self.cores:

@@ -20,11 +20,11 @@ from ..workload import Workload
 from .analysis import Read, StageView, math_calls
 from .column_cluster import ColumnCluster, merged_columns
 from .columns_trace import Block, write_column_trace
+from .hardware import LINE_BYTES
 from .knobs import Knobbed
-from .streams import own_cache_bytes, stream_values
+from .streams import stream_values, streams_pay
 from .writer import TraceWriter
 
-LINE_BYTES = 64
 VECTORS, GROUPS = (1, 2, 4, 8), (1, 2, 4)
 MATRIX, COLUMN, PASS, DEPTH = range(4)
 """What the loops of the traffic model walk along; a pass goes over the rows once."""
@@ -176,12 +176,16 @@ class ColumnSketch(Knobbed):
             "packed_bytes": zeros,
             "strided_packed_bytes": zeros,
             "panel_bytes": self._kept_bytes() * width,
-            "streamed_bytes": v["stream"] * self._streams_pay() * self._output_bytes(),
+            "streamed_bytes": v["stream"] * self._streams_pay * self._output_bytes(),
             "packed_accesses": zeros,
             "masked_share": zeros,
             "tasks": np.where(parallel > 0, blocks, 1.0),
             "regions": parallel,
         }
+
+    @cached_property
+    def _streams_pay(self) -> bool:
+        return streams_pay(self.workload, self.target)
 
     def _kept_bytes(self) -> float:
         """Bytes of the values between stages, a column."""
@@ -191,29 +195,23 @@ class ColumnSketch(Knobbed):
     def _output_bytes(self) -> float:
         return float(self.cluster.last.outputs * self.cluster.last.dtype.bytes)
 
-    def _streams_pay(self) -> bool:
-        """Whether all tensors together leave little room in the last cache."""
-        caches = [cache.bytes for cache in self.target.caches]
-        whole = sum(tensor.bytes for tensor in self.workload.arguments)
-        return whole > 0.75 * max(caches, default=0)
-
     def _lost_lines(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) lines of the values between stages that do not stay in a core's own caches, and of
         an output that is streamed although the last cache would hold it."""
         kept = self._kept_bytes()
         block = kept * self.block_vectors(v) * self.lanes
-        lost = block > 0.75 * own_cache_bytes(self.target)
+        lost = block > 0.75 * self.target.own_cache_bytes
         lines = 2.0 * kept * self.cluster.columns * self.cluster.matrices / LINE_BYTES
-        wrong = v["stream"] * (not self._streams_pay()) * self._output_bytes() / LINE_BYTES
+        wrong = v["stream"] * (not self._streams_pay) * self._output_bytes() / LINE_BYTES
         return np.asarray(lost * lines + wrong, np.float64)
 
     def default(self) -> tuple[int, ...]:
         """Eight vectors at once, as far as values between stages stay in a core's own caches."""
         vectors = len(VECTORS) - 1
-        room = 0.5 * own_cache_bytes(self.target)
+        room = 0.5 * self.target.own_cache_bytes
         while vectors and self._kept_bytes() * VECTORS[vectors] * self.lanes > room:
             vectors -= 1
-        stream = int(self._streams_pay())
+        stream = int(self._streams_pay)
         places = {"vectors": vectors, "groups": 0, "parallel": 1, "merge": 1, "stream": stream}
         return self.clipped(places)
 

@@ -35,9 +35,9 @@ from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
+from .hardware import BUSY_CHAINS, PAGE_BYTES
 from .knobs import Knobbed, as_floats
-from .passing import COST_OF_A_LATE_LINE, PAGE_BYTES
-from .streams import own_cache_bytes
+from .passing import COST_OF_A_LATE_LINE
 from .writer import TraceWriter
 
 MOST_USES = 16
@@ -186,7 +186,7 @@ class DotSketch(Knobbed):
         passing, along = self.roles.passing, self.roles.along
         size = prod(passing.shape) * passing.dtype.bytes
         long = along.extent * passing.dtype.bytes >= PAGE_BYTES
-        return long and size > own_cache_bytes(self.target) // 2
+        return long and size > self.target.own_cache_bytes // 2
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether sums of a tile and one operand's vectors are kept in registers."""
@@ -337,9 +337,6 @@ LATE_SHARE = 0.15
 
 OPS_A_SUM_OF_LANES = 8.0
 """Steps that add up the lanes of one vector."""
-
-BUSY_CHAINS = 8.0
-"""Accumulators that keep two pipes of four cycles' latency busy."""
 
 
 def _stride(index: Affine, loop: Loop) -> int:

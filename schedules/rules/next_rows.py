@@ -16,7 +16,7 @@ import numpy as np
 
 from ..space import BoolArray, FloatArray, IntArray
 from .analysis import Read, once
-from .streams import own_cache_bytes
+from .hardware import LINE_BYTES
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -34,7 +34,7 @@ LOADS_A_HINT = 0.5
 def far_rows(sketch: TileSketch) -> tuple[Read, ...]:
     """The row operands to ask for a tile ahead: larger than half of what a core has to itself,
     contiguous along the reduction, which is one loop, in rows far apart, used as they are."""
-    roles, own = sketch.roles, own_cache_bytes(sketch.target)
+    roles, own = sketch.roles, sketch.target.own_cache_bytes
     if len(roles.rows) != 1 or roles.taps:
         return ()
     return tuple(
@@ -65,7 +65,7 @@ def late_rows(
     """(P,) waits for lines of rows that nobody asked for, each of `line_cost` misses of a cache
     near by. Rows that are walked again for the next tile of columns wait in a cache if there are
     few of them."""
-    roles, own = sketch.roles, own_cache_bytes(sketch.target)
+    roles, own = sketch.roles, sketch.target.own_cache_bytes
     total = np.zeros_like(f["nr"])
     for read in sketch.far_rows:
         size = read.dtype.bytes
@@ -75,6 +75,3 @@ def late_rows(
         lines = float(roles.rows[0].extent * roles.main.extent * size) / LINE_BYTES * walks * batch
         total = total + np.where(f["fetch"] > 0, 0.0, LATE_ROW_SHARE * line_cost * lines)
     return total
-
-
-LINE_BYTES = 64.0

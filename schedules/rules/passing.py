@@ -16,7 +16,7 @@ import numpy as np
 from ..space import FloatArray
 from ..target import Target
 from .analysis import Loop, Read
-from .streams import own_cache_bytes
+from .hardware import BUSY_CHAINS, PAGE_BYTES
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -43,7 +43,7 @@ def passing_reads(
         if 1 < rows <= MOST_USES
         and columns.extent * read.dtype.bytes >= SHORTEST_ROW_BYTES
         and read.element_stride(columns.name) == 1
-        and _bytes(read) > own_cache_bytes(target) // 2
+        and _bytes(read) > target.own_cache_bytes // 2
     )
 
 
@@ -93,7 +93,7 @@ def _waiting_share(sketch: TileSketch, chosen: dict[str, int]) -> float:
     taps = prod(loop.extent for loop in sketch.roles.taps)
     rows = taps * -(-sketch.roles.main.extent // chosen["k_blocks"])
     tile = rows * chosen["vectors"] * sketch.lanes * sketch.view.dtype.bytes
-    return 8.0 * tile / own_cache_bytes(sketch.target)
+    return 8.0 * tile / sketch.target.own_cache_bytes
 
 
 def _worth(sketch: TileSketch, chosen: dict[str, int]) -> float:
@@ -117,9 +117,6 @@ def _worth(sketch: TileSketch, chosen: dict[str, int]) -> float:
 FEWEST_ROWS = 6
 """One of several tiles with fewer rows takes as long: the second cache gives lines no faster."""
 
-BUSY_CHAINS = 8.0
-"""Accumulators that keep two pipes of four cycles' latency busy."""
-
 
 def _is_near(sketch: TileSketch, read: Read) -> bool:
     """Whether rows of an operand are so near that prefetchers follow from one to the next."""
@@ -138,9 +135,6 @@ quarter, 290 at a half); and once a row of a tile, since rows are far apart:
 a tile of one vector has one line a row. 14x14x256 to 512 on Zen 5, rows of 2 KB: 254 us, 287 with
 hints; 8x4096 by 4096x1024, rows of a page: 1.5 times as fast with hints."""
 
-PAGE_BYTES = 4096
-"""Prefetchers follow rows that are less than this apart."""
-
 
 def late_lines(sketch: TileSketch, f: dict[str, FloatArray], batch: float) -> FloatArray:
     """(P,) waits for lines of operands that pass by, read in place or to be packed. The first tile
@@ -154,7 +148,7 @@ def late_lines(sketch: TileSketch, f: dict[str, FloatArray], batch: float) -> Fl
     line_bytes = sketch.target.caches[0].line_bytes
     for read in sketch.passing:
         waiting = f["kc"] * taps * f["nr"] * read.dtype.bytes * (1.0 + f["fetch"])
-        crowded = np.clip(8.0 * waiting / own_cache_bytes(sketch.target) - 1.5, 0.0, 1.0)
+        crowded = np.clip(8.0 * waiting / sketch.target.own_cache_bytes - 1.5, 0.0, 1.0)
         a_row = ROW_LATE / np.maximum(f["nr"] * read.dtype.bytes / line_bytes, 1.0)
         unasked = UNASKED_NEAR if _is_near(sketch, read) else UNASKED_LATE + a_row
         share = np.where(f["fetch"] > 0, first + CROWDED_OUT * crowded + a_row, unasked)

@@ -30,7 +30,6 @@ from .products import beforehand
 from .rewriting import rewrites_for, rewritten
 from .rows import RowSketch
 from .rows_trace import RowCluster, contiguous_reduction, is_along_columns
-from .streams import own_cache_bytes
 from .tile import TileSketch
 from .tile_roles import assign_roles, lane_step, tile_roles
 from .transform import TransformSketch, transform_cluster
@@ -345,7 +344,7 @@ def _by_column(
     if cluster is None:
         return None
     block = cluster.read_bytes * target.lanes(views[name].dtype)
-    return cluster if block <= own_cache_bytes(target) else None
+    return cluster if block <= target.own_cache_bytes else None
 
 
 def _is_product(view: StageView) -> bool:

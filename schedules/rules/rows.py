@@ -20,6 +20,7 @@ from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..workload import Workload
 from .analysis import StageView, math_calls
+from .hardware import LINE_BYTES, PAGE_BYTES
 from .knobs import Knobbed, as_floats
 from .rows_trace import (
     RowCluster,
@@ -31,10 +32,9 @@ from .rows_trace import (
     write_row_trace,
 )
 from .staggered import FEWEST_ROWS, Steps, can_block, row_length, rows_a_task
-from .streams import has_aligned_rows, own_cache_bytes, stream_values
+from .streams import has_aligned_rows, stream_values, streams_pay
 from .writer import TraceWriter
 
-LINE_BYTES, PAGE_BYTES = 64, 4096
 LATE_BY_CHUNK = {0: 0.8, 2: 0.4, 4: 0.1, 8: 0.05, 16: 0.15}
 """Share of the lines of long rows that are waited for, by rows added up at a time: with all of
 them each row is left after a few lines, with many too many rows are walked along at once."""
@@ -79,6 +79,10 @@ class RowSketch(Knobbed):
         """Whether there are too few rows for the threads, which can share a reduction."""
         return self.cluster.divisible and self.rows_in_all() < self.target.threads
 
+    @cached_property
+    def _streams_pay(self) -> bool:
+        return streams_pay(self.workload, self.target)
+
     def _stream_values(self) -> tuple[int, ...]:
         output = self.cluster.last.name
         return stream_values(self.workload, output, self.target, flat=self._fusable())
@@ -119,7 +123,7 @@ class RowSketch(Knobbed):
         row = self.cluster.rows
         tensors = [r.tensor for view in self.cluster.stages for r in view.reads]
         shared = [t for t in self.workload.inputs if tensors.count(t.name) > 1]
-        large = [t for t in shared if t.bytes > own_cache_bytes(self.target)]
+        large = [t for t in shared if t.bytes > self.target.own_cache_bytes]
         return tuple(t.name for t in large if len(t.shape) > row)
 
     def _chunks(self) -> tuple[int, ...]:
@@ -234,7 +238,7 @@ class RowSketch(Knobbed):
         inputs = sum(self.workload.tensors[name].bytes for name in self._fetched())
         output = self.workload.tensors[self.cluster.last.name].bytes
         can_stream = len(self._stream_values()) > 1
-        wrong = self._is_streamed(v) != self._streams_pay()
+        wrong = self._is_streamed(v) != self._streams_pay
         late = np.where(v["ahead"] > 0, 0.0, 0.5 * inputs)
         late = np.where(v["stagger"] > 0, self._late_bytes_staggered(v, inputs), late)
         late = late + can_stream * wrong * output
@@ -246,7 +250,7 @@ class RowSketch(Knobbed):
         them long before the others, so hints for what comes after that pay from memory only; and
         half of all where the rows at work crowd the first cache."""
         hints = v["ahead"] > 0
-        late = np.where(hints, 0.0, 0.3) if self._streams_pay() else np.where(hints, 0.2, 0.0)
+        late = np.where(hints, 0.0, 0.3) if self._streams_pay else np.where(hints, 0.2, 0.0)
         crowded = (v["block"] > 1) & (v["block"] > self._uncrowded_rows())
         return np.asarray(late * fetched + 0.5 * crowded * self._read_bytes(), np.float64)
 
@@ -277,13 +281,7 @@ class RowSketch(Knobbed):
         stages = [view for view in self.cluster.stages if is_along_columns(view)]
         read = (self.workload.tensors[r.tensor] for view in stages for r in view.reads)
         long = [t for t in read if t.shape and t.shape[-1] * t.dtype.bytes > PAGE_BYTES]
-        return sum(t.bytes for t in long if t.bytes > own_cache_bytes(self.target))
-
-    def _streams_pay(self) -> bool:
-        """Whether all tensors together leave little room in the last cache."""
-        caches = [cache.bytes for cache in self.target.caches]
-        whole = sum(tensor.bytes for tensor in self.workload.arguments)
-        return whole > 0.75 * max(caches, default=0)
+        return sum(t.bytes for t in long if t.bytes > self.target.own_cache_bytes)
 
     def _tasks(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) iterations of the parallel loop."""
@@ -315,10 +313,10 @@ class RowSketch(Knobbed):
             "parts": 1,
             "block": self._default_block(size),
             "chunk": 3,
-            "ahead": int(size["stagger"] == 1 or self._streams_pay()),
+            "ahead": int(size["stagger"] == 1 or self._streams_pay),
             "merge": 1,
             "stagger": 1,
-            "stream": int(self._streams_pay()),
+            "stream": int(self._streams_pay),
         }
         return self.clipped(places)
 

@@ -16,7 +16,6 @@ from ..affine import Affine
 from ..primitives.fetching import MOST_HINTS
 from ..space import BoolArray, FloatArray, IntArray
 from .analysis import Read, once
-from .streams import own_cache_bytes
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -39,7 +38,7 @@ def short_run_reads(sketch: TileSketch) -> tuple[Read, ...]:
         read
         for read in once(roles.row_reads)
         if all(read.uses(loop.name) for loop in roles.rows[:2])
-        and prod(read.shape) * read.dtype.bytes > own_cache_bytes(target)
+        and prod(read.shape) * read.dtype.bytes > target.own_cache_bytes
         and _run(sketch, read) * read.dtype.bytes <= MOST_LINES * line_bytes
         and (read.shape[-1] - _run(sketch, read)) * read.dtype.bytes >= line_bytes
         and not any(read.index[-1].vars() & {loop.name} for loop in roles.rows)

@@ -16,7 +16,7 @@ def stream_values(
         return (0,)
     if not (flat or has_aligned_rows(workload, tensor, target)):
         return (0,)
-    large = workload.tensors[tensor].bytes > own_cache_bytes(target)
+    large = workload.tensors[tensor].bytes > target.own_cache_bytes
     return (0, 1) if large else (0,)
 
 
@@ -26,11 +26,6 @@ def has_aligned_rows(workload: Workload, tensor: str, target: Target) -> bool:
     if len(found.shape) < 2:
         return True
     return found.shape[-1] * found.dtype.bytes % (target.vector_bits // 8) == 0
-
-
-def own_cache_bytes(target: Target) -> int:
-    """The largest cache that a core has to itself."""
-    return max((cache.bytes for cache in target.caches if not cache.shared), default=0)
 
 
 def streams_pay(workload: Workload, target: Target) -> bool:

@@ -11,6 +11,7 @@ from ..affine import Affine
 from ..space import BoolArray, FloatArray, IntArray
 from ..target import Target
 from .analysis import Read, math_calls, once
+from .hardware import BUSY_CHAINS, LINE_BYTES
 from .next_rows import late_rows, row_hints_a_step
 from .passing import COST_OF_A_LATE_LINE, FEWEST_ROWS, hints_a_step, late_lines
 from .short_runs import hints_a_tile, late_runs
@@ -97,9 +98,6 @@ OPS_A_GUARDED_LOAD = 6.0
 OPS_A_MASKED_UPDATE = 1.0
 """Masking a load and the sum it goes to, at the edges of the columns."""
 
-BUSY_ACCUMULATORS = 8.0
-"""Chains that keep two pipes of four cycles' latency busy."""
-
 
 def _copies(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray | float:
     """(P,) how often the innermost body is written: once, and for each tile at an edge."""
@@ -154,7 +152,7 @@ def _tile_count(
     roles = sketch.roles
     m = [loop.extent for loop in roles.rows] + [1, 1]
     # A tile of few rows waits for the latency of its chains as long as one of enough of them.
-    enough = np.ceil(BUSY_ACCUMULATORS / f["vectors"] / f["mr2"])
+    enough = np.ceil(BUSY_CHAINS / f["vectors"] / f["mr2"])
     if sketch.passing:
         enough = np.where(f["pack_columns"] == 0, np.maximum(enough, FEWEST_ROWS), enough)
     rest = np.where(m[0] % f["mr"] > 0, np.maximum(m[0] % f["mr"], np.minimum(enough, f["mr"])), 0)
@@ -382,8 +380,8 @@ def _conflict_misses(
             continue
         used = (f["pack_columns"] == 0) | (sketch.column_dim(read) is None)
         if not sketch.is_reused:  # a line that is used up in one go need not survive
-            used &= f["nr"] * read.dtype.bytes < 64.0
-        lines = np.ceil(f["nr"] * read.dtype.bytes / 64.0)
+            used &= f["nr"] * read.dtype.bytes < LINE_BYTES
+        lines = np.ceil(f["nr"] * read.dtype.bytes / LINE_BYTES)
         rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
         lost = lost_levels(sketch.target, step * read.dtype.bytes, lines, rows)
         used &= (f["fetch"] == 0) | (read not in sketch.passing)
@@ -396,7 +394,7 @@ def _conflict_misses(
             ones = np.ones_like(tiles)
             rows = f["mr"] * f["mr2"] + PASSING_LINES
             lost = lost_levels(sketch.target, step * read.dtype.bytes, ones, rows)
-            per_step = f["mr"] * f["mr2"] * read.dtype.bytes / 64.0
+            per_step = f["mr"] * f["mr2"] * read.dtype.bytes / LINE_BYTES
             in_place = (f["copy_rows"] == 0) | (read not in sketch.copyable)
             total = total + np.where(in_place, tiles * depth * per_step * lost, 0.0)
     return total

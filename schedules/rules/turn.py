@@ -20,13 +20,12 @@ from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, math_calls
+from .hardware import LINE_BYTES, PAGE_BYTES
 from .joined import joined
 from .knobs import Knobbed, as_floats
 from .streams import stream_values, streams_pay
 from .turn_trace import MOST_LANES, write_turn_trace
 from .writer import TraceWriter
-
-LINE_BYTES = 64
 
 SHUFFLES_A_VECTOR = 4.0
 """Shuffles a vector costs in a block of 16 by 16; smaller ones cost less."""
@@ -81,7 +80,8 @@ def _pitch(read: Read, loop: Loop) -> int:
 def _crowding(pitch_bytes: int) -> float:
     """How much rows this far apart compete: fully a multiple of a page apart, half as much a
     multiple of half a page."""
-    return 1.0 if pitch_bytes % 4096 == 0 else 0.5 if pitch_bytes % 2048 == 0 else 0.0
+    whole, half = pitch_bytes % PAGE_BYTES == 0, pitch_bytes % (PAGE_BYTES // 2) == 0
+    return 1.0 if whole else 0.5 if half else 0.0
 
 
 def _last_index(read: Read) -> Affine:

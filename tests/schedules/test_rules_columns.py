@@ -12,7 +12,6 @@ from schedules.printer import to_text
 from schedules.rules import space_for
 from schedules.rules.columns import ColumnSketch
 from schedules.rules.program import ProgramSketch
-from schedules.rules.streams import own_cache_bytes
 from schedules.space import Sketch
 from schedules.workload import Workload
 from tests.golden_text import Golden
@@ -105,7 +104,7 @@ def test_other_expressions_have_no_blocks_of_columns(name: str) -> None:
 
 
 def test_blocks_whose_rows_stay_in_no_cache_are_not_offered() -> None:
-    rows = own_cache_bytes(target()) // (8 * 4)  # of one vector of columns
+    rows = target().own_cache_bytes // (8 * 4)  # of one vector of columns
     for count, expected in ((rows, True), (rows + 1, False)):
         workload = notation(SOFTMAX, X=f"f32[{count},64]").normalised()
         names = [sketch.name for sketch in space_for(workload, target()).sketches]
