@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..space import FloatArray, IntArray, Knob
+from ..space import FloatArray, IntArray, Knob, Sketch
 from ..trace import Trace
 from ..workload import Workload
 from .writer import TraceWriter
@@ -21,7 +21,7 @@ class HasKnobs(Protocol):
 
 
 class Writes(Protocol):
-    """What adds the steps of a setting to a trace."""
+    """What adds the steps of a setting to a trace that may have other clusters' steps already."""
 
     @property
     def workload(self) -> Workload: ...
@@ -29,9 +29,12 @@ class Writes(Protocol):
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None: ...
 
 
+class Part(Sketch, Writes, Protocol):
+    """A sketch of one cluster."""
+
+
 class Knobbed:
-    """What sketches of one cluster have in common: they ask for knobs by name, never by place, and
-    write their trace by adding to one that may have other clusters' steps already."""
+    """What the sketches of clusters have in common: they ask for knobs by name, never by place."""
 
     def values(self: HasKnobs, settings: IntArray) -> dict[str, IntArray]:
         """The value of every knob in each of `settings` (P, J), each (P,)."""
