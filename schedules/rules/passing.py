@@ -156,6 +156,6 @@ def late_lines(sketch: TileSketch, f: dict[str, FloatArray], batch: float) -> Fl
         blocks = f["row_blocks"] * f["row2_blocks"] * batch
         elements = float(roles.main.extent) * taps * roles.columns.extent * blocks
         lines = elements * read.dtype.bytes / line_bytes
-        ahead = (f["pack_columns"] == 2) & (read in sketch.ahead)
+        ahead = (f["pack_columns"] == 2) & (read in sketch.operands.packed_ahead)
         total = total + np.where(ahead, 0.0, share * lines * COST_OF_A_LATE_LINE)
     return total

@@ -21,7 +21,7 @@ from math import prod
 
 import numpy as np
 
-from ..affine import Affine, Var
+from ..affine import Affine
 from ..flops import useful_points
 from ..primitives import Solve, Split
 from ..primitives.zeros import neutral_conditions
@@ -38,9 +38,9 @@ from .passing import PASSING_DEPTHS, passing_default, passing_reads
 from .short_runs import asks_ahead, can_ask_ahead, short_run_reads
 from .streams import stream_values
 from .tile_model import tile_columns
+from .tile_operands import TileOperands
 from .tile_roles import TileRoles, ceil_div, lane_step, slides, taps_apart
 from .tile_trace import write_tile_trace
-from .turn_trace import MOST_LANES
 from .writer import TraceWriter
 
 BLOCK_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 256, 512)
@@ -88,6 +88,9 @@ class TileSketch(Knobbed):
         rows = [loop.extent for loop in roles.rows] + [1, 1]
         most_rows = min(self.target.vector_registers - 2, rows[0])
         parallel = (0, 1, 2) if self.target.threads > 1 else (0,)
+        operands = self.operands
+        packing = (0, *(1,) * bool(operands.packable), *(2,) * bool(operands.packed_ahead))
+        copies = operands.copyable and not self.is_read_in_place
         return (
             Knob("vectors", tuple(n for n in (1, 2, 3, 4, 5, 6, 8) if n <= max(columns, 1))),
             Knob("rows", tuple(range(1, most_rows + 1))),
@@ -100,8 +103,8 @@ class TileSketch(Knobbed):
             Knob("tap_unroll", tuple(range(len(self.short_taps()) + 1))),
             Knob("rows_outside", (0, 1)),
             Knob("row_tiles_inside", (0, 1)),
-            Knob("pack_columns", (0, *(1,) * bool(self.packable), *(2,) * bool(self.ahead))),
-            Knob("copy_rows", (0, 1) if self.copyable and not self.is_read_in_place else (0,)),
+            Knob("pack_columns", packing),
+            Knob("copy_rows", (0, 1) if copies else (0,)),
             Knob("skip_padding", (0, 1) if self.border or self._skips_around else (0,)),
             Knob("tails", (0, 1, 2)),
             Knob("stream", self._stream_values()),
@@ -109,6 +112,11 @@ class TileSketch(Knobbed):
             Knob("fetch", (0, 1) if self._has_hints() else (0,)),
             Knob("parts", reduction_parts(self)),
         )
+
+    @cached_property
+    def operands(self) -> TileOperands:
+        """What is read, and what of it can be packed or copied."""
+        return TileOperands(self.workload, self.view, self.roles, self.target)
 
     @property
     def is_scattered(self) -> bool:
@@ -125,7 +133,7 @@ class TileSketch(Knobbed):
         """Padding that tiles can leave out, if there is any and the rows' taps may be written
         out."""
         roles, stage = self.roles, self.workload.stage(self.view.name)
-        if self.is_reused and not roles.rows:
+        if roles.is_reused and not roles.rows:
             return None
         loops = (*self.view.spatial, *self.view.reduce)
         rows = roles.rows[0] if roles.rows else None
@@ -147,7 +155,7 @@ class TileSketch(Knobbed):
     @cached_property
     def _skips_around(self) -> bool:
         """Whether some padding can be left out though rows are copied."""
-        if not self.copyable or self.is_read_in_place:
+        if not self.operands.copyable or self.is_read_in_place:
             return False
         return bool(self.outer_border.decided(self._around(1, 1, 0)))
 
@@ -185,7 +193,7 @@ class TileSketch(Knobbed):
     def passing(self) -> tuple[Read, ...]:
         """Column operands that pass by: see there."""
         rows = prod(loop.extent for loop in (*self.roles.rows, *self.roles.outer_rows))
-        unmoved = (r for r in once(self.roles.column_reads) if not self.moves_with_rows(r))
+        unmoved = (r for r in once(self.roles.column_reads) if not self.roles.moves_with_rows(r))
         return passing_reads(tuple(unmoved), self.roles.columns, rows, self.target)
 
     @cached_property
@@ -216,15 +224,10 @@ class TileSketch(Knobbed):
         tiles = [self.border.lane_edges(n * self.lanes) for n in self.knobs[0].values]
         return np.asarray([count - (stop - start) for start, stop, count in tiles], np.int64)
 
-    @property
-    def is_reused(self) -> bool:
-        """Whether column operands are used for more than one row."""
-        return bool(self.roles.rows or self.roles.outer_rows)
-
     @cached_property
     def is_sliding(self) -> bool:
         """Whether rows share vectors of columns between taps: windows that overlap."""
-        moved = tuple(r for r in self.roles.column_reads if self.moves_with_rows(r))
+        moved = tuple(r for r in self.roles.column_reads if self.roles.moves_with_rows(r))
         rows = self.roles.rows[:1]
         return bool(moved and rows) and slides(self.view, moved, rows[0])
 
@@ -237,7 +240,7 @@ class TileSketch(Knobbed):
     def is_read_in_place(self) -> bool:
         """Whether copies have no use: vectors are shared without one, and padding is left out."""
         return self.is_sliding and (
-            self.border is not None or not any(r.padded for r in self.inner_reads)
+            self.border is not None or not any(r.padded for r in self.operands.every)
         )
 
     @property
@@ -252,7 +255,7 @@ class TileSketch(Knobbed):
     def apart(self) -> int:
         """How many steps of the reduction lie between two that are written out together: 1, or as
         many as move the operand from one vector to the next, where nothing else shares it."""
-        return 1 if self.is_reused else taps_apart(self.roles, self.lanes)
+        return 1 if self.roles.is_reused else taps_apart(self.roles, self.lanes)
 
     def _steps_written_out(self) -> tuple[int, ...]:
         k = self.roles.main.extent
@@ -265,7 +268,7 @@ class TileSketch(Knobbed):
         can be read from end to end, which is what prefetchers are made for."""
         k = self.roles.main.extent
         counts = {c for c in (1, 2, 3, 4, 6, 8, 16) if k // c >= 32 or c == 1}
-        if not self.is_reused:
+        if not self.roles.is_reused:
             counts |= {k // c for c in (4, 8, 16) if k >= 4 * c}
         if self.passing:
             counts |= {ceil_div(k, c) for c in PASSING_DEPTHS if k >= 2 * c}
@@ -280,117 +283,6 @@ class TileSketch(Knobbed):
             if loop.extent > 1:
                 short.append(loop)
         return tuple(short)
-
-    @property
-    def packable(self) -> tuple[Read, ...]:
-        """Column operands that can be packed, and are used again: the column axis has a dimension
-        of its own."""
-        return self._panels if self.is_reused else ()
-
-    @cached_property
-    def _panels(self) -> tuple[Read, ...]:
-        """Column operands that can be kept as panels of the tile's columns."""
-        return tuple(
-            read
-            for read in once(self.roles.column_reads)
-            if self.column_dim(read) is not None
-            and not self.moves_with_rows(read)
-            and self._has_box(read)
-            and (self.moves_as_one(read) or self._has_reads_apart(read))
-        )
-
-    def column_dim(self, read: Read) -> int | None:
-        """The dimension of a tensor that columns walk alone, within one batch."""
-        batch = frozenset(loop.name for loop in self.roles.batch)
-        return read.own_dim(self.roles.columns.name, batch)
-
-    def is_turned(self, read: Read) -> bool:
-        """Whether panels are filled from a tensor that is contiguous along another dimension than
-        the columns', in blocks of registers that are turned."""
-        last = len(read.shape) - 1
-        return (
-            not read.padded
-            and self.column_dim(read) not in (None, last)
-            and read.shape[last] >= self.lanes // 2
-            and 1 < self.lanes <= MOST_LANES
-            and self.target.lanes(read.dtype) == self.lanes
-        )
-
-    def _has_box(self, read: Read) -> bool:
-        """Whether a block of the tensor is a box: loops inside a block are not divided. Batch
-        loops stand around all blocks, and may be."""
-        batch = {loop.name for loop in self.roles.batch}
-        return all(
-            isinstance(atom, Var) or atom.numerator.vars() <= batch
-            for index in read.index
-            for atom, _ in index.terms
-        )
-
-    @cached_property
-    def ahead(self) -> tuple[Read, ...]:
-        """Column operands that `pack_columns` 2 packs ahead of all calls: constant inputs which
-        nothing else reads, since everybody would read them in this sketch's panels. Those of a
-        batch's part of a dimension need not begin where a panel does, and are left."""
-        constants = {tensor.name for tensor in self.workload.constants}
-        return tuple(
-            read
-            for read in self._panels
-            if read.tensor in constants
-            and self.moves_as_one(read)
-            and self._is_only_reader(read.tensor)
-            and read.own_dim(self.roles.columns.name) is not None
-        )
-
-    def _is_only_reader(self, tensor: str) -> bool:
-        """Whether this stage alone reads `tensor`, itself or through a stage inlined in it."""
-        names = {stage.name for stage in self.workload.consumers(tensor)}
-        while len(names) == 1 and self.view.name not in names:
-            names = {stage.name for stage in self.workload.consumers(*names)}
-        return names == {self.view.name}
-
-    def packed_inside(self, ahead: bool) -> tuple[Read, ...]:
-        """Column operands that are packed in every call, if those of `ahead` are not."""
-        gone = self.ahead if ahead else ()
-        return tuple(read for read in self.packable if read not in gone)
-
-    def moves_as_one(self, read: Read) -> bool:
-        """Whether all reads of the tensor keep their distance: a copy of a block holds them all."""
-        return all(
-            (a - b).is_const
-            for other in self.view.reads
-            if other.tensor == read.tensor
-            for a, b in zip(read.index, other.index, strict=True)
-        )
-
-    def _has_reads_apart(self, read: Read) -> bool:
-        """Whether an input is read as rows as well, in another place: what moves with columns can
-        be copied alone."""
-        if read.tensor not in {tensor.name for tensor in self.workload.inputs}:
-            return False
-        along = [r for r in self.view.reads if r.tensor == read.tensor and not r.padded]
-        along = [r for r in along if r.uses(self.roles.columns.name)]
-        return not read.padded and all(
-            (a - b).is_const for r in along for a, b in zip(read.index, r.index, strict=True)
-        )
-
-    def moves_with_rows(self, read: Read) -> bool:
-        rows = (*self.roles.rows, *self.roles.outer_rows)
-        return any(read.uses(loop.name) for loop in rows)
-
-    @property
-    def inner_reads(self) -> tuple[Read, ...]:
-        """Every operand, once, in the order of `accesses`."""
-        return once((*self.roles.column_reads, *self.roles.row_reads))
-
-    @property
-    def copyable(self) -> tuple[Read, ...]:
-        """Operands that move with the rows: a block of them can be copied, padding included."""
-        mixed = (r for r in self.roles.column_reads if self.moves_with_rows(r))
-        return tuple(
-            r
-            for r in once((*self.roles.row_reads, *mixed))
-            if self._has_box(r) and self.moves_as_one(r)
-        )
 
     def _sizes(self, settings: IntArray) -> dict[str, IntArray]:
         """Tile and block sizes, in elements, and how many of each: arrays (P,)."""
@@ -454,7 +346,7 @@ class TileSketch(Knobbed):
         taps = prod(loop.extent for loop in self.roles.taps)
         size = self.view.dtype.bytes
         panel = s["kc"] * taps * s["nr"] * s["col_per"] * size
-        whole_ahead = (v["pack_columns"] == 2) & (not self.packed_inside(ahead=True))
+        whole_ahead = (v["pack_columns"] == 2) & (not self.operands.packed_inside(ahead=True))
         ok &= (v["pack_columns"] == 0) | whole_ahead | (panel <= last // 2)
         if self.epilogue:  # partial sums of a block wait in a private buffer
             rows = s["mr"] * s["row_per"] * s["mr2"] * s["row2_per"]
@@ -485,7 +377,7 @@ class TileSketch(Knobbed):
             skipping |= self._can_skip(v, s)
         ok &= (v["skip_padding"] == 0) | skipping
         must_pack = any(
-            r.element_stride(self.roles.columns.name) not in (0, 1) for r in self.packable
+            r.element_stride(self.roles.columns.name) not in (0, 1) for r in self.operands.packable
         )
         if must_pack:
             ok &= v["pack_columns"] >= 1
@@ -520,7 +412,7 @@ class TileSketch(Knobbed):
             ok &= v["unroll"] == self.roles.main.extent
         rows = self.roles.rows[0].extent if self.roles.rows else 1
         ok &= (v["tails"] > 0) | (rows % s["mr"] == 0)
-        if any(read.padded for read in self._panels):  # a copy takes the conditions with it
+        if any(read.padded for read in self.operands.panels):  # a copy takes the conditions with it
             ok &= v["pack_columns"] == 0
         if self.border.lane_conds:  # tiles of columns are cut as those of rows are
             edges = self.edge_columns[np.searchsorted(self.knobs[0].values, v["vectors"])]
@@ -594,7 +486,7 @@ class TileSketch(Knobbed):
         axes = [roles.columns, *roles.rows[:2], *[None] * (2 - len(roles.rows[:2])), roles.main]
         axes += [*batch, *taps]
         found = []
-        for read in self.inner_reads:
+        for read in self.operands.every:
             dims = tuple(tuple(_stride(index, loop) for loop in axes) for index in read.index)
             found.append(Access(read.tensor, read.dtype.bytes, dims))
         out = [tuple(1 if loop is axis else 0 for axis in axes) for loop in self.view.spatial]

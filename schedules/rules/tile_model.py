@@ -240,7 +240,7 @@ def _packed_bytes(
     roles, view = sketch.roles, sketch.view
     depth = float(roles.main.extent * prod(loop.extent for loop in roles.taps))
     panels = depth * f["nr"] * f["col_tiles"] * view.dtype.bytes
-    packed_here = [len(sketch.packed_inside(ahead)) for ahead in (False, True)]
+    packed_here = [len(sketch.operands.packed_inside(ahead)) for ahead in (False, True)]
     panels = panels * np.where(f["pack_columns"] == 2, packed_here[1], packed_here[0])
     inside_rows = outside * f["row_blocks"] * f["row2_blocks"]
     # Tasks of the two outermost block loops pack on their own; what is inside them shares.
@@ -249,13 +249,13 @@ def _packed_bytes(
     columns = again * panels * batch / outside
     columns = np.where(f["pack_columns"] == 0, 0.0, columns)
     rows, slow = np.zeros_like(columns), np.zeros_like(columns)
-    for read in sketch.copyable:
+    for read in sketch.operands.copyable:
         copied = np.where(f["copy_rows"] == 1, _copied_row_bytes(sketch, read, f, batch), 0.0)
         rows = rows + copied
         slow = slow + (copied * PADDED_SHARE if read.padded else 0.0)
     column = roles.columns.name
-    strided = [r for r in sketch.packable if r.element_stride(column) not in (0, 1)]
-    share = 1.0 if any(not sketch.is_turned(r) for r in strided) else TURNED_SHARE
+    strided = [r for r in sketch.operands.packable if r.element_stride(column) not in (0, 1)]
+    share = 1.0 if any(not sketch.operands.is_turned(r) for r in strided) else TURNED_SHARE
     return columns + rows, slow + (columns * share if strided else 0.0)
 
 
@@ -302,7 +302,7 @@ def _panel_bytes(
     """(P,) bytes of one packed panel of columns."""
     taps = float(prod(loop.extent for loop in sketch.roles.taps))
     one = f["kc"] * taps * f["nr"] * f["col_per"] * sketch.view.dtype.bytes
-    count = [0, *(len(sketch.packed_inside(ahead)) for ahead in (False, True))]
+    count = [0, *(len(sketch.operands.packed_inside(ahead)) for ahead in (False, True))]
     return np.asarray(one * np.asarray(count)[v["pack_columns"]])
 
 
@@ -326,7 +326,8 @@ def _masked_share(
     in place are guarded in the reduction itself. Copies have room for whole tiles."""
     m = [loop.extent for loop in sketch.roles.rows] + [1, 1]
     rows = ((m[0] % s["mr"] != 0) & ~cuts[0]) | ((m[1] % s["mr2"] != 0) & ~cuts[1])
-    rows &= (v["copy_rows"] == 0) | (len(sketch.copyable) < len(once(sketch.roles.row_reads)))
+    copied = sketch.operands.copyable
+    rows &= (v["copy_rows"] == 0) | (len(copied) < len(once(sketch.roles.row_reads)))
     columns = (sketch.roles.columns.extent % s["nr"] != 0) & ~cuts[2]
     unpacked = v["pack_columns"] == 0
     deep = unpacked & (sketch.roles.main.extent % s["kc"] != 0)
@@ -357,10 +358,10 @@ MASKED_COLUMNS_SHARE = 0.1
 
 def _packed_accesses(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray:
     """(P,) which of `accesses` are read through a copy, as the bits of a number."""
-    bits = {read.tensor: 1 << b for b, read in enumerate(sketch.inner_reads)}
-    columns = sum(bits[read.tensor] for read in sketch.packable)
-    rows = sum(bits[read.tensor] for read in sketch.copyable)
-    ahead = columns | sum(bits[read.tensor] for read in sketch.ahead)
+    bits = {read.tensor: 1 << b for b, read in enumerate(sketch.operands.every)}
+    columns = sum(bits[read.tensor] for read in sketch.operands.packable)
+    rows = sum(bits[read.tensor] for read in sketch.operands.copyable)
+    ahead = columns | sum(bits[read.tensor] for read in sketch.operands.packed_ahead)
     packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
     # What hints have brought is where a copy would be: nearby, however far apart its rows are.
     fetched = sum(bits[read.tensor] for read in sketch.passing)
@@ -376,10 +377,10 @@ def _conflict_misses(
     roles, total = sketch.roles, np.zeros_like(tiles)
     for read in once(roles.column_reads):
         step = read.element_stride(roles.main.name)
-        if not step or sketch.moves_with_rows(read):
+        if not step or sketch.roles.moves_with_rows(read):
             continue
-        used = (f["pack_columns"] == 0) | (sketch.column_dim(read) is None)
-        if not sketch.is_reused:  # a line that is used up in one go need not survive
+        used = (f["pack_columns"] == 0) | (sketch.operands.column_dim(read) is None)
+        if not sketch.roles.is_reused:  # a line that is used up in one go need not survive
             used &= f["nr"] * read.dtype.bytes < LINE_BYTES
         lines = np.ceil(f["nr"] * read.dtype.bytes / LINE_BYTES)
         rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
@@ -395,7 +396,7 @@ def _conflict_misses(
             rows = f["mr"] * f["mr2"] + PASSING_LINES
             lost = lost_levels(sketch.target, step * read.dtype.bytes, ones, rows)
             per_step = f["mr"] * f["mr2"] * read.dtype.bytes / LINE_BYTES
-            in_place = (f["copy_rows"] == 0) | (read not in sketch.copyable)
+            in_place = (f["copy_rows"] == 0) | (read not in sketch.operands.copyable)
             total = total + np.where(in_place, tiles * depth * per_step * lost, 0.0)
     return total
 

@@ -38,6 +38,15 @@ class TileRoles:
     column_reads: tuple[Read, ...]
     row_reads: tuple[Read, ...]
 
+    @property
+    def is_reused(self) -> bool:
+        """Whether column operands are used for more than one row."""
+        return bool(self.rows or self.outer_rows)
+
+    def moves_with_rows(self, read: Read) -> bool:
+        """Whether different rows use different elements of `read`."""
+        return any(read.uses(loop.name) for loop in (*self.rows, *self.outer_rows))
+
 
 def assign_roles(view: StageView) -> TileRoles | None:
     """The parts of the tile sketch for a stage, None if it does not fit: no reduction, or no

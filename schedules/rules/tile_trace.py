@@ -377,17 +377,17 @@ class _TileTrace:
         k, s, w = self.k, self.s, self.w
         blocked = s["k_count"] > 1
         if self.v["copy_rows"]:
-            for n, read in enumerate(k.copyable):
+            for n, read in enumerate(k.operands.copyable):
                 name = f"{self.stage}.rows{n}"
                 inside = [loop.var for loop in w.own_loops(self.buffer, inside=row_place)]
                 place = ko if blocked and ko in inside else row_place
                 w.do(CacheRead(read.tensor, place, name))
                 w.vectorise_writer(name, k.target.lanes(read.dtype))
         if self.v["pack_columns"]:
-            for n, read in enumerate(k.packed_inside(ahead=self.v["pack_columns"] == 2)):
+            for n, read in enumerate(k.operands.packed_inside(ahead=self.v["pack_columns"] == 2)):
                 name = f"{self.stage}.pack{n}"
                 place = ko if blocked else column_place
-                if k.moves_as_one(read):
+                if k.operands.moves_as_one(read):
                     w.do(CacheRead(read.tensor, place, name))
                 else:
                     w.do(CacheReadAlong(read.tensor, place, name, self._lanes()))
@@ -403,7 +403,7 @@ class _TileTrace:
     def _pack_ahead(self) -> None:
         """All of each constant column operand, in panels as wide as a tile, once for all calls."""
         w, target = self.w, self.k.target
-        for n, read in enumerate(self.k.ahead):
+        for n, read in enumerate(self.k.operands.packed_ahead):
             name = f"{self.stage}.ahead{n}"
             w.do(CacheRead(read.tensor, ROOT, name), PackAhead(name))
             panel = self._pack_layout(read, name)
@@ -442,7 +442,7 @@ class _TileTrace:
         """Tile by tile, in each the reduction outside and the tile's columns inside. The loop over
         tiles, "" where there is but one column."""
         w, nr = self.w, self.s["nr"]
-        dim = self.k.column_dim(read)
+        dim = self.k.operands.column_dim(read)
         assert dim is not None
         others = sorted((d for d in range(len(read.shape)) if d != dim), key=self._depth_of(read))
         parts = ((dim, 1), *((d, 0) for d in others), (dim, 2))
@@ -450,7 +450,7 @@ class _TileTrace:
         loop = f"{name}.{dim}"
         if not w.has(loop):
             return ""
-        turned = f"{name}.{len(read.shape) - 1}" if self.k.is_turned(read) else ""
+        turned = f"{name}.{len(read.shape) - 1}" if self.k.operands.is_turned(read) else ""
         if turned and not w.has(turned):  # one element of it a block
             turned = ""
         rest = [other.var for other in w.own_loops(name) if other.var not in (loop, turned)]

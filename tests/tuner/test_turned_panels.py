@@ -80,10 +80,10 @@ def test_products_with_turned_panels_are_right(name: str, bits: int) -> None:
 
 def test_panels_are_turned_where_the_tensor_is_contiguous_along_another_axis() -> None:
     turned = tile_of(space_for(CASES["nt"], target()))
-    assert [turned.is_turned(read) for read in turned.packable] == [True]
+    assert [turned.operands.is_turned(read) for read in turned.operands.packable] == [True]
     plain = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[13,37]", B="f32[37,41]")
     straight = tile_of(space_for(plain, target()))
-    assert [straight.is_turned(read) for read in straight.packable] == [False]
+    assert [straight.operands.is_turned(read) for read in straight.operands.packable] == [False]
     blocks = [s for s in packing(turned, 1)[0].steps if isinstance(s, CacheRead) and s.register]
     assert [block.name for block in blocks] == ["s0.pack0.block"]
 
