@@ -237,6 +237,13 @@ def _is_inside(
     return all(r.lo >= 0 and r.hi < extent for r, extent in zip(found, shape, strict=True))
 
 
+def stride(index: Affine, loop: Loop | None) -> int:
+    """How far `index` moves when `loop` does; 1 where it divides it."""
+    if loop is None or loop.name not in index.vars():
+        return 0
+    return index.coefficient(loop.name) or 1
+
+
 MATH = frozenset({UnaryOp.EXP, UnaryOp.LOG, UnaryOp.TANH, UnaryOp.ERF, UnaryOp.SIGMOID})
 
 

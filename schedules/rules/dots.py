@@ -34,7 +34,7 @@ from ..scalar import All, Select, walk
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..workload import Workload
-from .analysis import Loop, Read, StageView, once
+from .analysis import Loop, Read, StageView, once, stride
 from .hardware import BUSY_CHAINS, PAGE_BYTES
 from .knobs import Knobbed, as_floats
 from .passing import COST_OF_A_LATE_LINE
@@ -228,7 +228,7 @@ class DotSketch(Knobbed):
         axes = (roles.many, roles.few, roles.along, *roles.batch, *roles.taps)
         found = []
         for read in once(self.view.reads):
-            dims = tuple(tuple(_stride(index, loop) for loop in axes) for index in read.index)
+            dims = tuple(tuple(stride(index, loop) for loop in axes) for index in read.index)
             found.append(Access(read.tensor, read.dtype.bytes, dims))
         out = tuple(tuple(int(loop is axis) for axis in axes) for loop in self.view.spatial)
         return (*found, Access(self.view.name, self.view.dtype.bytes, out, is_output=True))
@@ -337,8 +337,3 @@ LATE_SHARE = 0.15
 
 OPS_A_SUM_OF_LANES = 8.0
 """Steps that add up the lanes of one vector."""
-
-
-def _stride(index: Affine, loop: Loop) -> int:
-    """How far `index` moves when `loop` does."""
-    return (index.coefficient(loop.name) or 1) if loop.name in index.vars() else 0

@@ -21,9 +21,7 @@ from math import prod
 
 import numpy as np
 
-from ..affine import Affine
 from ..flops import useful_points
-from ..primitives import Solve, Split
 from ..primitives.zeros import neutral_conditions
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
@@ -37,6 +35,7 @@ from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_default, passing_reads
 from .short_runs import asks_ahead, can_ask_ahead, short_run_reads
 from .streams import stream_values
+from .tile_loops import tile_accesses, tile_extents, tile_loop_axes, tile_sizes
 from .tile_model import tile_columns
 from .tile_operands import TileOperands
 from .tile_roles import TileRoles, ceil_div, lane_step, slides, taps_apart
@@ -284,34 +283,14 @@ class TileSketch(Knobbed):
                 short.append(loop)
         return tuple(short)
 
-    def _sizes(self, settings: IntArray) -> dict[str, IntArray]:
-        """Tile and block sizes, in elements, and how many of each: arrays (P,)."""
-        v = self.values(settings)
-        roles = self.roles
-        n = roles.columns.extent
-        m = [loop.extent for loop in roles.rows] + [1, 1]
-        nr = v["vectors"] * self.lanes
-        s: dict[str, IntArray] = {"nr": nr, "mr": v["rows"], "mr2": v["rows2"]}
-        s["col_tiles"] = -(-n // nr)
-        s["col_per"] = -(-s["col_tiles"] // v["column_blocks"])
-        s["col_blocks"] = -(-s["col_tiles"] // s["col_per"])
-        for key, extent, tile, blocks in (
-            ("row", m[0], v["rows"], v["row_blocks"]),
-            ("row2", m[1], v["rows2"], v["row2_blocks"]),
-        ):
-            s[f"{key}_tiles"] = -(-extent // tile)
-            s[f"{key}_per"] = -(-s[f"{key}_tiles"] // blocks)
-            s[f"{key}_blocks"] = -(-s[f"{key}_tiles"] // s[f"{key}_per"])
-        k, u = roles.main.extent // v["parts"], v["unroll"] if self.apart == 1 else 1
-        s["kc"] = (((k - 1) // v["k_blocks"] + 1) + u - 1) // u * u
-        s["k_count"] = -(-k // s["kc"])
-        taps = [loop.extent for loop in self.short_taps()]
-        s["taps_inside"] = np.cumprod([1, *taps], dtype=np.int64)[v["tap_unroll"]]
-        return s
+    def sizes(self, settings: IntArray) -> dict[str, IntArray]:
+        """Tile and block sizes, see `tile_loops`."""
+        return tile_sizes(self, self.values(settings))
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
-        v, s = self.values(settings), self._sizes(settings)
+        v = self.values(settings)
+        s = tile_sizes(self, v)
         registers = self.target.vector_registers
         reads = len(self.roles.column_reads)
         live = s["mr"] * s["mr2"] * v["vectors"] + v["vectors"] * max(reads, 1) + 1
@@ -386,7 +365,7 @@ class TileSketch(Knobbed):
         ragged = ragged_rows | (self.roles.columns.extent % s["nr"] != 0)
         ok &= (v["tails"] == 0) | ragged
         ok &= (v["tails"] != 1) | ragged_rows
-        ok &= v["parallel"] <= len(self.block_loops(rows_outside=False))
+        ok &= v["parallel"] <= len(self.roles.block_loops(rows_outside=False))
         if self.target.threads > 1:
             batches = prod(loop.extent for loop in self.roles.batch)
             ok &= (v["parallel"] > 0) | (batches > 1 and not self.is_uneven)
@@ -423,114 +402,22 @@ class TileSketch(Knobbed):
         return ok & few
 
     @cached_property
-    def _batch_and_taps(self) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
-        """The loops that are walked whole: outside everything, and around the inner reduction."""
-        roles = self.roles
-        outside = (loop for loop in (*roles.batch, *roles.outer_rows) if loop.extent > 1)
-        return tuple(outside), tuple(loop for loop in roles.taps if loop.extent > 1)
-
-    @property
     def loop_axes(self) -> tuple[int, ...]:
-        # axes: 0 columns, 1 rows, 2 rows2, 3 main, then one for each loop of batch and of taps
-        batch, taps = self._batch_and_taps
-        first_tap = 4 + len(batch)
-        of_batch = tuple(range(4, first_tap))
-        of_taps = tuple(range(first_tap, first_tap + len(taps)))
-        return (3, *of_batch, 0, 3, 2, 3, 1, 3, 0, 3, 0, 2, 1, 0, *of_taps, 3, 2, 1, 0)
-
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, L) trip counts. A loop that knobs place here or there stands in each place, with
-        one trip where it is not."""
-        v, s = self.values(settings), self._sizes(settings)
-        ones = np.ones_like(s["nr"])
-        batch, taps = self._batch_and_taps
-        outside, inside = v["rows_outside"] == 1, v["row_tiles_inside"] == 1
-        deep = self._depth_place(v)
-        blocks = [s["col_blocks"], s["row2_blocks"], s["row_blocks"], s["col_blocks"]]
-        kept = [~outside, True, True, outside]
-        order: list[IntArray] = []
-        for n, (count, here) in enumerate(zip(blocks, kept, strict=True)):
-            order += [np.where(here, count, 1), np.where(deep == n, s["k_count"], 1)]
-        return np.stack(
-            [
-                v["parts"],
-                *(ones * loop.extent for loop in batch),
-                *order,
-                np.where(inside, s["col_per"], 1),
-                s["row2_per"], s["row_per"],
-                np.where(inside, 1, s["col_per"]),
-                *(ones * loop.extent for loop in taps),
-                np.minimum(s["kc"], self.roles.main.extent),
-                s["mr2"], s["mr"], np.minimum(s["nr"], self.roles.columns.extent),
-            ],
-            axis=1,
-        )  # fmt: skip
-
-    def _depth_place(self, v: dict[str, IntArray]) -> IntArray:
-        """(P,) behind which of the block loops (columns, rows2, rows, columns again) the blocks
-        of the reduction stand: the last that threads divide, or the outermost."""
-        if self.epilogue:
-            return np.full_like(v["parallel"], 3)
-        rows = [2, 1][2 - len(self.roles.rows) :] if self.roles.rows else []
-        places = {0: [0, *(3 - r for r in rows)], 1: [*(3 - r for r in rows), 3]}
-        divided = np.maximum(v["parallel"], 1) - 1
-        found = [np.asarray([*p, 3])[np.minimum(divided, len(p) - 1)] for p in places.values()]
-        chosen: IntArray = np.where(v["rows_outside"] == 1, found[1], found[0])
-        return chosen
+        return tile_loop_axes(self.roles)
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
-        """How the nest touches each tensor over the axes of `loop_axes`."""
-        roles = self.roles
-        batch, taps = self._batch_and_taps
-        axes = [roles.columns, *roles.rows[:2], *[None] * (2 - len(roles.rows[:2])), roles.main]
-        axes += [*batch, *taps]
-        found = []
-        for read in self.operands.every:
-            dims = tuple(tuple(_stride(index, loop) for loop in axes) for index in read.index)
-            found.append(Access(read.tensor, read.dtype.bytes, dims))
-        out = [tuple(1 if loop is axis else 0 for axis in axes) for loop in self.view.spatial]
-        found.append(Access(self.view.name, self.view.dtype.bytes, tuple(out), is_output=True))
-        return tuple(found)
+        return tile_accesses(self)
+
+    def extents(self, settings: IntArray) -> IntArray:
+        """(P, L) trip counts."""
+        v = self.values(settings)
+        return tile_extents(self, v, tile_sizes(self, v))
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS."""
-        return tile_columns(self, self.values(settings), self._sizes(settings))
-
-    def preparation(self) -> tuple[Split | Solve, ...]:
-        """The steps that make the view's loops, for the loops that are outside: the epilogue's if
-        there is one."""
-        outer = self.epilogue.name if self.epilogue else self.view.name
-        splits = (
-            Split(outer + step.loop[len(self.view.name) :], step.factor)
-            for step in self.view.presplit
-        )
-        return (*self.view.presolve, *splits)
-
-    def block_loops(self, rows_outside: bool) -> list[str]:
-        """Which axes have a block loop, outermost first."""
-        rows = [loop.name for loop in self.roles.outer_rows] + [
-            loop.name for loop in reversed(self.roles.rows)
-        ]
-        columns = [self.roles.columns.name]
-        return [*rows, *columns] if rows_outside else [*columns, *rows]
-
-    def block_counts(self, f: dict[str, FloatArray]) -> list[FloatArray]:
-        """How many iterations the first and the second block loop have; a last one of fewer tiles
-        counts as the part it is."""
-        ones = np.ones_like(f["nr"])
-        by_name = {loop.name: ones * loop.extent for loop in self.roles.outer_rows}
-        by_name |= {
-            loop.name: f[f"{key}_tiles"] / f[f"{key}_per"]
-            for loop, key in zip(self.roles.rows, ("row", "row2"), strict=False)
-        }
-        by_name[self.roles.columns.name] = f["col_tiles"] / f["col_per"]
-        orders = [[by_name[n] for n in self.block_loops(outside)] for outside in (False, True)]
-        picked = []
-        for n in range(2):
-            a, b = (order[n] if n < len(order) else ones for order in orders)
-            picked.append(np.where(f["rows_outside"] == 1, b, a))
-        return picked
+        v = self.values(settings)
+        return tile_columns(self, v, tile_sizes(self, v))
 
     def default(self) -> tuple[int, ...]:
         """A feasible setting that is sensible with no model: a square-ish tile, packed columns."""
@@ -584,7 +471,7 @@ class TileSketch(Knobbed):
         outermost = "row2_blocks" if len(self.roles.rows) > 1 else "row_blocks"
         at = {name: names.index(name) for name in ("parallel", outermost)}
         both = self.knobs[at["parallel"]].values
-        blocks = self._sizes(np.asarray([setting]))["col_blocks"][0]
+        blocks = self.sizes(np.asarray([setting]))["col_blocks"][0]
         batches = 1 if self.is_uneven else prod(loop.extent for loop in self.roles.batch)
         enough = blocks > 1 or batches >= 2 * self.target.threads
         if self.target.threads == 1 or enough or 2 not in both:
@@ -600,16 +487,9 @@ class TileSketch(Knobbed):
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
-        sizes = self._sizes(np.asarray([list(setting)]))
+        sizes = self.sizes(np.asarray([list(setting)]))
         s = {key: int(value[0]) for key, value in sizes.items()}
         write_tile_trace(writer, self, self.chosen(setting), s)
-
-
-def _stride(index: Affine, loop: Loop | None) -> int:
-    """How far `index` moves when `loop` does."""
-    if loop is None or loop.name not in index.vars():
-        return 0
-    return index.coefficient(loop.name) or 1
 
 
 def _counts(most: int) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from .hardware import BUSY_CHAINS, LINE_BYTES
 from .next_rows import late_rows, row_hints_a_step
 from .passing import COST_OF_A_LATE_LINE, FEWEST_ROWS, hints_a_step, late_lines
 from .short_runs import hints_a_tile, late_runs
+from .tile_loops import block_counts
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -127,7 +128,7 @@ def _cuts(
     names = [loop.name for loop in sketch.roles.rows[:2]]
     places = {}
     for outside in (False, True):
-        order = sketch.block_loops(outside)
+        order = sketch.roles.block_loops(outside)
         places[outside] = [
             order.index(name) if name in order else len(order)
             for name in (*names, *[""] * (2 - len(names)), sketch.roles.columns.name)
@@ -244,7 +245,7 @@ def _packed_bytes(
     panels = panels * np.where(f["pack_columns"] == 2, packed_here[1], packed_here[0])
     inside_rows = outside * f["row_blocks"] * f["row2_blocks"]
     # Tasks of the two outermost block loops pack on their own; what is inside them shares.
-    of_tasks = np.where(f["parallel"] == 2, sketch.block_counts(f)[1], 1.0)
+    of_tasks = np.where(f["parallel"] == 2, block_counts(sketch.roles, f)[1], 1.0)
     again = np.where(f["rows_outside"] == 1, inside_rows, of_tasks)
     columns = again * panels * batch / outside
     columns = np.where(f["pack_columns"] == 0, 0.0, columns)
@@ -311,7 +312,7 @@ def _tasks(
 ) -> FloatArray:
     """(P,) iterations of the parallel loop, those of fewer tiles counted as the part they are."""
     tasks = np.full_like(f["nr"], batch) * f["parts"]
-    for n, count in enumerate(sketch.block_counts(f)):
+    for n, count in enumerate(block_counts(sketch.roles, f)):
         tasks = tasks * np.where(v["parallel"] > n, count, 1.0)
     return tasks
 

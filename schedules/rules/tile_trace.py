@@ -19,6 +19,7 @@ from ..primitives import (
     RFactor,
     SkipZeros,
     SkipZerosAround,
+    Split,
     Stream,
     TransformLayout,
     Unroll,
@@ -66,11 +67,12 @@ class _TileTrace:
 
     def write(self) -> None:
         k, v, s, w = self.k, self.v, self.s, self.w
-        w.do(*k.preparation())
+        splits = (Split(self.rename(step.loop), step.factor) for step in k.view.presplit)
+        w.do(*k.view.presolve, *splits)
         batch = [*self._divide_reduction(), *(self.rename(loop.name) for loop in k.roles.batch)]
         blocks, rests = self._split_blocks()
         ko, depth, unrolled = self._split_reduction()
-        order = [blocks[name] for name in k.block_loops(bool(v["rows_outside"]))]
+        order = [blocks[name] for name in k.roles.block_loops(bool(v["rows_outside"]))]
         if k.epilogue and s["k_count"] > 1:
             tiles, joined = self._whole_blocks(batch, order, rests, [ko, *depth], unrolled)
         else:
