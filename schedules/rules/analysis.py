@@ -237,6 +237,16 @@ def _is_inside(
     return all(r.lo >= 0 and r.hi < extent for r, extent in zip(found, shape, strict=True))
 
 
+def offsets(index: Affine, extents: dict[str, int]) -> set[int]:
+    """Where `index` is, beside where it begins, while loops of these extents run."""
+    found = {0}
+    for name, extent in extents.items():
+        step = index.coefficient(name)
+        if step:
+            found = {x + step * i for x in found for i in range(extent)}
+    return found
+
+
 def stride(index: Affine, loop: Loop | None) -> int:
     """How far `index` moves when `loop` does; 1 where it divides it."""
     if loop is None or loop.name not in index.vars():

@@ -35,9 +35,8 @@ from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once, stride
-from .hardware import BUSY_CHAINS, PAGE_BYTES
+from .hardware import BUSY_CHAINS, COST_OF_A_LATE_LINE, PAGE_BYTES
 from .knobs import Knobbed, as_floats
-from .passing import COST_OF_A_LATE_LINE
 from .writer import TraceWriter
 
 MOST_USES = 16

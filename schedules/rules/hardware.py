@@ -10,3 +10,6 @@ PAGE_BYTES = 4096
 
 BUSY_CHAINS = 8.0
 """Accumulators that keep two pipes of four cycles' latency busy."""
+
+COST_OF_A_LATE_LINE = 4.0
+"""In misses of a cache near by: several are under way at a time."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..space import BoolArray, FloatArray, IntArray
 from .analysis import Read, once
-from .hardware import LINE_BYTES
+from .hardware import COST_OF_A_LATE_LINE, LINE_BYTES
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -59,12 +59,9 @@ def row_hints_a_step(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray
     return np.asarray(np.where(f["fetch"] > 0, LOADS_A_HINT * hints, 0.0))
 
 
-def late_rows(
-    sketch: TileSketch, f: dict[str, FloatArray], batch: float, line_cost: float
-) -> FloatArray:
-    """(P,) waits for lines of rows that nobody asked for, each of `line_cost` misses of a cache
-    near by. Rows that are walked again for the next tile of columns wait in a cache if there are
-    few of them."""
+def late_rows(sketch: TileSketch, f: dict[str, FloatArray], batch: float) -> FloatArray:
+    """(P,) waits for lines of rows that nobody asked for. Rows that are walked again for the next
+    tile of columns wait in a cache if there are few of them."""
     roles, own = sketch.roles, sketch.target.own_cache_bytes
     total = np.zeros_like(f["nr"])
     for read in sketch.far_rows:
@@ -73,5 +70,6 @@ def late_rows(
         again = (f["row_tiles_inside"] == 1) & (block > own // 2)
         walks = np.where(again, f["col_tiles"], f["col_blocks"])
         lines = float(roles.rows[0].extent * roles.main.extent * size) / LINE_BYTES * walks * batch
-        total = total + np.where(f["fetch"] > 0, 0.0, LATE_ROW_SHARE * line_cost * lines)
+        late = LATE_ROW_SHARE * COST_OF_A_LATE_LINE * lines
+        total = total + np.where(f["fetch"] > 0, 0.0, late)
     return total

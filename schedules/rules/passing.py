@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..space import FloatArray
+from ..space import BoolArray, FloatArray, IntArray
 from ..target import Target
 from .analysis import Loop, Read
-from .hardware import BUSY_CHAINS, PAGE_BYTES
+from .hardware import BUSY_CHAINS, COST_OF_A_LATE_LINE, PAGE_BYTES
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -49,6 +49,14 @@ def passing_reads(
 
 def _bytes(read: Read) -> int:
     return prod(read.shape) * read.dtype.bytes
+
+
+def can_fetch_tile(v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
+    """(P,) whether one tile of columns at a time is read in place by all rows of a block, and there
+    is a next one. Steps of several rows of the operand are slower, with hints more so."""
+    in_place = (v["pack_columns"] == 0) & (v["rows_outside"] == 0)
+    ok: BoolArray = in_place & (v["row_tiles_inside"] == 1) & (v["unroll"] == 1)
+    return ok & (s["col_tiles"] * s["k_count"] > 1)
 
 
 def hints_a_step(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
@@ -123,9 +131,6 @@ def _is_near(sketch: TileSketch, read: Read) -> bool:
     step = read.element_stride(sketch.roles.main.name)
     return step is not None and abs(step) * read.dtype.bytes < PAGE_BYTES
 
-
-COST_OF_A_LATE_LINE = 4.0
-"""In misses of a cache near by: several are under way at a time."""
 
 UNASKED_LATE, UNASKED_NEAR, CROWDED_OUT, ROW_LATE = 0.35, 0.03, 0.3, 0.2
 """Shares of the lines that are late: where nobody asked for them, what prefetchers do not foresee,

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..affine import Affine
 from ..primitives.fetching import MOST_HINTS
 from ..space import BoolArray, FloatArray, IntArray
-from .analysis import Read, once
+from .analysis import Read, offsets, once
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -85,16 +84,7 @@ def _hints_an_iteration(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
 
 def _places(read: Read, inside: dict[str, int]) -> int:
     """How many places a read is at in all dimensions but the last."""
-    return prod(len(_values(index, inside)) for index in read.index[:-1])
-
-
-def _values(index: Affine, extents: dict[str, int]) -> set[int]:
-    values = {0}
-    for name, extent in extents.items():
-        step = index.coefficient(name)
-        if step:
-            values = {x + step * i for x in values for i in range(extent)}
-    return values
+    return prod(len(offsets(index, inside)) for index in read.index[:-1])
 
 
 def hints_a_tile(

@@ -28,12 +28,13 @@ from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
 from .border import MOST_BORDER_TILES, Border, border_of
+from .hints import can_hint, has_hints
 from .knobs import Knobbed
-from .next_rows import can_fetch_rows, far_rows
+from .next_rows import far_rows
 from .outer_border import OuterBorder
 from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_default, passing_reads
-from .short_runs import asks_ahead, can_ask_ahead, short_run_reads
+from .short_runs import asks_ahead, short_run_reads
 from .streams import stream_values
 from .tile_loops import tile_accesses, tile_extents, tile_loop_axes, tile_sizes
 from .tile_model import tile_columns
@@ -108,7 +109,7 @@ class TileSketch(Knobbed):
             Knob("tails", (0, 1, 2)),
             Knob("stream", self._stream_values()),
             Knob("parallel", parallel),
-            Knob("fetch", (0, 1) if self._has_hints() else (0,)),
+            Knob("fetch", (0, 1) if has_hints(self) else (0,)),
             Knob("parts", reduction_parts(self)),
         )
 
@@ -204,10 +205,6 @@ class TileSketch(Knobbed):
     def short_runs(self) -> tuple[Read, ...]:
         """Row operands whose lines nobody foresees: see there."""
         return short_run_reads(self)
-
-    def _has_hints(self) -> bool:
-        """Whether there is a way to ask for an operand ahead; there is one at the most."""
-        return bool(self.passing or self.far_rows) or asks_ahead(self)
 
     @cached_property
     def edge_tiles(self) -> IntArray:
@@ -345,12 +342,7 @@ class TileSketch(Knobbed):
         ok &= (v["parts"] == 1) | (alone & (v["parallel"] > 0))
         if self.apart > 1:
             ok &= (v["unroll"] == 1) | ((v["k_blocks"] == 1) & (v["parts"] == 1))
-        if self.passing:
-            ok &= (v["fetch"] == 0) | self._can_fetch(v, s)
-        if self.far_rows:
-            ok &= (v["fetch"] == 0) | can_fetch_rows(v, s)
-        if asks_ahead(self):
-            ok &= (v["fetch"] == 0) | can_ask_ahead(self, v, s)
+        ok &= (v["fetch"] == 0) | can_hint(self, v, s)
         skipping = (v["copy_rows"] == 1) & (self.share_around(v) < 1.0)
         if self.border:
             skipping |= self._can_skip(v, s)
@@ -372,13 +364,6 @@ class TileSketch(Knobbed):
         if not self.roles.rows and not self.roles.outer_rows:
             ok &= v["rows_outside"] == 0
         return ok
-
-    def _can_fetch(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
-        """(P,) whether one tile of columns at a time is read in place by all rows of a block, and
-        there is a next one. Steps of several rows of the operand are slower, with hints more so."""
-        in_place = (v["pack_columns"] == 0) & (v["rows_outside"] == 0)
-        ok: BoolArray = in_place & (v["row_tiles_inside"] == 1) & (v["unroll"] == 1)
-        return ok & (s["col_tiles"] * s["k_count"] > 1)
 
     def _can_skip(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
         """(P,) whether padding is decided by the tile: rows in one block and as they are, whole

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..affine import Affine
 from ..space import BoolArray, FloatArray, IntArray
 from ..target import Target
-from .analysis import Read, math_calls, once
+from .analysis import Read, math_calls, offsets, once
 from .hardware import BUSY_CHAINS, LINE_BYTES
-from .next_rows import late_rows, row_hints_a_step
-from .passing import COST_OF_A_LATE_LINE, FEWEST_ROWS, hints_a_step, late_lines
-from .short_runs import hints_a_tile, late_runs
+from .hints import lines_late, loads_a_step, loads_a_tile
+from .passing import FEWEST_ROWS
 from .tile_loops import block_counts
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ def tile_columns(
     ops = max(view.operations - 1, 1)
     inside = f["taps_inside"] * f["unroll"]
     row_loads, column_loads, held, spread = _loads_a_step(sketch, v)
-    column_loads = column_loads + hints_a_step(sketch, f) + row_hints_a_step(sketch, f)
+    column_loads = column_loads + loads_a_step(sketch, f)
     skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0)
     around = np.where((v["skip_padding"] == 1) & ~skips, sketch.share_around(v), 1.0)
     guarded = (v["copy_rows"] == 0) & ~skips
@@ -58,13 +56,11 @@ def tile_columns(
     return {
         "flops": vector_ops * sketch.lanes * 2.0,
         "vector_ops": vector_ops,
-        "vector_loads": steps * (row_loads + column_loads) + tiles * hints_a_tile(sketch, v, f),
+        "vector_loads": steps * (row_loads + column_loads) + tiles * loads_a_tile(sketch, v, f),
         "vector_stores": tiles * acc * f["k_count"] * f["parts"],
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
         "conflict_misses": _conflict_misses(sketch, f, tiles, depth)
-        + late_lines(sketch, f, batch / outside)
-        + late_rows(sketch, f, batch, COST_OF_A_LATE_LINE)
-        + late_runs(sketch, f),
+        + lines_late(sketch, f, batch, outside),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
         "live_registers": acc
@@ -202,7 +198,7 @@ def _windows(read: Read, columns: str, tile: dict[str, int], steps: dict[str, in
     taps share those in which they are different phases."""
     total = 1
     for index in read.index:
-        both = {a + b for a in _values(index, tile) for b in _values(index, steps)}
+        both = {a + b for a in offsets(index, tile) for b in offsets(index, steps)}
         step = index.coefficient(columns)
         if step > 1:
             total *= step * len({(n + index.const) // step for n in both})
@@ -216,22 +212,13 @@ def _distinct(read: Read, tile: dict[str, int], steps: dict[str, int]) -> tuple[
     written out run; and how many of them wait for a later step that needs them again."""
     total, held, shared = 1, 1, False
     for index in read.index:
-        of_tile, of_steps = _values(index, tile), _values(index, steps)
+        of_tile, of_steps = offsets(index, tile), offsets(index, steps)
         both = {a + b for a in of_tile for b in of_steps}
         total *= len(both)
         again = len(of_steps) > 1 and len(both) < len(of_tile) * len(of_steps)
         held *= len(both) if again else len(of_tile)
         shared |= again
     return total, held if shared else 0
-
-
-def _values(index: Affine, extents: dict[str, int]) -> set[int]:
-    values = {0}
-    for name, extent in extents.items():
-        step = index.coefficient(name)
-        if step:
-            values = {x + step * i for x in values for i in range(extent)}
-    return values
 
 
 def _packed_bytes(

@@ -12,7 +12,6 @@ from ..primitives import (
     CacheReadAlong,
     CacheWrite,
     ComputeAt,
-    FetchAhead,
     PackAhead,
     Parallel,
     Partition,
@@ -26,8 +25,8 @@ from ..primitives import (
     Vectorize,
 )
 from ..primitives.caching import ROOT
-from ..scalar import Load, loads
 from .analysis import Loop, Read
+from .hints import write_hints
 from .writer import TraceWriter
 
 if TYPE_CHECKING:
@@ -82,8 +81,7 @@ class _TileTrace:
         columns = blocks[k.roles.columns.name]
         rows = [name for name in order if name != columns] or [columns]
         if v["fetch"]:  # before operands are packed: hints are for where they come from
-            self._fetch_ahead(depth)
-            self._fetch_next_row(tiles, depth)
+            write_hints(w, k, self.buffer, v, tiles, depth)
         if v["skip_padding"] and v["copy_rows"]:  # before copies hide what is padding
             self._accumulate(tiles[-1])
             w.do(SkipZerosAround(f"{self.stage}.acc", depth[-1]))
@@ -123,33 +121,6 @@ class _TileTrace:
         w.do(RFactor(part, self.buffer))
         w.do(TransformLayout(self.buffer, (), ((rank, 0), *((d, 0) for d in range(rank)))))
         return [part]
-
-    def _fetch_ahead(self, depth: list[str]) -> None:
-        """Hints for what the column operands are in the next tile of columns, or in the next block
-        of the reduction where a block has one tile, shared out over the tiles of rows; or for the
-        rows of the next tile of them."""
-        w, k = self.w, self.k
-        leaf, chain = w.update_of(self.buffer)
-        names = [loop.var for loop in chain]
-        around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
-        for read in (*k.passing, *k.far_rows):
-            moves = {v for x in loads(leaf.value) if x.tensor == read.tensor for v in vars_at(x)}
-            moving = [n for n, x in enumerate(around) if x.var in moves and x.var not in depth]
-            if not moving:
-                continue
-            shared = [x for x in around[moving[-1] + 1 :] if x.var not in moves]
-            deal = max(shared, key=lambda loop: loop.extent).var if shared else ""
-            step = k.target.caches[0].line_bytes // read.dtype.bytes
-            next_loop = around[moving[-1]].var
-            w.do(FetchAhead(read.tensor, next_loop, self.v["fetch"], depth[-1], deal, step))
-
-    def _fetch_next_row(self, tiles: list[str], depth: list[str]) -> None:
-        """Hints for what the row operands of short runs are in the next row of the image."""
-        next_loop = tiles[1] if self.v["row_tiles_inside"] else tiles[0]
-        within = depth[-2] if len(depth) > 1 else tiles[-1]
-        for read in self.k.short_runs:
-            step = self.k.target.caches[0].line_bytes // read.dtype.bytes
-            self.w.do(FetchAhead(read.tensor, next_loop, 1, within, "", step))
 
     def _axes(self) -> list[tuple[Loop, int, int]]:
         """Rows, innermost first, then columns: the loop, its tile, and tiles a block."""
@@ -516,8 +487,3 @@ class _TileTrace:
     def _partition(self, loop: str, at: int) -> None:
         if 1 <= at < self.w.loop(loop).extent:
             self.w.do(Partition(loop, at))
-
-
-def vars_at(load: Load) -> set[str]:
-    """The loops that move a read."""
-    return {name for index in load.index for name in index.vars()}
