@@ -9,6 +9,10 @@ batched forms, and expressions nobody has named. The loops, outer to inner:
         tiles of columns and rows (either order) | reduction | unrolled tile | vector
 
 "Columns" is the vector axis V; "rows" are up to two spatial axes the column operands do not use.
+
+Here are the knobs and what they choose between. Which loop plays which part is in `tile_roles`,
+what can be packed or copied in `tile_operands`, how large tiles and blocks are in `tile_loops`,
+which settings fit in `tile_limits`, what one does in `tile_model`, its trace in `tile_trace`.
 """
 
 from __future__ import annotations
@@ -27,15 +31,17 @@ from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
-from .border import MOST_BORDER_TILES, Border, border_of
-from .hints import can_hint, has_hints
+from .border import Border, border_of
+from .hints import has_hints
 from .knobs import Knobbed
 from .next_rows import far_rows
 from .outer_border import OuterBorder
 from .parts import reduction_parts
-from .passing import PASSING_DEPTHS, passing_default, passing_reads
-from .short_runs import asks_ahead, short_run_reads
+from .passing import PASSING_DEPTHS, passing_reads
+from .short_runs import short_run_reads
 from .streams import stream_values
+from .tile_default import tile_default
+from .tile_limits import feasible_tiles
 from .tile_loops import tile_accesses, tile_extents, tile_loop_axes, tile_sizes
 from .tile_model import tile_columns
 from .tile_operands import TileOperands
@@ -44,14 +50,7 @@ from .tile_trace import write_tile_trace
 from .writer import TraceWriter
 
 BLOCK_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 256, 512)
-MAX_UNROLLED = 48
-"""Most multiply-adds in the unrolled body of the innermost loop, if it is unrolled at all."""
-
-MAX_WRITTEN_OUT = 96
-"""The same where taps are written out, so that neighbouring outputs share what they load."""
-
-MAX_WHOLE = 200
-"""The same where the whole reduction is written out and no loop is left."""
+"""Into how many blocks an axis is divided, as far as it has tiles; and into one a tile."""
 
 MAX_TAPS = 7
 """Longest reduction loop that is written out in full."""
@@ -287,104 +286,7 @@ class TileSketch(Knobbed):
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
         v = self.values(settings)
-        s = tile_sizes(self, v)
-        registers = self.target.vector_registers
-        reads = len(self.roles.column_reads)
-        live = s["mr"] * s["mr2"] * v["vectors"] + v["vectors"] * max(reads, 1) + 1
-        ok: BoolArray = live <= registers - (1 if registers > 16 else 0)
-        # More copies of a step only bring spills: LLVM moves their loads to the front.
-        body = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
-        plain = (v["unroll"] == 1) & (v["tap_unroll"] == 0)
-        whole = v["unroll"] * s["taps_inside"] * self.view.outputs == self.view.points
-        most = np.where(v["tap_unroll"] > 0, MAX_WRITTEN_OUT, MAX_UNROLLED)
-        ok &= plain | (body <= np.where(whole, MAX_WHOLE, most))
-        # With one vector a row, all rows of a step are loaded ahead: they need registers as well.
-        ok &= (v["vectors"] > 1) | (v["unroll"] == 1) | (2 * s["mr"] * s["mr2"] + 1 <= registers)
-        if self.is_sliding:  # what one tap has loaded waits for the next
-            waiting = s["mr"] * s["mr2"] * v["vectors"] * (s["taps_inside"] > 1)
-            if self.lane_step > 1:  # so do the vectors that phases are taken from
-                waiting = waiting * (1 + self.lane_step)
-            ok &= live + waiting <= registers
-            # Tiles along long rows of the image, which are read and written from end to end: with
-            # tiles of rows inside, lines of many rows are written in parts and pages change.
-            ok &= v["row_tiles_inside"] == 0
-            # Each row of a tile would be a stream of its own, a line at a time: measured slower.
-            ok &= v["stream"] == 0
-        # One spelling for each structure: block counts that give other block counts are skipped.
-        ok &= s["col_blocks"] == np.minimum(v["column_blocks"], s["col_tiles"])
-        ok &= s["row_blocks"] == np.minimum(v["row_blocks"], s["row_tiles"])
-        ok &= s["row2_blocks"] == np.minimum(v["row2_blocks"], s["row2_tiles"])
-        ok &= v["column_blocks"] <= s["col_tiles"]
-        ok &= v["row_blocks"] <= s["row_tiles"]
-        ok &= v["row2_blocks"] <= s["row2_tiles"]
-        ok &= s["k_count"] == v["k_blocks"]
-        last = self.target.caches[-1].bytes
-        taps = prod(loop.extent for loop in self.roles.taps)
-        size = self.view.dtype.bytes
-        panel = s["kc"] * taps * s["nr"] * s["col_per"] * size
-        whole_ahead = (v["pack_columns"] == 2) & (not self.operands.packed_inside(ahead=True))
-        ok &= (v["pack_columns"] == 0) | whole_ahead | (panel <= last // 2)
-        if self.epilogue:  # partial sums of a block wait in a private buffer
-            rows = s["mr"] * s["row_per"] * s["mr2"] * s["row2_per"]
-            block = rows * s["nr"] * s["col_per"] * size
-            small = block <= self.target.caches[min(1, len(self.target.caches) - 1)].bytes // 2
-            whole = [loop.extent > 1 for loop in (*self.roles.rows, self.roles.columns)]
-            ok &= (v["k_blocks"] == 1) | (small & (v["tails"] == 0) & all(whole))
-            one = (s["mr"] * s["row_per"] == 1) & bool(self.roles.rows)
-            one |= (s["mr2"] * s["row2_per"] == 1) & (len(self.roles.rows) > 1)
-            ok &= (v["k_blocks"] == 1) | ~one
-        if self.epilogue and any(x.dim == self.roles.columns.dim for x in self.roles.batch):
-            # Tiles of columns across two groups read rows of both, which are no block.
-            ok &= (v["copy_rows"] == 0) | (self.roles.columns.extent % s["nr"] == 0)
-        if not self.epilogue:  # partial sums are read again
-            ok &= (v["stream"] == 0) | (v["k_blocks"] == 1)
-        alone = (v["stream"] == 0) & (v["skip_padding"] == 0) & (v["pack_columns"] < 2)
-        ok &= (v["parts"] == 1) | (alone & (v["parallel"] > 0))
-        if self.apart > 1:
-            ok &= (v["unroll"] == 1) | ((v["k_blocks"] == 1) & (v["parts"] == 1))
-        ok &= (v["fetch"] == 0) | can_hint(self, v, s)
-        skipping = (v["copy_rows"] == 1) & (self.share_around(v) < 1.0)
-        if self.border:
-            skipping |= self._can_skip(v, s)
-        ok &= (v["skip_padding"] == 0) | skipping
-        must_pack = any(
-            r.element_stride(self.roles.columns.name) not in (0, 1) for r in self.operands.packable
-        )
-        if must_pack:
-            ok &= v["pack_columns"] >= 1
-        m = [loop.extent for loop in self.roles.rows] + [1, 1]
-        ragged_rows = (m[0] % s["mr"] != 0) | (m[1] % s["mr2"] != 0)
-        ragged = ragged_rows | (self.roles.columns.extent % s["nr"] != 0)
-        ok &= (v["tails"] == 0) | ragged
-        ok &= (v["tails"] != 1) | ragged_rows
-        ok &= v["parallel"] <= len(self.roles.block_loops(rows_outside=False))
-        if self.target.threads > 1:
-            batches = prod(loop.extent for loop in self.roles.batch)
-            ok &= (v["parallel"] > 0) | (batches > 1 and not self.is_uneven)
-        if not self.roles.rows and not self.roles.outer_rows:
-            ok &= v["rows_outside"] == 0
-        return ok
-
-    def _can_skip(self, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
-        """(P,) whether padding is decided by the tile: rows in one block and as they are, whole
-        tiles, the taps written out, and not too many tiles at the edges."""
-        assert self.border is not None
-        taps = [loop.name for loop in self.short_taps()]
-        needed = max((taps.index(name) + 1 for name in self.border.taps if name in taps), default=0)
-        ok: BoolArray = (v["copy_rows"] == 0) & (s["row_blocks"] == 1) & (v["tap_unroll"] >= needed)
-        if self.roles.main.name in self.border.taps:
-            ok &= v["unroll"] == self.roles.main.extent
-        rows = self.roles.rows[0].extent if self.roles.rows else 1
-        ok &= (v["tails"] > 0) | (rows % s["mr"] == 0)
-        if any(read.padded for read in self.operands.panels):  # a copy takes the conditions with it
-            ok &= v["pack_columns"] == 0
-        if self.border.lane_conds:  # tiles of columns are cut as those of rows are
-            edges = self.edge_columns[np.searchsorted(self.knobs[0].values, v["vectors"])]
-            ok &= (s["col_tiles"] % s["col_blocks"] == 0) & (edges <= MOST_BORDER_TILES)
-            ok &= ((s["col_blocks"] == 1) | (edges < s["col_per"])) & (v["tails"] != 1)
-            ok &= (v["tails"] == 2) | (self.roles.columns.extent % s["nr"] == 0)
-        few: BoolArray = self.edge_tiles[v["rows"] - 1] <= MOST_BORDER_TILES
-        return ok & few
+        return feasible_tiles(self, v, tile_sizes(self, v))
 
     @cached_property
     def loop_axes(self) -> tuple[int, ...]:
@@ -405,70 +307,8 @@ class TileSketch(Knobbed):
         return tile_columns(self, v, tile_sizes(self, v))
 
     def default(self) -> tuple[int, ...]:
-        """A feasible setting that is sensible with no model: a square-ish tile, packed columns."""
-        if self.passing and (streaming := passing_default(self)):
-            return streaming
-        best, best_score = None, -1.0
-        names = [k.name for k in self.knobs]
-        base = dict.fromkeys(names, 0)
-        base["pack_columns"] = len(self.knobs[names.index("pack_columns")].values) - 1
-        base["copy_rows"] = len(self.knobs[names.index("copy_rows")].values) - 1
-        base["parallel"] = min(1, len(self.knobs[names.index("parallel")].values) - 1)
-        if self.is_sliding:  # whole rows of an image, taps written out, padding left out
-            for name, values in ((k.name, k.values) for k in self.knobs):
-                if name in ("tap_unroll", "skip_padding", "rows_outside"):
-                    base[name] = len(values) - 1
-        if asks_ahead(self):  # rows read in place, with hints
-            base |= {"copy_rows": 0, "fetch": 1, "skip_padding": int(self.border is not None)}
-            base["tap_unroll"] = min(1, len(self.short_taps()))
-        columns = self.knobs[names.index("column_blocks")].values
-        base["column_blocks"] = len([c for c in columns if c <= 2 * self.target.threads]) - 1
-        for i, nv in enumerate(self.knobs[0].values):
-            for j, mr in enumerate(self.knobs[1].values):
-                for blocks in range(base["column_blocks"], -1, -1):
-                    setting = {**base, "vectors": i, "rows": j, "column_blocks": blocks}
-                    if asks_ahead(self):
-                        setting["tails"] = int(self.roles.rows[0].extent % mr > 0)
-                    if self.is_sliding:
-                        setting["column_blocks"] = 0
-                        ragged = self.roles.columns.extent % (nv * self.lanes)
-                        setting["tails"] = 2 if ragged or self.roles.rows[0].extent % mr else 0
-                    row = np.asarray([[setting[n] for n in names]])
-                    spare = self.target.vector_registers - 2 >= mr * nv + nv + 1
-                    if self.feasible(row)[0] and spare:
-                        score = mr * nv / (mr + nv)
-                        if score > best_score:
-                            best, best_score = tuple(int(x) for x in row[0]), score
-                        break
-        if best is None:
-            rng = np.random.default_rng(0)
-            sizes = [len(k.values) for k in self.knobs]
-            rows = rng.integers(0, sizes, (20000, len(sizes)))
-            good = rows[self.feasible(rows)]
-            assert len(good), f"no setting fits {self.view.name}"
-            best = tuple(int(x) for x in good[0])
-        return self._with_tasks(best)
-
-    def _with_tasks(self, setting: tuple[int, ...]) -> tuple[int, ...]:
-        """`setting` with rows divided among threads as well where columns are a single block, and
-        batches too few or not alike."""
-        names = [knob.name for knob in self.knobs]
-        outermost = "row2_blocks" if len(self.roles.rows) > 1 else "row_blocks"
-        at = {name: names.index(name) for name in ("parallel", outermost)}
-        both = self.knobs[at["parallel"]].values
-        blocks = self.sizes(np.asarray([setting]))["col_blocks"][0]
-        batches = 1 if self.is_uneven else prod(loop.extent for loop in self.roles.batch)
-        enough = blocks > 1 or batches >= 2 * self.target.threads
-        if self.target.threads == 1 or enough or 2 not in both:
-            return setting
-        counts = self.knobs[at[outermost]].values
-        most = 1 if self.roles.outer_rows else 2 * self.target.threads
-        for n in reversed([n for n, c in enumerate(counts) if c <= most]):
-            changed = list(setting)
-            changed[at["parallel"]], changed[at[outermost]] = both.index(2), n
-            if self.feasible(np.asarray([changed]))[0]:
-                return tuple(changed)
-        return setting
+        """A feasible setting that is sensible with no model: see `tile_default`."""
+        return tile_default(self)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
