@@ -15,7 +15,19 @@ from ..loop_ir import Nest, Store, Update
 from ..lower import plain_nest
 from ..primitives import Inline, Solve, Split
 from ..primitives.nest_edit import chain_to, find_loop, ranges_of, writes_of
-from ..scalar import Binary, BinaryOp, Load, Scalar, Unary, UnaryOp, children, loads, walk
+from ..scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    IndexValue,
+    Load,
+    Scalar,
+    Unary,
+    UnaryOp,
+    children,
+    loads,
+    walk,
+)
 from ..trace import Trace
 from ..workload import Workload
 from .phases import phase_steps
@@ -115,6 +127,11 @@ class StageView:
         computed once."""
         ops = len({n for n in walk(self.value) if isinstance(n, Binary | Unary)})
         return ops + (1 if self.is_reduction else 0)
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether the value is made of elements alone, and no condition or index."""
+        return not any(isinstance(node, All | IndexValue) for node in walk(self.value))
 
     @property
     def is_product_sum(self) -> bool:

@@ -20,8 +20,8 @@ from .columns import ColumnSketch
 from .dots import DotSketch, dot_roles
 from .knobs import Part
 from .phases import inserts_zeros
+from .row_cluster import RowCluster, contiguous_reduction, is_along_columns
 from .rows import RowSketch
-from .rows_trace import RowCluster, contiguous_reduction, is_along_columns
 from .tile import TileSketch
 from .tile_roles import TileRoles, assign_roles, lane_step, tile_roles
 from .transform import TransformSketch, transform_cluster

@@ -15,7 +15,7 @@ from math import prod
 from ..affine import affine, var
 from ..workload import Workload
 from .analysis import Loop, StageView
-from .rows_trace import FEWEST_COLUMNS, contiguous_reduction
+from .row_cluster import FEWEST_COLUMNS, contiguous_reduction
 
 
 @dataclass(frozen=True, slots=True)

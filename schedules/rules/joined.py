@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from ..affine import Affine, var
 from ..primitives import Fuse
-from ..scalar import All, IndexValue, walk
 from .analysis import Loop, Read, StageView
 
 
@@ -23,8 +22,7 @@ def joined(view: StageView) -> Joined:
     """`view` with all neighbouring axes fused that may be; indices and shapes of its reads follow.
     An axis that a condition or a value speaks of stays."""
     steps: list[Fuse] = []
-    speaks = any(isinstance(node, All | IndexValue) for node in walk(view.value))
-    if view.is_reduction or view.presplit or view.guards or speaks:
+    if view.is_reduction or view.presplit or view.guards or not view.reads_only:
         return Joined(view, ())
     n = len(view.spatial) - 2
     while n >= 0:

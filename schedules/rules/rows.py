@@ -22,15 +22,15 @@ from ..workload import Workload
 from .analysis import StageView, math_calls
 from .hardware import LINE_BYTES, PAGE_BYTES
 from .knobs import Knobbed, as_floats
-from .rows_trace import (
+from .row_cluster import (
     RowCluster,
     column_piece,
     is_along_columns,
     merged_stages,
     spread_tasks,
     staggered_steps,
-    write_row_trace,
 )
+from .rows_trace import write_row_trace
 from .staggered import FEWEST_ROWS, Steps, can_block, row_length, rows_a_task
 from .streams import has_aligned_rows, stream_values, streams_pay
 from .writer import TraceWriter

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil, prod
 
 from ..loop_ir import LoopKind, Update
@@ -14,84 +12,29 @@ from ..primitives import (
     Parallel,
     Partition,
     Prefetch,
-    RFactor,
     Stream,
     Unroll,
     Vectorize,
 )
 from ..primitives.nest_edit import reads_of
-from ..scalar import All, IndexValue, walk
-from .analysis import MOST_STEP, Loop, StageView
-from .staggered import (
-    FEWEST_ROWS,
-    Steps,
-    row_length,
-    row_steps,
-    rows_a_task,
-    write_staggered,
+from .analysis import StageView
+from .row_cluster import (
+    RowCluster,
+    column_piece,
+    contiguous_reduction,
+    merged_stages,
+    spread_tasks,
+    staggered_steps,
 )
+from .row_partials import Factoring, Partials
+from .staggered import FEWEST_ROWS, Steps, row_length, rows_a_task, write_staggered
 from .writer import TraceWriter
-
-
-@dataclass(frozen=True, slots=True)
-class RowCluster:
-    """Stages computed together: `last` gives the outer loops, `inside` are computed in its rows,
-    first to last. `rows` leading axes are shared."""
-
-    last: StageView
-    inside: tuple[StageView, ...]
-    rows: int
-
-    @property
-    def stages(self) -> tuple[StageView, ...]:
-        return (*self.inside, self.last)
-
-    @property
-    def divisible(self) -> bool:
-        """Whether threads can share a reduction: there is one, over contiguous data, and it needs
-        no other stage."""
-        first, *others = self.stages
-        along = contiguous_reduction(first)
-        return along is not None and not any(view.is_reduction for view in others)
-
-
-@dataclass(frozen=True, slots=True)
-class Partials:
-    """A reduction over contiguous data, factored: `wide` holds a few vectors of partial results,
-    `vector` one (the same buffer if one vector is all there is); `walk` is the long loop over
-    data in steps of `width`, `lanes` the loop that is left for the last, horizontal step."""
-
-    wide: str
-    vector: str
-    walk: str
-    extent: int
-    width: int
-    lanes: str
-    combine: str
-
 
 MOST_UNROLLED_STEPS = 16
 """Steps of a reduction that are written out: a window, or a chunk of rows."""
 
 LONG_ROW = 8
 """Vectors in a row from which on joining it with the next one gains nothing."""
-
-FEWEST_COLUMNS = 8
-"""Results that must share what they are made of, for lanes to lie along them."""
-
-TASKS_A_THREAD = 4
-"""Tasks that rows which are too few for the threads are divided into, so that work evens out."""
-
-
-def spread_tasks(cluster: RowCluster, rows: int, threads: int) -> int:
-    """Tasks a lone elementwise stage of few rows is divided into: its rows, if that will do."""
-    spread = not cluster.inside and not cluster.last.is_reduction and rows < 2 * threads
-    return rows * -(-TASKS_A_THREAD * threads // rows) if spread else rows
-
-
-def column_piece(columns: int, threads: int, step: int) -> int:
-    """Columns that a thread reduces, in whole steps of its vectors."""
-    return ceil(ceil(columns / threads) / step) * step
 
 
 def write_row_trace(
@@ -137,6 +80,7 @@ class _RowTrace:
         self.walks: dict[str, tuple[str, ...]] = {}
         if self.steps:
             self._fit_vectors()
+        self.factoring = Factoring(writer, lanes, self.vectors, self.parts)
         self.parallel_loop = ""
 
     def write(self) -> None:
@@ -201,7 +145,7 @@ class _RowTrace:
         """The loops, the last few of them as one where that walks along all tensors: a short axis
         fills no vectors."""
         view = self.c.last
-        if self.c.inside or view.is_reduction or not _reads_only(view):
+        if self.c.inside or view.is_reduction or not view.reads_only:
             return loops
         *outer, last = loops
         while len(outer) > 1 and self.w.loop(last).extent < LONG_ROW * self.lanes:
@@ -289,65 +233,21 @@ class _RowTrace:
         """Factor a reduction: into parts for the threads if that was asked for, and into vectors
         of partial results where it walks over contiguous data."""
         along = contiguous_reduction(view)
-        divided = self._divide(view, along) if self.parts > 1 else None
+        divided = self.factoring.divide(view, along) if self.parts > 1 else None
         if divided is None:
-            return self._factor(view.name, along)
+            return self.factoring.factor(view.name, along)
         buffer, along = divided
-        partials = self._factor(buffer, along)
+        partials = self.factoring.factor(buffer, along)
         _, chain = self.w.writer_of(buffer)
         task = ""
         for name in [loop.var for loop in chain if not loop.reduce]:
             task = self.w.fuse(task, name) if task else name
         if partials is not None:
-            self._registers(partials, task)
+            self.factoring.keep_in_registers(partials, task)
             self._combined(buffer, task, partials)
         self.w.do(Parallel(task))
         self.is_divided = True
         return None
-
-    def _divide(self, view: StageView, along: str | None) -> tuple[str, str | None] | None:
-        """A buffer of results of parts of the reduction, and what is left of the loop `along`;
-        None where no loop is long enough."""
-        if not view.is_reduction:
-            return None
-        w, step = self.w, self.lanes * self.vectors
-        long = [
-            r for r in view.reduce if r.extent >= 2 * self.parts * (step if r.name == along else 1)
-        ]
-        if not long:
-            return None
-        loop = long[0]
-        factor = -(-loop.extent // self.parts)
-        if loop.name == along:
-            factor = -(-factor // step) * step
-        part, rest = w.split(loop.name, factor)
-        buffer = f"{view.name}.parts"
-        w.do(RFactor(part, buffer))
-        return buffer, rest if loop.name == along else along
-
-    def _factor(self, buffer: str, loop: str | None) -> Partials | None:
-        """RFactor the reduction into `buffer` over contiguous data along `loop`."""
-        if loop is None:
-            return None
-        w = self.w
-        extent, lanes = w.loop(loop).extent, self.lanes
-        while lanes > extent:
-            lanes //= 2
-        if lanes < 2:
-            return None
-        vectors = self.vectors
-        while vectors > 1 and vectors * lanes > extent:
-            vectors //= 2
-        width = lanes * vectors
-        walk, within = w.split(loop, width)
-        wide = f"{buffer}.wide"
-        w.do(RFactor(within, wide))
-        if vectors == 1:
-            return Partials(wide, wide, walk, extent, width, f"{within}.rf", "")
-        combine, lane_loop = w.split(f"{within}.rf", lanes)
-        vector = f"{buffer}.vector"
-        w.do(RFactor(lane_loop, vector))
-        return Partials(wide, vector, walk, extent, width, f"{lane_loop}.rf", combine)
 
     def _place_partials(self, view: StageView, row: str, partials: Partials | None) -> str:
         """Keep partial results in registers, next to where they are combined: in the loop that
@@ -356,12 +256,8 @@ class _RowTrace:
         spatial = [loop.var for loop in own if not loop.reduce]
         place = spatial[-1] if spatial else row
         if partials is not None:
-            self._registers(partials, place)
+            self.factoring.keep_in_registers(partials, place)
         return place
-
-    def _registers(self, partials: Partials, place: str) -> None:
-        for buffer in dict.fromkeys((partials.vector, partials.wide)):
-            self.w.do(ComputeAt(buffer, place, register=True))
 
     def _stage(self, view: StageView, row: str, place: str, partials: Partials | None) -> None:
         if view.name in self.merged.values() and not self.is_divided:
@@ -402,9 +298,9 @@ class _RowTrace:
         """Walk over the data with vectors, combine them into one, and that into the result."""
         w = self.w
         if p.vector != p.wide:
-            self._partial_loops(p.vector, place, self.lanes)
+            self.factoring.vectorise(p.vector, place)
             w.do(Unroll(p.combine))
-        self._partial_loops(p.wide, place, self.lanes)
+        self.factoring.vectorise(p.wide, place)
         w.do(CacheWrite(p.wide, place, f"{p.wide}.acc"))
         w.do(CacheWrite(buffer, place, f"{buffer}.total"), Vectorize(p.lanes))
         if buffer in self.merged:
@@ -440,21 +336,6 @@ class _RowTrace:
             w.do(Unroll(inner[0]))
         w.do(Vectorize(inner[-1]))
         return (steps, *inner)
-
-    def _partial_loops(self, buffer: str, place: str, lanes: int) -> None:
-        """Put the lanes of a partial result innermost, as vectors."""
-        w = self.w
-        own = w.own_loops(buffer, inside=place)
-        spatial = [loop.var for loop in own if not loop.reduce]
-        reduce = [loop.var for loop in own if loop.reduce]
-        last = spatial[-1]
-        if w.loop(last).extent <= lanes:
-            w.reorder(*spatial[:-1], *reduce, last)
-            w.do(Vectorize(last))
-            return
-        outer, inner = w.split(last, lanes)
-        w.reorder(*spatial[:-1], *reduce, outer, inner)
-        w.do(Vectorize(inner), Unroll(outer))
 
     def _along_columns(self, view: StageView, row: str) -> None:
         """A reduction with the vectors along a spatial axis, a few accumulators at a time."""
@@ -512,68 +393,3 @@ class _RowTrace:
         place = spatial[-1] if spatial else row
         if place and isinstance(w.writer_of(view.name)[0], Update) and reduce:
             w.do(CacheWrite(view.name, place, f"{view.name}.acc"))
-
-
-def _reads_only(view: StageView) -> bool:
-    """Whether a stage's value is made of elements alone, and no condition or index."""
-    return not any(isinstance(node, All | IndexValue) for node in walk(view.value))
-
-
-def merged_stages(cluster: RowCluster) -> dict[str, str]:
-    """Sums, each with the elementwise stage just before it whose values it adds up, in order:
-    one walk along the row can do both."""
-    found = {}
-    for view, summed in pairwise(cluster.stages):
-        along = contiguous_reduction(summed)
-        reads = [r for r in summed.reads if r.tensor == view.name]
-        divided = view.presolve or view.presplit or summed.presolve or summed.presplit
-        if view.is_reduction or divided or along is None or len(summed.reduce) != 1 or not reads:
-            continue
-        loops = tuple(loop.name for loop in (*summed.spatial, *summed.reduce))
-        if all(tuple(map(str, r.index)) == loops and not r.conditional for r in reads):
-            found[summed.name] = view.name
-    return found
-
-
-def staggered_steps(cluster: RowCluster, lanes: int) -> Steps:
-    """The steps in which rows of the cluster can be staggered; none if they cannot."""
-    if not cluster.inside or not cluster.rows:
-        return ()
-    return row_steps(cluster.stages, cluster.rows, 2 * lanes, contiguous_reduction)
-
-
-def contiguous_reduction(view: StageView) -> str | None:
-    """The reduction loop along which all reads that move with it are contiguous, if there is."""
-    if not view.is_reduction or _is_same_for_columns(view):
-        return None
-    for loop in reversed(view.reduce):
-        strides = [r.element_stride(loop.name) for r in view.reads if r.uses(loop.name)]
-        if strides and all(s == 1 for s in strides) and loop.extent > 1:
-            return None if _is_window(view, loop) else loop.name
-    return None
-
-
-def _is_same_for_columns(view: StageView) -> bool:
-    """Whether neighbouring results are made of the same elements and differ in the conditions
-    only, as in a cumulative sum: an element read once then serves a whole vector of results."""
-    if not view.spatial or view.spatial[-1].extent < FEWEST_COLUMNS:
-        return False
-    return not any(read.uses(view.spatial[-1].name) for read in view.reads)
-
-
-def _is_window(view: StageView, loop: Loop) -> bool:
-    """Whether `loop` walks windows that lie side by side, so near that vectors along them are
-    read whole, and at least as many as a window is long."""
-    if not view.spatial or view.spatial[-1].extent < loop.extent:
-        return False
-    beside = view.spatial[-1].name
-    steps = [r.element_stride(beside) for r in view.reads if r.uses(loop.name)]
-    return all(step is not None and 1 <= step <= MOST_STEP for step in steps)
-
-
-def is_along_columns(view: StageView) -> bool:
-    """Whether a reduction walks over rows that are contiguous along another axis."""
-    if not view.reduce or not view.spatial or contiguous_reduction(view) is not None:
-        return False
-    last = view.spatial[-1].name
-    return any(r.element_stride(last) == 1 for r in view.reads)
