@@ -15,19 +15,7 @@ from ..loop_ir import Nest, Store, Update
 from ..lower import plain_nest
 from ..primitives import Inline, Solve, Split
 from ..primitives.nest_edit import chain_to, find_loop, ranges_of, writes_of
-from ..scalar import (
-    All,
-    Binary,
-    BinaryOp,
-    IndexValue,
-    Load,
-    Scalar,
-    Unary,
-    UnaryOp,
-    children,
-    loads,
-    walk,
-)
+from ..scalar import All, Binary, IndexValue, Load, Scalar, Unary, UnaryOp, children, loads, walk
 from ..trace import Trace
 from ..workload import Workload
 from .phases import phase_steps
@@ -63,10 +51,6 @@ class Read:
 
     def uses(self, loop: str) -> bool:
         return any(loop in i.vars() for i in self.index)
-
-    def strides(self, loop: str) -> tuple[int, ...]:
-        """The coefficient of `loop` in each dimension, where it occurs plainly."""
-        return tuple(i.coefficient(loop) for i in self.index)
 
     def element_stride(self, loop: str) -> int | None:
         """Elements between neighbours along `loop`; None where the index divides it."""
@@ -132,12 +116,6 @@ class StageView:
     def reads_only(self) -> bool:
         """Whether the value is made of elements alone, and no condition or index."""
         return not any(isinstance(node, All | IndexValue) for node in walk(self.value))
-
-    @property
-    def is_product_sum(self) -> bool:
-        """Whether an evaluation is one multiply-add."""
-        value = self.value
-        return self.is_reduction and isinstance(value, Binary) and value.op is BinaryOp.MUL
 
 
 def view_stage(
