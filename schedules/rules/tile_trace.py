@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
 from typing import TYPE_CHECKING
 
-from ..loop_ir import LoopKind
 from ..primitives import (
-    CacheRead,
-    CacheReadAlong,
     CacheWrite,
     ComputeAt,
-    PackAhead,
     Parallel,
     Partition,
     RFactor,
@@ -24,19 +18,13 @@ from ..primitives import (
     Unroll,
     Vectorize,
 )
-from ..primitives.caching import ROOT
-from .analysis import Loop, Read
+from .analysis import Loop
 from .hints import write_hints
+from .tile_packing import Packing
 from .writer import TraceWriter
 
 if TYPE_CHECKING:
     from .tile import TileSketch
-
-LEAST_PARALLEL_BYTES = 1 << 18
-"""Operands smaller than this are packed ahead by one thread."""
-
-ROWS_PACKED_AT_ONCE = 32
-"""Rows of an operand that are copied into one panel after another: the TLB holds their pages."""
 
 
 def write_tile_trace(
@@ -58,7 +46,7 @@ class _TileTrace:
         self.buffer = self.stage
         self.main = sketch.roles.main.name
         self.outer = sketch.epilogue.name if sketch.epilogue else self.stage
-        self.apart: list[str] = []
+        self.steps_apart: list[str] = []
 
     def rename(self, loop: str) -> str:
         """What a spatial loop of the reduction's stage is called outside."""
@@ -80,21 +68,22 @@ class _TileTrace:
         place |= {name: name for name in order[v["parallel"] :]}
         columns = blocks[k.roles.columns.name]
         rows = [name for name in order if name != columns] or [columns]
+        packing = Packing(w, k, v, s, self.buffer)
         if v["fetch"]:  # before operands are packed: hints are for where they come from
             write_hints(w, k, self.buffer, v, tiles, depth)
         if v["skip_padding"] and v["copy_rows"]:  # before copies hide what is padding
             self._accumulate(tiles[-1])
             w.do(SkipZerosAround(f"{self.stage}.acc", depth[-1]))
-            self._pack(place[columns], place[rows[-1]], ko)
+            packing.write(place[columns], place[rows[-1]], ko)
         else:
-            self._pack(place[columns], place[rows[-1]], ko)
+            packing.write(place[columns], place[rows[-1]], ko)
             self._accumulate(tiles[-1])
             if v["skip_padding"]:
                 w.do(SkipZeros(f"{self.stage}.acc"))
         fused = (*batch, *order[: v["parallel"]]) if joined else ()
         self._cut_tails(blocks, tiles, fused)
-        if self.apart:
-            self._cut_steps(*self.apart)
+        if self.steps_apart:
+            self._cut_steps(*self.steps_apart)
         if v["stream"]:
             w.do(Stream(k.output))
         if joined:
@@ -148,7 +137,7 @@ class _TileTrace:
         if self.v["unroll"] > 1 and k.apart > 1:
             whole, rest = w.split(ki, k.apart * self.v["unroll"])
             ku, step = w.split(rest, k.apart)
-            depth[-1:] = self.apart = [whole, step]
+            depth[-1:] = self.steps_apart = [whole, step]
             unrolled.insert(0, ku)
         elif self.v["unroll"] > 1:
             depth[-1], ku = w.split(ki, self.v["unroll"])
@@ -156,20 +145,6 @@ class _TileTrace:
         if k.lane_step > 1:  # taps along the lanes share vectors: next to each other
             unrolled.reverse()
         return ko, depth, unrolled
-
-    def _depth_of(self, read: Read) -> Callable[[int], int]:
-        """How far inside the reduction's loops each dimension of `read` is walked: a panel kept in
-        that order is read from end to end."""
-        roles, taps = self.k.roles, self.k.short_taps()
-        written_out = taps[: self.v["tap_unroll"]]
-        outside = [loop for loop in roles.taps if loop not in written_out]
-        walked = [loop.name for loop in (*outside, roles.main, *reversed(written_out))]
-
-        def depth(dim: int) -> int:
-            used = read.index[dim].vars()
-            return max((n for n, name in enumerate(walked) if name in used), default=-1)
-
-        return depth
 
     def _split_tiles(self, rests: list[str]) -> tuple[list[str], list[str]]:
         """Loops over tiles in the order asked for, and the loops of one tile, lanes last."""
@@ -345,123 +320,6 @@ class _TileTrace:
         view, columns = self.k.view, self.k.roles.columns
         others = [(d, 0) for d in range(len(view.shape)) if d != columns.dim]
         self.w.do(TransformLayout(registers, (), (*others, (columns.dim, 0))))
-
-    def _pack(self, column_place: str, row_place: str, ko: str) -> None:
-        k, s, w = self.k, self.s, self.w
-        blocked = s["k_count"] > 1
-        if self.v["copy_rows"]:
-            for n, read in enumerate(k.operands.copyable):
-                name = f"{self.stage}.rows{n}"
-                inside = [loop.var for loop in w.own_loops(self.buffer, inside=row_place)]
-                place = ko if blocked and ko in inside else row_place
-                w.do(CacheRead(read.tensor, place, name))
-                w.vectorise_writer(name, k.target.lanes(read.dtype))
-        if self.v["pack_columns"]:
-            for n, read in enumerate(k.operands.packed_inside(ahead=self.v["pack_columns"] == 2)):
-                name = f"{self.stage}.pack{n}"
-                place = ko if blocked else column_place
-                if k.operands.moves_as_one(read):
-                    w.do(CacheRead(read.tensor, place, name))
-                else:
-                    w.do(CacheReadAlong(read.tensor, place, name, self._lanes()))
-                self._pack_layout(read, name)
-        if self.v["pack_columns"] == 2:
-            self._pack_ahead()
-
-    def _lanes(self) -> str:
-        """The vectorised loop around the reduction."""
-        _, chain = self.w.update_of(self.buffer)
-        return next(loop.var for loop in chain if loop.kind is LoopKind.VECTORIZED)
-
-    def _pack_ahead(self) -> None:
-        """All of each constant column operand, in panels as wide as a tile, once for all calls."""
-        w, target = self.w, self.k.target
-        for n, read in enumerate(self.k.operands.packed_ahead):
-            name = f"{self.stage}.ahead{n}"
-            w.do(CacheRead(read.tensor, ROOT, name), PackAhead(name))
-            panel = self._pack_layout(read, name)
-            if not panel:
-                continue
-            shared = self._outermost_ahead(name, panel)
-            large = prod(read.shape) * read.dtype.bytes >= LEAST_PARALLEL_BYTES
-            if target.threads > 1 and large and w.loop(shared).extent > 1:
-                w.do(Parallel(shared))
-
-    def _outermost_ahead(self, name: str, panel: str) -> str:
-        """Bring a loop that threads can share to the outside and give its name: they meet once a
-        copy then, and not once a row of it. Where each panel is gathered or turned, these are the
-        panels. Else blocks of rows are spread over the panels of a thread, so that lines follow
-        each other on both sides, and are in the cache of whom they are for; or over all panels,
-        where these are too few to be divided."""
-        w, threads = self.w, self.k.target.threads
-        own = [loop.var for loop in w.own_loops(name) if loop.kind is LoopKind.SERIAL]
-        at = own.index(panel)
-        above, below = own[:at], own[at + 1 :]
-        if below or not above:
-            w.reorder(panel, *above)
-            return panel
-        longest = max(above, key=lambda loop: w.loop(loop).extent)
-        above.remove(longest)
-        size = min(ROWS_PACKED_AT_ONCE, -(-w.loop(longest).extent // threads))
-        blocks, rows = w.split(longest, size)
-        panels = w.loop(panel).extent
-        if threads > 1 and (panels % threads == 0 or panels >= 4 * threads):
-            share, panel = w.split(panel, -(-panels // threads))
-            blocks, above = share, [blocks, *above]
-        w.reorder(blocks, *above, panel, rows)
-        return blocks
-
-    def _pack_layout(self, read: Read, name: str) -> str:
-        """Tile by tile, in each the reduction outside and the tile's columns inside. The loop over
-        tiles, "" where there is but one column."""
-        w, nr = self.w, self.s["nr"]
-        dim = self.k.operands.column_dim(read)
-        assert dim is not None
-        others = sorted((d for d in range(len(read.shape)) if d != dim), key=self._depth_of(read))
-        parts = ((dim, 1), *((d, 0) for d in others), (dim, 2))
-        w.do(TransformLayout(name, ((dim, nr),), parts))
-        loop = f"{name}.{dim}"
-        if not w.has(loop):
-            return ""
-        turned = f"{name}.{len(read.shape) - 1}" if self.k.operands.is_turned(read) else ""
-        if turned and not w.has(turned):  # one element of it a block
-            turned = ""
-        rest = [other.var for other in w.own_loops(name) if other.var not in (loop, turned)]
-        panel, column = w.split(loop, nr)
-        vectors, lanes = w.split(column, self.k.lanes)
-        if turned:
-            self._turn_panels(read.tensor, name, rest, panel, vectors, lanes, turned)
-            return panel
-        # Columns that are gathered come a panel at a time: fewer lines are open at once.
-        gathered = read.element_stride(self.k.roles.columns.name) != 1
-        w.reorder(*((panel, *rest) if gathered else (*rest, panel)), vectors, lanes)
-        w.do(Vectorize(lanes), Unroll(vectors))
-        return panel
-
-    def _turn_panels(
-        self,
-        tensor: str,
-        name: str,
-        rest: list[str],
-        panel: str,
-        vectors: str,
-        lanes: str,
-        along: str,
-    ) -> None:
-        """Fill panels from a tensor that is contiguous along another loop than the lanes: blocks of
-        vectors along it are turned in registers. Whole blocks are parts of their own."""
-        w = self.w
-        whole = w.loop(along).extent // self.k.lanes
-        blocks, within = w.split(along, self.k.lanes)
-        w.reorder(*rest, panel, vectors, blocks, within, lanes)
-        block = f"{name}.block"
-        w.do(CacheRead(tensor, blocks, block, register=True))
-        leaf, _ = w.writer_of(block)
-        for loop in w.own_loops(block):
-            w.do(Vectorize(loop.var) if w.reads_along(leaf, loop.var) else Unroll(loop.var))
-        w.do(Unroll(within), Vectorize(lanes))
-        if 0 < whole < w.loop(blocks).extent:
-            w.do(Partition(blocks, whole))
 
     def _cut(
         self, loop: Loop, block: str, tile_loop: str, tile: int, per: int, fused: tuple[str, ...]
