@@ -170,11 +170,7 @@ class Packing:
         whole = w.loop(along).extent // self.k.lanes
         blocks, within = w.split(along, self.k.lanes)
         w.reorder(*rest, panel, vectors, blocks, within, lanes)
-        block = f"{name}.block"
-        w.do(CacheRead(tensor, blocks, block, register=True))
-        leaf, _ = w.writer_of(block)
-        for loop in w.own_loops(block):
-            w.do(Vectorize(loop.var) if w.reads_along(leaf, loop.var) else Unroll(loop.var))
+        w.read_block(tensor, blocks, f"{name}.block")
         w.do(Unroll(within), Vectorize(lanes))
         if 0 < whole < w.loop(blocks).extent:
             w.do(Partition(blocks, whole))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..primitives import (
-    BlockRead,
-    CacheRead,
     CacheWrite,
     Fuse,
     Parallel,
@@ -171,10 +169,4 @@ class _TurnTrace:
             return  # a single element of each row: there is nothing to turn
         self.blocks += 1
         buffer = f"{self.name}.{tensor}.block{self.blocks}"
-        if tensor in self.without_box:
-            w.do(BlockRead(tensor, place, buffer, row))
-        else:
-            w.do(CacheRead(tensor, place, buffer, register=True))
-        leaf, _ = w.writer_of(buffer)
-        for loop in w.own_loops(buffer):
-            w.do(Vectorize(loop.var) if w.reads_along(leaf, loop.var) else Unroll(loop.var))
+        w.read_block(tensor, place, buffer, row if tensor in self.without_box else "")

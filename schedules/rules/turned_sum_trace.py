@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from ..primitives import (
-    BlockRead,
-    CacheRead,
     CacheWrite,
     ComputeAt,
     Parallel,
@@ -140,10 +138,4 @@ class _TurnedSumTrace:
             return  # a single element of each row: there is nothing to turn
         self.made += 1
         buffer = f"{self.view.name}.{tensor}.block{self.made}"
-        if tensor in self.read_twice:
-            w.do(BlockRead(tensor, place, buffer, along))
-        else:
-            w.do(CacheRead(tensor, place, buffer, register=True))
-        leaf, _ = w.writer_of(buffer)
-        for loop in w.own_loops(buffer):
-            w.do(Vectorize(loop.var) if w.reads_along(leaf, loop.var) else Unroll(loop.var))
+        w.read_block(tensor, place, buffer, along if tensor in self.read_twice else "")

@@ -7,7 +7,17 @@ import re
 from ..affine import Affine, FloorDiv, Var, affine, recombine
 from ..loop_ir import For, LoopKind, Nest, Store, Update, loops
 from ..lower import plain_nest
-from ..primitives import Fuse, Partition, Primitive, Reorder, Split, Unroll, Vectorize
+from ..primitives import (
+    BlockRead,
+    CacheRead,
+    Fuse,
+    Partition,
+    Primitive,
+    Reorder,
+    Split,
+    Unroll,
+    Vectorize,
+)
 from ..primitives.nest_edit import buffers_in, chain_to, writes_of
 from ..scalar import loads
 from ..trace import Trace
@@ -140,6 +150,17 @@ class TraceWriter:
         (rest,) = [found.var for found in loops(self.nest.body) if found.var not in before]
         self.vectorise_loop(loop, lanes, step // lanes)
         self.vectorise_loop(rest, lanes, most_unrolled)
+
+    def read_block(self, tensor: str, place: str, buffer: str, along: str = "") -> None:
+        """Read what loop `place` needs of `tensor` into registers, with vectors along its own axis:
+        a box of it, or what the one read with loop `along` in the last dimension takes."""
+        if along:
+            self.do(BlockRead(tensor, place, buffer, along))
+        else:
+            self.do(CacheRead(tensor, place, buffer, register=True))
+        leaf, _ = self.writer_of(buffer)
+        for loop in self.own_loops(buffer):
+            self.do(Vectorize(loop.var) if self.reads_along(leaf, loop.var) else Unroll(loop.var))
 
     def best_vector_loop(self, leaf: Store | Update, candidates: list[str]) -> str | None:
         """The loop that is contiguous in the most accesses of `leaf`; None if none is."""
