@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..space import BoolArray, FloatArray, IntArray
-from ..target import Target
 from .analysis import Read, math_calls, offsets, once
-from .hardware import BUSY_CHAINS, LINE_BYTES
+from .conflicts import conflict_misses
+from .hardware import BUSY_CHAINS
 from .hints import lines_late, loads_a_step, loads_a_tile
 from .passing import FEWEST_ROWS
 from .tile_loops import block_counts
@@ -59,7 +59,7 @@ def tile_columns(
         "vector_loads": steps * (row_loads + column_loads) + tiles * loads_a_tile(sketch, v, f),
         "vector_stores": tiles * acc * f["k_count"] * f["parts"],
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
-        "conflict_misses": _conflict_misses(sketch, f, tiles, depth)
+        "conflict_misses": conflict_misses(sketch, f, tiles, depth)
         + lines_late(sketch, f, batch, outside),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
@@ -355,56 +355,3 @@ def _packed_accesses(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray:
     fetched = sum(bits[read.tensor] for read in sketch.passing)
     packed = packed | np.where(v["fetch"] > 0, fetched, 0)
     return np.asarray(packed | (v["copy_rows"] * rows)).astype(np.float64)
-
-
-def _conflict_misses(
-    sketch: TileSketch, f: dict[str, FloatArray], tiles: FloatArray, depth: FloatArray | float
-) -> FloatArray:
-    """Lines of operands used in place that do not survive from one tile to the next, because
-    rows at a stride of a large power of two share the sets of a cache."""
-    roles, total = sketch.roles, np.zeros_like(tiles)
-    for read in once(roles.column_reads):
-        step = read.element_stride(roles.main.name)
-        if not step or sketch.roles.moves_with_rows(read):
-            continue
-        used = (f["pack_columns"] == 0) | (sketch.operands.column_dim(read) is None)
-        if not sketch.roles.is_reused:  # a line that is used up in one go need not survive
-            used &= f["nr"] * read.dtype.bytes < LINE_BYTES
-        lines = np.ceil(f["nr"] * read.dtype.bytes / LINE_BYTES)
-        rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
-        lost = lost_levels(sketch.target, step * read.dtype.bytes, lines, rows)
-        used &= (f["fetch"] == 0) | (read not in sketch.passing)
-        total = total + np.where(used, tiles * depth * lines * lost, 0.0)
-    for read in once(roles.row_reads):
-        for loop in roles.rows[:1]:
-            step = read.element_stride(loop.name)
-            if not step:
-                continue
-            ones = np.ones_like(tiles)
-            rows = f["mr"] * f["mr2"] + PASSING_LINES
-            lost = lost_levels(sketch.target, step * read.dtype.bytes, ones, rows)
-            per_step = f["mr"] * f["mr2"] * read.dtype.bytes / LINE_BYTES
-            in_place = (f["copy_rows"] == 0) | (read not in sketch.operands.copyable)
-            total = total + np.where(in_place, tiles * depth * per_step * lost, 0.0)
-    return total
-
-
-PASSING_LINES = 2.0
-"""Lines of other operands that pass through a set while rows of one wait in it."""
-
-
-def lost_levels(
-    target: Target, stride_bytes: int, lines_a_row: FloatArray, rows: FloatArray
-) -> FloatArray:
-    """(P,) how many caches cannot keep `rows` rows of `lines_a_row` lines because of a stride: all
-    sets would hold them, those that such rows fall into do not."""
-    lost = np.zeros_like(rows)
-    for cache in target.caches[:2]:
-        sets = max(cache.bytes // (cache.ways * cache.line_bytes), 1)
-        # Rows at no multiple of a line begin at other places in theirs, and so reach all sets.
-        period = sets * cache.line_bytes
-        apart = max(gcd(stride_bytes, period) // cache.line_bytes, 1)
-        reached = np.minimum(sets, sets // apart * lines_a_row)
-        lines = lines_a_row * rows
-        lost = lost + ((lines > reached * cache.ways) & (lines <= sets * cache.ways))
-    return lost

@@ -25,8 +25,8 @@ from ..space import Access, BoolArray, FloatArray, IntArray, Knob
 from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, StageView
+from .conflicts import lost_levels
 from .knobs import Knobbed
-from .tile_model import lost_levels
 from .transform_trace import AROUND, OUTSIDE, WITHIN, TransformCluster, write_transform_trace
 from .writer import TraceWriter
 
