@@ -6,8 +6,9 @@ from typing import Protocol, TypeAlias
 
 from ..loop_ir import Nest
 from .block_read import BlockRead
-from .caching import CacheRead, CacheReadAlong, CacheWrite, TransformLayout
+from .caching import CacheRead, CacheReadAlong, CacheWrite
 from .fetching import FetchAhead
+from .layout import TransformLayout
 from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Stream, Unroll, Vectorize
 from .merging import Merge

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..affine import Interval
 from ..errors import ScheduleError
 from ..loop_ir import Allocate, Buffer, For, Nest, Scope, Stmt, Store, Update, leaves, transform
-from ..scalar import All, Const, Load, Scalar, Select, loads
+from ..scalar import Load, loads
 from ..scalar import rewrite as rewrite_scalar
-from .caching import Chosen, Index, readable
+from .caching import Chosen, Index, copying, readable
 from .nest_edit import (
     buffers_in,
     chain_to,
     find_loop,
     names_in,
-    nest_loops,
     ranges_of,
     replace_loop,
     require_body,
     still_ahead,
 )
-from .region import in_bounds, position_names, position_vars
+from .region import position_names, position_vars
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +61,8 @@ class BlockRead:
         element = tuple(
             i.substitute({loop.var: at for loop, at in zip(around, x, strict=True)}) for i in index
         )
-        ranges = {
-            **ranges_of((*place.outer, place.loop)),
-            **{name: Interval(0, e - 1) for name, e in zip(names, extent, strict=True)},
-        }
         copy = Buffer(self.name, extent, source.dtype, Scope.REGISTER)
-        value: Scalar = Load(self.tensor, element, source.dtype)
-        conds = in_bounds(element, source.shape, ranges)
-        if conds:
-            value = Select(All(conds), value, Const(0, source.dtype))
-        chain = tuple(For(n, e, ()) for n, e in zip(names, extent, strict=True) if e > 1)
-        filled = nest_loops(chain, (Store(self.name, x, value),))
+        filled = copying(source, copy, names, element, ranges_of((*place.outer, place.loop)))
         local = position_vars(tuple(loop.var for loop in around), extent)
         read = Load(self.name, local, source.dtype)
         new_body = _reading(body, Load(self.tensor, index, source.dtype), read)

@@ -1,5 +1,5 @@
 """Primitives that give data a private place: CacheRead and CacheReadAlong (packing), CacheWrite
-(accumulators), TransformLayout (the order in which a private buffer is kept)."""
+(accumulators)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ..affine import (
     at_least,
     fresh,
     less,
-    simplify,
     substitute_cond,
     var,
 )
@@ -29,7 +28,6 @@ from ..loop_ir import (
     Leaf,
     LoopKind,
     Nest,
-    Prefetch,
     Scope,
     Stmt,
     Store,
@@ -211,13 +209,26 @@ def _copy_nest(
     source: Buffer, copy: Buffer, region: Region, outer: dict[str, Interval], taken: set[str]
 ) -> tuple[Stmt, ...]:
     names = position_names(copy.name, region.extent, taken)
-    x = position_vars(names, region.extent)
-    element = region.element(x)
+    element = region.element(position_vars(names, region.extent))
+    return copying(source, copy, names, element, outer)
+
+
+def copying(
+    source: Buffer,
+    copy: Buffer,
+    names: tuple[str, ...],
+    element: Index,
+    outer: dict[str, Interval],
+) -> tuple[Stmt, ...]:
+    """Loops `names` that fill `copy`, each place with `element` of `source`, or with zero where
+    that is outside. `outer` are the ranges of the loops around."""
+    x = position_vars(names, copy.shape)
+    inner = {name: Interval(0, e - 1) for name, e in zip(names, copy.shape, strict=True)}
     value: Scalar = Load(source.name, element, source.dtype)
-    conds = in_bounds(element, source.shape, {**outer, **region.bounds(names)})
+    conds = in_bounds(element, source.shape, {**outer, **inner})
     if conds:
         value = Select(All(conds), value, Const(0, source.dtype))
-    chain = tuple(For(n, e, ()) for n, e in zip(names, region.extent, strict=True) if e > 1)
+    chain = tuple(For(n, e, ()) for n, e in zip(names, copy.shape, strict=True) if e > 1)
     return nest_loops(chain, (Store(copy.name, x, value),))
 
 
@@ -370,77 +381,6 @@ def _copied_loops(
         names[loop.var] = fresh(f"{loop.var}.{suffix}", taken)
         taken.add(names[loop.var])
     return rename_all(nest_loops(spatial, leaf), names, {})
-
-
-@dataclass(frozen=True, slots=True)
-class TransformLayout:
-    """Keep a private buffer in another order (`transform_layout` in TVM).
-
-    Each entry of `dims` is (dimension, part): part 0 is the whole dimension; otherwise the
-    dimension is divided by `split[dimension]` into 1 (quotient) and 2 (remainder). A packed
-    panel of width nr is `split={1: nr}, dims=((1, 1), (0, 0), (1, 2))`.
-    Legal for buffers of the nest's own, when every part is kept exactly once.
-    """
-
-    buffer: str
-    split: tuple[tuple[int, int], ...]
-    dims: tuple[tuple[int, int], ...]
-
-    def apply(self, nest: Nest) -> Nest:
-        """The nest with the buffer kept so. ScheduleError: an argument, or parts do not match."""
-        buffers = buffers_in(nest)
-        if self.buffer not in buffers:
-            raise ScheduleError(self, f"there is no buffer {self.buffer!r}")
-        buffer = buffers[self.buffer]
-        if buffer.scope is Scope.ARGUMENT:
-            raise ScheduleError(self, f"{self.buffer!r} is an argument: its layout is the caller's")
-        factors = dict(self.split)
-        wanted = sorted(
-            part
-            for d in range(len(buffer.shape))
-            for part in (((d, 1), (d, 2)) if d in factors else ((d, 0),))
-        )
-        if sorted(self.dims) != wanted or any(f < 1 for f in factors.values()):
-            raise ScheduleError(self, f"the new order must be made of {wanted}")
-        shape = tuple(_part_extent(buffer.shape, factors, part) for part in self.dims)
-        ranges = all_ranges(nest.body)
-
-        def index(old: tuple[Affine, ...]) -> tuple[Affine, ...]:
-            return tuple(simplify(_part_index(old, factors, part), ranges) for part in self.dims)
-
-        def scalar(node: Scalar) -> Scalar | None:
-            if isinstance(node, Load) and node.tensor == self.buffer:
-                return replace(node, index=index(node.index))
-            return None
-
-        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-            if isinstance(stmt, Allocate) and stmt.buffer.name == self.buffer:
-                new = replace(stmt.buffer, shape=shape)
-                return (Allocate(new, transform(stmt.body, change)),)
-            if isinstance(stmt, Store | Update):
-                new_leaf = replace(stmt, value=rewrite_scalar(stmt.value, scalar))
-                if stmt.buffer == self.buffer:
-                    new_leaf = replace(new_leaf, index=index(stmt.index))
-                return (new_leaf,)
-            if isinstance(stmt, Prefetch) and stmt.buffer == self.buffer:
-                return (replace(stmt, index=index(stmt.index)),)
-            return None
-
-        return replace(nest, body=transform(nest.body, change))
-
-
-def _part_extent(shape: tuple[int, ...], factors: dict[int, int], part: tuple[int, int]) -> int:
-    d, which = part
-    if which == 0:
-        return shape[d]
-    return -(-shape[d] // factors[d]) if which == 1 else factors[d]
-
-
-def _part_index(old: tuple[Affine, ...], factors: dict[int, int], part: tuple[int, int]) -> Affine:
-    d, which = part
-    if which == 0:
-        return old[d]
-    return old[d] // factors[d] if which == 1 else old[d] % factors[d]
 
 
 def _place(nest: Nest, loop: str, asked_by: object) -> Place:
