@@ -36,8 +36,8 @@ from .hints import has_hints
 from .knobs import Knobbed
 from .next_rows import far_rows
 from .outer_border import OuterBorder
-from .parts import reduction_parts
 from .passing import PASSING_DEPTHS, passing_reads
+from .reduction_parts import reduction_parts
 from .short_runs import short_run_reads
 from .streams import stream_values
 from .tile_default import tile_default

@@ -8,7 +8,7 @@ import pytest
 
 from schedules.lower import lower
 from schedules.primitives import RFactor
-from schedules.rules import parts, space_for
+from schedules.rules import reduction_parts, space_for
 from schedules.space import Sketch
 from schedules.target import Target
 from schedules.workload import Workload
@@ -51,7 +51,7 @@ def test_parts_are_offered_where_tiles_are_too_few_for_the_threads() -> None:
 
 @pytest.mark.parametrize("name", LONG)
 def test_settings_in_parts_are_legal_and_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "SHORTEST_PART", 8)
+    monkeypatch.setattr(reduction_parts, "SHORTEST_PART", 8)
     workload = LONG[name]
     sketch = sketch_of(workload, target())
     at = [knob.name for knob in sketch.knobs].index("parts")
