@@ -51,7 +51,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("inner_trips", "trips of the innermost loop", "log2"),
     Feature("inner_entries", "entries into the innermost loop", "log2"),
     Feature("code_ops", "instructions of the innermost body", "log2"),
-    Feature("conflict_misses", "lines lost to shared sets, a vector operation", "log2 of 1 + x"),
+    Feature("conflict_misses", "lines waited for, a vector operation", "log2 of 1 + x"),
     Feature("masked_share", "masked vector operations", "share"),
     Feature("packed_bytes", "bytes copied an operation", "log2"),
     Feature("strided_packed_share", "part of the copies that is strided", "share"),

@@ -29,7 +29,7 @@ COLUMNS: dict[str, str] = {
     "vector_loads": "vector and broadcast loads executed in the innermost loops",
     "vector_stores": "vector stores executed in the innermost loops",
     "scalar_accesses": "element-wise accesses: gathers, scatters, strided lanes",
-    "conflict_misses": "lines fetched again because a stride maps them to few sets; all caches",
+    "conflict_misses": "lines waited for: crowded sets, hints nobody gave; in misses near by",
     "math_calls": "vector evaluations of exp, tanh, erf and the like",
     "accumulators": "independent accumulator registers of the innermost reduction; 0 if none",
     "live_registers": "vector registers the innermost loop needs at once",
@@ -41,12 +41,19 @@ COLUMNS: dict[str, str] = {
     "strided_packed_bytes": "the part of packed_bytes whose copy cannot use whole vectors",
     "panel_bytes": "bytes of the largest private copy that is in use at once, a thread",
     "streamed_bytes": "bytes of the output that are written past the caches",
-    "packed_accesses": "bit b set: the inner loops read access b through a private, dense copy",
+    "packed_accesses": "bit b set: access b is read through a dense copy, or was asked for ahead",
     "masked_share": "share of vector_ops that are masked, 0..1",
     "tasks": "iterations of the parallel loop, a shorter one as a part; 1 if nothing is parallel",
     "regions": "parallel regions entered a call; 0 if nothing is parallel",
 }
 """What `Sketch.columns` gives, and what it means. Counts are over one call, all threads."""
+
+
+def with_zeros(some: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """`some` of COLUMNS, `tasks` among them, and zeros for those that a sketch has nothing of."""
+    assert some.keys() <= COLUMNS.keys()
+    count = len(some["tasks"])
+    return {name: some[name] if name in some else np.zeros(count) for name in COLUMNS}
 
 
 @dataclass(frozen=True, slots=True)

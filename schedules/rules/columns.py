@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..space import Access, BoolArray, FloatArray, IntArray, Knob
+from ..space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
 from ..target import Target
 from ..workload import Workload
 from .analysis import Read, StageView, math_calls
@@ -158,30 +158,24 @@ class ColumnSketch(Knobbed):
         stages = len(cluster.stages) - merges
         walks = blocks * v["groups"] * stages
         parallel = v["parallel"].astype(np.float64)
-        zeros = 0.0 * ones
-        return {
+        found: dict[str, FloatArray] = {
             "flops": ones * ops,
             "vector_ops": wider * ops / self.lanes,
             "vector_loads": wider * (loads - saved) / self.lanes,
             "vector_stores": wider * written / self.lanes,
-            "scalar_accesses": zeros,
             "conflict_misses": self._lost_lines(v),
             "math_calls": wider * math / self.lanes,
             "accumulators": vectors,
             "live_registers": vectors * 2.0 + 2.0,
-            "held_values": zeros,
             "inner_trips": np.ceil(points * wider / self.lanes / vectors / walks),
             "inner_entries": walks,
             "code_ops": ops / points * vectors * stages,
-            "packed_bytes": zeros,
-            "strided_packed_bytes": zeros,
             "panel_bytes": self._kept_bytes() * width,
             "streamed_bytes": v["stream"] * self._streams_pay * self._output_bytes(),
-            "packed_accesses": zeros,
-            "masked_share": zeros,
             "tasks": np.where(parallel > 0, blocks, 1.0),
             "regions": parallel,
         }
+        return with_zeros(found)
 
     @cached_property
     def _streams_pay(self) -> bool:

@@ -31,7 +31,7 @@ from ..primitives import (
 )
 from ..primitives.caching import ROOT
 from ..scalar import All, Select, walk
-from ..space import Access, BoolArray, FloatArray, IntArray, Knob
+from ..space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
 from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once, stride
@@ -251,29 +251,26 @@ class DotSketch(Knobbed):
         turned = sum(prod(read.shape) * read.dtype.bytes for read in roles.turned)
         index = [access.buffer for access in self.accesses]
         dense = sum(1 << index.index(read.tensor) for read in roles.turned)
-        return {
+        found: dict[str, FloatArray] = {
             "flops": 2.0 * work * self.lanes,
             "vector_ops": work + outputs * OPS_A_SUM_OF_LANES,
             "vector_loads": tiles * taps * trips * (rows * roles.period + columns + hints),
             "vector_stores": zeros + outputs,
             "scalar_accesses": zeros + outputs,
             "conflict_misses": LATE_SHARE * COST_OF_A_LATE_LINE * lines * (fetch == 0),
-            "math_calls": zeros,
             "accumulators": chains,
             "live_registers": chains + np.minimum(rows * roles.period, columns) + 1.0,
-            "held_values": zeros,
             "inner_trips": zeros + trips,
             "inner_entries": tiles * taps,
             "code_ops": chains * ops + rows + columns,
             "packed_bytes": zeros + turned,
             "strided_packed_bytes": zeros + turned,
             "panel_bytes": zeros + turned,
-            "streamed_bytes": zeros,
             "packed_accesses": zeros + dense,
-            "masked_share": zeros,
             "tasks": np.where(parallel > 0, many, 1.0),
             "regions": parallel,
         }
+        return with_zeros(found)
 
     def default(self) -> tuple[int, ...]:
         """The tile that reads least for what it computes, on all threads."""

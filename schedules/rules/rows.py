@@ -16,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from ..space import Access, BoolArray, FloatArray, IntArray, Knob
+from ..space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
 from ..target import Target
 from ..workload import Workload
 from .analysis import StageView, math_calls
@@ -206,7 +206,7 @@ class RowSketch(Knobbed):
         math = float(sum(x.points * math_calls(x.value) for x in views))
         loads = float(sum(x.points * len(x.reads) for x in views))
         saved = float(sum(x.points for x in views if x.name in self._merged))
-        return {
+        found: dict[str, FloatArray] = {
             "flops": ones * ops,
             "vector_ops": ops / self.lanes + horizontal,
             "vector_loads": (loads - merge * saved) / self.lanes,
@@ -216,21 +216,15 @@ class RowSketch(Knobbed):
             "math_calls": ones * math / self.lanes,
             "accumulators": vectors if reductions else 0.0 * ones,
             "live_registers": vectors * 2.0 + 2.0,
-            "held_values": ones * 0.0,
             "inner_trips": np.ceil(points / rows / len(views) / (vectors * self.lanes)),
             "inner_entries": np.where(
                 staggered > 0, rows, rows * (len(views) - merge * len(self._merged))
             ),
             "code_ops": ops / points * vectors * len(views),
-            "packed_bytes": ones * 0.0,
-            "strided_packed_bytes": ones * 0.0,
-            "panel_bytes": ones * 0.0,
-            "streamed_bytes": ones * 0.0,
-            "packed_accesses": ones * 0.0,
-            "masked_share": ones * 0.0,
             "tasks": np.where(parallel > 0, self._tasks(v), 1.0),
             "regions": parallel,
         }
+        return with_zeros(found)
 
     def _late_lines(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) lines that are waited for: of inputs that are not asked for ahead, and of an output

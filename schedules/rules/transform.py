@@ -21,7 +21,7 @@ import numpy as np
 
 from ..affine import Affine, Eq0, Mod, Var
 from ..scalar import All, Scalar, Select, loads, walk
-from ..space import Access, BoolArray, FloatArray, IntArray, Knob
+from ..space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
 from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, StageView
@@ -208,29 +208,22 @@ class TransformSketch(Knobbed):
         vectors = last.points / self.lanes
         whole = any(r.element_stride(last.spatial[-1].name) == 1 for r in last.reads)
         entering = sum(prod(r.shape) for r in self.cluster.stages[0].reads[:1])
-        return {
+        found: dict[str, FloatArray] = {
             "flops": ones * ops,
             "vector_ops": ones * ops / self.lanes,
             "vector_loads": again * read / self.lanes,
             "vector_stores": ones * vectors,
             "scalar_accesses": ones * (0.0 if whole else read),
             "conflict_misses": self._lost_stores(places),
-            "math_calls": ones * 0.0,
-            "accumulators": ones * 0.0,
             "live_registers": ones * float(min(self.target.vector_registers, 32)),
-            "held_values": ones * 0.0,
             "inner_trips": ones,
             "inner_entries": again * vectors / self._written,
             "code_ops": ones * ops / max(last.points, 1) * self._written,
             "packed_bytes": ones * float((last.points + entering) * last.dtype.bytes) / 2.0,
-            "strided_packed_bytes": ones * 0.0,
-            "panel_bytes": ones * 0.0,
-            "streamed_bytes": ones * 0.0,
-            "packed_accesses": ones * 0.0,
-            "masked_share": ones * 0.0,
             "tasks": np.where(parallel > 0, float(self._tasks), 1.0),
             "regions": parallel,
         }
+        return with_zeros(found)
 
     def _lost_stores(self, places: IntArray) -> FloatArray:
         """(P,) lines written to planes whose distance maps them to few sets, all caches."""

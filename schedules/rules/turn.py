@@ -16,7 +16,7 @@ import numpy as np
 
 from ..affine import Affine, affine
 from ..primitives import Fuse
-from ..space import Access, BoolArray, FloatArray, IntArray, Knob
+from ..space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
 from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, math_calls
@@ -204,29 +204,24 @@ class TurnSketch(Knobbed):
         misses = np.where(collect > 0, 4.0 / across**2, alone) * self._crowded_rows
         shuffles = SHUFFLES_A_VECTOR * len(self.turn.turned)
         tasks, regions = self._shared(v)
-        return {
+        found: dict[str, FloatArray] = {
             "flops": ones * self.view.points * max(self.view.operations, 1),
             "vector_ops": ones * vectors * (shuffles + self.view.operations),
             "vector_loads": vectors * (len(self.view.reads) + collect),
             "vector_stores": vectors * (1.0 + collect),
-            "scalar_accesses": ones * 0.0,
             "conflict_misses": lines * (misses + 0.5 * reading / rows),
             "math_calls": ones * vectors * math_calls(self.view.value),
-            "accumulators": ones * 0.0,
             "live_registers": ones * (self.lanes + 2.0),
-            "held_values": ones * 0.0,
             "inner_trips": across * rows,
             "inner_entries": self._blocks() / (across * rows),
             "code_ops": ones * self.lanes * (shuffles + 2.0),
             "packed_bytes": collect * self.view.points * size,
-            "strided_packed_bytes": ones * 0.0,
             "panel_bytes": collect * rows * across * (self.lanes**2 * size),
             "streamed_bytes": stream * self.view.points * size,
-            "packed_accesses": ones * 0.0,
-            "masked_share": ones * 0.0,
             "tasks": tasks,
             "regions": regions,
         }
+        return with_zeros(found)
 
     @property
     def _crowded_rows(self) -> float:

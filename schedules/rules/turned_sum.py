@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from ..space import Access, BoolArray, FloatArray, IntArray, Knob
+from ..space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
 from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, math_calls
@@ -137,31 +137,22 @@ class TurnedSumSketch(Knobbed):
         vectors = self.view.points / self.lanes
         shuffles = SHUFFLES_A_VECTOR * len(self.turn.turned)
         pieces = np.ceil(self.turn.along.extent / (v["columns"] * self.lanes))
-        zero = ones * 0.0
-        return {
+        found: dict[str, FloatArray] = {
             "flops": ones * self.view.points * max(self.view.operations, 1),
             "vector_ops": ones * vectors * (shuffles + self.view.operations),
             "vector_loads": ones * vectors * len(self.view.reads),
             "vector_stores": ones * max(self.view.outputs / self.lanes, 1.0),
-            "scalar_accesses": zero,
-            "conflict_misses": zero,
             "math_calls": ones * vectors * math_calls(self.view.value),
             "accumulators": v["columns"],
             "live_registers": v["columns"] + self.lanes + 2.0,
-            "held_values": zero,
             "inner_trips": ones * max(self.turn.across.extent / self.lanes, 1.0),
             "inner_entries": pieces * self.view.points
             / (self.turn.along.extent * self.turn.across.extent),
             "code_ops": v["columns"] * self.lanes * (shuffles + 2.0),
-            "packed_bytes": zero,
-            "strided_packed_bytes": zero,
-            "panel_bytes": zero,
-            "streamed_bytes": zero,
-            "packed_accesses": zero,
-            "masked_share": zero,
             "tasks": np.where(v["parallel"] > 0, self._others() * pieces, 1.0),
             "regions": v["parallel"],
         }  # fmt: skip
+        return with_zeros(found)
 
     def default(self) -> tuple[int, ...]:
         """Two vectors of sums, every thread."""
