@@ -31,6 +31,10 @@ from .machine import FMA_PIPES, Machine, compute_dtype, machine_for
 COMPONENTS = ("pipes", "loads", "issue", "L1", "L2", "L3", "memory", "packing", "fixed")
 """Where the predicted time goes; `L1` is what comes out of L1's misses, and so on."""
 
+_IN_CORE = COMPONENTS.index("L1")
+_LEVELS = slice(_IN_CORE, COMPONENTS.index("memory") + 1)
+_PACKING, _FIXED = COMPONENTS.index("packing"), COMPONENTS.index("fixed")
+
 
 @dataclass(frozen=True, slots=True)
 class PriorConstants:
@@ -174,24 +178,10 @@ def combine(
     issued = vector_ops + columns["vector_loads"] + columns["vector_stores"]
     issue = (issued + c.ops_per_loop_trip * iterations) / c.issue_width
     issue *= np.where(columns["code_ops"] > c.micro_op_cache_ops, c.slow_fetch_factor, 1.0)
-    live = np.maximum(columns["live_registers"], 1.0)
-    spilled = np.maximum(live - machine.vector_registers, 0.0)
-    slowdown = np.where(
-        spilled > 0,
-        c.spill_slowdown + c.spill_slowdown_per_share * spilled / live,
-        # Not one register to spare: what the scheduler moves ahead is spilled now and then.
-        c.full_registers_slowdown
-        * np.clip(live - machine.vector_registers + 2.0, 0.0, 2.0) ** 2
-        / 4.0,
-    )
-    # LLVM loads what steps share once, ahead of them all, whether or not there is room to keep it.
-    needed = np.maximum(live - 1.0 + columns["held_values"], 1.0)
-    excess = np.where(columns["held_values"] > 0, needed - machine.vector_registers, 0.0)
-    slowdown = slowdown + c.held_slowdown_per_share * np.maximum(excess, 0.0) / needed
     fixed = (
         columns["scalar_accesses"] * c.cycles_per_scalar_access
         + columns["conflict_misses"] * c.cycles_per_conflict_miss
-        + pipes * slowdown
+        + pipes * _slowdown(columns, machine, c)
         + columns["inner_entries"] * c.cycles_per_loop_entry
         # Accumulators stay in registers from one of the inner loops to the next.
         + np.minimum(columns["inner_entries"] * chains, columns["vector_stores"])
@@ -205,22 +195,42 @@ def combine(
     to_secs = 1.0 / (machine.clock_hz * share)
     overhead = columns["regions"] * machine.region_secs + c.call_secs
     parts = np.zeros((len(COMPONENTS), len(share)), np.float32)
-    parts[0], parts[1], parts[2] = pipes * to_secs, loads * to_secs, issue * to_secs
+    parts[:_IN_CORE] = pipes * to_secs, loads * to_secs, issue * to_secs
     # Misses of cache i are served by the level behind it: the level that sets their bandwidth.
     for i, by_access in enumerate(traffic.moved):
         behind = machine.levels[i + 1]
         rate_by_threads = np.asarray(machine.bandwidth[behind])
         row = COMPONENTS.index(behind)
         parts[row] = total(by_access) / (rate_by_threads[used - 1] / imbalance)
-    parts[7] = np.maximum(packing * to_secs, _copying(columns, traffic, machine, used))
-    parts[8] = fixed * to_secs + overhead
+    parts[_PACKING] = np.maximum(packing * to_secs, _copying(columns, traffic, machine, used))
+    parts[_FIXED] = fixed * to_secs + overhead
     norm = c.overlap_norm
-    core = np.maximum(np.maximum(parts[0], parts[1]), parts[2]).astype(np.float64)
-    core *= total((parts[:3] / np.maximum(core, 1e-30)) ** norm) ** (1.0 / norm)
+    in_core = parts[:_IN_CORE]
+    core = in_core.max(axis=0).astype(np.float64)
+    core *= total((in_core / np.maximum(core, 1e-30)) ** norm) ** (1.0 / norm)
     scale = np.maximum(core, 1e-30)
-    powers = 1.0 + total((parts[3:7] / scale) ** norm)
-    secs = scale * powers ** (1.0 / norm) + parts[7] + parts[8]
+    powers = 1.0 + total((parts[_LEVELS] / scale) ** norm)
+    secs = scale * powers ** (1.0 / norm) + parts[_PACKING] + parts[_FIXED]
     return Analysis(columns, traffic, parts, imbalance, secs)
+
+
+def _slowdown(columns: dict[str, FloatArray], machine: Machine, c: PriorConstants) -> FloatArray:
+    """(P,) by how much of their time multiply-adds are slower where registers are too few."""
+    live = np.maximum(columns["live_registers"], 1.0)
+    spilled = np.maximum(live - machine.vector_registers, 0.0)
+    slowdown = np.where(
+        spilled > 0,
+        c.spill_slowdown + c.spill_slowdown_per_share * spilled / live,
+        # Not one register to spare: what the scheduler moves ahead is spilled now and then.
+        c.full_registers_slowdown
+        * np.clip(live - machine.vector_registers + 2.0, 0.0, 2.0) ** 2
+        / 4.0,
+    )
+    # LLVM loads what steps share once, ahead of them all, whether or not there is room to keep it.
+    needed = np.maximum(live - 1.0 + columns["held_values"], 1.0)
+    excess = np.where(columns["held_values"] > 0, needed - machine.vector_registers, 0.0)
+    found: FloatArray = slowdown + c.held_slowdown_per_share * np.maximum(excess, 0.0) / needed
+    return found
 
 
 def _copying(
