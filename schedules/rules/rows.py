@@ -1,10 +1,10 @@
-"""The generic sketch: every stage that the tile sketch does not take, placed along common rows.
+"""The sketch of rows: stages that no other sketch takes, placed along common rows.
 
 Stages that share their leading axes (the rows) are computed together, a row at a time, each kept
 in a private buffer the size of a row: a softmax is one loop over rows with four short loops in it.
 Within a row, an elementwise stage or a reduction over strided data is vectorised along the axis
 that is contiguous; a reduction over contiguous data keeps one partial result for each lane of a
-few vectors (RFactor) and combines them at the end. It is correct for every valid expression.
+few vectors (RFactor) and combines them at the end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .row_cluster import (
     staggered_steps,
 )
 from .rows_trace import write_row_trace
-from .staggered import FEWEST_ROWS, Steps, can_block, row_length, rows_a_task
+from .staggered import ROWS_A_STEP, Steps, can_block, row_length, rows_a_task
 from .streams import has_aligned_rows, stream_values, streams_pay
 from .writer import TraceWriter
 
@@ -110,7 +110,7 @@ class RowSketch(Knobbed):
 
     def _has_tasks(self, block: int) -> bool:
         """Whether staggered blocks of rows can be shared out evenly, for one thread and for all."""
-        rows, least = self.rows_in_all(), FEWEST_ROWS * len(self._steps)
+        rows, least = self.rows_in_all(), ROWS_A_STEP * len(self._steps)
         counts = (1, self.target.threads)
         if block > 1 and not can_block(self._steps):
             return False

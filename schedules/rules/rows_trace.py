@@ -27,7 +27,7 @@ from .row_cluster import (
     staggered_steps,
 )
 from .row_partials import Factoring, Partials
-from .staggered import FEWEST_ROWS, Steps, row_length, rows_a_task, write_staggered
+from .staggered import ROWS_A_STEP, Steps, row_length, rows_a_task, write_staggered
 from .writer import TraceWriter
 
 MOST_UNROLLED_STEPS = 16
@@ -130,7 +130,7 @@ class _RowTrace:
         """Rows divided among the threads, for each of them to run one after the other."""
         rows = self.w.loop(row).extent
         if self.is_parallel:
-            piece = rows_a_task(rows, self.threads, FEWEST_ROWS * len(self.steps), self.block)
+            piece = rows_a_task(rows, self.threads, ROWS_A_STEP * len(self.steps), self.block)
             self.parallel_loop, row = self.w.split(row, piece)
         return row
 

@@ -20,7 +20,7 @@ from .writer import TraceWriter
 Steps = tuple[tuple[StageView, ...], ...]
 """The stages of a row, divided into steps of one walk or more."""
 
-FEWEST_ROWS = 4
+ROWS_A_STEP = 4
 """Rows, or blocks of them, a task must have for each step: then most are run together."""
 
 MOST_TASKS_A_THREAD, MOST_WAITING = 8, 1.15

@@ -192,7 +192,7 @@ class TurnSketch(Knobbed):
         """See COLUMNS. Vectors that are turned cost shuffles; rows of the result whose distance
         maps them to few sets cost misses, unless they are collected or streamed."""
         v = as_floats(self.values(settings))
-        rows, across, collect, stream = (v[n] for n in ("rows", "columns", "collect", "stream"))
+        rows, wide, collect, stream = (v[n] for n in ("rows", "columns", "collect", "stream"))
         ones = np.ones(len(rows))
         vectors = self.view.points / self.lanes
         size = self.view.dtype.bytes
@@ -201,7 +201,7 @@ class TurnSketch(Knobbed):
             _crowding(_pitch(r, self.turn.along) * r.dtype.bytes) for r in self.turn.turned
         )
         alone = MISSES_A_LINE * (1 - 0.8 * stream)
-        misses = np.where(collect > 0, 4.0 / across**2, alone) * self._crowded_rows
+        misses = np.where(collect > 0, 4.0 / wide**2, alone) * self._crowded_rows
         shuffles = SHUFFLES_A_VECTOR * len(self.turn.turned)
         tasks, regions = self._shared(v)
         found: dict[str, FloatArray] = {
@@ -212,11 +212,11 @@ class TurnSketch(Knobbed):
             "conflict_misses": lines * (misses + 0.5 * reading / rows),
             "math_calls": ones * vectors * math_calls(self.view.value),
             "live_registers": ones * (self.lanes + 2.0),
-            "inner_trips": across * rows,
-            "inner_entries": self._blocks() / (across * rows),
+            "inner_trips": wide * rows,
+            "inner_entries": self._blocks() / (wide * rows),
             "code_ops": ones * self.lanes * (shuffles + 2.0),
             "packed_bytes": collect * self.view.points * size,
-            "panel_bytes": collect * rows * across * (self.lanes**2 * size),
+            "panel_bytes": collect * rows * wide * (self.lanes**2 * size),
             "streamed_bytes": stream * self.view.points * size,
             "tasks": tasks,
             "regions": regions,
