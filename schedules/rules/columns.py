@@ -169,9 +169,11 @@ class ColumnSketch(Knobbed):
             "live_registers": vectors * 2.0 + 2.0,
             "inner_trips": np.ceil(points * wider / self.lanes / vectors / walks),
             "inner_entries": walks,
-            "code_ops": ops / points * vectors * stages,
-            "panel_bytes": self._kept_bytes() * width,
-            "streamed_bytes": v["stream"] * self._streams_pay * self._output_bytes(),
+            "code_ops": np.asarray(ops / points * vectors * stages, np.float64),
+            "panel_bytes": np.asarray(self._kept_bytes() * width, np.float64),
+            "streamed_bytes": np.asarray(
+                v["stream"] * self._streams_pay * self._output_bytes(), np.float64
+            ),
             "tasks": np.where(parallel > 0, blocks, 1.0),
             "regions": parallel,
         }
