@@ -16,11 +16,12 @@ from schedules.space import IntArray, ScheduleSpace
 
 from .prior import COMPONENTS, Analysis, Prior, total
 
-FEATURE_VERSION = 2
+FEATURE_VERSION = 3
 """Raised whenever a column changes its place or meaning."""
 
-MAX_KNOBS = 16
-MAX_ACCESSES = 4
+MAX_KNOBS, MAX_ACCESSES = 32, 4
+"""How many knobs with a choice, and how many accesses, have columns: a tile has up to 19 knobs, of
+which most programs leave no choice in half, and knobs of further parts follow."""
 
 FeatureArray = npt.NDArray[np.float32]
 
@@ -76,7 +77,11 @@ FEATURES: tuple[Feature, ...] = (
     Feature("bottleneck", "index of the largest component of the prior", "index"),
     Feature("sketch", "number of the sketch", "index"),
     *(
-        Feature(f"knob_{j}", f"place of knob {j} in its values; -1 if there is none", "share")
+        Feature(
+            f"knob_{j}",
+            f"place of the knob in its values, {j} before it; -1 if there is none",
+            "share",
+        )
         for j in range(MAX_KNOBS)
     ),
 )
@@ -166,8 +171,9 @@ class Featuriser:
         return [*shares, np.argmax(parts, axis=0).astype(np.float32)]
 
     def _knob_rows(self, sketch: int, settings: IntArray) -> FeatureArray:
-        knobs = self.space.sketches[sketch].knobs[:MAX_KNOBS]
+        knobs = self.space.sketches[sketch].knobs
+        choices = [k for k, knob in enumerate(knobs) if len(knob.values) > 1]
         rows = np.full((MAX_KNOBS, len(settings)), -1.0, np.float32)
-        for j, knob in enumerate(knobs):
-            rows[j] = settings[:, j] / max(len(knob.values) - 1, 1)
+        for row, k in zip(rows, choices, strict=False):
+            row[:] = settings[:, k] / (len(knobs[k].values) - 1)
         return rows

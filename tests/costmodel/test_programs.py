@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from costmodel.features import MAX_KNOBS, Featuriser
 from costmodel.prior import Prior
 from schedules.rules import space_for
 from schedules.rules.program import ProgramSketch
@@ -97,3 +98,19 @@ def test_values_between_operand_and_sum_need_registers_in_every_step() -> None:
         return float(program.columns(np.asarray([setting]))["live_registers"][0])
 
     assert live(1) <= space.target.vector_registers < live(2)
+
+
+def test_every_choice_of_every_part_is_a_feature() -> None:
+    space = space_of(TWO_PRODUCTS)
+    (program,) = space.sketches
+    default = list(program.default())
+    rows = [default]
+    for k, knob in enumerate(program.knobs):
+        if len(knob.values) > 1:
+            other = default.copy()
+            other[k] = (default[k] + 1) % len(knob.values)
+            rows.append(other)
+    features = Featuriser(space)
+    knobs = features(0, np.asarray(rows))[0][:, -MAX_KNOBS:]
+    assert len(rows) - 1 <= MAX_KNOBS
+    assert len(np.unique(knobs, axis=0)) == len(rows)
