@@ -72,7 +72,7 @@ FORMATS = {
 }  # fmt: skip
 
 
-_VALUE = re.compile(r"%(?:x|v\d+)\b")
+_VALUE = re.compile(r"%(?:x|v\d+(?:\.\d+)*)(?![\w.])")
 
 
 class Body:
@@ -205,12 +205,7 @@ class Body:
         """`lines`, a body whose argument is `%x` and whose result is `result`, with values of
         names of their own and `x` as their argument; the new name of the result."""
         self._copies += 1
-        suffix = f".{self._copies}"
-
-        def renamed(text: str) -> str:
-            return _VALUE.sub(lambda m: x if m[0] == "%x" else m[0] + suffix, text)
-
-        return [renamed(line) for line in lines], renamed(result)
+        return renamed(lines, result, x, f".{self._copies}")
 
     def copysign(self, magnitude: str, sign: str) -> str:
         t = self.floats
@@ -241,6 +236,16 @@ class Body:
         for c in reversed(coefficients[:-1]):
             value = self.muladd(value, x, self.const(c))
         return value
+
+
+def renamed(lines: Sequence[str], result: str, x: str, suffix: str) -> tuple[list[str], str]:
+    """A body's `lines` and its `result` with `x` as the argument; `suffix` is added to the names of
+    all its values."""
+
+    def anew(text: str) -> str:
+        return _VALUE.sub(lambda m: x if m[0] == "%x" else m[0] + suffix, text)
+
+    return [anew(line) for line in lines], anew(result)
 
 
 def round_to(fmt: FloatFormat, value: float) -> float:

@@ -21,7 +21,7 @@ from .math_body import FORMATS, Body, bits_of, round_to
 
 @dataclass(frozen=True, slots=True)
 class MathFunction:
-    """`define internal VECTOR @name(VECTOR %x)`, always inlined.
+    """`define internal VECTOR @name(VECTOR %x)`, always inlined: `lines` with their `result`.
 
     Emit `text` once a module, after that of everything in `needs`. The intrinsics it calls need
     no declaration: LLVM's parser knows them.
@@ -30,6 +30,8 @@ class MathFunction:
     name: str
     text: str
     needs: tuple[MathFunction, ...] = ()
+    lines: tuple[str, ...] = ()
+    result: str = ""
 
 
 def math_function(
@@ -60,7 +62,7 @@ def math_function(
     head = f"define internal {body.floats} @{name}({body.floats} %x)"
     attributes = "alwaysinline nounwind willreturn memory(none)"
     lines = [f"{head} {attributes} {{", *body.lines, f"  ret {body.floats} {result}", "}"]
-    return MathFunction(name, "\n".join(lines) + "\n")
+    return MathFunction(name, "\n".join(lines) + "\n", (), tuple(body.lines), result)
 
 
 def _side_by_side(emit: Callable[[Body, str], str], body: Body, x: str, width: int) -> str:

@@ -8,6 +8,9 @@ from schedules.dtypes import DType
 from schedules.scalar import UnaryOp
 from schedules.target import Target
 
+from .math_body import renamed
+from .text import Val
+
 ZERO_BYTES = 512
 """Size of the constant that redirected reads look at: the widest vector, 64 lanes of 8 bytes."""
 
@@ -71,6 +74,14 @@ class ModuleText:
             return f"@{name.lstrip('@')}"
 
         return define(math_function(op, dtype, lanes, self.target))
+
+    def math_lines(self, op: UnaryOp, x: Val, number: str) -> tuple[list[str], str]:
+        """The instructions that compute `op` of `x`, and the name of the result; `number` is new
+        in the function."""
+        from .mathlib import math_function
+
+        function = math_function(op, x.dtype, x.lanes, self.target)
+        return renamed(function.lines, function.result, x.name, f".{number}")
 
     def zeros(self) -> str:
         """The address of a constant full of zeros."""

@@ -6,7 +6,7 @@ function of its own that OpenMP's runtime calls on every thread with a share of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import assert_never
@@ -27,7 +27,7 @@ from schedules.loop_ir import (
     leaves,
     loops,
 )
-from schedules.scalar import Binary, BinaryOp, Reducer, Scalar, Select
+from schedules.scalar import Binary, BinaryOp, Reducer, Scalar, Select, loads
 from schedules.target import Target
 
 from .indices import Indices, VectorAxis
@@ -228,9 +228,11 @@ class NestWriter:
     def _iterations(self, loop: For) -> None:
         match loop.kind:
             case LoopKind.UNROLLED:
-                for i in range(loop.extent):
-                    self.indices.fix(loop.var, i)
-                    self.statements(loop.body)
+                registers = self.module.target.vector_registers
+                with self.text.sequence(written(loop.body), registers):
+                    for i in range(loop.extent):
+                        self.indices.fix(loop.var, i)
+                        self.statements(loop.body)
             case LoopKind.VECTORIZED if loop.extent == 1:
                 self.indices.fix(loop.var, 0)
                 self.statements(loop.body)
@@ -299,6 +301,9 @@ class NestWriter:
         text.start_block(done)
 
     def _leaf(self, leaf: Store | Update) -> None:
+        divisible = isinstance(leaf, Store) or not _is_sum_of_products(leaf)
+        reads = frozenset(load.tensor for load in loads(leaf.value))
+        self.text.begin_statement(reads if divisible else None)
         mask: Val | None = None
         scalar_guard: Val | None = None
         for guard in leaf.guards:
@@ -336,8 +341,7 @@ class NestWriter:
             self.memory.store(leaf.buffer, index, value, None, None)
             self.scalars.axis = saved
             return
-        old = self._old(leaf, index, axis, mask)
-        value = self._combined(leaf, old, mask)
+        value = self._combined(leaf, mask, lambda: self._old(leaf, index, axis, mask))
         if axis is not None:
             value = self.scalars.broadcast(value, axis.lanes)
         self.memory.store(leaf.buffer, index, value, axis, mask)
@@ -372,16 +376,18 @@ class NestWriter:
         old = self.memory.load(leaf.buffer, index, dtype, axis, mask)
         return old if first is None else self.scalars.select(first, identity, old)
 
-    def _combined(self, leaf: Update, old: Val, mask: Val | None) -> Val:
+    def _combined(self, leaf: Update, mask: Val | None, old: Callable[[], Val]) -> Val:
+        """What the leaf writes; it reads `old` after its value unless it is made in one step."""
         value = leaf.value
-        if leaf.reducer is Reducer.SUM and value.dtype.is_float:
-            if _multiplies(value):
-                return self._multiply_add(value, old, mask)
-            if isinstance(value, Select) and _multiplies(value.on_true) and is_zero(value.on_false):
-                return self.scalars.chosen(
-                    value, mask, lambda inner, where: self._multiply_add(inner, old, where), old
-                )
-        return self.scalars.binary(leaf.reducer.op, old, self.scalars.value(value, mask))
+        if _is_sum_of_products(leaf):
+            if not isinstance(value, Select):
+                return self._multiply_add(value, old(), mask)
+            before = old()
+            return self.scalars.chosen(
+                value, mask, lambda inner, where: self._multiply_add(inner, before, where), before
+            )
+        result = self.scalars.value(value, mask)
+        return self.scalars.binary(leaf.reducer.op, old(), result)
 
     def _multiply_add(self, value: Scalar, old: Val, mask: Val | None) -> Val:
         assert isinstance(value, Binary)
@@ -521,6 +527,16 @@ def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
 def size_function(name: str, size: int) -> str:
     """A function without arguments that returns `size`."""
     return f"define i64 @{name}() nounwind {{\n  ret i64 {size}\n}}"
+
+
+def _is_sum_of_products(leaf: Update) -> bool:
+    """Whether multiplying and adding is one step."""
+    value = leaf.value
+    if leaf.reducer is not Reducer.SUM or not value.dtype.is_float:
+        return False
+    if isinstance(value, Select):
+        return _multiplies(value.on_true) and is_zero(value.on_false)
+    return _multiplies(value)
 
 
 def _multiplies(value: Scalar) -> bool:

@@ -34,6 +34,7 @@ from schedules.scalar import (
 from .indices import Indices, VectorAxis
 from .memory import Memory
 from .module import ModuleText
+from .overlap import halves
 from .text import FunctionText, Val, lane_numbers, literal, suffix, type_text
 
 
@@ -334,8 +335,19 @@ class Scalars:
         if op is UnaryOp.RSQRT:
             root = self._unary(UnaryOp.SQRT, x)
             return self.binary(BinaryOp.DIV, literal(1, x.dtype), root)
+        if x.lanes > 1 and self.text.is_divisible:
+            return self._divided(op, x)
         function = self.module.math_function(op, x.dtype, x.lanes)
         return Val(self.text.assign(f"call {x.type} {function}({x.typed})"), x.dtype, x.lanes)
+
+    def _divided(self, op: UnaryOp, x: Val) -> Val:
+        """A math function's value whose first half may be written before other statements."""
+        lines, result = self.module.math_lines(op, x, self.text.new("m")[2:])
+        first, second, kept = halves(lines, result)
+        self.text.here.extend(first)
+        self.text.divide(kept * max(1, x.lanes * x.dtype.bits // self.module.vector_bits))
+        self.text.here.extend(second)
+        return Val(result, x.dtype, x.lanes)
 
     def _compare(self, op: CompareOp, a: Val, b: Val) -> Val:
         a, b = self.same_lanes(a, b)

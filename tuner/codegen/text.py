@@ -10,14 +10,14 @@ import struct
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from schedules.dtypes import DType
 
+from .overlap import Lines, Statements, flat, in_order
+
 if TYPE_CHECKING:
     from .turning import Turned
-
-Lines: TypeAlias = list["str | Lines"]
 
 _LLVM_TYPES = {
     DType.F32: "float", DType.F64: "double", DType.BF16: "i16", DType.I64: "i64",
@@ -127,6 +127,7 @@ class FunctionText:
         self.here: Lines = self.lines
         self.levels: list[Level] = [Level(self.lines)]
         self.block = "entry"
+        self.statements: Statements | None = None
         self._count = 0
 
     @property
@@ -187,16 +188,42 @@ class FunctionText:
         self.allocas.append(f"  {name} = alloca {type_}, align {align}")
         return name
 
+    @contextmanager
+    def sequence(self, writes: frozenset[str], registers: int) -> Iterator[None]:
+        """Statements written meanwhile follow each other, and the first halves of their chains
+        may be written early; `writes` are all buffers they write."""
+        if self._sequence() is not None:  # this one is part of a longer one
+            yield
+            return
+        here, outer = self.here, self.statements
+        self.statements = Statements(self.depth, writes)
+        self.here = self.statements.pieces[-1].lines
+        yield
+        here.extend(in_order(self.statements.pieces, registers))
+        self.here, self.statements = here, outer
+
+    def begin_statement(self, reads: frozenset[str] | None) -> None:
+        """The next statement of a sequence, if there is one; for `reads` see `Statements`."""
+        sequence = self._sequence()
+        if sequence is not None:
+            self.here = sequence.begin(reads)
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether what is written now is the first half of a statement if `divide` is called."""
+        sequence = self._sequence()
+        return sequence is not None and sequence.divisible
+
+    def divide(self, kept: int) -> None:
+        """The statement's first half ends here; `kept` registers hold what the second needs."""
+        sequence = self._sequence()
+        assert sequence is not None
+        self.here = sequence.divide(kept)
+
+    def _sequence(self) -> Statements | None:
+        """The sequence of the loop or branch that is written now."""
+        found = self.statements
+        return found if found is not None and found.depth == self.depth else None
+
     def body(self) -> str:
-        out = ["entry:"]
-        _flatten(self.allocas, out)
-        _flatten(self.lines, out)
-        return "\n".join(out)
-
-
-def _flatten(lines: Lines, out: list[str]) -> None:
-    for line in lines:
-        if isinstance(line, str):
-            out.append(line)
-        else:
-            _flatten(line, out)
+        return "\n".join(["entry:", *flat(self.allocas), *flat(self.lines)])

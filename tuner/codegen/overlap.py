@@ -1,0 +1,137 @@
+"""Statements written one after another, in an order in which their long chains overlap.
+
+A math function is a chain of dependent instructions, longer than what a core looks ahead: copies
+of a statement written one after another wait for each other. So the first half of each is written
+a few statements early, beside the second half of another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Lines: TypeAlias = list["str | Lines"]
+
+MOST_AHEAD = 4
+"""How many statements early a first half is written, at most: enough to cover its latency."""
+
+REGISTERS_FOR_OTHERS = 12
+"""Vector registers left to constants and to what is being computed."""
+
+_NAME = re.compile(r"%[\w.]+")
+_SLOT = re.compile(r"%slot\d+")
+
+
+@dataclass(slots=True)
+class Piece:
+    """Lines that stay together. A `head` may be written earlier than it stands, where its
+    operands exist: it reads nothing that is written meanwhile. `kept` is the number of registers
+    that hold its values until the statement goes on."""
+
+    lines: Lines = field(default_factory=list)
+    is_head: bool = False
+    kept: int = 0
+
+
+@dataclass(slots=True)
+class Statements:
+    """A sequence of statements that is being written, at one depth of loops and branches;
+    `writes` are the buffers they write. `divisible` is about the one that is written now."""
+
+    depth: int
+    writes: frozenset[str]
+    pieces: list[Piece] = field(default_factory=lambda: [Piece()])
+    divisible: bool = False
+
+    def begin(self, reads: frozenset[str] | None) -> Lines:
+        """Where the next statement is written, which reads these buffers before it writes; None
+        for one that is not to be divided."""
+        self.divisible = reads is not None and not reads & self.writes
+        self.pieces.append(Piece())
+        return self.pieces[-1].lines
+
+    def divide(self, kept: int) -> Lines:
+        """Where the statement goes on; what there is of it is its first half."""
+        self.divisible = False
+        head = self.pieces[-1]
+        head.kept = kept
+        head.is_head = all(isinstance(line, str) and not _ends_block(line) for line in head.lines)
+        self.pieces.append(Piece())
+        return self.pieces[-1].lines
+
+
+def halves(lines: Sequence[str], result: str) -> tuple[Sequence[str], Sequence[str], int]:
+    """A chain divided in its middle third, where fewest values live on, and their number."""
+
+    def kept(at: int) -> int:
+        rest = lines[at:]
+        return len(set(_NAME.findall(" ".join([*rest, result]))) - set(map(_defined, rest)))
+
+    third = len(lines) // 3
+    places = range(third, len(lines) - third + 1)
+    at = min(places, key=lambda at: (kept(at), abs(2 * at - len(lines))))
+    return lines[:at], lines[at:], kept(at)
+
+
+def in_order(pieces: Sequence[Piece], registers: int) -> Lines:
+    """The lines of `pieces`, heads earlier by as many heads as `registers` have room for."""
+    heads = [piece for piece in pieces if piece.is_head]
+    ahead = _room(pieces, heads, registers)
+    if ahead <= 0:
+        return [piece.lines for piece in pieces]
+    missing = {name for piece in pieces for name in _defined_in(piece)}
+    order: Lines = []
+    passed = placed = 0  # heads, in the order they stand in and in the new one
+    for piece in pieces:
+        if piece.is_head:
+            passed += 1
+            continue
+        while placed < min(passed + ahead, len(heads)) and (
+            placed < passed or not missing & _used_in(heads[placed])
+        ):
+            order.append(heads[placed].lines)
+            missing -= _defined_in(heads[placed])
+            placed += 1
+        order.append(piece.lines)
+        missing -= _defined_in(piece)
+    return order
+
+
+def _room(pieces: Sequence[Piece], heads: Sequence[Piece], registers: int) -> int:
+    """How many statements ahead of their place heads may be: their values, and everything else
+    that lives in registers throughout, must leave some to others."""
+    if len(heads) < 2:
+        return 0
+    held = {slot for piece in pieces for line in flat(piece.lines) for slot in _SLOT.findall(line)}
+    free = registers - REGISTERS_FOR_OTHERS - len(held)
+    return min(MOST_AHEAD, free // max(head.kept for head in heads) - 1)
+
+
+def flat(lines: Lines) -> Iterator[str]:
+    """All lines, those of nested lists in their places."""
+    for line in lines:
+        if isinstance(line, str):
+            yield line
+        else:
+            yield from flat(line)
+
+
+def _ends_block(line: str) -> bool:
+    return line.endswith(":") or line.startswith("  br ")
+
+
+def _defined(line: str) -> str:
+    """The name a line gives a value; "" if it gives none."""
+    name, equals, _ = line.partition(" = ")
+    return name.strip() if equals else ""
+
+
+def _defined_in(piece: Piece) -> set[str]:
+    return {_defined(line) for line in flat(piece.lines)} - {""}
+
+
+def _used_in(piece: Piece) -> set[str]:
+    """What `piece` uses and does not define."""
+    return {name for line in flat(piece.lines) for name in _NAME.findall(line)} - _defined_in(piece)
