@@ -22,7 +22,7 @@ from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
 from tuner.codegen import overlap
 from tuner.codegen.kernel import compile_kernel, llvm_text
 from tuner.codegen.mathlib import is_math_function, math_function
-from tuner.codegen.overlap import Piece, Statements, flat, halves, in_order
+from tuner.codegen.overlap import Piece, Statements, flat, in_halves, in_order
 from tuner.measure.compare import Case
 from tuner.measure.inputs import InputKind
 
@@ -80,11 +80,14 @@ def test_a_branch_is_no_first_half() -> None:
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
 def test_halves_are_the_whole(op: UnaryOp, dtype: DType) -> None:
     function = math_function(op, dtype, 16, ZNVER5)
-    first, second, kept = halves(function.lines, function.result)
-    assert [*first, *second] == list(function.lines)
-    assert 0 <= kept <= 6
-    if op is UnaryOp.EXP and dtype is DType.F32:
-        assert (len(first), kept) == (6, 3)  # n, its table's entry, and what is left of x
+    halves = in_halves(function.lines, function.result)
+    assert (*halves.first, *halves.second) == function.lines
+    assert 0 <= halves.kept <= 6
+    if op is UnaryOp.EXP and dtype is DType.F32:  # n, its table's entry, what is left of x
+        assert (len(halves.first), halves.kept) == (
+            6,
+            3,
+        )
 
 
 def unrolled(lanes: int, copies: int) -> tuple[Primitive, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from schedules.dtypes import DType
 from schedules.scalar import UnaryOp
@@ -34,6 +35,7 @@ class MathFunction:
     result: str = ""
 
 
+@lru_cache(maxsize=256)
 def math_function(
     op: UnaryOp, dtype: DType, lanes: int, target: Target | None = None
 ) -> MathFunction:

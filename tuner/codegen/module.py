@@ -9,6 +9,7 @@ from schedules.scalar import UnaryOp
 from schedules.target import Target
 
 from .math_body import renamed
+from .overlap import Halves, in_halves
 from .text import Val
 
 ZERO_BYTES = 512
@@ -75,13 +76,16 @@ class ModuleText:
 
         return define(math_function(op, dtype, lanes, self.target))
 
-    def math_lines(self, op: UnaryOp, x: Val, number: str) -> tuple[list[str], str]:
-        """The instructions that compute `op` of `x`, and the name of the result; `number` is new
-        in the function."""
+    def math_halves(self, op: UnaryOp, x: Val, number: str) -> Halves:
+        """The instructions that compute `op` of `x`, in two halves; `number` is new in the
+        function."""
         from .mathlib import math_function
 
         function = math_function(op, x.dtype, x.lanes, self.target)
-        return renamed(function.lines, function.result, x.name, f".{number}")
+        halves = in_halves(function.lines, function.result)
+        first, _ = renamed(halves.first, "", x.name, f".{number}")
+        second, result = renamed(halves.second, halves.result, x.name, f".{number}")
+        return Halves(tuple(first), tuple(second), result, halves.kept)
 
     def zeros(self) -> str:
         """The address of a constant full of zeros."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 Lines: TypeAlias = list["str | Lines"]
@@ -62,8 +63,19 @@ class Statements:
         return self.pieces[-1].lines
 
 
-def halves(lines: Sequence[str], result: str) -> tuple[Sequence[str], Sequence[str], int]:
-    """A chain divided in its middle third, where fewest values live on, and their number."""
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A chain in two parts; `kept` values of the first are needed by the second."""
+
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    result: str
+    kept: int
+
+
+@lru_cache(maxsize=256)
+def in_halves(lines: tuple[str, ...], result: str) -> Halves:
+    """A chain divided in its middle third, where fewest values live on."""
 
     def kept(at: int) -> int:
         rest = lines[at:]
@@ -72,7 +84,7 @@ def halves(lines: Sequence[str], result: str) -> tuple[Sequence[str], Sequence[s
     third = len(lines) // 3
     places = range(third, len(lines) - third + 1)
     at = min(places, key=lambda at: (kept(at), abs(2 * at - len(lines))))
-    return lines[:at], lines[at:], kept(at)
+    return Halves(lines[:at], lines[at:], result, kept(at))
 
 
 def in_order(pieces: Sequence[Piece], registers: int) -> Lines:

@@ -34,7 +34,6 @@ from schedules.scalar import (
 from .indices import Indices, VectorAxis
 from .memory import Memory
 from .module import ModuleText
-from .overlap import halves
 from .text import FunctionText, Val, lane_numbers, literal, suffix, type_text
 
 
@@ -342,12 +341,11 @@ class Scalars:
 
     def _divided(self, op: UnaryOp, x: Val) -> Val:
         """A math function's value whose first half may be written before other statements."""
-        lines, result = self.module.math_lines(op, x, self.text.new("m")[2:])
-        first, second, kept = halves(lines, result)
-        self.text.here.extend(first)
-        self.text.divide(kept * max(1, x.lanes * x.dtype.bits // self.module.vector_bits))
-        self.text.here.extend(second)
-        return Val(result, x.dtype, x.lanes)
+        halves = self.module.math_halves(op, x, self.text.new("m")[2:])
+        self.text.here.extend(halves.first)
+        self.text.divide(halves.kept * max(1, x.lanes * x.dtype.bits // self.module.vector_bits))
+        self.text.here.extend(halves.second)
+        return Val(halves.result, x.dtype, x.lanes)
 
     def _compare(self, op: CompareOp, a: Val, b: Val) -> Val:
         a, b = self.same_lanes(a, b)
