@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from ..affine import Cond
+from ..affine import Cond, Interval, prove
 from ..flops import points_where
 
 
@@ -31,8 +31,16 @@ class OuterBorder:
         total = prod(self.extents.values())
         return points_where(self.extents, self.decided(around)) / max(total, 1)
 
-    def is_tested(self, rows: str, written_out: frozenset[str]) -> bool:
-        """Whether padding along `rows`, several of them in a tile, is a test in each step of the
-        innermost loop: there are taps in it that are not `written_out`."""
+    def tested_values(self, rows: str, written_out: frozenset[str]) -> int:
+        """For how many values of the loop `rows`, several of them in a tile, padding stays a test
+        in each step of the innermost loop: there are taps in it that are not `written_out`. All,
+        if taps that are written out have padding too: their copies differ."""
         conds = [cond for cond in self.conds if rows in cond.index.vars()]
-        return any(not cond.index.vars() - {rows} <= written_out for cond in conds)
+        tested = [cond for cond in conds if not cond.index.vars() - {rows} <= written_out]
+        if tested and any(cond.index.vars() & written_out for cond in self.conds):
+            return self.extents[rows]
+        ranges = {name: Interval(0, extent - 1) for name, extent in self.extents.items()}
+        return sum(
+            not all(prove(cond, {**ranges, rows: Interval(value, value)}) for cond in tested)
+            for value in range(self.extents[rows])
+        )

@@ -1,0 +1,60 @@
+"""What the prior thinks of padding along the second rows of a tile that is tested in each step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from costmodel.prior import Analysis, Prior
+from schedules import operators
+from schedules.rules import space_for
+from schedules.workload import Workload
+from tests.schedules.test_rules_spaces import target
+
+
+def analysed(workload: Workload, **knobs: Any) -> Analysis:
+    space = space_for(workload.normalised(), target(1, 512, 32))
+    sketch = space.sketches[0]
+    asked = {
+        "vectors": 2, "column_blocks": 1, "row_blocks": 1, "row2_blocks": 1, "k_blocks": 1,
+        "unroll": 1, "parts": 1, "row_tiles_inside": 1, **knobs,
+    }  # fmt: skip
+    setting = [knob.values.index(asked.get(knob.name, 0)) for knob in sketch.knobs]
+    row = np.asarray([setting])
+    assert sketch.feasible(row)[0]
+    return Prior(space).analyse(0, row)
+
+
+def capsules() -> Workload:
+    return operators.build("conv2d_capsule_nhwijc", N=1, H=8, W=8, CI=32, CO=32, K=3, pad=1)
+
+
+def image(size: int) -> Workload:
+    return operators.build("conv2d_nhwc", N=1, H=size, W=size, CI=64, CO=64, K=3, pad=1)
+
+
+@pytest.mark.parametrize(
+    ("workload", "knobs", "share"),
+    [
+        (capsules(), {"rows": 4, "rows2": 3, "tails": 2}, 0.0),  # three rows a tile
+        (capsules(), {"rows": 4, "rows2": 3, "tails": 2, "tap_unroll": 1}, 0.0),
+        (capsules(), {"rows": 1, "rows2": 8}, 0.0),  # one tile: two rows at the edges
+        (capsules(), {"rows": 1, "rows2": 4}, 1.0),  # two tiles: any of four
+        (image(7), {"rows": 1, "rows2": 7, "tap_unroll": 1}, 1.0),  # copies differ
+        (image(7), {"rows": 1, "rows2": 7, "tap_unroll": 2, "vectors": 1}, 0.0),  # no taps left
+        (image(7), {"rows": 7, "rows2": 1, "tap_unroll": 1}, 0.0),  # rows that tiles decide
+    ],
+)
+def test_tests_cost_something_where_there_are_too_many_to_move(
+    workload: Workload, knobs: dict[str, int], share: float
+) -> None:
+    found = analysed(workload, skip_padding=1, **knobs)
+    assert float(found.columns["masked_share"][0]) == share
+
+
+def test_capsules_are_read_in_place_rather_than_copied_with_their_padding() -> None:
+    tile = {"rows": 4, "rows2": 3, "tails": 2, "tap_unroll": 1, "skip_padding": 1}
+    in_place, copied = analysed(capsules(), **tile), analysed(capsules(), **tile, copy_rows=1)
+    assert in_place.secs[0] < copied.secs[0]
