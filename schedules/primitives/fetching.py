@@ -37,8 +37,8 @@ class FetchAhead:
 
     One hint for every `step` elements of the last dimension that the iteration reads, at each place
     once. With `deal` they are shared out over the iterations of that loop, between `loop` and
-    `within`, which all read the same; with "" each iteration gives them all. Changes nothing that
-    is computed.
+    `within`, which all read the same: those along the last dimension, or places where these are too
+    many; with "" each iteration gives them all. Changes nothing that is computed.
     Legal where `within` reads the tensor at places that only differ by what its own loops add,
     and the hints are not too many.
     """
@@ -72,8 +72,8 @@ class FetchAhead:
         if self.deal and any(self.deal in i.vars() for i in index):
             raise ScheduleError(self, f"{self.deal!r} moves {self.tensor!r}")
         shared = ranges_of(around)[self.deal].hi + 1 if self.deal else 1
-        hints = self._hints(index, {n: r.hi + 1 for n, r in all_ranges(inner.loop.body).items()})
-        dealt = self._dealt(hints, shared)
+        extents = {n: r.hi + 1 for n, r in all_ranges(inner.loop.body).items()}
+        dealt = self._dealt(*self._hints(index, extents, shared))
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
             if isinstance(stmt, For) and stmt.var == self.within:
@@ -83,10 +83,11 @@ class FetchAhead:
         return still_ahead(replace(nest, body=transform(nest.body, change)), self)
 
     def _hints(
-        self, index: tuple[Affine, ...], extents: dict[str, int]
-    ) -> list[tuple[tuple[Affine, ...], int]]:
+        self, index: tuple[Affine, ...], extents: dict[str, int], shared: int
+    ) -> tuple[list[tuple[tuple[Affine, ...], int]], int]:
         """Where hints start, for each setting of the loops inside that move other dimensions than
-        the last, and how many follow each other along the last."""
+        the last, and how many follow each other along the last; and over how many iterations of
+        `deal` these are shared out. Places are, where they are too many for each of them."""
         *others, last = index
         moving = sorted(n for n in extents if any(n in i.vars() for i in others))
         along = [n for n in extents if n in last.vars() and n not in moving]
@@ -95,16 +96,22 @@ class FetchAhead:
             raise ScheduleError(self, f"{self.tensor!r} is not read along its last dimension")
         span = 1 + sum(c * (extents[n] - 1) for c, n in zip(steps, along, strict=True))
         count = -(-span // self.step)
-        if count > MOST_HINTS or prod(extents[n] for n in moving) > MOST_PLACES:
+        settings = prod(extents[n] for n in moving)
+        if count > MOST_HINTS or settings > MOST_PLACES:
             raise ScheduleError(self, f"more than {MOST_HINTS} hints in an iteration")
         later = {self.loop: var(self.loop) + self.ahead} | {n: affine(0) for n in extents}
         places = dict[tuple[Affine, ...], None]()  # windows that overlap read some more than once
         for values in product(*(range(extents[n]) for n in moving)):
             place = later | {n: affine(x) for n, x in zip(moving, values, strict=True)}
             places[tuple(i.substitute(place) for i in index)] = None
-        if count * len(places) > MOST_HINTS:
+        if count * len(places) <= MOST_HINTS:
+            return [(place, count) for place in places], shared
+        each = -(-settings // shared)
+        if count * each > MOST_HINTS:
             raise ScheduleError(self, f"more than {MOST_HINTS} hints in an iteration")
-        return [(place, count) for place in places]
+        turns = [(var(self.deal) * each + n) % settings for n in range(each)]
+        found = [later | _setting(turn, moving, extents) for turn in turns]
+        return [(tuple(i.substitute(place) for i in index), count) for place in found], 1
 
     def _dealt(self, hints: list[tuple[tuple[Affine, ...], int]], shared: int) -> list[Prefetch]:
         """The hints of one iteration."""
@@ -118,3 +125,12 @@ class FetchAhead:
                 place = (*others, last + turn * self.step)
                 dealt.append(Prefetch(self.tensor, place, far=True))
         return dealt
+
+
+def _setting(number: Affine, names: list[str], extents: dict[str, int]) -> dict[str, Affine]:
+    """The values of loops at a point of their box, counted with the last loop fastest."""
+    values = dict[str, Affine]()
+    for name in reversed(names):
+        values[name] = number % extents[name]
+        number = number // extents[name]
+    return values

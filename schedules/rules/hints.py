@@ -1,9 +1,11 @@
 """The knob `fetch` of a tile: what is asked for ahead, where that can be done, and what it spares.
 
-There are three reasons to ask, each in a file of its own, of which a tile has one at most:
+There are four reasons to ask, each in a file of its own. A tile has one at most, or the two in the
+middle:
 
     passing       a column operand that is used for few rows      its next tile
     next_rows     a row operand whose rows lie far apart          the rows of its next tile
+    next_batch    a column operand that is packed             the panels of its next batch
     short_runs    a row operand of which short runs are used      the next row of the image
 """
 
@@ -17,6 +19,7 @@ from ..primitives import FetchAhead
 from ..scalar import Load, loads
 from ..space import BoolArray, FloatArray, IntArray
 from .analysis import Read
+from .next_batch import asks_for_panels, late_panels, panel_hints_a_step
 from .next_rows import can_fetch_rows, late_rows, row_hints_a_step
 from .passing import can_fetch_tile, hints_a_step, late_lines
 from .short_runs import asks_ahead, can_ask_ahead, hints_a_tile, late_runs
@@ -43,9 +46,15 @@ def can_hint(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray])
     return ok
 
 
-def loads_a_step(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
+def loads_a_step(
+    sketch: TileSketch,
+    v: dict[str, IntArray],
+    s: dict[str, IntArray],
+    f: dict[str, FloatArray],
+) -> FloatArray:
     """(P,) what hints cost in one step of the innermost loop, in loads."""
-    return hints_a_step(sketch, f) + row_hints_a_step(sketch, f)
+    rows = hints_a_step(sketch, f) + row_hints_a_step(sketch, f)
+    return rows + panel_hints_a_step(sketch, v, s)
 
 
 def loads_a_tile(
@@ -56,12 +65,17 @@ def loads_a_tile(
 
 
 def lines_late(
-    sketch: TileSketch, f: dict[str, FloatArray], batch: float, outside: float
+    sketch: TileSketch,
+    v: dict[str, IntArray],
+    s: dict[str, IntArray],
+    f: dict[str, FloatArray],
+    batches: float,
+    walks: float,
 ) -> FloatArray:
-    """(P,) waits for lines that nobody asked for, in misses of a cache near by. `batch` counts what
-    is walked around tiles and their blocks; `outside`, a part of it, further rows."""
-    waits = late_lines(sketch, f, batch / outside) + late_rows(sketch, f, batch)
-    return waits + late_runs(sketch, f)
+    """(P,) waits for lines that nobody asked for, in misses of a cache near by. `walks` counts what
+    is walked around tiles and their blocks: `batches`, and further rows in each."""
+    columns = late_lines(sketch, f, batches) + late_panels(sketch, v, s)
+    return columns + late_rows(sketch, f, walks) + late_runs(sketch, f)
 
 
 def write_hints(
@@ -69,12 +83,18 @@ def write_hints(
     sketch: TileSketch,
     buffer: str,
     v: dict[str, int],
+    s: dict[str, int],
     tiles: list[str],
     depth: list[str],
+    batch: list[str],
 ) -> None:
-    """Add the hints for tiles with knob values `v` whose sums are in `buffer`. `tiles` are the
-    loops over tiles, `depth` those of the reduction that are not written out, outermost first."""
+    """Add the hints for tiles with knob values `v` and sizes `s` whose sums are in `buffer`.
+    `tiles` are the loops over tiles, `depth` those of the reduction that are not written out,
+    outermost first, and `batch` those over batches."""
     _ask_for_next_tiles(w, sketch, buffer, v["fetch"], depth)
+    one, sizes = ({name: np.asarray([x]) for name, x in d.items()} for d in (v, s))
+    if sketch.next_panels and asks_for_panels(sketch, one, sizes)[0]:
+        _ask_for_next_batch(w, sketch, buffer, depth, batch)
     for read in sketch.short_runs:
         next_row = tiles[1] if v["row_tiles_inside"] else tiles[0]
         within = depth[-2] if len(depth) > 1 else tiles[-1]
@@ -100,6 +120,22 @@ def _ask_for_next_tiles(
         next_loop = around[moving[-1]].var
         step = _line(sketch, read)
         w.do(FetchAhead(read.tensor, next_loop, fetch, depth[-1], deal, step))
+
+
+def _ask_for_next_batch(
+    w: TraceWriter, sketch: TileSketch, buffer: str, depth: list[str], batch: list[str]
+) -> None:
+    """Hints for what is packed for the next batch, shared out over the tiles of rows."""
+    leaf, chain = w.update_of(buffer)
+    names = [loop.var for loop in chain]
+    around = [loop for loop in chain[: names.index(depth[-1])] if loop.extent > 1]
+    at = max(n for n, loop in enumerate(around) if loop.var in batch)
+    for read in sketch.next_panels:
+        moves = {v for x in loads(leaf.value) if x.tensor == read.tensor for v in _vars_at(x)}
+        shared = [loop for loop in around[at + 1 :] if loop.var not in moves]
+        deal = max(shared, key=lambda loop: loop.extent).var
+        step = _line(sketch, read)
+        w.do(FetchAhead(read.tensor, around[at].var, 1, depth[-1], deal, step))
 
 
 def _vars_at(load: Load) -> set[str]:

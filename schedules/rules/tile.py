@@ -34,6 +34,7 @@ from .analysis import Loop, Read, StageView, once
 from .border import Border, border_of
 from .hints import has_hints
 from .knobs import Knobbed
+from .next_batch import next_panels
 from .next_rows import far_rows
 from .outer_border import OuterBorder
 from .passing import PASSING_DEPTHS, passing_reads
@@ -199,6 +200,11 @@ class TileSketch(Knobbed):
     def far_rows(self) -> tuple[Read, ...]:
         """Row operands whose next tile is asked for ahead, where no column operand is."""
         return () if self.passing else far_rows(self)
+
+    @cached_property
+    def next_panels(self) -> tuple[Read, ...]:
+        """Column operands whose next batch is asked for ahead, together with rows."""
+        return next_panels(self)
 
     @cached_property
     def short_runs(self) -> tuple[Read, ...]:

@@ -35,7 +35,7 @@ def tile_columns(
     ops = max(view.operations - 1, 1)
     inside = f["taps_inside"] * f["unroll"]
     row_loads, column_loads, held, spread = _loads_a_step(sketch, v)
-    column_loads = column_loads + loads_a_step(sketch, f)
+    column_loads = column_loads + loads_a_step(sketch, v, s, f)
     skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0)
     around = np.where((v["skip_padding"] == 1) & ~skips, sketch.share_around(v), 1.0)
     guarded = (v["copy_rows"] == 0) & ~skips
@@ -60,7 +60,7 @@ def tile_columns(
         "vector_stores": tiles * acc * f["k_count"] * f["parts"],
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
         "conflict_misses": conflict_misses(sketch, f, tiles, depth)
-        + lines_late(sketch, f, batch, outside),
+        + lines_late(sketch, v, s, f, batch / outside, batch),
         "math_calls": tiles * acc * epilogue,
         "accumulators": acc,
         "live_registers": acc

@@ -70,7 +70,8 @@ class _TileTrace:
         rows = [name for name in order if name != columns] or [columns]
         packing = Packing(w, k, v, s, self.buffer)
         if v["fetch"]:  # before operands are packed: hints are for where they come from
-            write_hints(w, k, self.buffer, v, tiles, depth)
+            around = [joined or name for name in batch]
+            write_hints(w, k, self.buffer, v, self.s, tiles, depth, around)
         if v["skip_padding"] and v["copy_rows"]:  # before copies hide what is padding
             self._accumulate(tiles[-1])
             w.do(SkipZerosAround(f"{self.stage}.acc", depth[-1]))

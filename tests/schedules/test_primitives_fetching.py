@@ -74,3 +74,21 @@ def test_windows_that_overlap_are_asked_for_once() -> None:
     )  # fmt: skip
     hints = [leaf for leaf in leaves(applied(row, *steps).body) if isinstance(leaf, Prefetch)]
     assert len(hints) == len({hint.index for hint in hints}) == 2 * 3 + 3
+
+
+def test_places_too_many_for_an_iteration_are_dealt_over_the_rows() -> None:
+    turned = notation("C[b,i,j] += A[b,i,k] * B[b,j,k]", A="f32[3,14,5]", B="f32[3,40,5]")
+    steps: tuple[Primitive, ...] = (
+        Split("s0.d1", 2), Split("s0.d2", 8),
+        Reorder(("s0.d1o", "s0.r0", "s0.d1i", "s0.d2o", "s0.d2i")),
+        Vectorize("s0.d2i"), Unroll("s0.d2o"), Unroll("s0.d1i"),
+        FetchAhead("i1", "s0.d0", 1, "s0.r0", "s0.d1o", 16),
+    )  # fmt: skip
+    nest = applied(turned, *steps)
+    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
+    assert len(hints) == 6  # 40 columns over 7 tiles of rows
+    asked = {
+        hint.index[1].evaluate({"s0.d1o": tile}) for hint in hints for tile in range(7)
+    }  # fmt: skip
+    assert asked == set(range(40))
+    assert {str(hint.index[0]) for hint in hints} == {"s0.d0 + 1"}

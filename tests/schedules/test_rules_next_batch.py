@@ -1,0 +1,84 @@
+"""Hints for the panels of the next batch of small products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from costmodel.prior import Prior
+from schedules.lower import lower
+from schedules.primitives import FetchAhead
+from schedules.rules import next_batch, next_rows, space_for
+from schedules.rules.program import ProgramSketch
+from schedules.rules.tile import TileSketch
+from schedules.space import ScheduleSpace
+from schedules.target import Cache
+from schedules.workload import Workload
+from tests.schedule_fuzz.cases import check_meaning, notation
+from tests.schedules.test_rules_spaces import target
+
+SMALL = replace(target(), caches=(Cache(512, 2), Cache(8192, 4), Cache(1 << 20, 16, shared=True)))
+
+BY_HEADS = notation("C[b,h,i,j] += Q[b,i,h,k] * K[b,j,h,k]", Q="f32[2,31,3,24]", K="f32[2,20,3,24]")
+IN_ROWS = notation("C[b,i,j] += A[b,i,k] * B[b,k,j]", A="f32[3,31,66]", B="f32[3,66,20]")
+ONE = notation("C[i,j] += A[i,k] * B[j,k]", A="f32[31,66]", B="f32[40,66]")
+
+
+@pytest.fixture(autouse=True)
+def near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows short enough for the interpreter."""
+    monkeypatch.setattr(next_rows, "FAR_ROW_BYTES", 256)
+
+
+def setting(space: ScheduleSpace, **knobs: int) -> tuple[int, ...]:
+    sketch = space.sketches[0]
+    asked = {
+        "vectors": 1, "rows": 3, "rows2": 1, "column_blocks": 1, "row_blocks": 1,
+        "row2_blocks": 1, "k_blocks": 1, "unroll": 1, "parts": 1, "pack_columns": 1, "fetch": 1,
+        **knobs,
+    }  # fmt: skip
+    found = tuple(knob.values.index(asked.get(knob.name, 0)) for knob in sketch.knobs)
+    assert sketch.feasible(np.asarray([found]))[0]
+    return found
+
+
+def panel_hints(workload: Workload, **knobs: int) -> list[FetchAhead]:
+    space = space_for(workload.normalised(), SMALL)
+    trace = space.sketches[0].trace(setting(space, **knobs))
+    steps = [step for step in trace.steps if isinstance(step, FetchAhead)]
+    return [step for step in steps if step.tensor == "i1"]
+
+
+def test_the_next_batch_is_asked_for_while_rows_of_this_one_are_computed() -> None:
+    (hints,) = panel_hints(BY_HEADS)
+    assert (hints.loop, hints.ahead, hints.step) == ("s0.d0f", 1, 16)
+    assert hints.deal.startswith("s0.d2")
+    assert not panel_hints(BY_HEADS, fetch=0)
+    assert not panel_hints(BY_HEADS, row_blocks=2)  # more than one block a batch
+    assert not panel_hints(IN_ROWS)  # rows of the operand follow each other
+    (alone,) = space_for(ONE, SMALL).sketches
+    assert isinstance(alone, ProgramSketch)
+    assert not any(part.next_panels for part in alone.parts if isinstance(part, TileSketch))
+
+
+def test_too_few_tiles_of_rows_give_no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(next_batch, "MOST_HINTS_A_STEP", 0)
+    assert not panel_hints(BY_HEADS)
+
+
+@pytest.mark.parametrize("inside", [0, 1])
+@pytest.mark.parametrize("rows", [2, 3])
+def test_hints_for_the_next_batch_are_legal_and_right(rows: int, inside: int) -> None:
+    workload = BY_HEADS.normalised()
+    space = space_for(workload, SMALL)
+    chosen = setting(space, rows=rows, row_tiles_inside=inside)
+    check_meaning(workload, lower(workload, space.sketches[0].trace(chosen)))
+
+
+def test_the_prior_prefers_to_ask() -> None:
+    space = space_for(BY_HEADS.normalised(), SMALL)
+    both = np.asarray([setting(space), setting(space, fetch=0)])
+    with_hints, without = Prior(space).analyse(0, both).columns["conflict_misses"]
+    assert with_hints < without
