@@ -13,3 +13,6 @@ BUSY_CHAINS = 8.0
 
 COST_OF_A_LATE_LINE = 4.0
 """In misses of a cache near by: several are under way at a time."""
+
+LOADS_A_HINT = 0.5
+"""Hints share the ports of loads, and nothing waits for them."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..space import BoolArray, FloatArray, IntArray
 from .analysis import Read
-from .hardware import COST_OF_A_LATE_LINE
+from .hardware import COST_OF_A_LATE_LINE, LOADS_A_HINT
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -27,9 +27,6 @@ rows of 64 columns: 7, and no difference)."""
 
 LATE_PANEL_SHARE = 0.1
 """Lines of panels that are late where nobody asked for them, in a quiet hour."""
-
-LOADS_A_HINT = 0.5
-"""Hints share the ports of loads, and nothing waits for them."""
 
 
 def next_panels(sketch: TileSketch) -> tuple[Read, ...]:

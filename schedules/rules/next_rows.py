@@ -16,7 +16,7 @@ import numpy as np
 
 from ..space import BoolArray, FloatArray, IntArray
 from .analysis import Read, once
-from .hardware import COST_OF_A_LATE_LINE, LINE_BYTES
+from .hardware import COST_OF_A_LATE_LINE, LINE_BYTES, LOADS_A_HINT
 
 if TYPE_CHECKING:
     from .tile import TileSketch
@@ -26,9 +26,6 @@ FAR_ROW_BYTES = 2048
 
 LATE_ROW_SHARE = 0.04
 """Lines of such rows that are late where nobody asked for them, in a quiet hour."""
-
-LOADS_A_HINT = 0.5
-"""Hints share the ports of loads, and nothing waits for them."""
 
 
 def far_rows(sketch: TileSketch) -> tuple[Read, ...]:

@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from ..affine import Affine, affine
+from ..dtypes import DType
 from ..primitives import Fuse
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
 from ..target import Target
@@ -46,6 +47,11 @@ class Turn:
     def narrow(self) -> bool:
         """Whether an axis is so short that element by element may do as well."""
         return min(self.across.extent, self.along.extent) < 8
+
+    def lanes(self, target: Target, result: DType) -> int:
+        """Elements along each side of a block, of which the result's dtype is `result`."""
+        narrowest = max(target.lanes(read.dtype) for read in self.turned)
+        return min(narrowest, target.lanes(result), MOST_LANES)
 
 
 def find_turn(view: StageView) -> Turn | None:
@@ -118,8 +124,7 @@ class TurnSketch(Knobbed):
     @property
     def lanes(self) -> int:
         """Elements along each side of a block."""
-        narrowest = max(self.target.lanes(r.dtype) for r in self.turn.turned)
-        return min(narrowest, self.target.lanes(self.view.dtype), MOST_LANES)
+        return self.turn.lanes(self.target, self.view.dtype)
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:

@@ -21,7 +21,6 @@ from ..workload import Workload
 from .analysis import Loop, Read, StageView, math_calls
 from .knobs import Knobbed, as_floats
 from .turn import SHUFFLES_A_VECTOR, Turn, can_be_turned
-from .turn_trace import MOST_LANES
 from .turned_sum_trace import write_turned_sum_trace
 from .writer import TraceWriter
 
@@ -75,8 +74,7 @@ class TurnedSumSketch(Knobbed):
     @property
     def lanes(self) -> int:
         """Elements along each side of a block."""
-        narrowest = max(self.target.lanes(r.dtype) for r in self.turn.turned)
-        return min(narrowest, self.target.lanes(self.view.dtype), MOST_LANES)
+        return self.turn.lanes(self.target, self.view.dtype)
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:

@@ -15,7 +15,7 @@ from schedules.space import Sketch
 from schedules.target import Cache
 from schedules.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.schedules.test_rules_spaces import drawn, drawn_with, target
 
 SMALL = replace(target(), caches=(Cache(512, 2), Cache(2048, 4), Cache(1 << 20, 16, shared=True)))
 
@@ -59,11 +59,7 @@ def test_hints_are_offered_for_rows_far_apart_of_a_large_operand() -> None:
 def test_settings_with_hints_are_legal_and_right(name: str) -> None:
     workload = FAR_ROWS[name]
     sketch = sketch_of(workload)
-    at = [knob.name for knob in sketch.knobs].index("fetch")
-    settings = drawn(sketch, 20000)
-    settings = settings[sketch.feasible(settings) & (settings[:, at] > 0)][:6]
-    assert len(settings)
-    for setting in settings:
+    for setting in drawn_with(sketch, "fetch", 6):
         nest = lower(workload, sketch.trace(tuple(setting)))
         hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
         assert {hint.buffer for hint in hints} == {"i0"}

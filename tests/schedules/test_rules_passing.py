@@ -14,7 +14,7 @@ from schedules.space import Sketch
 from schedules.target import Cache, Target
 from schedules.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.schedules.test_rules_spaces import drawn_with, target
 
 SMALL = replace(target(), caches=(Cache(512, 2), Cache(2048, 4), Cache(1 << 20, 16, shared=True)))
 """A machine whose caches are small: what passes by here is small as well."""
@@ -64,11 +64,7 @@ def test_hints_are_offered_where_an_operand_is_large_and_used_little() -> None:
 def test_settings_with_hints_are_legal_and_right(name: str) -> None:
     workload = PASSING[name]
     sketch = sketch_of(workload)
-    at = [knob.name for knob in sketch.knobs].index("fetch")
-    settings = drawn(sketch, 20000)
-    settings = settings[sketch.feasible(settings) & (settings[:, at] > 0)][:6]
-    assert len(settings)
-    for setting in settings:
+    for setting in drawn_with(sketch, "fetch", 6):
         nest = lower(workload, sketch.trace(tuple(setting)))
         assert any(isinstance(leaf, Prefetch) and leaf.far for leaf in leaves(nest.body))
         check_meaning(workload, nest)

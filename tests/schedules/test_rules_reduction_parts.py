@@ -13,7 +13,7 @@ from schedules.space import Sketch
 from schedules.target import Target
 from schedules.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
-from tests.schedules.test_rules_spaces import drawn, target
+from tests.schedules.test_rules_spaces import drawn_with, target
 
 LONG: dict[str, Workload] = {
     "product": notation("C[i,j] += A[i,k] * B[k,j]", A="f32[3,64]", B="f32[64,11]"),
@@ -54,11 +54,7 @@ def test_settings_in_parts_are_legal_and_right(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(reduction_parts, "SHORTEST_PART", 8)
     workload = LONG[name]
     sketch = sketch_of(workload, target())
-    at = [knob.name for knob in sketch.knobs].index("parts")
-    settings = drawn(sketch, 20000)
-    settings = settings[sketch.feasible(settings) & (settings[:, at] > 0)][:8]
-    assert len(settings)
-    for setting in settings:
+    for setting in drawn_with(sketch, "parts", 8):
         trace = sketch.trace(tuple(setting))
         assert any(isinstance(step, RFactor) for step in trace.steps)
         check_meaning(workload, lower(workload, trace))

@@ -127,6 +127,15 @@ def drawn(sketch: Sketch, count: int = 400, seed: int = 1) -> IntArray:
     return np.random.default_rng(seed).integers(0, sizes, (count, len(sizes)))
 
 
+def drawn_with(sketch: Sketch, knob: str, count: int) -> IntArray:
+    """The first feasible settings drawn in which `knob` is not at its first value."""
+    at = [each.name for each in sketch.knobs].index(knob)
+    settings = drawn(sketch, 20_000)
+    found = settings[sketch.feasible(settings) & (settings[:, at] > 0)][:count]
+    assert len(found)
+    return found
+
+
 @pytest.mark.parametrize("name", ODD)
 def test_the_default_is_legal_vectorised_and_parallel(name: str) -> None:
     space = space_for(workload(name), target())

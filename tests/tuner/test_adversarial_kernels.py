@@ -8,7 +8,6 @@ import os
 import numpy as np
 import pytest
 
-from schedules.errors import ScheduleError
 from schedules.lower import plain_nest
 from schedules.primitives import (
     BlockRead,
@@ -114,12 +113,7 @@ def test_staggered_maxima_and_integers(dtype: str) -> None:
     steps = (
         ComputeAt("s1", "s2.d0"), ComputeAt("s0", "s2.d0"), Stagger("s2.d0", ("s1.r0", "s2.d1")),
     )  # fmt: skip
-    try:
-        nest = Trace(steps).apply(plain_nest(workload))
-    except ScheduleError:
-        steps = (*steps[:2], Stagger("s2.d0", ("s1.r0",)))
-        nest = Trace(steps).apply(plain_nest(workload))
-    check_meaning(workload, nest)
+    check_meaning(workload, Trace(steps).apply(plain_nest(workload)))
     assert check_pair(Pair("steps", workload, Trace(steps), 1, 256))
 
 
@@ -154,11 +148,7 @@ def test_what_must_follow_the_first_comes_after_both() -> None:
         X="f32[8]",
     )
     for first, second in (("s0.d0", "s2.d0"), ("s0.d0", "s1.d0"), ("s1.d0", "s2.d0")):
-        try:
-            nest = Merge(first, second).apply(plain_nest(workload))
-        except ScheduleError:
-            continue
-        check_meaning(workload, nest)
+        check_meaning(workload, Merge(first, second).apply(plain_nest(workload)))
 
 
 # --- padding -------------------------------------------------------------------------------------
@@ -192,7 +182,7 @@ def test_padding_outer_loops_decide(stride: int, dilation: int, reducer: str, ou
 # --- BlockRead -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 3, 4, 7])
+@pytest.mark.parametrize("n", [3, 4, 7])
 def test_blocks_at_the_end_of_a_tensor(n: int) -> None:
     workload = notation("Y[i,j] = X[i,j] + X[j,i]", X=f"f32[{n},{n}]")
     steps: tuple[Primitive, ...] = (
@@ -200,11 +190,7 @@ def test_blocks_at_the_end_of_a_tensor(n: int) -> None:
         BlockRead("i0", "s0.d1o", "b", "s0.d0i"), Unroll("b.0"), Vectorize("b.1"),
         Unroll("s0.d1i"), Unroll("s0.d0i"),
     )  # fmt: skip
-    try:
-        nest = Trace(steps).apply(plain_nest(workload))
-    except ScheduleError:
-        pytest.skip("extents of 1 have no loops")
-    check_meaning(workload, nest)
+    check_meaning(workload, Trace(steps).apply(plain_nest(workload)))
     assert check_pair(Pair("steps", workload, Trace(steps), 1, 256))
 
 
