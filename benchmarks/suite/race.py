@@ -5,6 +5,10 @@ stopped: threads of a pool spin for up to a tenth of a second after a call. A bl
 fastest sample, a side's the median over its blocks, and a ratio the median of the ratios of
 neighbouring blocks with a bootstrap interval: what slows the machine for longer than a block
 slows every side.
+
+Cores of a virtual machine run at half their speed at times, for less than a block. Where the cores'
+peak takes part, rounds in which its usual sample was much slower than its fastest one do not count,
+for any side, and are repeated for a while.
 """
 
 from __future__ import annotations
@@ -28,9 +32,19 @@ from tuner.measure.machine_lock import machine_lock
 PEERS = ("numpy", "torch")
 TIMER = Path(__file__).with_name("timer.c")
 LEAST_BLOCKS = 5
+LEAST_UNSHARED = 3
+REFERENCE = "peak"
+SHARED_CORE = 1.25
+"""A core was shared in a block where the reference's median sample takes so many times longer than
+its fastest one of the race. As in races between candidates (ADR 18)."""
+PATIENCE_SECS, PAUSE_SECS = 4.0, 0.2
+"""How long shared rounds are repeated, and the rest before the next one: cores are dealt anew."""
 HOPELESS, HOPELESS_SECS = 20.0, 1e-3
 HOPELESS_WORDS = "times slower than the other peer"
 """A peer that takes so many times longer than another one, and this long, is left out."""
+
+Round = dict[str, list[float]]
+"""Seconds a call of each side, the samples of one block."""
 
 
 def build_library(object_file: Path, arguments: int, entry: str = "kernel") -> Path:
@@ -71,14 +85,16 @@ def race(
     ready = [name for name in sides if "missing" not in found[name]]
     try:
         with machine_lock():
-            blocks = _alternate([crew.member(name, threads) for name in ready], seconds)
+            rounds = _alternate({name: crew.member(name, threads) for name in ready}, seconds)
     except RaceError:
         for name in ready:
             crew.dismiss(name, threads)
         raise
-    base = np.array([min(block) for block in blocks[0]])
-    for name, samples in zip(ready, blocks, strict=True):
-        found[name] |= _figures(samples)
+    counted = counting(rounds)
+    base = np.array([min(each[first]) for each in counted])
+    for name in ready:
+        samples = [each[name] for each in counted]
+        found[name] |= {**_figures(samples), "left_out": len(rounds) - len(counted)}
         if name != first:
             fastest = np.array([min(block) for block in samples])
             found[name]["ratio"] = _interval(fastest / base, seed)
@@ -116,15 +132,38 @@ def _leave_out_hopeless(found: dict[str, dict[str, Any]]) -> None:
             found[name] = {"missing": f"{secs / best:.0f} {HOPELESS_WORDS}"}
 
 
-def _alternate(contestants: Sequence[Contestant], seconds: float) -> list[list[list[float]]]:
-    """Blocks of samples of each contestant, in turn."""
-    blocks: list[list[list[float]]] = [[] for _ in contestants]
-    end = time.monotonic() + seconds
-    while len(blocks[0]) < LEAST_BLOCKS or time.monotonic() < end:
-        order = range(len(contestants))
-        for i in order if len(blocks[0]) % 2 == 0 else reversed(order):
-            blocks[i].append(contestants[i].block())
-    return blocks
+def _alternate(contestants: Mapping[str, Contestant], seconds: float) -> list[Round]:
+    """Rounds of a block each, in turn."""
+    rounds: list[Round] = []
+    start = time.monotonic()
+    while _goes_on(rounds, time.monotonic() - start, seconds):
+        order = list(contestants)
+        if len(rounds) % 2:
+            order.reverse()
+        rounds.append({name: contestants[name].block() for name in order})
+        if rounds[-1] not in unshared(rounds):
+            time.sleep(PAUSE_SECS)
+    return rounds
+
+
+def _goes_on(rounds: Sequence[Round], passed_secs: float, seconds: float) -> bool:
+    if len(rounds) < LEAST_BLOCKS or passed_secs < seconds:
+        return True
+    return len(unshared(rounds)) < LEAST_BLOCKS and passed_secs < seconds + PATIENCE_SECS
+
+
+def unshared(rounds: Sequence[Round]) -> list[Round]:
+    """The rounds in which the reference had its cores to itself; all where it takes no part."""
+    if not rounds or REFERENCE not in rounds[0]:
+        return list(rounds)
+    limit = SHARED_CORE * min(min(each[REFERENCE]) for each in rounds)
+    return [each for each in rounds if statistics.median(each[REFERENCE]) <= limit]
+
+
+def counting(rounds: Sequence[Round]) -> list[Round]:
+    """The rounds that count: unshared ones, or all where these are too few to say anything."""
+    alone = unshared(rounds)
+    return alone if len(alone) >= LEAST_UNSHARED else list(rounds)
 
 
 def _figures(blocks: Sequence[Sequence[float]]) -> dict[str, Any]:

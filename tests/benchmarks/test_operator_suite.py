@@ -25,7 +25,13 @@ from benchmarks.suite.family_goals import (
 )
 from benchmarks.suite.family_report import constant_sections, suite_sections
 from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
-from benchmarks.suite.race import _leave_out_hopeless, build_library
+from benchmarks.suite.race import (
+    LEAST_UNSHARED,
+    _leave_out_hopeless,
+    build_library,
+    counting,
+    unshared,
+)
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.suite.rows_suite import constant_rows, of_bound_beside, prepack_figures, suite_rows
@@ -393,3 +399,19 @@ def test_rows_of_the_suite_follow_the_settings(tmp_path: Path) -> None:
     assert all(row.key.endswith("/1t") for row in few)
     assert len({row.key for row in everything}) == len(everything)
     assert sorted(row.key.split("/")[1] for row in quick) == sorted(FAMILIES)
+
+
+def rounds_of(peaks: list[list[float]]) -> list[dict[str, list[float]]]:
+    return [{"kernel": [1.0 + i], "peak": peak} for i, peak in enumerate(peaks)]
+
+
+def test_rounds_on_shared_cores_count_for_no_side() -> None:
+    """Those in which the peak's usual sample took much longer than its fastest one."""
+    alone, shared = [4.0, 4.1, 4.3], [4.1, 8.2, 8.2]
+    rounds = rounds_of([alone, shared, alone, shared, alone])
+    assert unshared(rounds) == counting(rounds) == [rounds[0], rounds[2], rounds[4]]
+    busy = rounds_of([alone, *[shared] * 6])
+    assert len(unshared(busy)) < LEAST_UNSHARED
+    assert counting(busy) == busy
+    without = [{"kernel": [1.0]}, {"kernel": [9.0]}]
+    assert counting(without) == without

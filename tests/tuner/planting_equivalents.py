@@ -56,6 +56,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
     Equivalent("matmul_tn_f64", "swap_loops", "s0.r0i, s0.d0ii swapped", _ORDER),
     Equivalent("conv_epilogue", "swap_loops", "s0.r2i.t, s0.3o.t swapped", _ORDER),
     Equivalent("conv_strided", "swap_loops", "s1.d2o, s1.d2io swapped", _ORDER),
+    Equivalent("conv_strided", "swap_loops", "s0.r0, s0.r1 swapped", _ORDER),
     Equivalent("depthwise", "swap_loops", "s0.pack0.1, s0.pack0.2io swapped", _ORDER),
     Equivalent("gemv", "swap_loops", "s0.r0o, s0.wide.1o swapped", _ORDER),
     Equivalent("softmax", "swap_loops", "s2.r0o, s2.wide.1o swapped", _ORDER),

@@ -33,7 +33,7 @@ def _on_lines(text: str, change: Change) -> Edited:
 
 
 def _anonymous(line: str) -> str:
-    short = re.sub(r"(%[a-z]+)\d+", r"\1", line)
+    short = re.sub(r"(%[a-z]+)\d+(?:\.\d+)?", r"\1", line)
     short = re.sub(r"\b(loop|done|then)\d+", r"\1", short)
     return " ; ".join(part.strip() for part in short.split("\n"))
 
