@@ -56,6 +56,9 @@ BLOCK_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 
 MAX_TAPS = 7
 """Longest reduction loop that is written out in full."""
 
+MAX_SLIDING_TAPS = 13
+"""The same where windows of neighbouring rows overlap: whole windows share what they load."""
+
 
 @dataclass(frozen=True)
 class TileSketch(Knobbed):
@@ -139,7 +142,7 @@ class TileSketch(Knobbed):
         rows = roles.rows[0] if roles.rows else None
         found = border_of(self.view.value, stage.reducer, loops, rows, roles.columns)
         short = {loop.name for loop in self.short_taps()}
-        if roles.main.extent <= MAX_TAPS:
+        if roles.main.extent <= self._most_taps:
             short.add(roles.main.name)
         return found if found and found.taps <= short else None
 
@@ -232,6 +235,10 @@ class TileSketch(Knobbed):
         rows = self.roles.rows[:1]
         return bool(moved and rows) and slides(self.view, moved, rows[0])
 
+    @property
+    def _most_taps(self) -> int:
+        return MAX_SLIDING_TAPS if self.is_sliding else MAX_TAPS
+
     @cached_property
     def lane_step(self) -> int:
         """How many elements lanes are apart where windows move in steps along them, otherwise 1."""
@@ -262,7 +269,7 @@ class TileSketch(Knobbed):
         k = self.roles.main.extent
         if self.apart > 1:
             return tuple(range(1, min(MAX_TAPS, ceil_div(k, self.apart)) + 1))
-        return tuple(u for u in (1, 2, 4, k) if k % u == 0 and u <= MAX_TAPS)
+        return tuple(u for u in (1, 2, 4, k) if k % u == 0 and u <= self._most_taps)
 
     def _depth_blocks(self) -> tuple[int, ...]:
         """Numbers of blocks of the reduction. Without reuse a few rows of the operand at a time

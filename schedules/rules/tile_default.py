@@ -22,14 +22,17 @@ def tile_default(sketch: TileSketch) -> tuple[int, ...]:
     where an operand passes by."""
     if sketch.passing and (streaming := passing_default(sketch)):
         return streaming
-    return _with_tasks(sketch, _squarest(sketch) or _any_feasible(sketch))
+    for base in _usual(sketch):
+        if squarest := _squarest(sketch, base):
+            return _with_tasks(sketch, squarest)
+    return _with_tasks(sketch, _any_feasible(sketch))
 
 
-def _squarest(sketch: TileSketch) -> tuple[int, ...] | None:
-    """The setting near the usual one whose tile reads least for what it computes, with registers to
+def _squarest(sketch: TileSketch, base: dict[str, int]) -> tuple[int, ...] | None:
+    """The setting like `base` whose tile reads least for what it computes, with registers to
     spare; None if none is feasible."""
     best, best_score = None, -1.0
-    base, asks = _usual(sketch), asks_ahead(sketch)
+    asks = asks_ahead(sketch)
     roles, names = sketch.roles, [knob.name for knob in sketch.knobs]
     for i, vectors in enumerate(sketch.knobs[0].values):
         for j, rows in enumerate(sketch.knobs[1].values):
@@ -52,8 +55,9 @@ def _squarest(sketch: TileSketch) -> tuple[int, ...] | None:
     return best
 
 
-def _usual(sketch: TileSketch) -> dict[str, int]:
-    """The places of knobs but for the tile: columns and rows are packed, threads have columns."""
+def _usual(sketch: TileSketch) -> list[dict[str, int]]:
+    """The places of knobs but for the tile: columns and rows are packed, threads have columns.
+    Where windows slide, less and less of them is written out."""
     knobs = {knob.name: knob.values for knob in sketch.knobs}
     places = dict.fromkeys(knobs, 0)
     places["pack_columns"] = len(knobs["pack_columns"]) - 1
@@ -62,12 +66,17 @@ def _usual(sketch: TileSketch) -> dict[str, int]:
     if sketch.is_sliding:  # whole rows of an image, taps written out, padding left out
         for name in ("tap_unroll", "skip_padding", "rows_outside"):
             places[name] = len(knobs[name]) - 1
+        main = sketch.roles.main.extent
+        if main in knobs["unroll"]:
+            places["unroll"] = knobs["unroll"].index(main)
     if asks_ahead(sketch):  # rows read in place, with hints
         places |= {"copy_rows": 0, "fetch": 1, "skip_padding": int(sketch.border is not None)}
         places["tap_unroll"] = min(1, len(sketch.short_taps()))
     most = 2 * sketch.target.threads
     places["column_blocks"] = len([c for c in knobs["column_blocks"] if c <= most]) - 1
-    return places
+    if not sketch.is_sliding:
+        return [places]
+    return [{**places, "tap_unroll": n} for n in range(places["tap_unroll"], -1, -1)]
 
 
 def _any_feasible(sketch: TileSketch) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from schedules.rules.program import ProgramSketch
 from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
 
 from .chains import Cooling, anneal
+from .descent import descend
 from .lattice import CHUNK, Lattice, keep_best, lattices
 
 MOST_LISTED = 1_500_000
@@ -18,6 +19,9 @@ MOST_LISTED = 1_500_000
 
 MOST_SCORED = 200_000
 """Feasible points up to which every one is scored by the prior."""
+
+DESCENTS = 4
+"""From how many of the walk's best places, far apart, the way down is followed to its end."""
 
 CHAINS, STEPS = 512, 40
 """Size of the walk through a larger space: about a quarter of a second on one core."""
@@ -106,8 +110,30 @@ def _rank_by_annealing(
     near = np.concatenate([made, near])[:chains]
     start = np.concatenate([near, grid.sample(rng, chains - len(near))])
     cooling = Cooling(steps=steps, keep=keep)
-    result = anneal(grid, lambda x: -prior.log2_secs(grid.index, x), start, rng, cooling)
-    return result.codes, result.scores
+
+    def score(x: IntArray) -> FloatArray:
+        return -prior.log2_secs(grid.index, x)
+
+    walked = anneal(grid, score, start, rng, cooling)
+    codes, scores = [walked.codes], [walked.scores]
+    for setting in _far_apart(grid.decode(walked.codes)):
+        found, theirs = descend(grid, score, setting, rng)
+        codes.append(found)
+        scores.append(theirs)
+    return keep_best(np.concatenate(codes), np.concatenate(scores), keep)
+
+
+def _far_apart(settings: IntArray) -> IntArray:
+    """(<= DESCENTS, J) the first of `settings` (P, J), best first, that differ from those before by
+    more than two knobs: from these a descent does not arrive at the same place in one step."""
+    taken = settings[:1]
+    while len(taken) < DESCENTS:
+        apart = (settings[:, None, :] != taken[None, :, :]).sum(axis=2).min(axis=1)
+        others = np.flatnonzero(apart > 4)
+        if not len(others):
+            break
+        taken = np.concatenate([taken, settings[others[:1]]])
+    return taken
 
 
 def _best_of_parts(grid: Lattice, prior: Prior, chains: int) -> IntArray:

@@ -1,0 +1,61 @@
+"""Descent by two knobs at a time: what a walk from many places leaves undone near its best point.
+
+Annealing refuses infeasible moves one by one, and limits tie knobs together: a tile of more rows
+wants fewer taps written out. Such steps need both at once, which a walk tries by luck and a list
+of all pairs surely: there are some thousands, of which a few hundred are feasible.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from schedules.space import FloatArray, IntArray
+
+from .chains import Score
+from .lattice import Lattice
+
+MOST_NEIGHBOURS = 8192
+"""Settings looked at in a round. Programs of many parts have more pairs of knobs: some of them."""
+
+ROUNDS = 6
+
+
+def descend(
+    lattice: Lattice, score: Score, start: IntArray, rng: np.random.Generator
+) -> tuple[IntArray, FloatArray]:
+    """Codes and scores of feasible settings met on the way from `start` (J,), itself feasible, to
+    one that no change of one or two knobs improves, or for `ROUNDS` steps; higher is better."""
+    here, best = start, float(score(start[None])[0])
+    codes, scores = [lattice.encode(start[None])], [np.array([best])]
+    for _ in range(ROUNDS):
+        near = neighbours(lattice, here, rng)
+        near = near[lattice.sketch.feasible(near)]
+        if not len(near):
+            break
+        found = score(near)
+        codes.append(lattice.encode(near))
+        scores.append(found)
+        top = int(np.argmax(found))
+        if found[top] <= best:
+            break
+        here, best = near[top], float(found[top])
+    return np.concatenate(codes), np.concatenate(scores)
+
+
+def neighbours(lattice: Lattice, setting: IntArray, rng: np.random.Generator) -> IntArray:
+    """(N, J) settings that differ from `setting` (J,) in one knob or two, at most
+    `MOST_NEIGHBOURS` of them."""
+    knob = np.repeat(np.arange(len(lattice.sizes)), lattice.sizes)
+    value = np.concatenate([np.arange(size) for size in lattice.sizes])
+    changes = np.flatnonzero(value != setting[knob])
+    first, second = (changes[i] for i in np.triu_indices(len(changes)))
+    apart = (knob[first] != knob[second]) | (first == second)
+    first, second = first[apart], second[apart]
+    if len(first) > MOST_NEIGHBOURS:
+        drawn = rng.choice(len(first), MOST_NEIGHBOURS, replace=False)
+        first, second = first[drawn], second[drawn]
+    near = np.repeat(setting[None], len(first), axis=0)
+    rows = np.arange(len(first))
+    near[rows, knob[first]] = value[first]
+    near[rows, knob[second]] = value[second]
+    return near
