@@ -31,13 +31,16 @@ from .row_cluster import (
     staggered_steps,
 )
 from .rows_trace import write_row_trace
-from .staggered import ROWS_A_STEP, Steps, can_block, row_length, rows_a_task
+from .staggered import ROWS_A_STEP, Steps, can_block, row_length, rows_a_task, sums_at_once
 from .streams import has_aligned_rows, stream_values, streams_pay
 from .writer import TraceWriter
 
 LATE_BY_CHUNK = {0: 0.8, 2: 0.4, 4: 0.1, 8: 0.05, 16: 0.15}
 """Share of the lines of long rows that are waited for, by rows added up at a time: with all of
 them each row is left after a few lines, with many too many rows are walked along at once."""
+
+WAIT_FOR_A_ROW = 7.0
+"""What the horizontal end of a row's sums takes, in misses of a cache near by: about 35 cycles."""
 
 
 @dataclass(frozen=True)
@@ -212,10 +215,10 @@ class RowSketch(Knobbed):
             "vector_loads": (loads - merge * saved) / self.lanes,
             "vector_stores": ones * points / self.lanes,
             "scalar_accesses": ones * strided,
-            "conflict_misses": self._late_lines(v),
+            "conflict_misses": self._late_lines(v) + self._late_rows(v),
             "math_calls": ones * math / self.lanes,
             "accumulators": vectors if reductions else 0.0 * ones,
-            "live_registers": vectors * 2.0 + 2.0,
+            "live_registers": vectors * (1.0 + self._sums_at_once(v)) + 2.0,
             "inner_trips": np.ceil(points / rows / len(views) / (vectors * self.lanes)),
             "inner_entries": np.where(
                 staggered > 0, rows, rows * (len(views) - merge * len(self._merged))
@@ -225,6 +228,18 @@ class RowSketch(Knobbed):
             "regions": parallel,
         }
         return with_zeros(found)
+
+    def _sums_at_once(self, v: dict[str, IntArray]) -> FloatArray:
+        """(P,) sums whose partial results are in registers together, or room for one."""
+        most = sums_at_once(self._steps, self._merged.values()) if self._can_stagger() else 1
+        return np.where(v["stagger"] > 0, max(float(most), 1.0), 1.0)
+
+    def _late_rows(self, v: dict[str, IntArray]) -> FloatArray:
+        """(P,) waits for the ends of rows' sums: those of a staggered block come together."""
+        if not self._can_stagger() or not can_block(self._steps):
+            return np.zeros(len(v["block"]))
+        together = np.where(v["stagger"] > 0, v["block"], 1)
+        return np.asarray(WAIT_FOR_A_ROW * self.rows_in_all() / together, np.float64)
 
     def _late_lines(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) lines that are waited for: of inputs that are not asked for ahead, and of an output
