@@ -25,13 +25,14 @@ from .knobs import Knobbed, as_floats
 from .row_cluster import (
     RowCluster,
     column_piece,
+    contiguous_reduction,
     is_along_columns,
     merged_stages,
     spread_tasks,
     staggered_steps,
 )
 from .rows_trace import write_row_trace
-from .staggered import ROWS_A_STEP, Steps, can_block, row_length, rows_a_task, sums_at_once
+from .staggered import ROWS_A_STEP, Steps, can_block, rows_a_task, sums_at_once
 from .streams import has_aligned_rows, stream_values, streams_pay
 from .writer import TraceWriter
 
@@ -235,11 +236,13 @@ class RowSketch(Knobbed):
         return np.where(v["stagger"] > 0, max(float(most), 1.0), 1.0)
 
     def _late_rows(self, v: dict[str, IntArray]) -> FloatArray:
-        """(P,) waits for the ends of rows' sums: those of a staggered block come together."""
-        if not self._can_stagger() or not can_block(self._steps):
+        """(P,) waits for the ends of rows' sums, those of a block together; and for half of the
+        lines that are read where the rows at work crowd the first cache."""
+        if not any(contiguous_reduction(view) for view in self.cluster.stages):
             return np.zeros(len(v["block"]))
-        together = np.where(v["stagger"] > 0, v["block"], 1)
-        return np.asarray(WAIT_FOR_A_ROW * self.rows_in_all() / together, np.float64)
+        crowded = (v["block"] > 1) & (v["block"] > self._uncrowded_rows())
+        ends = WAIT_FOR_A_ROW * self.rows_in_all() * (len(self._blocks()) > 1) / v["block"]
+        return np.asarray(ends + 0.5 * crowded * self._read_bytes() / LINE_BYTES, np.float64)
 
     def _late_lines(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) lines that are waited for: of inputs that are not asked for ahead, and of an output
@@ -256,23 +259,23 @@ class RowSketch(Knobbed):
 
     def _late_bytes_staggered(self, v: dict[str, IntArray], fetched: int) -> FloatArray:
         """(P,) bytes of inputs that are waited for where rows are staggered: the first step reads
-        them long before the others, so hints for what comes after that pay from memory only; and
-        half of all where the rows at work crowd the first cache."""
+        them long before the others, so hints for what comes after that pay from memory only."""
         hints = v["ahead"] > 0
         late = np.where(hints, 0.0, 0.3) if self._streams_pay else np.where(hints, 0.2, 0.0)
-        crowded = (v["block"] > 1) & (v["block"] > self._uncrowded_rows())
-        return np.asarray(late * fetched + 0.5 * crowded * self._read_bytes(), np.float64)
+        return np.asarray(late * fetched, np.float64)
 
     def _uncrowded_rows(self) -> int:
-        """How many staggered rows, as read, kept and written, fill a third of the first cache."""
-        length = row_length(self._steps) if self._steps else 1
-        row = (len(self._steps) + 1) * length * self.cluster.last.dtype.bytes
+        """How many rows, as read, kept and written, fill a third of the first cache."""
+        walks = [view.points // max(self.rows_in_all(), 1) for view in self.cluster.stages]
+        kept = len(self._steps) + 1 if self._steps else sum(1 for walk in walks if walk > 1)
+        row = kept * max(walks) * self.cluster.last.dtype.bytes
         cache = min((cache.bytes for cache in self.target.caches), default=0)
         return cache // (3 * max(row, 1))
 
     def _read_bytes(self) -> int:
-        names = {r.tensor for view in self.cluster.stages for r in view.reads}
-        return sum(t.bytes for t in self.workload.inputs if t.name in names)
+        own = {view.name for view in self.cluster.stages}
+        reads = [r for view in self.cluster.stages for r in view.reads if r.tensor not in own]
+        return sum({r.tensor: prod(r.shape) * r.dtype.bytes for r in reads}.values())
 
     def _is_streamed(self, v: dict[str, IntArray]) -> BoolArray:
         """(P,) whether the output is written past the caches indeed: not where each chunk of a
