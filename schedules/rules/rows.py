@@ -236,9 +236,10 @@ class RowSketch(Knobbed):
         return np.where(v["stagger"] > 0, max(float(most), 1.0), 1.0)
 
     def _late_rows(self, v: dict[str, IntArray]) -> FloatArray:
-        """(P,) waits for the ends of rows' sums, those of a block together; and for half of the
-        lines that are read where the rows at work crowd the first cache."""
-        if not any(contiguous_reduction(view) for view in self.cluster.stages):
+        """(P,) waits of later walks for the ends of rows' sums, those of a block together; and for
+        half of the lines that are read where the rows at work crowd the first cache."""
+        sums = any(contiguous_reduction(view) for view in self.cluster.stages)
+        if not sums or sum(1 for walk in self._walks() if walk > 1) < 2:
             return np.zeros(len(v["block"]))
         crowded = (v["block"] > 1) & (v["block"] > self._uncrowded_rows())
         ends = WAIT_FOR_A_ROW * self.rows_in_all() * (len(self._blocks()) > 1) / v["block"]
@@ -264,9 +265,13 @@ class RowSketch(Knobbed):
         late = np.where(hints, 0.0, 0.3) if self._streams_pay else np.where(hints, 0.2, 0.0)
         return np.asarray(late * fetched, np.float64)
 
+    def _walks(self) -> list[int]:
+        """Elements that each stage walks along in a row."""
+        return [view.points // max(self.rows_in_all(), 1) for view in self.cluster.stages]
+
     def _uncrowded_rows(self) -> int:
         """How many rows, as read, kept and written, fill a third of the first cache."""
-        walks = [view.points // max(self.rows_in_all(), 1) for view in self.cluster.stages]
+        walks = self._walks()
         kept = len(self._steps) + 1 if self._steps else sum(1 for walk in walks if walk > 1)
         row = kept * max(walks) * self.cluster.last.dtype.bytes
         cache = min((cache.bytes for cache in self.target.caches), default=0)

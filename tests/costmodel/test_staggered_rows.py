@@ -89,3 +89,9 @@ def test_blocks_of_long_rows_crowd_the_first_cache() -> None:
 
     assert late(1, 0) < late(2, 0) < late(4, 0) + 96 * WAIT_FOR_A_ROW
     assert late(1, 1) < late(2, 1)
+
+
+def test_nothing_waits_for_sums_after_which_no_walk_comes() -> None:
+    norm = notation("s[i] += A[i,k] * A[i,k]; Y[i] = sqrt(s[i])", A="f32[96,4096]")
+    assert analysed(norm, block=1).columns["conflict_misses"][0] == 0.0
+    assert analysed(norm, block=4).columns["conflict_misses"][0] == 0.0
