@@ -43,6 +43,7 @@ class PriorConstants:
     They are round figures of current x86-64 and AArch64 cores (Fog, "Instruction tables", 2024;
     LLVM's scheduling models), not fitted: the learned model takes up what they miss. One register
     too many already halves the speed (a 7 x 64 tile on 32 registers: 106, not 250 GFLOP/s).
+    A math function that waits for its chain takes 1 to 3 cycles more than one that does not.
     """
 
     fma_latency: float = 4.0
@@ -50,6 +51,9 @@ class PriorConstants:
     store_ports: float = 1.0
     issue_width: float = 6.0
     ops_per_math_call: float = 12.0
+    registers_for_halves: float = 14.0
+    most_halves_ahead: float = 4.0
+    math_wait_cycles: float = 3.0
     cycles_per_scalar_access: float = 1.0
     cycles_per_conflict_miss: float = 5.0
     spill_slowdown: float = 1.0
@@ -171,7 +175,9 @@ def combine(
     vector_ops = columns["vector_ops"] + columns["math_calls"] * c.ops_per_math_call
     chains = columns["accumulators"]
     rate = np.where(chains > 0, np.minimum(chains / c.fma_latency, FMA_PIPES), FMA_PIPES)
-    pipes = vector_ops / rate * (1.0 + c.masked_slowdown * columns["masked_share"])
+    # Math functions wait for no accumulator: they fill the pipes while sums wait for each other.
+    busy = np.maximum(columns["vector_ops"] / rate, vector_ops / FMA_PIPES)
+    pipes = busy * (1.0 + c.masked_slowdown * columns["masked_share"])
     loads = np.maximum(
         columns["vector_loads"] / c.load_ports, columns["vector_stores"] / c.store_ports
     )
@@ -182,6 +188,7 @@ def combine(
         columns["scalar_accesses"] * c.cycles_per_scalar_access
         + columns["conflict_misses"] * c.cycles_per_conflict_miss
         + pipes * _slowdown(columns, machine, c)
+        + columns["math_calls"] * _math_wait(columns, iterations, machine, c)
         + columns["inner_entries"] * c.cycles_per_loop_entry
         # Accumulators stay in registers from one of the inner loops to the next.
         + np.minimum(columns["inner_entries"] * chains, columns["vector_stores"])
@@ -230,6 +237,19 @@ def _slowdown(columns: dict[str, FloatArray], machine: Machine, c: PriorConstant
     needed = np.maximum(live - 1.0 + columns["held_values"], 1.0)
     excess = np.where(columns["held_values"] > 0, needed - machine.vector_registers, 0.0)
     found: FloatArray = slowdown + c.held_slowdown_per_share * np.maximum(excess, 0.0) / needed
+    return found
+
+
+def _math_wait(
+    columns: dict[str, FloatArray], iterations: FloatArray, machine: Machine, c: PriorConstants
+) -> FloatArray:
+    """(P,) cycles a math function waits for its own chain. Where registers are spare, the code
+    generator writes the first half of each beside the one before, except for a body's first."""
+    spare = machine.vector_registers - columns["live_registers"]
+    chains = columns["accumulators"]  # as many copies of each statement, where there are sums
+    each = np.where(chains > 0, chains, columns["math_calls"] / np.maximum(iterations, 1.0))
+    each = np.clip(each, 1.0, c.most_halves_ahead)
+    found: FloatArray = c.math_wait_cycles / np.where(spare >= c.registers_for_halves, each, 1.0)
     return found
 
 

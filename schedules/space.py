@@ -29,7 +29,7 @@ COLUMNS: dict[str, str] = {
     "vector_loads": "vector and broadcast loads executed in the innermost loops",
     "vector_stores": "vector stores executed in the innermost loops",
     "scalar_accesses": "element-wise accesses: gathers, scatters, strided lanes",
-    "conflict_misses": "lines waited for: crowded sets, hints nobody gave; in misses near by",
+    "conflict_misses": "waits: crowded sets, hints nobody gave, ends of rows; in misses near by",
     "math_calls": "vector evaluations of exp, tanh, erf and the like",
     "accumulators": "independent accumulator registers of the innermost reduction; 0 if none",
     "live_registers": "vector registers the innermost loop needs at once",

@@ -25,19 +25,23 @@ from .knobs import Knobbed, as_floats
 from .row_cluster import (
     RowCluster,
     column_piece,
+    contiguous_reduction,
     is_along_columns,
     merged_stages,
     spread_tasks,
     staggered_steps,
 )
 from .rows_trace import write_row_trace
-from .staggered import ROWS_A_STEP, Steps, can_block, row_length, rows_a_task
+from .staggered import ROWS_A_STEP, Steps, can_block, rows_a_task, sums_at_once
 from .streams import has_aligned_rows, stream_values, streams_pay
 from .writer import TraceWriter
 
 LATE_BY_CHUNK = {0: 0.8, 2: 0.4, 4: 0.1, 8: 0.05, 16: 0.15}
 """Share of the lines of long rows that are waited for, by rows added up at a time: with all of
 them each row is left after a few lines, with many too many rows are walked along at once."""
+
+WAIT_FOR_A_ROW = 7.0
+"""What the horizontal end of a row's sums takes, in misses of a cache near by: about 35 cycles."""
 
 
 @dataclass(frozen=True)
@@ -212,10 +216,10 @@ class RowSketch(Knobbed):
             "vector_loads": (loads - merge * saved) / self.lanes,
             "vector_stores": ones * points / self.lanes,
             "scalar_accesses": ones * strided,
-            "conflict_misses": self._late_lines(v),
+            "conflict_misses": self._late_lines(v) + self._late_rows(v),
             "math_calls": ones * math / self.lanes,
             "accumulators": vectors if reductions else 0.0 * ones,
-            "live_registers": vectors * 2.0 + 2.0,
+            "live_registers": vectors * (1.0 + self._sums_at_once(v)) + 2.0,
             "inner_trips": np.ceil(points / rows / len(views) / (vectors * self.lanes)),
             "inner_entries": np.where(
                 staggered > 0, rows, rows * (len(views) - merge * len(self._merged))
@@ -225,6 +229,21 @@ class RowSketch(Knobbed):
             "regions": parallel,
         }
         return with_zeros(found)
+
+    def _sums_at_once(self, v: dict[str, IntArray]) -> FloatArray:
+        """(P,) sums whose partial results are in registers together, or room for one."""
+        most = sums_at_once(self._steps, self._merged.values()) if self._can_stagger() else 1
+        return np.where(v["stagger"] > 0, max(float(most), 1.0), 1.0)
+
+    def _late_rows(self, v: dict[str, IntArray]) -> FloatArray:
+        """(P,) waits of later walks for the ends of rows' sums, those of a block together; and for
+        half of the lines that are read where the rows at work crowd the first cache."""
+        sums = any(contiguous_reduction(view) for view in self.cluster.stages)
+        if not sums or sum(1 for walk in self._walks() if walk > 1) < 2:
+            return np.zeros(len(v["block"]))
+        crowded = (v["block"] > 1) & (v["block"] > self._uncrowded_rows())
+        ends = WAIT_FOR_A_ROW * self.rows_in_all() * (len(self._blocks()) > 1) / v["block"]
+        return np.asarray(ends + 0.5 * crowded * self._read_bytes() / LINE_BYTES, np.float64)
 
     def _late_lines(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) lines that are waited for: of inputs that are not asked for ahead, and of an output
@@ -241,23 +260,27 @@ class RowSketch(Knobbed):
 
     def _late_bytes_staggered(self, v: dict[str, IntArray], fetched: int) -> FloatArray:
         """(P,) bytes of inputs that are waited for where rows are staggered: the first step reads
-        them long before the others, so hints for what comes after that pay from memory only; and
-        half of all where the rows at work crowd the first cache."""
+        them long before the others, so hints for what comes after that pay from memory only."""
         hints = v["ahead"] > 0
         late = np.where(hints, 0.0, 0.3) if self._streams_pay else np.where(hints, 0.2, 0.0)
-        crowded = (v["block"] > 1) & (v["block"] > self._uncrowded_rows())
-        return np.asarray(late * fetched + 0.5 * crowded * self._read_bytes(), np.float64)
+        return np.asarray(late * fetched, np.float64)
+
+    def _walks(self) -> list[int]:
+        """Elements that each stage walks along in a row."""
+        return [view.points // max(self.rows_in_all(), 1) for view in self.cluster.stages]
 
     def _uncrowded_rows(self) -> int:
-        """How many staggered rows, as read, kept and written, fill a third of the first cache."""
-        length = row_length(self._steps) if self._steps else 1
-        row = (len(self._steps) + 1) * length * self.cluster.last.dtype.bytes
+        """How many rows, as read, kept and written, fill a third of the first cache."""
+        walks = self._walks()
+        kept = len(self._steps) + 1 if self._steps else sum(1 for walk in walks if walk > 1)
+        row = kept * max(walks) * self.cluster.last.dtype.bytes
         cache = min((cache.bytes for cache in self.target.caches), default=0)
         return cache // (3 * max(row, 1))
 
     def _read_bytes(self) -> int:
-        names = {r.tensor for view in self.cluster.stages for r in view.reads}
-        return sum(t.bytes for t in self.workload.inputs if t.name in names)
+        own = {view.name for view in self.cluster.stages}
+        reads = [r for view in self.cluster.stages for r in view.reads if r.tensor not in own]
+        return sum({r.tensor: prod(r.shape) * r.dtype.bytes for r in reads}.values())
 
     def _is_streamed(self, v: dict[str, IntArray]) -> BoolArray:
         """(P,) whether the output is written past the caches indeed: not where each chunk of a

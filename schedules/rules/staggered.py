@@ -8,7 +8,7 @@ loop, which fills the time one of them would wait with the work of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 from ..loop_ir import For, Prefetch, Stmt, leaves
@@ -112,6 +112,18 @@ def can_block(steps: Steps) -> bool:
 def _longest(steps: Steps) -> int:
     """How many axes the elements of a row have: those of the rows, and the one along it."""
     return 1 + next(len(view.spatial) for view in steps[0] if view.is_reduction)
+
+
+def sums_at_once(steps: Steps, merged: Collection[str]) -> int:
+    """The most sums that one walk of staggered rows adds up: the last walk of each step and the
+    first of the one before are one. Stages `merged` are walked with the sum that reads them."""
+    found = [0]
+    for step in reversed(steps):
+        walked = (v for v in step if v.is_reduction or len(v.spatial) == _longest(steps))
+        walks = [int(view.is_reduction) for view in walked if view.name not in merged]
+        found[-1] += sum(walks[:1])
+        found += walks[1:]
+    return max(found)
 
 
 def row_length(steps: Steps) -> int:
