@@ -20,6 +20,7 @@ from benchmarks.suite import machine
 from benchmarks.suite.context import ROOT, Context, Row, RowError, Settings, tilewright
 from benchmarks.suite.crew import Crew
 from benchmarks.suite.families import FAMILIES
+from benchmarks.suite.family_goals import read_tvm
 from benchmarks.suite.results import Result, ResultsFile, now
 from benchmarks.suite.rows_checks import PROGRAMS, emit_rows, extent_rows, program_rows
 from benchmarks.suite.rows_speed import expression_rows, gemm_rows, operator_rows
@@ -175,7 +176,7 @@ def _add_suite_options(parser: argparse.ArgumentParser) -> None:
         "--with-default", action="store_true", help="race the schedule chosen without measuring too"
     )
     suite.add_argument(
-        "--tvm", type=_file, metavar="FILE", help="TVM medians measured elsewhere, JSON lines"
+        "--tvm", type=_tvm_file, metavar="FILE", help="TVM medians measured elsewhere, JSON lines"
     )
     suite.add_argument(
         "--tvm-python",
@@ -186,9 +187,14 @@ def _add_suite_options(parser: argparse.ArgumentParser) -> None:
     suite.add_argument("--tvm-trials", type=int, default=128, help="(default: 128)")
 
 
-def _file(text: str) -> Path:
+def _tvm_file(text: str) -> Path:
+    """Read now: a copy that cannot be read would break every later report."""
     if not Path(text).is_file():
         raise argparse.ArgumentTypeError(f"{text!r} is no file")
+    try:
+        read_tvm(Path(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     return Path(text)
 
 

@@ -142,15 +142,24 @@ def _said(spread: Spread, unit: str) -> str:
 
 
 def read_tvm(path: Path) -> dict[str, dict[str, Any]]:
-    """Lines of medians by `name threads`; only those with a figure of TVM. Empty without a file."""
+    """Lines of medians by `name threads`; only those with a figure of TVM. Empty without a file.
+
+    ValueError names the first line that is none."""
     if not path.exists():
         return {}
-    lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    return {
-        f"{line['name']} {line['threads']}t": line
-        for line in lines
-        if "tvm_128_trials_median_us" in line
-    }
+    found = {}
+    for number, text in enumerate(path.read_text().splitlines(), start=1):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+            if "tvm_128_trials_median_us" in line:
+                float(line["tvm_128_trials_median_us"])
+                found[f"{line['name']} {line['threads']}t"] = line
+        except (ValueError, TypeError, KeyError) as error:
+            what = "an object with name, threads and tvm_128_trials_median_us is expected"
+            raise ValueError(f"{path.name}, line {number}: {what}, got {text[:60]!r}") from error
+    return found
 
 
 @dataclass(frozen=True, slots=True)

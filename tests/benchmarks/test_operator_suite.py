@@ -227,6 +227,28 @@ def test_figures_of_tvm_come_from_a_file_or_a_race(tmp_path: Path) -> None:
     assert read_tvm(tmp_path / "nothing.jsonl") == {}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "garbage",
+        "7",
+        '{"tvm_128_trials_median_us": 1}',
+        '{"name": "a", "threads": 1, "tvm_128_trials_median_us": null}',
+    ],
+)
+def test_what_is_no_file_of_tvms_medians_is_refused_before_it_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    file = tmp_path / "tvm.jsonl"
+    file.write_text(f"\n{text}\n")
+    with pytest.raises(ValueError, match=r"tvm.jsonl, line 2: .* is expected, got "):
+        read_tvm(file)
+    with pytest.raises(SystemExit):
+        main(["--report-only", "--tvm", str(file), "--folder", str(tmp_path / "results")])
+    assert "tvm.jsonl, line 2: " in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
 def test_packing_ahead_is_told_with_both_figures_beside_the_families(tmp_path: Path) -> None:
     data = row_data("a constant W", "conv", 1, 2.0, 0.9)
     data["prepack"] = {"raced": {"run_secs": 1e-5, "run_secs_with_packing": 2e-5}}

@@ -12,11 +12,14 @@ import psutil
 import pytest
 
 from schedules import operators
+from schedules.constants import with_constants
 from schedules.primitives import Split
 from schedules.rewrites import Winograd
 from schedules.trace import Trace
+from tuner.codegen.kernel import compile_kernel
 from tuner.default import default_trace
 from tuner.measure.bench import BenchError, bench, speedup_interval
+from tuner.measure.loader import undefined_symbols
 from tuner.native_target import detect
 
 
@@ -54,6 +57,17 @@ def test_a_rewritten_kernel_is_held_to_the_error_of_its_rewrite(tmp_path: Path) 
     report = bench(workload, trace, detect(), against=("numpy",), seconds=0.1, lock_path=lock)
     assert report.against["numpy"].detail == ""
     assert report.run_secs > 0
+
+
+def test_a_kernel_that_calls_the_c_library_is_timed(tmp_path: Path) -> None:
+    """Packing ahead is a plain copy here, memcpy, in a process that has loaded nothing before."""
+    built = operators.build("matmul", M=4, N=16, K=1000)
+    workload, target = with_constants(built, ["B"]).normalised(), detect()
+    trace = Trace(())
+    assert "memcpy" in undefined_symbols(compile_kernel(workload, trace, target).object_bytes)
+    report = bench(workload, trace, target, against=(), seconds=0.1, lock_path=tmp_path / "lock")
+    assert report.run_secs > 0
+    assert report.run_secs_with_packing is not None
 
 
 def test_a_kernel_that_does_not_compile_has_no_benchmark() -> None:

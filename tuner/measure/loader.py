@@ -133,11 +133,12 @@ def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
         except RuntimeError as error:
             what = f"the kernel needs {_VECTOR_MATH_LIBRARY} of glibc: {error}"
             raise MissingLibraryError(what) from error
+    # An engine owns its target machine: sharing one between two would free it twice. The first one
+    # of a process makes the C library's functions known (memcpy), so it comes before the check.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host_target_machine())
     missing = [name for name in wanted if not llvm.address_of_symbol(name)]
     if missing:
         raise LoadError(f"the object needs {', '.join(missing)}, which no loaded library provides")
-    # An engine owns its target machine: sharing one between two would free it twice.
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host_target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(object_bytes))
     engine.finalize_object()
     return LoadedKernel(LoadedKernel(0, engine).function(symbol), engine)
