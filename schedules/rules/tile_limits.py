@@ -31,6 +31,9 @@ MAX_WRITTEN_OUT = 96
 MAX_WHOLE = 200
 """The same where the whole reduction is written out and no loop is left."""
 
+MOST_POINTS_ALONE = 1 << 18
+"""Most updates of which one thread may do all: 2 us with AVX-512, and a parallel region takes 1."""
+
 Values = dict[str, IntArray]
 """Knob values, or sizes (see `tile_loops`), by name, each (P,)."""
 
@@ -147,12 +150,13 @@ def _tails_are_there(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
 
 
 def _is_shared_out(sketch: TileSketch, v: Values) -> BoolArray:
-    """Threads have something to divide, and divide it."""
+    """Threads have something to divide, and divide it, unless it is little."""
     roles = sketch.roles
     ok: BoolArray = v["parallel"] <= len(roles.block_loops(rows_outside=False))
     if sketch.target.threads > 1:
         batches = prod(loop.extent for loop in roles.batch)
-        ok &= (v["parallel"] > 0) | (batches > 1 and not sketch.is_uneven)
+        alone = sketch.view.points <= MOST_POINTS_ALONE
+        ok &= (v["parallel"] > 0) | alone | (batches > 1 and not sketch.is_uneven)
     return ok
 
 

@@ -51,7 +51,7 @@ def tile_columns(
         steps = steps * np.where(skips, sketch.useful_share, 1.0)
         depth = depth * np.where(skips, sketch.useful_share, 1.0)
     vector_ops = tiles * depth * acc * ops + steps * (extra + spread)
-    serial = sketch.target.threads == 1
+    serial = (v["parallel"] == 0) & (batch == 1) | (sketch.target.threads == 1)
     epilogue = math_calls(sketch.epilogue.value) if sketch.epilogue else 0
     return {
         "flops": vector_ops * sketch.lanes * 2.0,
@@ -77,8 +77,8 @@ def tile_columns(
         "streamed_bytes": f["stream"] * sketch.workload.tensors[sketch.output].bytes,
         "packed_accesses": _packed_accesses(sketch, v),
         "masked_share": _masked_share(sketch, v, s, cuts),
-        "tasks": np.ones_like(tiles) if serial else _tasks(sketch, v, f, batch / outside),
-        "regions": np.zeros_like(tiles) if serial else np.ones_like(tiles),
+        "tasks": np.where(serial, 1.0, _tasks(sketch, v, f, batch / outside)),
+        "regions": np.where(serial, 0.0, 1.0),
     }
 
 
