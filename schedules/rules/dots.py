@@ -55,7 +55,7 @@ TILE_ROWS, TILE_COLUMNS = tuple(range(1, 17)), (1, 2, 3, 4, 5, 6, 7, 8)
 BLOCKS = (2, 4, 8)
 """Parts of a reduction that are gone through one after the other."""
 
-LEAST_BLOCK_VECTORS = 32
+LEAST_BLOCK_VECTORS = 16
 """Vectors of a part that pay for loading and storing the sums of a tile."""
 
 MOST_BLOCK_COLUMNS = 128
