@@ -206,13 +206,20 @@ class DotSketch(Knobbed):
     @cached_property
     def _blocks(self) -> tuple[int, ...]:
         """Into how many parts a reduction may be cut, of which one after the other is gone through
-        for a block of tiles: where the first cache does not hold what tiles share beside what
-        passes."""
+        for a block of tiles: where the first cache holds what tiles share of a part beside what
+        passes, and not of the whole."""
         vectors = self.roles.along.extent // self.lanes
         whole = self.roles.along.extent % self.lanes == 0 and self.roles.period == 1
-        if not whole or 2 * self._shared_bytes <= self.target.caches[0].bytes:
+        first = self.target.caches[0].bytes
+        if not whole or 2 * self._shared_bytes <= first:
             return ()
-        return tuple(n for n in BLOCKS if vectors % n == 0 and vectors // n >= LEAST_BLOCK_VECTORS)
+        return tuple(
+            n
+            for n in BLOCKS
+            if vectors % n == 0
+            and vectors // n >= LEAST_BLOCK_VECTORS
+            and self._shared_bytes / n <= MOST_OF_FIRST_CACHE * first
+        )
 
     def tiles_a_block(self, columns: int) -> int:
         """Tiles of `columns` that a block of the reduction is used for before the next."""

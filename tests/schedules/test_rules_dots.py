@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from schedules.lower import lower
 from schedules.printer import to_text
 from schedules.rules import dots, space_for
 from schedules.space import IntArray, Sketch
-from schedules.target import Target
+from schedules.target import Cache, Target
 from schedules.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_passing import SMALL
@@ -168,6 +170,9 @@ BLOCKS: dict[str, Workload] = {
 }  # fmt: skip
 
 
+NARROW = replace(SMALL, caches=(Cache(768, 2), *SMALL.caches[1:]))
+"""A machine whose first cache holds half of four rows of 64 numbers, beside others."""
+
 GOLDEN = """\
 kernel(i0: f32[4, 64], i1: f32[12, 64]) -> s0: f32[4, 12]
 alloc s0.packed0: f32[8, 4, 8]                          # workspace
@@ -243,7 +248,7 @@ def test_blocks_of_the_reduction_compute_the_same(name: str) -> None:
 @pytest.mark.usefixtures("short_blocks")
 def test_a_block_of_tiles_goes_through_a_part_of_the_reduction() -> None:
     workload = BLOCKS["weights by output"]
-    (sketch,) = dot_sketches(workload, SMALL)
+    (sketch,) = dot_sketches(workload, NARROW)
     setting = chosen(sketch, rows=2, columns=2, blocks=2, pack=1, fetch=1, parallel=1)
     assert to_text(lower(workload, sketch.trace(setting))) == GOLDEN.rstrip()
 
@@ -254,7 +259,8 @@ def test_blocks_only_where_the_first_cache_does_not_hold_the_rows() -> None:
         (sketch,) = dot_sketches(workload, machine)
         return next(knob.values for knob in sketch.knobs if knob.name == "blocks")
 
-    assert offered(BLOCKS["weights by output"], SMALL) == (1, 2, 4)
+    assert offered(BLOCKS["weights by output"], NARROW) == (1, 2, 4)
+    assert offered(BLOCKS["weights by output"], SMALL) == (1, 4)  # nor half of them
     assert offered(BLOCKS["weights by output"], target()) == (1,)
     assert offered(DOTS["weights by output"], SMALL) == (1,)  # no whole vectors
 

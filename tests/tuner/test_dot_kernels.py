@@ -87,7 +87,7 @@ def test_blocks_of_the_reduction_compute_the_same(
 ) -> None:
     monkeypatch.setattr("schedules.rules.dots.MOST_BLOCK_COLUMNS", 8)
     machine = this_machine(threads, bits)
-    first = replace(machine.caches[0], bytes=1 << 14)  # so that these are many rows anywhere
+    first = replace(machine.caches[0], bytes=1 << 15)  # so that these are many rows anywhere
     machine = replace(machine, caches=(first, *machine.caches[1:]))
     tried = 0
     for sketch in space_for(BLOCKS[name], machine).sketches:
