@@ -5,6 +5,9 @@ times only (weights stored outputs by inputs and a few rows, images of many chan
 are made), is read in place and once, as many rows of it at a time as there are columns in a tile.
 Each result of a tile has a vector of partial sums in a register, added up at the end. Packing such
 an operand would take as long as the product, and lanes along a few results would be empty.
+
+Where the rows of the other operand are too much for the first cache, a block of tiles may go
+through a part of the reduction before the next: its partial sums wait in the second cache.
 """
 
 from __future__ import annotations
@@ -17,24 +20,12 @@ from math import lcm, prod
 import numpy as np
 
 from ..affine import Affine, Cond, Mod
-from ..primitives import (
-    CacheRead,
-    CacheWrite,
-    ComputeAt,
-    FetchAhead,
-    Parallel,
-    Partition,
-    RFactor,
-    TransformLayout,
-    Unroll,
-    Vectorize,
-)
-from ..primitives.caching import ROOT
 from ..scalar import All, Select, walk
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
 from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once, stride
+from .dots_trace import write_dots
 from .hardware import BUSY_CHAINS, COST_OF_A_LATE_LINE, PAGE_BYTES
 from .knobs import Knobbed, as_floats
 from .writer import TraceWriter
@@ -60,6 +51,18 @@ MOST_PERIOD = 4
 
 TILE_ROWS, TILE_COLUMNS = tuple(range(1, 17)), (1, 2, 3, 4, 5, 6, 7, 8)
 """Sizes of tiles that are tried, where they divide their axes."""
+
+BLOCKS = (2, 4, 8)
+"""Parts of a reduction that are gone through one after the other."""
+
+LEAST_BLOCK_VECTORS = 16
+"""Vectors of a part that pay for loading and storing the sums of a tile."""
+
+MOST_BLOCK_COLUMNS = 128
+"""Columns whose partial sums wait in the second cache for the next part."""
+
+MOST_OF_FIRST_CACHE = 0.75
+"""Share of it that what tiles share may take, beside what passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,53 @@ class DotSketch(Knobbed):
             Knob("columns", tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)),
             Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),
             Knob("fetch", (0, 1) if self._is_far else (0,)),
+            Knob("blocks", (1, *self._blocks)),
+            Knob("pack", (0, 1) if self._blocks else (0,)),
         )
+
+    @cached_property
+    def shared(self) -> tuple[Read, ...]:
+        """What all tiles read again, row by row."""
+        return tuple(read for read in once(self.view.reads) if self._is_shared(read))
+
+    def _is_shared(self, read: Read) -> bool:
+        roles = self.roles
+        plain = read is not roles.passing and read not in roles.turned and not read.conditional
+        dim, few = (read.own_dim(loop.name) for loop in (roles.along, roles.few))
+        return plain and dim == len(read.shape) - 1 and few is not None
+
+    @property
+    def _shared_bytes(self) -> int:
+        """Bytes of it that a tile of all rows walks through."""
+        roles = self.roles
+        taps = prod(loop.extent for loop in roles.taps)
+        return (
+            sum(r.dtype.bytes for r in self.shared) * roles.few.extent * taps * roles.along.extent
+        )
+
+    @cached_property
+    def _blocks(self) -> tuple[int, ...]:
+        """Into how many parts a reduction may be cut, of which one after the other is gone through
+        for a block of tiles: where the first cache holds what tiles share of a part beside what
+        passes, and not of the whole."""
+        vectors = self.roles.along.extent // self.lanes
+        whole = self.roles.along.extent % self.lanes == 0 and self.roles.period == 1
+        first = self.target.caches[0].bytes
+        if not whole or 2 * self._shared_bytes <= first:
+            return ()
+        return tuple(
+            n
+            for n in BLOCKS
+            if vectors % n == 0
+            and vectors // n >= LEAST_BLOCK_VECTORS
+            and self._shared_bytes / n <= MOST_OF_FIRST_CACHE * first
+        )
+
+    def tiles_a_block(self, columns: int) -> int:
+        """Tiles of `columns` that a block of the reduction is used for before the next."""
+        tiles = self.roles.many.extent // columns
+        most = max(MOST_BLOCK_COLUMNS // columns, 1)
+        return next(n for n in range(min(most, tiles), 0, -1) if tiles % n == 0)
 
     @property
     def _is_far(self) -> bool:
@@ -188,32 +237,43 @@ class DotSketch(Knobbed):
         return long and size > self.target.own_cache_bytes // 2
 
     def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) whether sums of a tile and one operand's vectors are kept in registers."""
+        """(P,) whether sums of a tile and one operand's vectors are kept in registers; blocks
+        are of several tiles, and copies for blocks: a whole reduction reads them no faster."""
         v = self.values(settings)
         rows, columns = v["rows"], v["columns"]
         live = rows * columns + np.minimum(rows * self.roles.period, columns) + 1
-        ok: BoolArray = live <= max(self.target.vector_registers - 1, 3)
+        held = live <= max(self.target.vector_registers - 1, 3)
+        whole = (v["blocks"] == 1) & (v["pack"] == 0)
+        ok: BoolArray = held & (whole | (self._tiles(v) > 1))
         return ok
+
+    def _tiles(self, v: dict[str, IntArray]) -> IntArray:
+        """(P,) tiles in a block."""
+        widths = next(knob.values for knob in self.knobs if knob.name == "columns")
+        sizes = np.asarray([self.tiles_a_block(width) for width in widths])
+        return np.where(v["blocks"] > 1, sizes[np.searchsorted(widths, v["columns"])], 1)
 
     @property
     def loop_axes(self) -> tuple[int, ...]:
         # axes: 0 many, 1 few, 2 along, then one for each loop of batch and of taps
         first_tap = 3 + len(self.roles.batch)
         taps = range(first_tap, first_tap + len(self.roles.taps))
-        return (*range(3, first_tap), 0, 1, *taps, 2, 1, 0, 2)
+        return (*range(3, first_tap), 0, 2, 0, 1, *taps, 2, 1, 0, 2)
 
     def extents(self, settings: IntArray) -> IntArray:
         """(P, L) trip counts."""
         v = self.values(settings)
         rows, columns = v["rows"], v["columns"]
-        roles, ones = self.roles, np.ones_like(rows)
+        roles, ones, tiles = self.roles, np.ones_like(rows), self._tiles(v)
         return np.stack(
             [
                 *(ones * loop.extent for loop in roles.batch),
-                roles.many.extent // columns,
+                roles.many.extent // columns // tiles,
+                v["blocks"],
+                tiles,
                 roles.few.extent // rows,
                 *(ones * loop.extent for loop in roles.taps),
-                ones * -(-roles.along.extent // self.lanes),
+                -(-roles.along.extent // (self.lanes * v["blocks"])),
                 rows,
                 columns,
                 ones * self.lanes,
@@ -234,8 +294,10 @@ class DotSketch(Knobbed):
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS."""
-        v = as_floats(self.values(settings))
+        values = self.values(settings)
+        v, block = as_floats(values), self._tiles(values).astype(np.float64)
         rows, columns, parallel, fetch = (v[n] for n in ("rows", "columns", "parallel", "fetch"))
+        blocks, pack = v["blocks"], v["pack"]
         roles, zeros = self.roles, np.zeros(len(rows))
         batch = prod(loop.extent for loop in roles.batch)
         taps = float(prod(loop.extent for loop in roles.taps))
@@ -246,28 +308,35 @@ class DotSketch(Knobbed):
         ops = max(self.view.operations - 1, 1)
         size = prod(roles.passing.shape) * roles.passing.dtype.bytes
         lines = size / self.target.caches[0].line_bytes if self._is_far else 0.0
-        hints = columns * fetch * rows / roles.few.extent
+        hints = columns * fetch
+        again = lines * fetch * (roles.few.extent / rows - 1.0)
         work = tiles * taps * trips * chains * ops
         turned = sum(prod(read.shape) * read.dtype.bytes for read in roles.turned)
         index = [access.buffer for access in self.accesses]
         dense = sum(1 << index.index(read.tensor) for read in roles.turned)
+        packed = pack * sum(prod(read.shape) * read.dtype.bytes for read in self.shared)
+        apart = sum(1 << index.index(read.tensor) for read in self.shared)
+        waiting = np.where(blocks > 1, tiles * chains * blocks, 0.0)
+        sums = block * columns * roles.few.extent * self.lanes * self.view.dtype.bytes
         found: dict[str, FloatArray] = {
             "flops": 2.0 * work * self.lanes,
             "vector_ops": work + outputs * OPS_A_SUM_OF_LANES,
-            "vector_loads": tiles * taps * trips * (rows * roles.period + columns + hints),
-            "vector_stores": zeros + outputs,
+            "vector_loads": tiles * taps * trips * (rows * roles.period + columns + hints)
+            + waiting,
+            "vector_stores": outputs + waiting,
             "scalar_accesses": zeros + outputs,
-            "conflict_misses": LATE_SHARE * COST_OF_A_LATE_LINE * lines * (fetch == 0),
+            "conflict_misses": LATE_SHARE * COST_OF_A_LATE_LINE * lines * (fetch == 0)
+            + COST_OF_A_HINT_AGAIN * again,
             "accumulators": chains,
             "live_registers": chains + np.minimum(rows * roles.period, columns) + 1.0,
-            "inner_trips": zeros + trips,
-            "inner_entries": tiles * taps,
+            "inner_trips": trips / blocks,
+            "inner_entries": tiles * taps * blocks,
             "code_ops": chains * ops + rows + columns,
-            "packed_bytes": zeros + turned,
+            "packed_bytes": turned + packed,
             "strided_packed_bytes": zeros + turned,
-            "panel_bytes": zeros + turned,
-            "packed_accesses": zeros + dense,
-            "tasks": np.where(parallel > 0, many, 1.0),
+            "panel_bytes": np.maximum(turned + packed, np.where(blocks > 1, sums, 0.0)),
+            "packed_accesses": dense + pack * apart,
+            "tasks": np.where(parallel > 0, many / block, 1.0),
             "regions": parallel,
         }
         return with_zeros(found)
@@ -279,57 +348,23 @@ class DotSketch(Knobbed):
         v = self.values(grid)
         chains = v["rows"] * v["columns"]
         worth = chains / (v["rows"] + v["columns"]) * np.minimum(chains / BUSY_CHAINS, 1.0)
-        worth = worth + v["parallel"] + v["fetch"]
+        near = self._shared_bytes / v["blocks"] <= MOST_OF_FIRST_CACHE * self.target.caches[0].bytes
+        worth = worth + v["parallel"] + v["fetch"] + near
+        worth = worth - v["blocks"] / 100  # the longest that stay
         return tuple(int(i) for i in grid[np.argmax(worth)])
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
-        v = self.chosen(setting)
-        rows, columns = v["rows"], v["columns"]
-        w, roles, stage = writer, self.roles, self.view.name
-        w.do(*self.view.presolve)
-        for n, read in enumerate(roles.turned):
-            self._turn(w, read, f"{stage}.turned{n}")
-        steps, within = w.split(roles.along.name, self.lanes)
-        wide = f"{stage}.wide"
-        w.do(RFactor(within, wide))
-        lanes = f"{within}.rf"
-        many, column = w.split(f"{roles.many.name}.rf", columns)
-        few, row = w.split(f"{roles.few.name}.rf", rows)
-        tasks, *inside = [*(f"{loop.name}.rf" for loop in roles.batch), many]
-        w.reorder(tasks, *inside, few, column, row)
-        if v["parallel"]:
-            for name in inside:
-                tasks = w.fuse(tasks, name)
-        w.do(ComputeAt(wide, few, register=True))
-        own = w.own_loops(wide, inside=few)
-        *tile, last = [loop.var for loop in own if not loop.reduce]
-        w.reorder(*(loop.var for loop in own if loop.reduce), *tile, last)
-        w.do(Vectorize(last), *(Unroll(name) for name in tile))
-        w.do(CacheWrite(wide, few, f"{wide}.acc"))
-        w.do(Unroll(row), Unroll(column))
-        w.do(CacheWrite(stage, few, f"{stage}.total"), Vectorize(lanes))
-        if v["fetch"]:
-            deal = few if w.loop(few).extent > 1 else ""
-            line = self.target.caches[0].line_bytes // roles.passing.dtype.bytes
-            w.do(FetchAhead(roles.passing.tensor, tasks, 1, steps, deal, line))
-        whole = roles.along.extent // self.lanes
-        if roles.along.extent % self.lanes:
-            w.do(Partition(steps, whole))
-        if v["parallel"]:
-            w.do(Parallel(tasks))
-
-    def _turn(self, w: TraceWriter, read: Read, name: str) -> None:
-        """A copy of `read`, made once, that is contiguous along the reduction."""
-        dim = read.own_dim(self.roles.along.name)
-        assert dim is not None
-        others = tuple((d, 0) for d in range(len(read.shape)) if d != dim)
-        w.do(CacheRead(read.tensor, ROOT, name), TransformLayout(name, (), (*others, (dim, 0))))
+        write_dots(self, writer, self.chosen(setting))
 
 
 LATE_SHARE = 0.15
 """Share of the lines of an operand from behind the core's own caches that are late without hints.
 4x4096 by 1024x4096 on Zen 5, two threads: 441 us, 211 with hints."""
+
+COST_OF_A_HINT_AGAIN = 0.4
+"""In misses of a cache near by, of a hint that another tile of rows has given: a step is one line,
+which is not shared out. 16x2048 by 2048x2048, tiles of 4 by 4, two threads: 700 us, 510 without."""
 
 OPS_A_SUM_OF_LANES = 8.0
 """Steps that add up the lanes of one vector."""

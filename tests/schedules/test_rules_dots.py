@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from schedules import operators
 from schedules.loop_ir import Prefetch, leaves
 from schedules.lower import lower
+from schedules.printer import to_text
 from schedules.rules import dots, space_for
-from schedules.space import Sketch
-from schedules.target import Target
+from schedules.space import IntArray, Sketch
+from schedules.target import Cache, Target
 from schedules.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_passing import SMALL
@@ -55,13 +58,22 @@ def dot_sketches(workload: Workload, machine: Target | None = None) -> list[Sket
     return [s for s in space_for(workload, machine or target()).sketches if "dots" in s.name]
 
 
+def feasible_settings(sketch: Sketch) -> IntArray:
+    grid = np.indices([len(knob.values) for knob in sketch.knobs])
+    settings = grid.reshape(len(sketch.knobs), -1).T
+    return settings[sketch.feasible(settings)]
+
+
+def chosen(sketch: Sketch, **values: int) -> tuple[int, ...]:
+    """The setting with these values, and the first of every other knob."""
+    return tuple(k.values.index(values.get(k.name, k.values[0])) for k in sketch.knobs)
+
+
 @pytest.mark.parametrize("name", DOTS)
 def test_every_setting_is_legal_and_right(name: str) -> None:
     workload = DOTS[name]
     (sketch,) = dot_sketches(workload)
-    grid = np.indices([len(knob.values) for knob in sketch.knobs])
-    settings = grid.reshape(len(sketch.knobs), -1).T
-    settings = settings[sketch.feasible(settings)]
+    settings = feasible_settings(sketch)
     assert len(settings)
     assert sketch.feasible(np.asarray([sketch.default()]))[0]
     for setting in settings[:: max(len(settings) // 6, 1)]:
@@ -107,32 +119,180 @@ def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch
     workload = notation("C[b,i,j] += A[b,i,k] * B[b,j,k]", A="f32[2,4,37]", B="f32[2,12,37]")
     monkeypatch.setattr(dots, "PAGE_BYTES", 64)
     (sketch,) = dot_sketches(workload, SMALL)
-    assert [knob.values for knob in sketch.knobs][-1] == (0, 1)
+    (place,) = [n for n, knob in enumerate(sketch.knobs) if knob.name == "fetch"]
+    assert sketch.knobs[place].values == (0, 1)
     assert all(
         knob.values[-1] == 0
         for made in dot_sketches(workload)
         for knob in made.knobs
         if knob.name == "fetch"
     )
-    settings = np.indices([len(knob.values) for knob in sketch.knobs]).reshape(4, -1).T
-    settings = settings[sketch.feasible(settings) & (settings[:, -1] > 0)]
+    settings = feasible_settings(sketch)
+    settings = settings[settings[:, place] > 0]
     for setting in settings[::3]:
         nest = lower(workload, sketch.trace(tuple(setting)))
         assert any(isinstance(leaf, Prefetch) and leaf.far for leaf in leaves(nest.body))
         check_meaning(workload, nest)
     without = settings.copy()
-    without[:, -1] = 0
+    without[:, place] = 0
     late, unasked = (sketch.columns(s)["conflict_misses"] for s in (settings, without))
-    assert (late < unasked).all()
+    rows = next(n for n, knob in enumerate(sketch.knobs) if knob.name == "rows")
+    at_once = settings[:, rows] == settings[:, rows].max()
+    assert (late < unasked)[at_once].all()
 
 
 def test_wider_tiles_read_less() -> None:
     (sketch,) = dot_sketches(DOTS["weights by output"])
-    names = [knob.name for knob in sketch.knobs]
 
     def loads(rows: int, columns: int) -> float:
-        wanted = {"rows": rows, "columns": columns, "parallel": 0, "fetch": 0}
-        setting = [k.values.index(wanted[n]) for n, k in zip(names, sketch.knobs, strict=True)]
+        setting = chosen(sketch, rows=rows, columns=columns)
         return float(sketch.columns(np.asarray([setting]))["vector_loads"][0])
 
     assert loads(3, 4) < loads(3, 2) < loads(1, 1)
+
+
+BLOCKS: dict[str, Workload] = {
+    "weights by output": notation("C[i,j] += A[i,k] * B[j,k]", A="f32[4,64]", B="f32[12,64]"),
+    "permuted result": notation("C[j,i] += A[i,k] * B[j,k]", A="f32[2,128]", B="f32[12,128]"),
+    "batched": notation("C[b,i,j] += A[b,i,k] * B[b,j,k]", A="f32[2,2,64]", B="f32[2,8,64]"),
+    "batch inside": notation("C[i,j,b] += A[i,b,k] * B[j,b,k]", A="f32[2,3,64]", B="f32[8,3,64]"),
+    "shared weights": notation("C[b,i,j] += A[i,k] * B[b,j,k]", A="f32[2,64]", B="f32[2,8,64]"),
+    "two reductions": notation(
+        "C[i,j] += A[i,r,k] * B[j,r,k]", A="f32[2,3,64]", B="f32[8,3,64]"
+    ),
+    "layer": notation(
+        "C[i,j] += A[i,k] * B[j,k]; Y[i,j] = max(C[i,j] + b[j], 0.0)",
+        A="f32[4,64]", B="f32[12,64]", b="f32[12]",
+    ),
+    "scaled": notation(
+        "C[i,j] += A[i,k] * D[k] * B[j,k]", A="f32[4,64]", B="f32[12,64]", D="f32[64]"
+    ),
+    "greatest": notation("C[i,j] max= A[i,k] + B[j,k]", A="f32[2,64]", B="f32[8,64]"),
+    "doubles": notation("C[i,j] += A[i,k] * B[j,k]", A="f64[2,64]", B="f64[8,64]"),
+}  # fmt: skip
+
+
+NARROW = replace(SMALL, caches=(Cache(768, 2), *SMALL.caches[1:]))
+"""A machine whose first cache holds half of four rows of 64 numbers, beside others."""
+
+GOLDEN = """\
+kernel(i0: f32[4, 64], i1: f32[12, 64]) -> s0: f32[4, 12]
+alloc s0.packed0: f32[8, 4, 8]                          # workspace
+for s0.packed0.0 in range(4):
+  for s0.packed0.1o in range(8):
+    for s0.packed0.1i in range(8):                      # vectorized
+      s0.packed0[s0.packed0.1o, s0.packed0.0, s0.packed0.1i]
+            = i0[s0.packed0.0, s0.packed0.1i + 8*s0.packed0.1o]
+for s0.d1.rfoo in range(3):                             # parallel
+  alloc s0.wide: f32[4, 4, 8]                           # workspace
+  for s0.r0oo in range(2):                              # reduce
+    for s0.wide.1o in range(2):
+      for s0.wide.0o in range(2):
+        alloc s0.wide.acc: f32[2, 2, 8]                 # registers
+        for s0.wide.1i.init in range(2):                # unrolled
+          for s0.wide.0i.init in range(2):              # unrolled
+            for s0.wide.2.init in range(8):             # vectorized
+              s0.wide.acc[s0.wide.1i.init, s0.wide.0i.init, s0.wide.2.init] = 0.0
+        for s0.r0oi in range(4):                        # reduce
+          prefetch i1[4*s0.d1.rfoo + 2*s0.wide.1o + 2, 8*s0.r0oi + 32*s0.r0oo]  # far ahead
+          prefetch i1[4*s0.d1.rfoo + 2*s0.wide.1o + 3, 8*s0.r0oi + 32*s0.r0oo]  # far ahead
+          for s0.wide.1i in range(2):                   # unrolled
+            for s0.wide.0i in range(2):                 # unrolled
+              for s0.wide.2 in range(8):                # vectorized
+                s0.wide.acc[s0.wide.1i, s0.wide.0i, s0.wide.2]
+                      += s0.packed0[s0.r0oi + 4*s0.r0oo, s0.wide.0i + 2*s0.wide.0o, s0.wide.2]
+                      * i1[4*s0.d1.rfoo + s0.wide.1i + 2*s0.wide.1o, 8*s0.r0oi + 32*s0.r0oo + s0.wide.2]
+        for s0.wide.1i.out in range(2):                 # unrolled
+          for s0.wide.0i.out in range(2):               # unrolled
+            for s0.wide.2.out in range(8):              # vectorized
+              s0.wide[s0.wide.1i.out + 2*s0.wide.1o, s0.wide.0i.out + 2*s0.wide.0o, s0.wide.2.out]
+                    += s0.wide.acc[s0.wide.1i.out, s0.wide.0i.out, s0.wide.2.out]  # first at 32*s0.r0oo == 0
+  for s0.d1.rfoi in range(2):
+    for s0.d0.rfo in range(2):
+      alloc s0.total: f32[2, 2]                         # registers
+      for s0.d1.rfi.init in range(2):                   # unrolled
+        for s0.d0.rfi.init in range(2):                 # unrolled
+          s0.total[s0.d0.rfi.init, s0.d1.rfi.init] = 0.0
+      for s0.d1.rfi in range(2):                        # unrolled
+        for s0.d0.rfi in range(2):                      # unrolled
+          for s0.r0i.rf in range(8):                    # vectorized, reduce
+            s0.total[s0.d0.rfi, s0.d1.rfi]
+                  += s0.wide[s0.d1.rfi + 2*s0.d1.rfoi, s0.d0.rfi + 2*s0.d0.rfo, s0.r0i.rf]
+      for s0.d1.rfi.out in range(2):                    # unrolled
+        for s0.d0.rfi.out in range(2):                  # unrolled
+          s0[s0.d0.rfi.out + 2*s0.d0.rfo, s0.d1.rfi.out + 2*s0.d1.rfoi + 4*s0.d1.rfoo]
+                = s0.total[s0.d0.rfi.out, s0.d1.rfi.out]
+"""  # noqa: E501
+
+
+@pytest.fixture
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dots, "LEAST_BLOCK_VECTORS", 2)
+    monkeypatch.setattr(dots, "MOST_BLOCK_COLUMNS", 4)
+    monkeypatch.setattr(dots, "PAGE_BYTES", 64)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.usefixtures("short_blocks")
+def test_blocks_of_the_reduction_compute_the_same(name: str) -> None:
+    workload = BLOCKS[name]
+    sketches = dot_sketches(workload, SMALL)
+    assert sketches
+    for sketch in sketches:
+        settings = feasible_settings(sketch)
+        (place,) = [n for n, k in enumerate(sketch.knobs) if k.name.split(".")[-1] == "blocks"]
+        settings = settings[settings[:, place] > 0]
+        assert {*settings[:, place + 1]} == {0, 1}
+        for setting in settings[:: max(len(settings) // 12, 1)]:
+            check_meaning(workload, lower(workload, sketch.trace(tuple(setting))))
+
+
+@pytest.mark.usefixtures("short_blocks")
+def test_a_block_of_tiles_goes_through_a_part_of_the_reduction() -> None:
+    workload = BLOCKS["weights by output"]
+    (sketch,) = dot_sketches(workload, NARROW)
+    setting = chosen(sketch, rows=2, columns=2, blocks=2, pack=1, fetch=1, parallel=1)
+    assert to_text(lower(workload, sketch.trace(setting))) == GOLDEN.rstrip()
+
+
+@pytest.mark.usefixtures("short_blocks")
+def test_blocks_only_where_the_first_cache_does_not_hold_the_rows() -> None:
+    def offered(workload: Workload, machine: Target) -> tuple[int, ...]:
+        (sketch,) = dot_sketches(workload, machine)
+        return next(knob.values for knob in sketch.knobs if knob.name == "blocks")
+
+    assert offered(BLOCKS["weights by output"], NARROW) == (1, 2, 4)
+    assert offered(BLOCKS["weights by output"], SMALL) == (1, 4)  # nor half of them
+    assert offered(BLOCKS["weights by output"], target()) == (1,)
+    assert offered(DOTS["weights by output"], SMALL) == (1,)  # no whole vectors
+
+
+@pytest.mark.usefixtures("short_blocks")
+def test_sums_that_wait_and_rows_that_stay_are_counted() -> None:
+    (sketch,) = dot_sketches(BLOCKS["weights by output"], SMALL)
+    tile = {"rows": 2, "columns": 2}
+    settings = [chosen(sketch, **tile), chosen(sketch, **tile, blocks=4, pack=1)]
+    found = sketch.columns(np.asarray(settings))
+    assert found["inner_entries"][1] == 4 * found["inner_entries"][0]
+    assert found["inner_trips"][0] == 4 * found["inner_trips"][1]
+    assert found["vector_stores"][1] > found["vector_stores"][0]
+    assert found["packed_bytes"].tolist() == [0, 4 * 64 * 4]
+    points = sketch.extents(np.asarray(settings)).prod(axis=1)
+    assert points[0] == points[1]
+
+
+@pytest.mark.usefixtures("short_blocks")
+def test_the_default_takes_the_longest_part_that_stays_in_the_first_cache() -> None:
+    (sketch,) = dot_sketches(BLOCKS["weights by output"], SMALL)
+    names = [knob.name for knob in sketch.knobs]
+    at = names.index("blocks")
+    assert sketch.knobs[at].values[sketch.default()[at]] == 4  # of 1 KB, beside 512 bytes
+
+
+@pytest.mark.usefixtures("short_blocks")
+def test_hints_that_tiles_of_rows_give_again_are_counted() -> None:
+    (sketch,) = dot_sketches(BLOCKS["weights by output"], SMALL)
+    settings = [chosen(sketch, rows=rows, columns=2, fetch=1) for rows in (4, 2, 1)]
+    once, twice, often = sketch.columns(np.asarray(settings))["conflict_misses"]
+    assert once == 0
+    assert twice < often

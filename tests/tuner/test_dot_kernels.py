@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -65,3 +66,36 @@ def test_phases_of_a_tile_share_its_rows_without_a_spill(monkeypatch: pytest.Mon
     assert sketch.knobs[names.index("columns")].values[-1] == 8
     code = assembly_text(workload, sketch.trace(tuple(setting)), target)
     assert len(re.findall(r"vfmadd\w+\t.*zmm", code)) == 24
+
+
+BLOCKS: dict[str, Workload] = {
+    "weights by output": notation("C[i,j] += A[i,k] * B[j,k]", A="f32[8,1024]", B="f32[48,1024]"),
+    "batched doubles": notation(
+        "C[b,i,j] += A[b,i,k] * B[b,j,k]", A="f64[2,4,1024]", B="f64[2,12,1024]"
+    ),
+    "layer": notation(
+        "C[i,j] += A[i,k] * B[j,k]; Y[i,j] = max(C[i,j] + b[j], 0.0)",
+        A="f32[16,1024]", B="f32[40,1024]", b="f32[40]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize(("threads", "bits"), [(1, 512), (2, 256)])
+def test_blocks_of_the_reduction_compute_the_same(
+    name: str, threads: int, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schedules.rules.dots.MOST_BLOCK_COLUMNS", 8)
+    machine = this_machine(threads, bits)
+    first = replace(machine.caches[0], bytes=1 << 15)  # so that these are many rows anywhere
+    machine = replace(machine, caches=(first, *machine.caches[1:]))
+    tried = 0
+    for sketch in space_for(BLOCKS[name], machine).sketches:
+        places = [n for n, k in enumerate(sketch.knobs) if k.name.split(".")[-1] == "blocks"]
+        if "dots" not in sketch.name:
+            continue
+        for setting in settings(sketch, 24, seed=7):
+            if setting[places[0]]:
+                check_pair(Pair(name, BLOCKS[name], sketch.trace(setting), threads, bits))
+                tried += 1
+    assert tried > 2
