@@ -250,3 +250,21 @@ def test_tiles_need_not_divide() -> None:
     (*_, sketch) = space_for(workload("scaled product"), target(1)).sketches
     rows = next(k.values for k in sketch.knobs if k.name == "rows")
     assert any(33 % int(r) for r in rows)
+
+
+@pytest.mark.parametrize(("extent", "alone"), [(40, True), (100, False)])
+def test_one_thread_may_do_what_is_little(extent: int, alone: bool) -> None:
+    shapes = {"A": ("f32", (extent, extent)), "B": ("f32", (extent, extent))}
+    product = from_notation("C[i,j] += A[i,k] * B[k,j]", shapes, {})
+    sketch = space_for(product, target()).sketches[0]
+    at = [knob.name for knob in sketch.knobs].index("parallel")
+    settings = drawn(sketch, 20_000)
+    settings = settings[sketch.feasible(settings)]
+    serial = settings[settings[:, at] == 0]
+    assert bool(len(serial)) == alone
+    for setting in serial[:5]:
+        nest = lower(product, sketch.trace(tuple(int(i) for i in setting)))
+        assert all(loop.kind is not LoopKind.PARALLEL for loop in loops(nest.body))
+    if alone:
+        regions = sketch.columns(settings)["regions"]
+        assert np.array_equal(regions == 0, settings[:, at] == 0)

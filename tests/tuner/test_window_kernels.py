@@ -35,6 +35,13 @@ CASES: dict[str, Workload] = {
     "sums of boxes": notation("Y[i,j] += X[i+r,j+s]", {"r": 3, "s": 3}, X="f32[20,45]"),
     "smallest": notation("Y[i,j] min= X[i+r,j+s]", {"r": 3, "s": 3}, X="f32[20,45]"),
     "down a column": notation("Y[i,j] += X[i+r-2,j] * g[r]", X="f32[20,45]", g="f32[5]"),
+    "nine taps of channels": notation(
+        "Y[h,w,c] += X[h+r-4,w+s-4,c] * W[r,s,c]", X="f32[11,23,19]", W="f32[9,9,19]"
+    ),
+    "thirteen taps in steps": notation(
+        "Y[h,w,c] += X[2*h+r-6,2*w+s-6,c] * W[r,s,c]", {"h": 7, "w": 9},
+        X="f32[13,17,16]", W="f32[13,13,16]",
+    ),
     "with an epilogue": notation(
         "T[i,j] += X[i+r-1,j+s-1] * W[r,s]; Y[i,j] = max(T[i,j] + b[i], 0.0)",
         X="f32[19,37]", W="f32[3,3]", b="f32[19]",
@@ -73,6 +80,16 @@ def test_padding_is_left_out_on_all_sides(name: str) -> None:
     assert skipping
     for setting in skipping:
         check_pair(Pair(name, CASES[name], sketch.trace(setting), 1, 512))
+
+
+@pytest.mark.parametrize(("name", "taps"), [("nine taps of channels", 9), ("padded", 3)])
+def test_the_default_writes_whole_windows_out_and_leaves_padding_out(name: str, taps: int) -> None:
+    (sketch,) = sliding(CASES[name], 1, 512)
+    chosen = {
+        knob.name.split(".")[-1]: knob.values[i]
+        for knob, i in zip(sketch.knobs, sketch.default(), strict=True)
+    }
+    assert (chosen["unroll"], chosen["skip_padding"], chosen["copy_rows"]) == (taps, 1, 0)
 
 
 def test_rows_that_share_nothing_are_no_rows() -> None:
