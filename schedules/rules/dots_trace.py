@@ -91,7 +91,6 @@ def _blocked(
     few, row = w.split(f"{wide}.{least}", v["rows"])
     tile, column = w.split(f"{wide}.{most}", v["columns"])
     vectors = roles.along.extent // sketch.lanes
-    vectors = roles.along.extent // sketch.lanes
     parts, steps = w.split(steps, vectors // v["blocks"])
     taps = [loop.name for loop in roles.taps]
     w.reorder(parts, tile, few, *taps, steps, column, row, last)
