@@ -180,12 +180,12 @@ class DotSketch(Knobbed):
             Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),
             Knob("fetch", (0, 1) if self._is_far else (0,)),
             Knob("blocks", (1, *self._blocks)),
-            Knob("pack", (0, 1) if self._blocks else (0,)),
+            Knob("pack", (0, 1) if self._blocks and self.shared else (0,)),
         )
 
     @cached_property
     def shared(self) -> tuple[Read, ...]:
-        """What all tiles read again, row by row."""
+        """What all tiles read again, row by row, from where it is."""
         return tuple(read for read in once(self.view.reads) if self._is_shared(read))
 
     def _is_shared(self, read: Read) -> bool:
@@ -196,12 +196,12 @@ class DotSketch(Knobbed):
 
     @property
     def _shared_bytes(self) -> int:
-        """Bytes of it that a tile of all rows walks through."""
+        """Bytes that a tile of all rows walks through, beside what passes."""
         roles = self.roles
         taps = prod(loop.extent for loop in roles.taps)
-        return (
-            sum(r.dtype.bytes for r in self.shared) * roles.few.extent * taps * roles.along.extent
-        )
+        turned = tuple(read for read in roles.turned if read.uses(roles.few.name))
+        an_element = sum(read.dtype.bytes for read in (*self.shared, *turned))
+        return an_element * roles.few.extent * taps * roles.along.extent
 
     @cached_property
     def _blocks(self) -> tuple[int, ...]:

@@ -73,6 +73,7 @@ BLOCKS: dict[str, Workload] = {
     "batched doubles": notation(
         "C[b,i,j] += A[b,i,k] * B[b,j,k]", A="f64[2,4,1024]", B="f64[2,12,1024]"
     ),
+    "few columns": notation("C[i,j] += A[i,k] * B[k,j]", A="f32[512,1024]", B="f32[1024,8]"),
     "layer": notation(
         "C[i,j] += A[i,k] * B[j,k]; Y[i,j] = max(C[i,j] + b[j], 0.0)",
         A="f32[16,1024]", B="f32[40,1024]", b="f32[40]",
