@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..space import BoolArray, FloatArray, IntArray
-from .analysis import Read, math_calls, offsets, once
+from .analysis import Read, math_calls, once
 from .conflicts import conflict_misses
 from .hardware import BUSY_CHAINS
 from .hints import lines_late, loads_a_step, loads_a_tile
 from .passing import FEWEST_ROWS
+from .tile_loads import step_loads
 from .tile_loops import block_counts
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def tile_columns(
     acc = f["mr"] * f["mr2"] * f["vectors"]
     ops = max(view.operations - 1, 1)
     inside = f["taps_inside"] * f["unroll"]
-    row_loads, column_loads, held, spread = _loads_a_step(sketch, v)
+    row_loads, column_loads, held, spread = step_loads(sketch, v)
     column_loads = column_loads + loads_a_step(sketch, v, s, f)
     skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0)
     around = np.where((v["skip_padding"] == 1) & ~skips, sketch.share_around(v), 1.0)
@@ -51,7 +52,8 @@ def tile_columns(
         steps = steps * np.where(skips, sketch.useful_share, 1.0)
         depth = depth * np.where(skips, sketch.useful_share, 1.0)
     vector_ops = tiles * depth * acc * ops + steps * (extra + spread)
-    serial = (v["parallel"] == 0) & (batch == 1) | (sketch.target.threads == 1)
+    # Batches are always divided among threads; outer rows are blocks, which `parallel` counts.
+    serial = (v["parallel"] == 0) & (batch == outside) | (sketch.target.threads == 1)
     epilogue = math_calls(sketch.epilogue.value) if sketch.epilogue else 0
     return {
         "flops": vector_ops * sketch.lanes * 2.0,
@@ -161,89 +163,6 @@ def _tile_count(
     rows2 = np.where(cuts[1], m[1] / f["mr2"], f["row2_tiles"])
     exact = np.ceil(roles.columns.extent / sketch.lanes) / f["vectors"]
     return np.asarray(np.where(cuts[2], exact, f["col_tiles"]) * rows * rows2)
-
-
-def _loads_a_step(
-    sketch: TileSketch, v: dict[str, IntArray]
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """(P,) broadcasts, and vector loads, in one step of the innermost loop: elements that several
-    outputs or taps of the unrolled body share are loaded once, and then held in registers: all
-    broadcasts, and half of the vectors (others are read from memory again as part of a
-    multiply-add). The last ones are vectors made of lanes that are apart."""
-    consecutive = v["unroll"] if sketch.apart == 1 else np.ones_like(v["unroll"])
-    shape = np.stack([v["rows"], v["rows2"], consecutive, v["tap_unroll"]], axis=1)
-    settings, place = np.unique(shape, axis=0, return_inverse=True)
-    roles = sketch.roles
-    counts = np.zeros((len(settings), 5))
-    for n, (rows, rows2, unroll, taps) in enumerate(settings.tolist()):
-        tile = dict(zip((x.name for x in roles.rows[:2]), (rows, rows2), strict=False))
-        steps = {roles.main.name: unroll}
-        steps |= {loop.name: loop.extent for loop in sketch.short_taps()[:taps]}
-        for kind, reads in enumerate((once(roles.row_reads), once(roles.column_reads))):
-            for read in reads:
-                loaded, held = _distinct(read, tile, steps)
-                if kind == 1 and sketch.lane_step > 1:
-                    counts[n, 3] += loaded
-                    loaded = _windows(read, roles.columns.name, tile, steps)
-                counts[n, kind] += loaded
-                counts[n, 2] += held if kind == 0 else 0
-                counts[n, 4] += _waiting(read, roles.main.name, tile, steps) if kind == 1 else 0
-    found = counts[place.reshape(-1)]
-    vectors = v["vectors"] + v["unroll"] // consecutive - 1
-    broadcasts = found[:, 0] * (v["unroll"] // consecutive)
-    held_values = found[:, 2] + HELD_SHARE * found[:, 4] * v["vectors"]
-    return broadcasts, found[:, 1] * vectors, held_values, found[:, 3] * vectors
-
-
-HELD_SHARE = 0.5
-"""Vectors shared between taps that stay in registers until then. Depthwise windows with a stride of
-two on 32 registers, 70 waiting: 65 moves to the stack beside 128 multiply-adds; 42: none."""
-
-
-def _waiting(read: Read, main: str, tile: dict[str, int], steps: dict[str, int]) -> int:
-    """How many different elements of `read` wait at a time for a later tap that needs them again;
-    `main` is the innermost of the loops written out."""
-    found = []
-    for index in read.index:
-        of_tile, of_steps = offsets(index, tile), offsets(index, steps)
-        both = len({a + b for a in of_tile for b in of_steps})
-        again = len(of_steps) > 1 and both < len(of_tile) * len(of_steps)
-        taps_between = max((abs(index.coefficient(name)) for name in tile), default=0)
-        soon = min(both, len(of_tile) * max(taps_between, 1)) if again else len(of_tile)
-        found.append((soon, both, again, main in index.vars()))
-    shared = any(again for _, _, again, _ in found)
-    # What an outer tap needs again waits for a whole round of the innermost one.
-    outer = any(again and not innermost for _, _, again, innermost in found)
-    waiting = prod(both if outer and innermost else soon for soon, both, _, innermost in found)
-    return waiting if shared else 0
-
-
-def _windows(read: Read, columns: str, tile: dict[str, int], steps: dict[str, int]) -> int:
-    """How many whole vectors are loaded for one vector of `columns` that are a few elements apart:
-    taps share those in which they are different phases."""
-    total = 1
-    for index in read.index:
-        both = {a + b for a in offsets(index, tile) for b in offsets(index, steps)}
-        step = index.coefficient(columns)
-        if step > 1:
-            total *= step * len({(n + index.const) // step for n in both})
-        else:
-            total *= len(both)
-    return total
-
-
-def _distinct(read: Read, tile: dict[str, int], steps: dict[str, int]) -> tuple[int, int]:
-    """How many different elements `read` touches while the loops of the tile and of the steps
-    written out run; and how many of them wait for a later step that needs them again."""
-    total, held, shared = 1, 1, False
-    for index in read.index:
-        of_tile, of_steps = offsets(index, tile), offsets(index, steps)
-        both = {a + b for a in of_tile for b in of_steps}
-        total *= len(both)
-        again = len(of_steps) > 1 and len(both) < len(of_tile) * len(of_steps)
-        held *= len(both) if again else len(of_tile)
-        shared |= again
-    return total, held if shared else 0
 
 
 def _packed_bytes(

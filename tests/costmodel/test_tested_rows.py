@@ -1,4 +1,4 @@
-"""What the prior thinks of padding along the second rows of a tile that is tested in each step."""
+"""What the prior thinks of steps of a tile: padding that each tests, vectors that wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from costmodel.prior import Analysis, Prior
 from schedules import operators
 from schedules.rules import space_for
+from schedules.rules.tile_loads import HELD_SHARE
 from schedules.workload import Workload
 from tests.schedules.test_rules_spaces import target
 
@@ -35,6 +36,15 @@ def image(size: int) -> Workload:
     return operators.build("conv2d_nhwc", N=1, H=size, W=size, CI=64, CO=64, K=3, pad=1)
 
 
+def windows(taps: int, stride: int = 1) -> Workload:
+    sizes = {"N": 1, "H": 56, "W": 56, "C": 96, "K": taps, "stride": stride, "pad": taps // 2}
+    return operators.build("depthwise_conv2d_nhwc", sizes)
+
+
+WRITTEN_OUT = {"vectors": 1, "row_tiles_inside": 0, "unroll": 7}
+"""A step is a whole row of taps: nothing is left that tests could be moved ahead of."""
+
+
 @pytest.mark.parametrize(
     ("workload", "knobs", "share"),
     [
@@ -45,6 +55,8 @@ def image(size: int) -> Workload:
         (image(7), {"rows": 1, "rows2": 7, "tap_unroll": 1}, 1.0),  # copies differ
         (image(7), {"rows": 1, "rows2": 7, "tap_unroll": 2, "vectors": 1}, 0.0),  # no taps left
         (image(7), {"rows": 7, "rows2": 1, "tap_unroll": 1}, 0.0),  # rows that tiles decide
+        (windows(7), {"rows": 4, "rows2": 2, **WRITTEN_OUT}, 1.0),
+        (windows(7), {"rows": 8, "rows2": 1, **WRITTEN_OUT}, 0.0),
     ],
 )
 def test_tests_cost_something_where_there_are_too_many_to_move(
@@ -58,3 +70,20 @@ def test_capsules_are_read_in_place_rather_than_copied_with_their_padding() -> N
     tile = {"rows": 4, "rows2": 3, "tails": 2, "tap_unroll": 1, "skip_padding": 1}
     in_place, copied = analysed(capsules(), **tile), analysed(capsules(), **tile, copy_rows=1)
     assert in_place.secs[0] < copied.secs[0]
+
+
+@pytest.mark.parametrize(
+    ("workload", "knobs", "waiting"),
+    [
+        (windows(3), {"rows": 7, "rows2": 1, "unroll": 3}, 7),  # each for the next tap
+        (windows(3), {"rows": 4, "rows2": 2, "unroll": 3}, 12),  # for the next row of taps: 6 by 2
+        (windows(3, 2), {"rows": 1, "rows2": 7, "unroll": 3}, 42),  # for the one after it: 3 by 14
+        (windows(3), {"rows": 1, "rows2": 1, "unroll": 3}, 0),  # nothing is shared
+    ],
+)
+def test_vectors_that_taps_share_wait_for_them(
+    workload: Workload, knobs: dict[str, int], waiting: int
+) -> None:
+    tile = {"vectors": 1, "row_tiles_inside": 0, "tap_unroll": 1, "skip_padding": 1, **knobs}
+    found = analysed(workload, **tile)
+    assert float(found.columns["held_values"][0]) == HELD_SHARE * waiting

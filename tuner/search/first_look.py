@@ -23,6 +23,8 @@ MOST_SCORED = 200_000
 DESCENTS = 4
 """From how many of the walk's best places, far apart, the way down is followed to its end."""
 
+NEAR_KNOBS = 4
+
 CHAINS, STEPS = 512, 40
 """Size of the walk through a larger space: about a quarter of a second on one core."""
 
@@ -125,11 +127,11 @@ def _rank_by_annealing(
 
 def _far_apart(settings: IntArray) -> IntArray:
     """(<= DESCENTS, J) the first of `settings` (P, J), best first, that differ from those before by
-    more than two knobs: from these a descent does not arrive at the same place in one step."""
+    more than `NEAR_KNOBS`: two steps of a descent do not lead from one to another."""
     taken = settings[:1]
     while len(taken) < DESCENTS:
         apart = (settings[:, None, :] != taken[None, :, :]).sum(axis=2).min(axis=1)
-        others = np.flatnonzero(apart > 4)
+        others = np.flatnonzero(apart > NEAR_KNOBS)
         if not len(others):
             break
         taken = np.concatenate([taken, settings[others[:1]]])
