@@ -31,12 +31,14 @@ class Probes:
     """What was measured on the machine; zeros where nothing was.
 
     `peak_gflops[dtype]` and `bandwidth_gbs[level]` ("L1", "L2", "L3", "memory") are lists with
-    one entry a thread count: index 0 for one thread.
+    one entry a thread count: index 0 for one thread. `doubtful`: other work ran meanwhile, or a
+    kernel was faster than they allow; the machine can do more than they say.
     """
 
     peak_gflops: dict[str, list[float]] = field(default_factory=dict)
     bandwidth_gbs: dict[str, list[float]] = field(default_factory=dict)
     parallel_region_secs: float = 2e-6
+    doubtful: bool = False
 
     def peak(self, dtype: DType, threads: int) -> float:
         """Measured peak in GFLOP/s, 0.0 if it was not probed."""
@@ -98,7 +100,10 @@ class Target:
         return replace(self, threads=threads)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        document = asdict(self)
+        if not self.probes.doubtful:  # as in documents of versions that did not know it
+            del document["probes"]["doubtful"]
+        return document
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:

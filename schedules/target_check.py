@@ -86,6 +86,8 @@ def _check_probes(target: Target) -> None:
     secs = probes.parallel_region_secs
     if not _is_number(secs) or not 0 <= secs <= 1:
         raise TargetError(f"probes/parallel_region_secs must be 0 to 1, got {_shown(secs)}")
+    if not isinstance(probes.doubtful, bool):
+        raise TargetError(f"probes/doubtful must be true or false, got {_shown(probes.doubtful)}")
 
 
 def _whole(name: str, value: Any, least: int, most: int) -> None:

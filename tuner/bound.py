@@ -5,11 +5,15 @@ bytes at the bandwidth of the level the data lives in), plus a parallel region i
 workload allows rewrites, or its products gain by steps, their operations count if they are fewer.
 Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
 doi:10.1145/1498765.1498785), with the cache level the whole problem fits in for "memory".
+
+Rates are the most this machine has shown (`tuner/probed.py`); a kernel that is faster than the
+bound by more than a probe's error proves them too low: see `tuner/limit.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 from costmodel.machine import Machine, compute_dtype, machine_for
@@ -29,8 +33,13 @@ from schedules.scalar import (
     loads,
     vars_of,
 )
-from schedules.target import Target
+from schedules.target import Probes, Target
 from schedules.workload import Stage, Workload
+
+from .probed import raised_bandwidth, raised_peak
+
+QUIET_REGION_SECS = 0.5e-6
+"""A parallel region where nobody else wants the cores; a busy machine shows four times that."""
 
 _MATH_SLOTS = 6
 """Pipe slots of exp, tanh, erf and the like: the shortest f32 polynomials use no fewer."""
@@ -40,9 +49,10 @@ _MATH_SLOTS = 6
 class Bound:
     """`secs` of one call; `binds` is "compute" or the level the bytes come from ("L2", "memory").
 
-    `probed` is False where the target's peak or bandwidth was assumed rather than measured: such a
-    bound is for information and ends no search. `peak_gflops` and `bandwidth_gbs` (main memory)
-    are those for all the target's threads and the workload's arithmetic type.
+    `probed` is False where the target's peak or bandwidth was assumed rather than measured, or
+    measured on a busy machine: such a bound is for information and ends no search. `peak_gflops`
+    and `bandwidth_gbs` (main memory) are those for all the target's threads and the workload's
+    arithmetic type.
     """
 
     secs: float
@@ -56,16 +66,17 @@ class Bound:
 def bound(workload: Workload, target: Target) -> Bound:
     """The bound of one call of `workload` with inputs and outputs where they fit."""
     machine = machine_for(target, compute_dtype(workload))
-    form = workload.normalised()
-    rewritten_forms = [rewritten(form, s) for s in (beforehand(form), *rewrites_for(form)) if s]
-    slots = min(_useful_slots(form) for form in (workload, *rewritten_forms))
+    slots = _fewest_slots(workload)
+    region_secs = machine.region_secs
+    if target.probes.doubtful:
+        region_secs = min(region_secs, QUIET_REGION_SECS)
     choices = []
     for p in range(1, target.threads + 1):
         # A pipe slot is one lane of one FMA: the peak counts two operations for it.
         compute = 2.0 * slots / machine.peak_flops[p - 1]
         level = home_level(workload.min_bytes, target, p)
         memory = workload.min_bytes / machine.bandwidth[level][p - 1]
-        region = machine.region_secs if p > 1 else 0.0
+        region = region_secs if p > 1 else 0.0
         binds = "compute" if compute >= memory else level
         choices.append((max(compute, memory) + region, p, binds))
     secs, threads, binds = min(choices)
@@ -75,8 +86,53 @@ def bound(workload: Workload, target: Target) -> Bound:
         threads=threads,
         peak_gflops=machine.peak_flops[-1] / 1e9,
         bandwidth_gbs=_memory_gbs(machine),
-        probed=machine.probed,
+        probed=machine.probed and not target.probes.doubtful,
     )
+
+
+def least_secs(workload: Workload, target: Target) -> float:
+    """What all cores together need for the operations alone, each at the peak of a single one.
+
+    Not even wrong probes of several threads, or of caches, make this longer than it is.
+    """
+    machine = machine_for(target, compute_dtype(workload))
+    return 2.0 * _fewest_slots(workload) / (target.threads * machine.peak_flops[0])
+
+
+def shown_by_kernel(workload: Workload, target: Target, secs: float) -> Probes:
+    """The target's probes, raised to what a kernel of `secs` a call surely did on its threads.
+
+    Of the bytes from the level the data lives in, those count that the caches inside of it cannot
+    hold; arithmetic counts as far as the cores together can do it. The rest is no probe's fault.
+    """
+    probes, threads = target.probes, target.threads
+    if secs >= bound(workload, target).secs:
+        return probes
+    dtype = compute_dtype(workload)
+    gflops = 2.0 * _fewest_slots(workload) / secs / 1e9
+    if 0 < probes.peak(dtype, threads) < gflops:
+        probes = raised_peak(probes, dtype, threads, gflops)
+    level = home_level(workload.min_bytes, target, threads)
+    inside = [
+        cache.bytes * (1 if cache.shared else threads)
+        for i, cache in enumerate(target.caches[:3])
+        if f"L{i + 1}" < level  # "memory" comes after them all
+    ]
+    gbs = (workload.min_bytes - sum(inside)) / secs / 1e9
+    if 0 < probes.bandwidth(level, threads) < gbs:
+        probes = raised_bandwidth(probes, level, threads, gbs)
+    rest = bound(workload, replace(target, probes=replace(probes, parallel_region_secs=0.0))).secs
+    if threads > 1 and rest < secs < rest + probes.parallel_region_secs:
+        probes = replace(probes, parallel_region_secs=secs - rest, doubtful=True)
+    return probes
+
+
+@lru_cache(maxsize=64)
+def _fewest_slots(workload: Workload) -> float:
+    """Of the workload as it is and of what it may be rewritten to."""
+    form = workload.normalised()
+    rewritten_forms = [rewritten(form, s) for s in (beforehand(form), *rewrites_for(form)) if s]
+    return min(_useful_slots(form) for form in (workload, *rewritten_forms))
 
 
 def _useful_slots(workload: Workload) -> float:

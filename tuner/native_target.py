@@ -25,9 +25,13 @@ from schedules.target import Probes, Target
 
 from .host import available_cores, cpu_affinity, cpu_identity, data_caches
 from .probe import probe_target
+from .probed import merged
 
-CACHE_FORMAT = 1
+CACHE_FORMAT = 2
 MAX_PROBE_AGE_SECS = 7 * 86400.0
+MAX_DOUBTFUL_AGE_SECS = 60.0
+"""Probes of a busy machine serve the commands of a minute; then they are taken again."""
+
 _MAX_FILE_BYTES = 1 << 20
 
 Prober = Callable[[Target], Probes]
@@ -78,7 +82,8 @@ def native_target(
 
     The description is kept in `cache_dir` (default: the XDG cache folder), one file for each
     (host, CPU, affinity, core limit, llvmlite); a file that cannot be read counts as absent.
-    Probes older than a week, or all of it with `fresh`, are taken again: about a second.
+    Probes older than a week, or all of it with `fresh`, are taken again: about a second. Those
+    of a busy machine are doubtful and soon taken again; the best of both is kept.
     TargetError: more threads than cores, or a probe that failed on the machine.
     """
     path = _cache_file(cache_dir)
@@ -86,7 +91,7 @@ def native_target(
     entry = cached or _Entry(detect(), probed_at=None)
     now = clock()
     if probe and not entry.has_probes(now):
-        entry = _Entry(replace(entry.target, probes=prober(entry.target)), probed_at=now)
+        entry = entry.probed(now, prober)
     if entry is not cached:
         _write_cache(path, entry)
     return entry.target.with_threads(threads)
@@ -134,10 +139,65 @@ class _Entry:
     probed_at: float | None
 
     def has_probes(self, now: float) -> bool:
-        if self.probed_at is None:
-            return False
+        return self._since(now, MAX_DOUBTFUL_AGE_SECS if self.doubtful else MAX_PROBE_AGE_SECS)
+
+    @property
+    def doubtful(self) -> bool:
+        return self.target.probes.doubtful
+
+    def recent(self, now: float, recent_secs: float) -> bool:
+        """Whether a probe of `recent_secs` ago at most can be relied on."""
+        return not self.doubtful and self._since(now, recent_secs)
+
+    def probed(self, now: float, prober: Prober) -> _Entry:
+        """Probed again; what was known and is not too old counts as well."""
+        probes = prober(self.target)
+        if self._since(now, MAX_PROBE_AGE_SECS):
+            probes = merged(self.target, self.target.probes, probes)
+        return _Entry(replace(self.target, probes=probes), probed_at=now)
+
+    def _since(self, now: float, age_secs: float) -> bool:
         # A clock set back makes probes of the future; they are as untrustworthy as old ones.
-        return 0 <= now - self.probed_at <= MAX_PROBE_AGE_SECS
+        return self.probed_at is not None and 0 <= now - self.probed_at <= age_secs
+
+
+@dataclass(frozen=True, slots=True)
+class ThisMachine:
+    """The machine a session measures on, which can be asked again: `session.Machine`."""
+
+    cache_dir: Path | None = None
+    clock: Callable[[], float] = time.time
+    prober: Prober = probe_target
+
+    def probe_again(self, target: Target, recent_secs: float) -> Target | None:
+        """`target` with the best of its probes and new ones; those of the cache are new enough if
+        they were taken in the last `recent_secs`. None if `target` is not this machine.
+
+        TargetError: a probe that failed on the machine.
+        """
+        path = _cache_file(self.cache_dir)
+        now = self.clock()
+        entry = self._entry(path, target)
+        if entry is None:
+            return None
+        if not entry.recent(now, recent_secs):
+            entry = entry.probed(now, self.prober)
+            _write_cache(path, entry)
+        return replace(target, probes=merged(target, target.probes, entry.target.probes))
+
+    def keep(self, target: Target) -> None:
+        """Keep probes that a kernel proved too low, for the next run; doubtful ones are taken again
+        there, and joined with these."""
+        path = _cache_file(self.cache_dir)
+        entry = self._entry(path, target)
+        if entry is not None and entry.probed_at is not None:
+            probes = merged(target, entry.target.probes, target.probes)
+            _write_cache(path, replace(entry, target=replace(entry.target, probes=probes)))
+
+    def _entry(self, path: Path, target: Target) -> _Entry | None:
+        entry = _read_cache(path) or _Entry(detect(), probed_at=None)
+        alike = entry.target.with_threads(1).key == replace(target, threads=1).key
+        return entry if alike else None
 
 
 def _cache_file(cache_dir: Path | None) -> Path:

@@ -2,8 +2,10 @@
 
 Probes run in a process of their own (`python -m tuner.probe`, target JSON on stdin, probes JSON
 on stdout): they start threads and OpenMP, and no process that forks later may have done that.
-Every figure is the best of several bursts: interference only ever makes a burst slower, and a
-burst that shared its core with another process is told by its CPU time.
+Every figure is the best of short bursts in several rounds, spread in time: interference only ever
+makes a burst slower, and a burst that shared its core with another process is told by its CPU time.
+Rounds in which others used the cores are not enough: there are more of them, and where none is
+quiet the probes say that they are doubtful (`Probes.doubtful`).
 Source of the estimator: Chen and Revels, arXiv:1608.04295.
 """
 
@@ -19,11 +21,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from schedules.dtypes import DType
 from schedules.errors import TargetError
@@ -31,6 +33,7 @@ from schedules.target import Probes, Target
 
 from . import probe_kernels as kernels
 from .host import available_memory_bytes, cpu_affinity, distinct_cores_first
+from .others import Others, cpu_times
 from .probe_kernels import ProbeKernel, fma_burst_ir
 
 __all__ = ["DEFAULT_REGION_SECS", "fma_burst_ir", "measure_probes", "probe_target"]
@@ -39,9 +42,16 @@ PROBED_DTYPES = (DType.F32, DType.F64, DType.I32)
 DEFAULT_REGION_SECS = 2e-6
 MAX_REGION_SECS = 1e-4
 PROCESS_DEADLINE_SECS = 60.0
+LOCK_PATIENCE_SECS = 10.0
+"""Whoever holds the machine's lock for longer is not waited for: he may be waiting for us."""
+
 TOTAL_BUDGET_SECS = 0.8
 MAX_PROBE_SECS = 0.04
 BURST_SECS = 0.0015
+QUIET_ROUNDS = 3
+MOST_ROUNDS = 7
+STEADY = 1.02
+ROUND_PAUSE_SECS = 0.1
 EXTRA_LOOKS = 2
 LOOK_PAUSE_SECS = 0.15
 _GOMP = "libgomp.so.1"
@@ -50,11 +60,24 @@ _GOMP = "libgomp.so.1"
 def probe_target(target: Target) -> Probes:
     """Probe this machine, which must be the one `target` describes, in a process of its own.
 
+    Nothing of ours is measured meanwhile; where that cannot be had, the probes are doubtful.
     TargetError if that process fails, with the last line it wrote.
     """
+    from .measure.machine_lock import machine_lock
+
+    with machine_lock(patience_secs=LOCK_PATIENCE_SECS) as alone:
+        probes = _probe_now(target)
+    return probes if alone else replace(probes, doubtful=True)
+
+
+def _probe_now(target: Target) -> Probes:
+    from .measure.loader import openmp_environment
+
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    # Regions cost what they cost where kernels are timed: each thread on a core of its own.
+    places = openmp_environment(target.cores)
+    environment = {**os.environ, **places, "PYTHONPATH": os.pathsep.join(paths)}
     try:
         done = subprocess.run(
             [sys.executable, "-m", "tuner.probe"],
@@ -76,24 +99,78 @@ def probe_target(target: Target) -> Probes:
 
 
 def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Probes:
-    """Probe in this very process: threads are started, OpenMP too. About `budget_secs`."""
+    """Probe in this very process: threads are started, OpenMP too.
+
+    About `budget_secs` on a quiet machine, up to three times that on a busy one.
+    """
     counts = thread_counts(target.cores)
     levels = working_sets(target, available_memory_bytes())
     probes = len(counts) * (len(PROBED_DTYPES) + len(levels))
-    with _Machine(target, min(MAX_PROBE_SECS, budget_secs / probes)) as machine:
+    # Read once: OpenMP's runtime binds the thread that starts its first region to one core.
+    others = Others(partial(cpu_times, cpu_affinity()))
+    with _Machine(target, min(MAX_PROBE_SECS, budget_secs / probes) / QUIET_ROUNDS) as machine:
         machine.warm_up()
         arithmetic = {d.value: partial(machine.gigaops, d) for d in PROBED_DTYPES}
         reading = {level: partial(machine.gigabytes, *where) for level, where in levels.items()}
         both = arithmetic | reading
-        rates = {name: {n: measure(n) for n in counts} for name, measure in both.items()}
+        found = best_of_rounds(
+            lambda: {
+                **{(name, n): measure(n) for name, measure in both.items() for n in counts},
+                _REGIONS: 1 / machine.region_secs(target.cores),
+            },
+            others.worked,
+            pause=partial(time.sleep, ROUND_PAUSE_SECS),
+        )
+        rates = {name: {n: found.rates[name, n] for n in counts} for name in both}
         private = {name: both[name] for name in both if not levels.get(name, (0, False))[1]}
         look_again(private, rates, pause=partial(time.sleep, LOOK_PAUSE_SECS))
-        region_secs = machine.region_secs(target.cores)
+        region_secs = float(f"{1 / found.rates[_REGIONS]:.3g}")
     curves = {name: spread(found, target.cores) for name, found in rates.items()}
     # bf16 is stored in 16 bits and computed in f32: its peak is the f32 peak.
     peaks = {name: curves[name] for name in arithmetic}
     peaks[DType.BF16.value] = list(peaks[DType.F32.value])
-    return Probes(peaks, {name: curves[name] for name in reading}, region_secs)
+    bandwidths = {name: curves[name] for name in reading}
+    return Probes(peaks, bandwidths, region_secs, doubtful=not found.quiet)
+
+
+Figure: TypeAlias = tuple[str, int]
+"""What is measured, and with how many threads."""
+
+_REGIONS: Figure = ("parallel regions a second", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The best rate of each figure; `quiet` if enough rounds had the machine to themselves."""
+
+    rates: dict[Figure, float]
+    quiet: bool
+
+
+def best_of_rounds(
+    measure: Callable[[], dict[Figure, float]],
+    others_worked: Callable[[], bool],
+    pause: Callable[[], None],
+) -> Rounds:
+    """Measure everything again and again, and keep the best of each figure.
+
+    Until `QUIET_ROUNDS` were quiet and the last one brought nothing new, at most `MOST_ROUNDS`.
+    Busy rounds count too: what was reached can be reached.
+    """
+    best: dict[Figure, float] = {}
+    quiet = 0
+    for _ in range(MOST_ROUNDS):
+        others_worked()
+        rates = measure()
+        busy = others_worked()
+        quiet += not busy
+        steady = bool(best) and all(rates[f] <= STEADY * best[f] for f in rates)
+        best = {figure: max(rate, best.get(figure, 0.0)) for figure, rate in rates.items()}
+        if quiet >= QUIET_ROUNDS and steady:
+            break
+        if busy:
+            pause()
+    return Rounds(best, quiet >= QUIET_ROUNDS)
 
 
 def look_again(
@@ -272,7 +349,7 @@ class _Machine:
             # A region that waits for a busy core takes a scheduler's time slice: go on for longer.
             if now - started > self._probe_secs * (1 if best < MAX_REGION_SECS else 5):
                 break
-        return float(f"{best:.3g}") if best < MAX_REGION_SECS else DEFAULT_REGION_SECS
+        return best if best < MAX_REGION_SECS else DEFAULT_REGION_SECS
 
     def _best_rate(self, jobs: list[_Job], shared: bool) -> float:
         """Iterations a second of all `jobs`, running at once: the best of many bursts.

@@ -24,6 +24,7 @@ class TrialEvent:
     """One trial ended and is durably stored. `reused`: by an earlier run, not measured now.
 
     Trials are told in the order of their numbers; `eta_secs` is None before one was measured.
+    `fraction_of_bound` is None also where the best time proves the bound wrong.
     """
 
     trial: int
@@ -93,6 +94,8 @@ class TuneReport:
     default: dict[str, float] | None
     curve: list[dict[str, float]] = field(default_factory=list)
     cost_model: dict[str, float | None] = field(default_factory=dict)
+    bound: dict[str, Any] = field(default_factory=dict)
+    """Of what `best.fraction_of_bound` is a share: `limit.Limit.to_json`."""
 
     def to_json(self) -> dict[str, Any]:
         from dataclasses import asdict

@@ -19,7 +19,7 @@ from schedules.space import Candidate, ScheduleSpace
 from schedules.trace import Trace
 from schedules.workload import Workload
 
-from .bound import Bound, bound
+from .limit import Limit, Machine
 from .measure.protocol import Measurer, MeasureRequest
 from .report import BestFound, Budget, RecordSink, TrialEvent, TuneReport
 from .search.base import SearchGoal, SearchStrategy
@@ -43,12 +43,14 @@ EventHandler = Callable[[TrialEvent], None]
 class SessionOptions:
     """What may differ between two runs of the same search.
 
-    `fresh` ignores what is stored. `clock` gives seconds, monotonic; `timestamp` the time of day
-    for `created_at`. `should_stop` is asked after every trial; once true, nothing more is
+    `fresh` ignores what is stored. `machine` can be probed again where a kernel beats the bound;
+    None where times come from elsewhere. `clock` gives seconds, monotonic; `timestamp` the time of
+    day for `created_at`. `should_stop` is asked after every trial; once true, nothing more is
     measured, and the best so far is confirmed and promoted as ever.
     """
 
     fresh: bool = False
+    machine: Machine | None = None
     clock: Callable[[], float] = time.monotonic
     timestamp: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
     should_stop: Callable[[], bool] = lambda: False
@@ -78,9 +80,8 @@ def run_session(
     for an unknown strategy. What `on_event` raises, and KeyboardInterrupt, ends the run at once and
     passes through; what was measured stays stored.
     """
-    limit = bound(workload, space.target)
-    # Candidates cannot beat a measured bound; an assumed one may be wrong and must end nothing.
-    goal = SearchGoal(seed, limit.secs if limit.probed else None)
+    limit = Limit(workload, space.target, options.machine)
+    goal = SearchGoal(seed, limit.goal_secs)
     session = _Session(
         workload=workload,
         space=space,
@@ -92,6 +93,7 @@ def run_session(
         on_event=on_event,
         options=options,
         limit=limit,
+        goal=goal,
     )
     return session.run()
 
@@ -126,14 +128,16 @@ class _Session:
     seed: int
     on_event: EventHandler
     options: SessionOptions
-    limit: Bound
+    limit: Limit
+    goal: SearchGoal
     trials: list[Trial] = field(default_factory=list)
     by_trace: dict[bytes, Trial] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     curve: list[dict[str, float]] = field(default_factory=list)
     refused: int = 0
     best_secs: float | None = None
-    final_secs: dict[str, float] = field(default_factory=dict)
+    raced: dict[bytes, float] = field(default_factory=dict)
+    failed: set[bytes] = field(default_factory=set)
     started: float = 0.0
 
     def run(self) -> TuneReport:
@@ -143,6 +147,8 @@ class _Session:
         while reason is None:
             reason = self._step(known)
         best = self._confirm_best()
+        if best is not None and best.result.run_secs_estimate is not None:
+            self.limit.settle(best.result.run_secs_estimate, measured_now=self._measured_now)
         return self._report(best, explain(reason, self.trials, found=best is not None))
 
     # -- the loop
@@ -183,6 +189,9 @@ class _Session:
         mark = self.options.clock()
         self.strategy.tell(told)
         self._spend("propose", mark)
+        if self.best_secs is not None:
+            self.limit.hold(self.best_secs, measured_now=self._measured_now)
+            self.goal.bound_secs = self.limit.goal_secs
         return self._reason_to_stop()
 
     def _enter_all(self, new: list[_New]) -> None:
@@ -259,7 +268,7 @@ class _Session:
             result=trial.record.result,
             is_best=is_best,
             best_run_secs=best,
-            fraction_of_bound=self.limit.secs / best if best else None,
+            fraction_of_bound=self.limit.fraction(best) if best else None,
             wall_secs=elapsed,
             eta_secs=eta,
             record_key=trial.record.key,
@@ -273,7 +282,23 @@ class _Session:
             return f"stopped: {wrong} of {len(self.trials)} candidates computed wrong results"
         if len(self.trials) >= MAX_BATCH and not counts[MeasureStatus.OK]:
             return f"stopped: none of {len(self.trials)} candidates could be measured"
-        return self._out_of_time() or self.strategy.stop_reason
+        return self._out_of_time() or self._strategy_reason()
+
+    def _strategy_reason(self) -> str | None:
+        """Why the strategy would stop. It ends at the bound only if the machine, asked again, says
+        that the bound is there."""
+        reason = self.strategy.stop_reason
+        if reason is None or self.goal.bound_secs is None or not self._measured_now:
+            return reason
+        self.goal.bound_secs = None
+        if self.strategy.stop_reason is None:
+            self.limit.confirm()
+        self.goal.bound_secs = self.limit.goal_secs
+        return self.strategy.stop_reason
+
+    @property
+    def _measured_now(self) -> bool:
+        return any(not trial.stored for trial in self.trials)
 
     def _out_of_time(self) -> str | None:
         """Why nothing more should be measured, whatever was found."""
@@ -347,7 +372,7 @@ class _Session:
         if all(trial.stored for trial in self.trials):
             contenders.sort(key=lambda r: _confirmed_secs(checked.get(canonical_bytes(r.trace))))
         elif not self.options.should_stop():
-            contenders = self._raced(contenders)
+            contenders = self._final_race(contenders)
         confirmed = 0
         for record in contenders:
             known = checked.get(canonical_bytes(record.trace))
@@ -359,9 +384,10 @@ class _Session:
             if known.result.ok:
                 self.sink.promote(known)
                 return known
+            self.failed.add(canonical_bytes(record.trace))
         return None
 
-    def _raced(self, contenders: list[TuningRecord]) -> list[TuningRecord]:
+    def _final_race(self, contenders: list[TuningRecord]) -> list[TuningRecord]:
         """`contenders` with those close to the fastest, and the default, timed again in turns.
 
         A time taken once during the search is as much luck as speed among candidates that are
@@ -381,7 +407,7 @@ class _Session:
         if len(close) < 2:
             return contenders
         mark = self.options.clock()
-        secs: dict[str, float] = {}
+        secs: dict[bytes, float] = {}
         results: list[MeasureResult] = []
         for number in range(FINAL_ROUNDS):
             order = close if number % 2 == 0 else close[::-1]
@@ -390,11 +416,12 @@ class _Session:
             results += answers
             for record, result in zip(order, answers, strict=True):
                 if result.ok and result.run_secs_estimate is not None:
-                    before = secs.get(record.key, result.run_secs_estimate)
-                    secs[record.key] = min(before, result.run_secs_estimate)
+                    key = canonical_bytes(record.trace)
+                    before = secs.get(key, result.run_secs_estimate)
+                    secs[key] = min(before, result.run_secs_estimate)
         self._spend_measuring(self.options.clock() - mark, results)
-        self.final_secs = secs
-        close.sort(key=lambda record: secs.get(record.key, float("inf")))
+        self.raced = secs
+        close.sort(key=lambda record: secs.get(canonical_bytes(record.trace), float("inf")))
         return close + [record for record in contenders if record not in close]
 
     def _contenders(self) -> list[TuningRecord]:
@@ -465,8 +492,8 @@ class _Session:
                 "key": target.key,
                 "cpu": target.cpu,
                 "threads": target.threads,
-                "peak_gflops": self.limit.peak_gflops,
-                "bandwidth_gbs": self.limit.bandwidth_gbs,
+                "peak_gflops": self.limit.current.peak_gflops,
+                "bandwidth_gbs": self.limit.current.bandwidth_gbs,
             },
             strategy=self.strategy.name,
             seed=self.seed,
@@ -485,18 +512,45 @@ class _Session:
             default=self._default(best),
             curve=self.curve,
             cost_model=prediction_quality(self.trials, self.strategy.predictions),
+            bound=self.limit.to_json(),
         )
 
     def _default(self, best: TuningRecord | None) -> dict[str, float] | None:
-        """The time of the schedule chosen with no measurement, the first trial of every strategy,
-        as it was taken last; None where it failed or was not run."""
+        """The time of the schedule chosen with no measurement, the first trial of every strategy;
+        None where it failed, also in the full check, or was not run.
+
+        It is the best's time by the ratio of the two in the final race, or else in the search: the
+        best's own was taken on its own, for longer, and would win or lose by that alone.
+        """
         first = next((trial.record for trial in self.trials if trial.number == 1), None)
-        if first is None or first.result.run_secs_estimate is None:
+        secs = None if first is None else first.result.run_secs_estimate
+        if first is None or secs is None:
             return None
-        secs = self.final_secs.get(first.key, first.result.run_secs_estimate)
-        if best is not None and canonical_bytes(best.trace) == canonical_bytes(first.trace):
-            secs = best.result.run_secs_estimate or secs
+        if best is not None and best.result.run_secs_estimate is not None:
+            key = canonical_bytes(first.trace)
+            if key in self.failed:
+                return None
+            secs = best.result.run_secs_estimate * self._times_as_long(key, best)
         return {"run_secs": secs, "gflops": self.workload.flops / secs / 1e9}
+
+    def _times_as_long(self, trace: bytes, best: TuningRecord) -> float:
+        """How many times as long as the best another candidate takes, at least once: it was chosen
+        in a race that is over where a run measures nothing."""
+        found = canonical_bytes(best.trace)
+        if trace == found:
+            return 1.0
+        for secs in (self.raced, self._searched_secs()):
+            if trace in secs and found in secs:
+                return max(secs[trace] / secs[found], 1.0)
+        return 1.0
+
+    def _searched_secs(self) -> dict[bytes, float]:
+        """The times of this run's trials as the search took them, those of earlier runs too."""
+        return {
+            trace: trial.record.result.run_secs_estimate
+            for trace, trial in self.by_trace.items()
+            if trial.record.result.run_secs_estimate is not None
+        }
 
     def _best_found(self, record: TuningRecord) -> BestFound:
         secs = record.result.run_secs_estimate
@@ -506,8 +560,8 @@ class _Session:
             record_key=record.key,
             run_secs=secs,
             gflops=self.workload.flops / secs / 1e9,
-            fraction_of_bound=self.limit.secs / secs,
-            bound=self.limit.binds,
+            fraction_of_bound=self.limit.current.secs / secs,
+            bound=self.limit.current.binds,
             trial=record.trial if here is None else here.number,
             verified=record.verified_level == "full",
             trace=record.trace,

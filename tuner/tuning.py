@@ -35,10 +35,12 @@ def tune(
 
     from .measure.choose import parse_measurer
     from .memory_sink import MemorySink
-    from .native_target import native_target
+    from .native_target import ThisMachine, native_target
     from .session import SessionOptions, run_session
 
     target = native_target() if target is None else target
+    # Recorded and simulated times, and those of another factory, are not this machine's.
+    machine = ThisMachine() if measurer == "local" else None
     factory = parse_measurer(measurer) if isinstance(measurer, str) else measurer
     with factory(workload, target, seed) as opened:
         return run_session(
@@ -50,7 +52,7 @@ def tune(
             budget=budget or Budget(),
             seed=seed,
             on_event=on_event or _ignore,
-            options=SessionOptions(fresh=fresh, should_stop=should_stop or _never),
+            options=SessionOptions(fresh=fresh, machine=machine, should_stop=should_stop or _never),
         )
 
 

@@ -6,8 +6,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,15 @@ from schedules.errors import TargetError
 from schedules.target import Cache, Probes, Target
 from tuner import host
 from tuner.native_target import (
+    MAX_DOUBTFUL_AGE_SECS,
     MAX_PROBE_AGE_SECS,
+    ThisMachine,
     detect,
     load_target,
     native_target,
     vector_shape,
 )
+from tuner.probed import merged
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 
@@ -89,6 +92,83 @@ def test_old_probes_and_probes_of_the_future_are_taken_again(tmp_path: Path, now
     native(tmp_path, prober)
     assert native(tmp_path, prober, now=now).probes.peak(DType.F32, 1) == 2.0
     assert native(tmp_path, prober, now=now).probes.peak(DType.F32, 1) == 2.0
+
+
+@dataclass
+class Script:
+    """Probes that come one after the other: a peak of one and two threads, and whether the machine
+    was busy."""
+
+    peaks: Iterator[tuple[float, float, bool]]
+
+    def __call__(self, target: Target) -> Probes:
+        one, two, busy = next(self.peaks)
+        return Probes({"f32": [one, two]}, {}, 1e-6 if busy else 5e-7, doubtful=busy)
+
+
+def test_probes_of_a_busy_machine_are_soon_taken_again_and_the_best_is_kept(tmp_path: Path) -> None:
+    prober = Script(iter([(9.0, 10.0, True), (8.0, 12.0, True), (10.0, 20.0, False)]))
+
+    def at(secs: float) -> Probes:
+        return native_target(cache_dir=tmp_path, prober=prober, clock=lambda: 1e9 + secs).probes
+
+    assert at(0) == at(MAX_DOUBTFUL_AGE_SECS) == Probes({"f32": [9.0, 10.0]}, {}, 1e-6, True)
+    assert at(MAX_DOUBTFUL_AGE_SECS + 1) == Probes({"f32": [9.0, 12.0]}, {}, 1e-6, True)
+    quiet = at(3 * MAX_DOUBTFUL_AGE_SECS)
+    assert quiet == Probes({"f32": [10.0, 20.0]}, {}, 5e-7, False)
+    assert at(MAX_PROBE_AGE_SECS) == quiet, "kept for a week"
+
+
+def test_a_disturbed_figure_is_not_kept_because_the_clock_fell_since() -> None:
+    disturbed = Probes({"f32": [10.0, 12.0]}, {"memory": [5.0, 6.0]}, doubtful=True)
+    slower = Probes({"f32": [9.5, 19.0]}, {"memory": [5.0, 9.0]})
+    found = merged(detect(), disturbed, slower)
+    assert found == Probes({"f32": [10.0, 20.0]}, {"memory": [5.0, 9.0]})
+    assert merged(detect(), slower, disturbed).peak_gflops == {"f32": [10.0, 19.0]}
+    assert merged(detect(), slower, disturbed).doubtful
+
+
+def test_probes_for_other_thread_counts_are_not_joined() -> None:
+    found = merged(detect(), Probes({"f32": [10.0]}), Probes({"f32": [9.0, 18.0]}))
+    assert found.peak_gflops["f32"] == pytest.approx([9.9, 19.8])
+
+
+def test_the_machine_is_probed_again_unless_it_just_was(tmp_path: Path) -> None:
+    now, prober = [1e9], CountingProber()
+    machine = ThisMachine(tmp_path, lambda: now[0], prober)
+    target = native(tmp_path, prober)
+    again = machine.probe_again(target, 60.0)
+    assert again is not None
+    assert (again.probes, prober.calls) == (target.probes, 1)
+    now[0] += 61
+    again = machine.probe_again(target, 60.0)
+    assert again is not None
+    assert again.probes.peak(DType.F32, 1) == 2.0
+    assert native(tmp_path, prober, now=now[0]).probes == again.probes, "later runs know it"
+    assert prober.calls == 2
+
+
+def test_another_machine_s_target_is_not_probed_here(tmp_path: Path) -> None:
+    prober = CountingProber()
+    machine = ThisMachine(tmp_path, lambda: 1e9, prober)
+    other = replace(detect(), cpu="some-other-cpu")
+    assert machine.probe_again(other, 60.0) is None
+    machine.keep(other)
+    assert prober.calls == 0
+
+
+def test_what_a_kernel_showed_is_kept_for_a_minute_and_joined_with_the_next_probe(
+    tmp_path: Path,
+) -> None:
+    prober = CountingProber()
+    target = native(tmp_path, prober)
+    shown = replace(target, probes=Probes({"f32": [7.0]}, {}, 1e-6, doubtful=True))
+    ThisMachine(tmp_path, lambda: 1e9, prober).keep(shown)
+    assert native(tmp_path, prober, now=1e9 + 10).probes == shown.probes
+    later = native(tmp_path, prober, now=1e9 + 100).probes
+    assert later.peak(DType.F32, 1) == pytest.approx(7.0)
+    assert not later.doubtful
+    assert prober.calls == 2
 
 
 def test_fresh_probes_again(tmp_path: Path) -> None:

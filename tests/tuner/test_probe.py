@@ -18,6 +18,7 @@ from schedules.errors import TargetError
 from schedules.target import Cache, Probes, Target
 from tuner import probe
 from tuner import probe_kernels as kernels
+from tuner.measure import machine_lock
 from tuner.native_target import detect
 
 ROOT = Path(__file__).parents[2]
@@ -124,6 +125,60 @@ def test_looking_again_never_lowers_a_rate_and_ends() -> None:
     rates = {"f32": {1: 10.0, 2: 12.0}}
     probe.look_again({"f32": lambda threads: 11.0}, rates, pause=lambda: None)
     assert rates == {"f32": {1: 10.0, 2: 12.0}}
+
+
+class Script:
+    """Rounds of one figure, and in which of them others worked."""
+
+    def __init__(self, rates: list[float], busy: list[bool]) -> None:
+        self.rates, self.busy = iter(rates), busy
+        self.rounds = self.asked = self.pauses = 0
+
+    def measure(self) -> dict[probe.Figure, float]:
+        self.rounds += 1
+        return {("memory", 1): next(self.rates)}
+
+    def others_worked(self) -> bool:
+        """Asked before and after each round; what was before does not count."""
+        self.asked += 1
+        return self.asked % 2 == 1 or self.busy[self.rounds - 1]
+
+    def pause(self) -> None:
+        self.pauses += 1
+
+    def run(self) -> probe.Rounds:
+        return probe.best_of_rounds(self.measure, self.others_worked, self.pause)
+
+
+def test_quiet_rounds_end_when_they_bring_nothing_new() -> None:
+    steady = Script([10.0, 10.1, 10.0], [False] * 3)
+    assert steady.run() == probe.Rounds({("memory", 1): 10.1}, quiet=True)
+    assert (steady.rounds, steady.pauses) == (3, 0)
+    rising = Script([10.0, 10.0, 11.0, 11.0], [False] * 4)
+    assert rising.run() == probe.Rounds({("memory", 1): 11.0}, quiet=True)
+
+
+def test_busy_rounds_are_made_up_for_and_what_they_reached_counts() -> None:
+    disturbed = Script([5.0, 12.0, 10.0, 10.0, 10.0], [True, True, False, False, False])
+    assert disturbed.run() == probe.Rounds({("memory", 1): 12.0}, quiet=True)
+    assert disturbed.pauses == 2
+
+
+def test_a_machine_that_stays_busy_is_told_as_such() -> None:
+    busy = Script([5.0] * probe.MOST_ROUNDS, [True] * probe.MOST_ROUNDS)
+    assert busy.run() == probe.Rounds({("memory", 1): 5.0}, quiet=False)
+    assert busy.rounds == probe.MOST_ROUNDS
+
+
+def test_probes_beside_another_measurement_are_doubtful(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(machine_lock, "lock_path", lambda: tmp_path / "lock")
+    monkeypatch.setattr(probe, "LOCK_PATIENCE_SECS", 0.0)
+    monkeypatch.setattr(probe, "_probe_now", lambda target: Probes({"f32": [1.0]}))
+    assert not probe.probe_target(detect()).doubtful
+    with machine_lock.machine_lock():
+        assert probe.probe_target(detect()).doubtful
 
 
 def test_working_sets_lie_inside_their_level() -> None:

@@ -23,7 +23,7 @@ from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
-from tuner.bound import bound
+from tuner.bound import bound, least_secs
 from tuner.codegen.version import CODEGEN_VERSION
 from tuner.host import cpu_affinity
 
@@ -63,8 +63,9 @@ class LocalMeasurer:
     """Implements `Measurer` with processes of this machine.
 
     `bound_secs` is what no right kernel can undercut; one faster than `bound_secs / 1.02` is
-    IMPLAUSIBLE. None takes the probed compute bound with a margin of 1.5 for clocks that drift
-    between probe and measurement. `seed` fixes the inputs.
+    IMPLAUSIBLE. None takes the operations at the probed peak of one core times the threads, where
+    compute binds, with a margin of 1.5 for clocks that drift between probe and measurement. `seed`
+    fixes the inputs.
 
     TargetError if this machine cannot run code for `target`; WorkloadError if it has not the
     memory to verify `workload`. Entering starts all processes and
@@ -88,7 +89,7 @@ class LocalMeasurer:
         limit = bound(workload, target)
         self._limit_secs = limit.secs
         if bound_secs is None and limit.probed and limit.binds == "compute":
-            bound_secs = limit.secs / 1.5
+            bound_secs = least_secs(workload, target) / 1.5
         self._bound_secs = bound_secs or 0.0
         cpus = cpu_affinity()
         self._overlaps = target.threads == 1 and len(cpus) > 1

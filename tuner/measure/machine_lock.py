@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 _NAME = "tilewright-measure.lock"
+_LOOK_SECS = 0.05
 
 
 def lock_path() -> Path:
@@ -28,18 +30,35 @@ def lock_path() -> Path:
 
 
 @contextmanager
-def machine_lock(path: Path | None = None) -> Iterator[None]:
-    """Hold the machine's lock, waiting for it as long as it takes.
+def machine_lock(path: Path | None = None, patience_secs: float | None = None) -> Iterator[bool]:
+    """Hold the machine's lock, waiting for it as long as it takes, or no longer than
+    `patience_secs`: whether it is held.
 
     The kernel gives it back when the holder ends in whatever way. The file stays.
     """
     chosen = lock_path() if path is None else path
     fd = _open(chosen)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
+        if patience_secs is None:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield True
+        else:
+            yield _locked_within(fd, patience_secs)
     finally:
         os.close(fd)
+
+
+def _locked_within(fd: int, patience_secs: float) -> bool:
+    end = time.monotonic() + patience_secs
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_LOOK_SECS)
+        else:
+            return True
 
 
 def _open(path: Path) -> int:

@@ -15,12 +15,12 @@ from schedules.space import Candidate
 Told: TypeAlias = tuple[Candidate, MeasureResult]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SearchGoal:
     """What a strategy may know besides the space.
 
     `seed` fixes every random choice. `bound_secs` is a time no candidate can beat, or None where
-    nobody knows one well enough to stop at it.
+    nobody knows one well enough to stop at it; whoever runs the search may correct it meanwhile.
     """
 
     seed: int = 0

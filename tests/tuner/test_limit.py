@@ -1,0 +1,220 @@
+"""The bound in a session: a kernel that beats it has the machine probed again, and is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from schedules.dtypes import DType
+from schedules.record import MeasureResult
+from schedules.space import ScheduleSpace
+from schedules.spelling import parse_workload
+from schedules.target import Probes, Target
+from tests.synthetic_sketch import synthetic_space, synthetic_target
+from tests.tuner.scripted import Scripted, ok
+from tuner.bound import bound, least_secs, shown_by_kernel
+from tuner.limit import PROBE_ERROR, Limit
+from tuner.measure.protocol import MeasureRequest
+from tuner.memory_sink import MemorySink
+from tuner.report import Budget, TrialEvent, TuneReport
+from tuner.session import SessionOptions, run_session
+
+QUIET = synthetic_target(threads=2)
+LOADED = replace(
+    QUIET,
+    probes=replace(
+        QUIET.probes,
+        peak_gflops={"f32": [96.0, 96.0, 96.0, 96.0]},  # two virtual CPUs on one core
+        bandwidth_gbs={**QUIET.probes.bandwidth_gbs, "L3": [45.0] * 4, "memory": [20.0, 12.0] * 2},
+        parallel_region_secs=2e-6,
+    ),
+)
+MATMUL = parse_workload("matmul:M=256,N=256,K=256")
+
+
+@dataclass
+class FakeMachine:
+    """Has these probes when asked again, or is another machine."""
+
+    probes: Probes | None
+    asked: list[float] = field(default_factory=list)
+    kept: list[Probes] = field(default_factory=list)
+
+    def probe_again(self, target: Target, recent_secs: float) -> Target | None:
+        self.asked.append(recent_secs)
+        return None if self.probes is None else replace(target, probes=self.probes)
+
+    def keep(self, target: Target) -> None:
+        self.kept.append(target.probes)
+
+
+def space_with(probes: Probes) -> ScheduleSpace:
+    made = synthetic_space(64, 64, 64, small=True)
+    target = replace(made.target, threads=2, probes=probes)
+    return ScheduleSpace(made.workload, target, made.sketches)
+
+
+def run(
+    answer: Callable[[MeasureRequest], MeasureResult],
+    probes: Probes,
+    machine: FakeMachine | None = None,
+    sink: MemorySink | None = None,
+    on_event: Callable[[TrialEvent], None] = lambda event: None,
+) -> TuneReport:
+    space = space_with(probes)
+    return run_session(
+        space.workload,
+        space,
+        measurer=Scripted(answer),
+        sink=sink or MemorySink(),
+        budget=Budget(trials=24),
+        on_event=on_event,
+        options=SessionOptions(machine=machine, clock=lambda: 0.0),
+    )
+
+
+def true_secs() -> float:
+    """What nothing beats on the quiet machine."""
+    space = space_with(QUIET.probes)
+    return bound(space.workload, space.target).secs
+
+
+def slow_then_good(request: MeasureRequest) -> MeasureResult:
+    """Trials get better until the 20th, which is at the true bound."""
+    return ok(true_secs() * (1.01 + 0.05 * max(20 - request.trial, 0)))
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["known to be busy", "taken for quiet"])
+def test_a_loaded_probe_ends_no_search(marked: bool) -> None:
+    loaded = replace(LOADED.probes, doubtful=marked)
+    machine = FakeMachine(QUIET.probes)
+    report = run(slow_then_good, loaded, machine)
+    assert report.best is not None
+    assert report.best.run_secs == pytest.approx(true_secs() * 1.01)
+    assert report.trials["total"] >= 20
+    assert report.best.fraction_of_bound == pytest.approx(1 / 1.01, rel=0.01)
+    if not marked:
+        assert len(machine.asked) == 1
+        assert report.bound["raised_by"] == "probe"
+        assert "probed again" in report.bound["notes"][0]
+
+
+def test_a_search_that_would_end_at_the_bound_asks_the_machine_first() -> None:
+    """A probe that is too low by less than what the kernel lacks: nothing contradicts it."""
+    low = space_with(LOADED.probes)
+    secs = bound(low.workload, low.target).secs
+    machine = FakeMachine(QUIET.probes)
+    report = run(lambda r: ok(1.02 * secs + 1e-12 * r.trial), LOADED.probes, machine)
+    assert machine.asked
+    assert report.trials["total"] == 24
+    assert report.best is not None
+    assert report.best.fraction_of_bound < 0.9
+
+
+def test_a_search_at_a_bound_that_stands_ends_there() -> None:
+    machine = FakeMachine(QUIET.probes)
+    report = run(lambda r: ok(1.01 * true_secs()), QUIET.probes, machine)
+    assert "of the bound" in report.stopped_because
+    assert machine.asked
+    assert report.bound["raised_by"] is None
+
+
+@pytest.mark.parametrize("machine", [None, FakeMachine(None), FakeMachine(LOADED.probes)])
+def test_what_no_probe_explains_the_kernel_shows(machine: FakeMachine | None) -> None:
+    told: list[TrialEvent] = []
+    report = run(lambda r: ok(0.6 * true_secs()), LOADED.probes, machine, on_event=told.append)
+    assert report.best is not None
+    assert report.best.fraction_of_bound == 1.0
+    assert "of the bound" not in report.stopped_because
+    assert report.bound["raised_by"] == "kernel"
+    assert not report.bound["ends_searches"]
+    assert all(event.fraction_of_bound is None for event in told)
+
+
+def test_what_a_kernel_proved_is_kept_for_later_runs() -> None:
+    machine = FakeMachine(LOADED.probes)
+    run(lambda r: ok(true_secs()), LOADED.probes, machine)
+    (kept,) = machine.kept
+    space = space_with(LOADED.probes)
+    assert kept.peak(DType.F32, 2) == pytest.approx(space.workload.flops / true_secs() / 1e9)
+    assert kept.doubtful
+
+
+def test_a_run_that_measures_nothing_asks_nothing() -> None:
+    sink, machine = MemorySink(), FakeMachine(LOADED.probes)
+    first = run(lambda r: ok(0.6 * true_secs()), LOADED.probes, None, sink)
+    again = run(lambda r: ok(0.6 * true_secs()), LOADED.probes, machine, sink)
+    assert (machine.asked, machine.kept) == ([], [])
+    assert again.trials["measured_now"] == 0
+    assert again.best == first.best
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.97, 0.985, 1.0, 1.3, 4.0])
+def test_no_report_shows_more_than_the_bound(share: float) -> None:
+    report = run(lambda r: ok(share * true_secs()), QUIET.probes, FakeMachine(QUIET.probes))
+    assert report.best is not None
+    assert report.best.fraction_of_bound <= PROBE_ERROR
+
+
+def test_a_mistimed_trial_does_not_raise_the_bound() -> None:
+    """The first look says a tenth of the bound; the race and the full check say what is true."""
+
+    @dataclass
+    class Mistimed(Scripted):
+        def confirm(self, request: MeasureRequest) -> MeasureResult:
+            return ok(2 * true_secs())
+
+    space, machine = space_with(QUIET.probes), FakeMachine(QUIET.probes)
+    report = run_session(
+        space.workload,
+        space,
+        measurer=Mistimed(lambda r: ok((0.1 if r.trial == 3 else 2.0) * true_secs())),
+        sink=MemorySink(),
+        budget=Budget(trials=24),
+        options=SessionOptions(machine=machine, clock=lambda: 0.0),
+    )
+    assert report.bound["secs"] == pytest.approx(true_secs())
+    assert report.bound["raised_by"] is None
+    assert not machine.kept
+
+
+def test_a_busy_machine_s_bound_has_a_quiet_machine_s_region() -> None:
+    busy = replace(LOADED, probes=replace(QUIET.probes, parallel_region_secs=2e-6, doubtful=True))
+    assert bound(MATMUL, busy).secs == pytest.approx(
+        bound(MATMUL, replace(QUIET, probes=replace(QUIET.probes, parallel_region_secs=5e-7))).secs
+    )
+    assert not bound(MATMUL, busy).probed
+    assert Limit(MATMUL, busy).goal_secs is None
+
+
+def test_what_is_implausible_does_not_hang_on_probes_of_several_threads() -> None:
+    assert least_secs(MATMUL, LOADED) == least_secs(MATMUL, QUIET)
+    assert least_secs(MATMUL, QUIET) == pytest.approx(bound(MATMUL, QUIET).secs, rel=0.15)
+
+
+def test_a_kernel_raises_no_peak_above_that_of_its_cores() -> None:
+    secs = bound(MATMUL, QUIET).secs / 10
+    shown = shown_by_kernel(MATMUL, LOADED, secs)
+    assert shown.peak(DType.F32, 2) == 2 * LOADED.probes.peak(DType.F32, 1)
+    assert shown.peak(DType.F32, 1) == LOADED.probes.peak(DType.F32, 1)
+
+
+def test_bytes_that_inner_caches_may_hold_raise_no_bandwidth() -> None:
+    copy = parse_workload("elementwise_add_relu:M=2048,N=2048")
+    one = replace(QUIET, threads=1)
+    limit = bound(copy, one)
+    inside = sum(cache.bytes for cache in one.caches)
+    assert limit.binds == "memory"
+    secs = limit.secs / 2
+    shown = shown_by_kernel(copy, one, secs)
+    assert shown.bandwidth("memory", 1) == pytest.approx((copy.min_bytes - inside) / secs / 1e9)
+    almost = replace(
+        one, caches=(*one.caches[:2], replace(one.caches[2], bytes=copy.min_bytes - 1))
+    )
+    assert shown_by_kernel(copy, almost, secs).bandwidth("memory", 1) == 20.0
+
+
+def test_a_kernel_that_is_no_faster_raises_nothing() -> None:
+    assert shown_by_kernel(MATMUL, QUIET, bound(MATMUL, QUIET).secs) is QUIET.probes
