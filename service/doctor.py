@@ -47,6 +47,7 @@ def examine(db_url: str | None, *, clock: Callable[[], float] = time.perf_counte
         steal(),
         thread_limits(dict(os.environ)),
         noise(clock),
+        probes(),
         database(db_url),
     ]
 
@@ -171,6 +172,26 @@ def noise(clock: Callable[[], float]) -> Finding:
     if spread > NOISY_SPREAD:
         return Finding("noise", "warn", found, "Stop other work, or expect wider intervals.")
     return Finding("noise", "ok", found)
+
+
+def probes() -> Finding:
+    """Whether what is known of this machine's speed was measured while it was quiet."""
+    from tuner.native_target import native_target
+
+    try:
+        known = native_target(probe=False).probes
+    except ImportError as error:  # `libraries` tells what to install
+        return Finding("probes", "warn", f"cannot be looked at: {error}")
+    if not known.peak_gflops:
+        return Finding("probes", "ok", "not taken yet: the first `tune` or `target` does")
+    if known.doubtful:
+        return Finding(
+            "probes",
+            "warn",
+            "taken while other work ran: no search ends at the bound",
+            "tilewright target --fresh, on a quiet machine; else the next run probes again",
+        )
+    return Finding("probes", "ok", "taken on a quiet machine")
 
 
 def database(url: str | None) -> Finding:

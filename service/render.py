@@ -141,6 +141,8 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         ("wall time", f"{duration(report['wall_secs'])} ({_phases(report)})"),
         ("stopped", str(report["stopped_because"])),
     ]
+    learned = (report.get("bound") or {}).get("notes", ())  # absent in reports of older versions
+    rows += [("bound", note) for note in learned]
     parts: list[RenderableType] = [facts(rows)]
     if best is not None:
         parts.append(
@@ -377,4 +379,6 @@ def target_facts(target: Document) -> RenderableType:
     ]
     region = duration(probes["parallel_region_secs"])
     rows.append(("parallel region", region))
+    if probes.get("doubtful"):
+        rows.append(("doubtful", "other work ran while probing: no search ends at these figures"))
     return Group(facts(rows), grid(header, lines))

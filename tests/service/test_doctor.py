@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate, count, cycle
 from pathlib import Path
 
 import pytest
 
+from schedules.target import Probes
 from service import doctor
 from service.settings import is_loopback
+from tests.synthetic_sketch import synthetic_target
 
 
 def test_a_governor_that_saves_power_is_a_warning(tmp_path: Path) -> None:
@@ -53,6 +56,22 @@ def test_two_installations_of_xgboost_are_a_warning(
 ) -> None:
     monkeypatch.setattr(doctor, "_version", lambda name: "1" if name in installed else "")
     assert doctor.double_xgboost().status == status
+
+
+@pytest.mark.parametrize(
+    ("known", "status"),
+    [
+        (Probes(), "ok"),
+        (Probes({"f32": [1.0]}), "ok"),
+        (Probes({"f32": [1.0]}, doubtful=True), "warn"),
+    ],
+)
+def test_probes_of_a_busy_machine_are_a_warning(
+    known: Probes, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = replace(synthetic_target(), probes=known)
+    monkeypatch.setattr("tuner.native_target.native_target", lambda probe: target)
+    assert doctor.probes().status == status
 
 
 def test_a_library_that_is_missing_hides_no_other_finding(monkeypatch: pytest.MonkeyPatch) -> None:

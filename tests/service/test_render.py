@@ -111,6 +111,13 @@ def test_a_summary_tells_the_best_and_what_failed() -> None:
     assert "verify 0" not in text
 
 
+def test_a_summary_tells_what_was_learned_about_the_bound() -> None:
+    best = {"run_secs": 1e-3, "fraction_of_bound": 1.0, "bound": "compute", "verified": True}
+    learned = {"bound": {"notes": ["raised to what the best kernel shows"]}}
+    text = shown(render.tune_summary({**report(best), **learned}, again="mm"))
+    assert "raised to what the best kernel shows" in text
+
+
 def test_a_summary_of_mocked_timings_claims_no_check() -> None:
     best = {"run_secs": 1e-3, "fraction_of_bound": 0.9, "bound": "compute", "verified": True}
     text = shown(render.tune_summary(report(best), again="mm", mocked=True))

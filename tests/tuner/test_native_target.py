@@ -395,3 +395,11 @@ def test_memory_that_is_not_reported_counts_as_a_gigabyte(tmp_path: Path) -> Non
     assert host.available_memory_bytes(tmp_path) == 1 << 30
     root = write_tree(tmp_path, {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:   2048 kB\n"})
     assert host.available_memory_bytes(root) == 2 << 20
+
+
+def test_a_document_says_only_of_doubtful_probes_that_they_are() -> None:
+    sure, doubtful = (replace(detect(), probes=Probes({}, {}, 1e-6, d)) for d in (False, True))
+    assert "doubtful" not in sure.to_json()["probes"]
+    assert doubtful.to_json()["probes"]["doubtful"] is True
+    for target in (sure, doubtful):
+        assert Target.from_json(target.to_json()).probes == target.probes
