@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from schedules.errors import TargetError
 from schedules.target import Target
 from schedules.workload import Workload
 
@@ -73,15 +74,15 @@ class Limit:
         """Whether a kernel of `secs` a call is faster than any can be."""
         return secs * PROBE_ERROR < self.current.secs
 
-    def hold(self, secs: float, *, measured_now: bool) -> None:
+    def hold(self, secs: float, *, may_probe: bool) -> None:
         """Hold the bound against the best time so far. A time that is not confirmed raises nothing
         by itself: it has the machine probed again, or keeps the bound from ending the search.
 
-        Stored times, `measured_now` false, are not worth a probe.
+        `may_probe` false: there is no time left for it, or the time is not of this run.
         """
         if not self.is_beaten_by(secs):
             return
-        if measured_now:
+        if may_probe:
             self._probe_again(PROVED_WRONG_SECS, f"a kernel was {self._ahead(secs)}")
         if self.is_beaten_by(secs):
             self._disproved = True
@@ -90,15 +91,14 @@ class Limit:
         """Before a search ends because it is at the bound: is that where the bound is?"""
         self._probe_again(RELIED_ON_SECS, "a search was about to end at the bound")
 
-    def settle(self, secs: float, *, measured_now: bool) -> None:
+    def settle(self, secs: float, *, keep: bool) -> None:
         """At the end, with the confirmed time of the best: the bound is raised to what it shows,
-        and later runs know."""
-        self.hold(secs, measured_now=measured_now)
+        and with `keep` later runs know."""
         if not self.is_beaten_by(secs):
             return
         self.notes.append(f"raised to what the best kernel shows: it is {self._ahead(secs)}")
         raised = replace(self.target, probes=shown_by_kernel(self.workload, self.target, secs))
-        if raised.probes != self.target.probes and measured_now and self.machine is not None:
+        if raised.probes != self.target.probes and keep and self.machine is not None:
             self.machine.keep(raised)
         self.current = replace(bound(self.workload, raised), secs=secs)
         self.raised_by = "kernel"
@@ -117,7 +117,11 @@ class Limit:
     def _probe_again(self, recent_secs: float, why: str) -> None:
         if self.machine is None or self._asked:
             return
-        probed = self.machine.probe_again(self.target, recent_secs)
+        try:
+            probed = self.machine.probe_again(self.target, recent_secs)
+        except TargetError as error:  # a run goes on without: what it measured is as good
+            probed = None
+            self.notes.append(f"{why}, and the machine could not be probed again: {error}")
         self._asked = probed is None or recent_secs == PROVED_WRONG_SECS
         if probed is None or probed.probes == self.target.probes:
             return

@@ -148,7 +148,8 @@ class _Session:
             reason = self._step(known)
         best = self._confirm_best()
         if best is not None and best.result.run_secs_estimate is not None:
-            self.limit.settle(best.result.run_secs_estimate, measured_now=self._measured_now)
+            self._hold_bound_against(best.result.run_secs_estimate)
+            self.limit.settle(best.result.run_secs_estimate, keep=self._measured_now)
         return self._report(best, explain(reason, self.trials, found=best is not None))
 
     # -- the loop
@@ -190,7 +191,7 @@ class _Session:
         self.strategy.tell(told)
         self._spend("propose", mark)
         if self.best_secs is not None:
-            self.limit.hold(self.best_secs, measured_now=self._measured_now)
+            self._hold_bound_against(self.best_secs)
             self.goal.bound_secs = self.limit.goal_secs
         return self._reason_to_stop()
 
@@ -295,6 +296,11 @@ class _Session:
             self.limit.confirm()
         self.goal.bound_secs = self.limit.goal_secs
         return self.strategy.stop_reason
+
+    def _hold_bound_against(self, secs: float) -> None:
+        if self.limit.is_beaten_by(secs):
+            may_probe = self._measured_now and self._out_of_time() is None
+            self.limit.hold(secs, may_probe=may_probe)
 
     @property
     def _measured_now(self) -> bool:

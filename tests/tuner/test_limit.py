@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from schedules.dtypes import DType
+from schedules.errors import TargetError
 from schedules.record import MeasureResult
 from schedules.space import ScheduleSpace
 from schedules.spelling import parse_workload
@@ -149,6 +150,30 @@ def test_a_run_that_measures_nothing_asks_nothing() -> None:
     assert (machine.asked, machine.kept) == ([], [])
     assert again.trials["measured_now"] == 0
     assert again.best == first.best
+
+
+def test_a_probe_that_fails_ends_no_run() -> None:
+    class Broken(FakeMachine):
+        def probe_again(self, target: Target, recent_secs: float) -> Target | None:
+            raise TargetError("probing failed with status 132")
+
+    report = run(lambda r: ok(0.6 * true_secs()), QUIET.probes, Broken(None))
+    assert report.best is not None
+    assert any("could not be probed again" in note for note in report.bound["notes"])
+
+
+def test_a_run_that_is_out_of_time_probes_nothing() -> None:
+    space, machine = space_with(QUIET.probes), FakeMachine(QUIET.probes)
+    report = run_session(
+        space.workload,
+        space,
+        measurer=Scripted(lambda r: ok(0.6 * true_secs())),
+        sink=MemorySink(),
+        options=SessionOptions(machine=machine, clock=lambda: 0.0, should_stop=lambda: True),
+    )
+    assert report.best is not None
+    assert report.best.fraction_of_bound == 1.0
+    assert machine.asked == []
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.97, 0.985, 1.0, 1.3, 4.0])
