@@ -38,9 +38,6 @@ from schedules.workload import Stage, Workload
 
 from .probed import raised_bandwidth, raised_peak
 
-QUIET_REGION_SECS = 0.5e-6
-"""A parallel region where nobody else wants the cores; a busy machine shows four times that."""
-
 _MATH_SLOTS = 6
 """Pipe slots of exp, tanh, erf and the like: the shortest f32 polynomials use no fewer."""
 
@@ -67,16 +64,13 @@ def bound(workload: Workload, target: Target) -> Bound:
     """The bound of one call of `workload` with inputs and outputs where they fit."""
     machine = machine_for(target, compute_dtype(workload))
     slots = _fewest_slots(workload)
-    region_secs = machine.region_secs
-    if target.probes.doubtful:
-        region_secs = min(region_secs, QUIET_REGION_SECS)
     choices = []
     for p in range(1, target.threads + 1):
         # A pipe slot is one lane of one FMA: the peak counts two operations for it.
         compute = 2.0 * slots / machine.peak_flops[p - 1]
         level = home_level(workload.min_bytes, target, p)
         memory = workload.min_bytes / machine.bandwidth[level][p - 1]
-        region = region_secs if p > 1 else 0.0
+        region = machine.region_secs if p > 1 else 0.0
         binds = "compute" if compute >= memory else level
         choices.append((max(compute, memory) + region, p, binds))
     secs, threads, binds = min(choices)
