@@ -1,6 +1,7 @@
 """The machine: code generation, compiling, measuring, searching, and the tuning session.
 
-`tune` and `compile` are found on first use: importing this package loads nothing heavy.
+Its functions are found on first use: importing this package loads nothing heavy. `empty` and
+`aligned` give arrays on which kernels are as fast as `tune` timed them.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .arrays import aligned, empty
     from .kernel import compile
     from .tuning import tune
 
-__all__ = ["compile", "tune"]
+__all__ = ["aligned", "compile", "empty", "tune"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +25,8 @@ def __getattr__(name: str) -> Any:
         from .kernel import compile
 
         return compile
+    if name in ("aligned", "empty"):
+        from . import arrays
+
+        return getattr(arrays, name)
     raise AttributeError(f"module 'tuner' has no attribute {name!r}")

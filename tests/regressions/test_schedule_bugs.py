@@ -188,3 +188,14 @@ def test_blocks_of_tiles_that_do_not_come_out_even_end_a_loop(threads: int) -> N
     assert "for s0.d0io in range(3) while s0.d0io + 3*s0.d0o <= 3:" in text
     assert " if " not in text
     holds(matmul(8, 16, 5), *steps, threads=threads)
+
+
+def test_what_is_computed_before_a_guard_divides_no_statement() -> None:
+    # exp(Z[j]) goes before the guard of a copy that may not run, in the middle of its statement.
+    shifted = notation("Y[i,j] = X[i,j] - exp(Z[j])", X="f32[8,33]", Z="f32[33]")
+    copied = CacheRead("i1", "s0.d0o", "P")
+    holds(shifted, Split("s0.d0", 7), copied, Unroll("s0.d0i"), Vectorize("s0.d1"))
+    # The same before a loop inside of an unrolled one.
+    again = notation("Y[i,j] = X[i,j] * exp(Z[i,0])", X="f32[4,24]", Z="f32[4,1]")
+    inner = (Split("s0.d1", 8), Vectorize("s0.d1i"), Unroll("s0.d0"))
+    holds(again, *inner)

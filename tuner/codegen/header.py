@@ -59,6 +59,7 @@ def c_header(
         ),
         " *",
         " * Tensors are dense, row-major, aligned to their element, and do not overlap.",
+        " * Fastest where they are aligned to 64 bytes, which is how they were timed.",
         f" * workspace: {kernel.workspace_bytes} bytes, aligned to 64"
         + (" (may be NULL)." if kernel.workspace_bytes == 0 else "."),
         f" * Threads: up to {kernel.threads}"

@@ -35,7 +35,8 @@ from .memory import Array, Memory, Registers
 from .module import ModuleText
 from .plan import ALIGN_BYTES, Storage, plan_storage
 from .scalars import Scalars, is_zero
-from .text import FunctionText, Val, literal
+from .shifted import LINE_BYTES, Shift, shift_of
+from .text import FunctionText, Val, literal, scalar_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +227,11 @@ class NestWriter:
         text.start_block(done)
 
     def _iterations(self, loop: For) -> None:
+        if any(loop is stmt for stmt in self.nest.body):
+            shift = shift_of(self.nest, loop)
+            if shift is not None:
+                self._shifted(loop, shift)
+                return
         match loop.kind:
             case LoopKind.UNROLLED:
                 registers = self.module.target.vector_registers
@@ -407,13 +413,51 @@ class NestWriter:
             f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
         )
 
-    def _parallel(self, loop: For) -> None:
-        """Call the runtime with a record of everything the region's threads need."""
+    def _shifted(self, loop: For, shift: Shift) -> None:
+        """A loop on pointers that begin at a line of its output, then both its ends as they are."""
+        text = self.text
+        address = text.assign(f"ptrtoint ptr %arg{shift.output} to i64", "w")
+        behind = text.assign(f"sub i64 0, {address}", "w")
+        gap = text.assign(f"and i64 {behind}, {LINE_BYTES - 1}", "w")
+        size = self.nest.argument_buffers[shift.output].dtype.bytes
+        elements = text.assign(f"udiv i64 {gap}, {size}", "w")
+        moved = text.assign(f"icmp ne i64 {elements}, 0", "c")
+        fewer = text.assign(f"zext i1 {moved} to i64", "w")
+        trips = text.assign(f"sub i64 {loop.extent}, {fewer}", "w")
+        pointers = self._argument_pointers()
+        given = list(pointers)
+        for n in sorted(shift.arguments):
+            each = scalar_type(self.nest.argument_buffers[n].dtype)
+            step = f"getelementptr {each}, ptr {pointers[n]}, i64 {elements}"
+            given[n] = text.assign(step, "p")
+        if loop.kind is LoopKind.PARALLEL:
+            name = self._parallel(loop, given, trips)
+        else:
+            self.regions += 1
+            name = f"{self.symbol}_flat{self.regions}"
+            self._write_region(loop, name, [], fenced=False)  # the kernel's own end has a fence
+            self._call_region(name, given, "0", trips)
+        with self._where(Val(moved, DType.BOOL), written(loop.body)):
+            for first in (loop.extent - 1, 0):
+                self._call_region(name, pointers, str(first), str(first + 1))
+
+    def _call_region(self, name: str, pointers: list[str], start: str, stop: str) -> None:
+        """Iterations `start` to `stop` of a region without private memory, on this thread."""
+        given = ", ".join(f"ptr {p}" for p in (*pointers, "%workspace", "%workspace"))
+        self.text.add(f"  call void @{name}({given}, i64 {start}, i64 {stop})")
+        self.memory.forget_all()
+
+    def _parallel(self, loop: For, pointers: list[str] | None = None, trips: str = "") -> str:
+        """Call the runtime with a record of everything the region's threads need; the region's
+        name. `pointers` are the arguments' if not those of the kernel, `trips` is how many
+        iterations there are if it is not the loop's extent."""
         self.regions += 1
         name = f"{self.symbol}_region{self.regions}"
         outer = sorted(self.indices.bound().items(), key=lambda item: item[1][1])
-        values = [("ptr", p) for p in (*self._argument_pointers(), "%workspace")]
+        arguments = self._argument_pointers() if pointers is None else pointers
+        values = [("ptr", p) for p in (*arguments, "%workspace")]
         values += [("i64", register) for _, (register, _) in outer]
+        values += [("i64", trips)] if trips else []
         record = self.text.alloca(f"[{len(values)} x i64]", 8)
         for n, (type_, value) in enumerate(values):
             slot = self.text.assign(f"getelementptr i64, ptr {record}, i64 {n}", "p")
@@ -426,9 +470,10 @@ class NestWriter:
         self.module.uses_openmp = True
         self.memory.forget_all()
         self._write_region(loop, name, [v for v, _ in outer])
-        self._write_thread(loop, name, len(outer))
+        self._write_thread(loop, name, len(outer), counted=bool(trips))
+        return name
 
-    def _write_region(self, loop: For, name: str, outer: list[str]) -> None:
+    def _write_region(self, loop: For, name: str, outer: list[str], *, fenced: bool = True) -> None:
         """`name`: the iterations `%start` to `%stop` of the loop, for one thread."""
         inner = NestWriter(self.nest, self.module, name, self.storage)
         inner._place_arguments()
@@ -442,7 +487,8 @@ class NestWriter:
         for variable, value in fixed.items():
             inner.indices.fix(variable, value.const)
         inner._serial(loop, "%start", Val("%stop", DType.I64))
-        inner._finish_streams()
+        if fenced:
+            inner._finish_streams()
         inner.text.add("  ret void")
         parameters = [*self.parameters(), "ptr noalias %private"]
         parameters += [f"i64 %outer{n}" for n in range(len(outer))]
@@ -452,8 +498,9 @@ class NestWriter:
             f" {{\n{inner.text.body()}\n}}"
         )
 
-    def _write_thread(self, loop: For, name: str, outer: int) -> None:
-        """`name_thread`: unpack the record and run this thread's share of the iterations.
+    def _write_thread(self, loop: For, name: str, outer: int, *, counted: bool) -> None:
+        """`name_thread`: unpack the record and run this thread's share of the iterations, whose
+        number is the last value of the record if they are `counted`, else the loop's extent.
 
         The share follows from the number of threads the runtime really gives, so a caller that
         is nested or limited still gets the whole output.
@@ -468,6 +515,10 @@ class NestWriter:
             call.append(f"{type_} {value}")
             if n == arguments:
                 workspace = value
+        trips = str(loop.extent)
+        if counted:
+            slot = text.assign(f"getelementptr i64, ptr %record, i64 {arguments + 1 + outer}", "p")
+            trips = text.assign(f"load i64, ptr {slot}, align 8", "a")
         for function in ("omp_get_thread_num", "omp_get_num_threads"):
             self.module.intrinsic(function, "i32", ())
         me = text.assign("call i32 @omp_get_thread_num()", "t")
@@ -479,7 +530,7 @@ class NestWriter:
         mine = text.assign(f"getelementptr i8, ptr {workspace}, i64 {own}", "p")
         call.insert(arguments + 1, f"ptr {mine}")
         for position in (me, text.assign(f"add i64 {me}, 1", "t")):
-            scaled = text.assign(f"mul i64 {position}, {loop.extent}", "t")
+            scaled = text.assign(f"mul i64 {position}, {trips}", "t")
             call.append(f"i64 {text.assign(f'udiv i64 {scaled}, {count}', 't')}")
         text.add(f"  call void @{name}({', '.join(call)})")
         text.add("  ret void")

@@ -170,14 +170,18 @@ class FunctionText:
 
     @contextmanager
     def outside(self, level: int) -> Iterator[None]:
-        """Write values (no branches) where `level` is written now, as if it were the deepest."""
+        """Write values (no branches) where `level` is written now, as if it were the deepest.
+
+        That place lies inside of a statement, before a loop or branch of it: it is no place where
+        a statement of a sequence could be divided, also where the sequence is at `level`.
+        """
         if level >= self.depth:
             yield
             return
-        here, levels = self.here, self.levels
-        self.here, self.levels = self.at(level), levels[: level + 1]
+        here, levels, statements = self.here, self.levels, self.statements
+        self.here, self.levels, self.statements = self.at(level), levels[: level + 1], None
         yield
-        self.here, self.levels = here, levels
+        self.here, self.levels, self.statements = here, levels, statements
 
     def close_level(self) -> None:
         self.levels.pop()

@@ -1,0 +1,34 @@
+"""Arrays that begin where vectors do: NumPy's own begin 16 bytes behind a cache line."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ALIGN_BYTES = 64
+"""A cache line, and the widest vector there is. `tune` times kernels on arrays aligned to it."""
+
+Array = npt.NDArray[Any]
+
+
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Array:
+    """An array like `numpy.empty`, C-contiguous, whose first element is aligned to 64 bytes."""
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    kind = np.dtype(dtype)
+    size = prod(shape) * kind.itemsize
+    memory = np.empty(size + ALIGN_BYTES, np.uint8)
+    start = -memory.ctypes.data % ALIGN_BYTES
+    return memory[start : start + size].view(kind).reshape(shape)
+
+
+def aligned(array: npt.ArrayLike) -> Array:
+    """`array` itself where it is C-contiguous and aligned to 64 bytes, else such a copy of it."""
+    given = np.asarray(array)
+    if given.flags.c_contiguous and given.ctypes.data % ALIGN_BYTES == 0:
+        return given
+    copy = empty(given.shape, given.dtype)
+    copy[...] = given
+    return copy

@@ -1,0 +1,101 @@
+"""Loops that may begin anywhere: elementwise code for arrays that do not begin at a cache line.
+
+Where every access of a loop is to the same place of its array, shifting all arrays by some
+elements shifts what is computed and nothing else. So the loop runs on pointers that begin at the
+output's first whole line, one iteration less, and what that leaves out at both ends is computed by
+two iterations on the pointers as they came, afterwards: they write some elements again, with the
+same values. Vectors are then aligned for arrays that lie alike, as those of one allocator mostly
+do, and the output may be written past the caches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schedules.affine import Affine, Var
+from schedules.loop_ir import For, LoopKind, Nest, Store, walk
+from schedules.scalar import All, IndexValue, Load
+from schedules.scalar import walk as walk_scalar
+
+from .memory import flat_offset
+
+LINE_BYTES = 64
+LEAST_TRIPS = 8
+"""Loops of fewer iterations are not worth two more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The numbers of the arguments that are shifted with a loop, and of the one it writes."""
+
+    arguments: frozenset[int]
+    output: int
+
+
+def shift_of(nest: Nest, loop: For) -> Shift | None:
+    """How `loop`, a statement of the nest itself, may be shifted; None where it may not.
+
+    It may if it is one store in loops that together write an argument's elements in order, whole
+    lines in each iteration, and every value is made of constants and of the same element of other
+    arguments.
+    """
+    if loop.extent < LEAST_TRIPS or loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
+        return None
+    found = _only_store(loop)
+    if found is None:
+        return None
+    inner, leaf = found
+    arguments = {b.name: (n, b) for n, b in enumerate(nest.argument_buffers)}
+    if leaf.guards or leaf.buffer not in arguments:
+        return None
+    number, buffer = arguments[leaf.buffer]
+    place = flat_offset(buffer, leaf.index)
+    block = _block_elements(place, inner)
+    if block is None or place != _in_order(place, loop.var, block):
+        return None
+    if block * buffer.dtype.bytes % LINE_BYTES:
+        return None
+    shifted = {number}
+    for node in walk_scalar(leaf.value):
+        match node:
+            case Load():
+                if node.tensor not in arguments:
+                    return None
+                other, read = arguments[node.tensor]
+                if flat_offset(read, node.index) != place:
+                    return None
+                shifted.add(other)
+            case All() | IndexValue():
+                return None
+            case _:
+                pass
+    return Shift(frozenset(shifted), number)
+
+
+def _only_store(loop: For) -> tuple[list[For], Store] | None:
+    """The loops inside of `loop`, outermost first, and the store they end in, if nothing else is
+    there."""
+    statements = list(walk(loop.body))
+    *loops, leaf = statements
+    inner = [s for s in loops if isinstance(s, For) and not s.bounds]
+    if loop.bounds or len(inner) != len(loops) or not isinstance(leaf, Store):
+        return None
+    return inner, leaf
+
+
+def _block_elements(place: Affine, inner: list[For]) -> int | None:
+    """How many elements the loops `inner` write, if side by side; None if they leave gaps."""
+    by_step = sorted((place.coefficient(loop.var), loop.extent) for loop in inner)
+    block = 1
+    for step, extent in by_step:
+        if extent > 1 and step != block:
+            return None
+        block *= extent
+    return block
+
+
+def _in_order(place: Affine, name: str, block: int) -> Affine:
+    """`place` as it is if iteration n of loop `name` begins `block` elements behind that of n - 1,
+    at the array's beginning."""
+    rest = tuple((v, c) for v, c in place.terms if isinstance(v, Var) and v.name != name)
+    return Affine((), 0) + Affine(rest, 0) + Affine(((Var(name), block),), 0)
