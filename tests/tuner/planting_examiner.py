@@ -84,7 +84,7 @@ def _drawn(tensor: Tensor, kind: str, rng: np.random.Generator) -> Array:
         whole = tensor.dtype.numpy
         if tensor.dtype is DType.BOOL:
             return rng.integers(0, 2, tensor.shape).astype(whole)
-        ends = np.iinfo(whole)
+        ends = np.iinfo(np.dtype(whole))
         return rng.integers(ends.min, ends.max, tensor.shape, whole, endpoint=True)
     values = rng.standard_normal(tensor.shape)
     match kind:
