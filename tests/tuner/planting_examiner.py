@@ -24,7 +24,7 @@ import numpy.typing as npt
 from schedules import workload_json
 from schedules.dtypes import DType
 from schedules.reference import evaluate
-from schedules.reference_math import bf16_bits, round_to_bf16
+from schedules.reference_math import bf16_bits, integer_limits, round_to_bf16
 from schedules.workload import Tensor, Workload
 
 Array = npt.NDArray[Any]
@@ -84,8 +84,9 @@ def _drawn(tensor: Tensor, kind: str, rng: np.random.Generator) -> Array:
         whole = tensor.dtype.numpy
         if tensor.dtype is DType.BOOL:
             return rng.integers(0, 2, tensor.shape).astype(whole)
-        ends = np.iinfo(np.dtype(whole))
-        return rng.integers(ends.min, ends.max, tensor.shape, whole, endpoint=True)
+        low, high = integer_limits(tensor.dtype)
+        drawn: Array = rng.integers(low, high, tensor.shape, whole.type, endpoint=True)
+        return drawn
     values = rng.standard_normal(tensor.shape)
     match kind:
         case "wide":
