@@ -1,7 +1,11 @@
 """Who checks the checker: plant mistakes blindly and see what verification makes of them.
 
     python benchmarks/planted_miscompiles.py [--seed 0] [--each 1] [--controls 200]
-        [--only NAME,...] [--verbose]
+        [--tuned SETTINGS] [--only NAME,...] [--verbose]
+
+`--tuned 2` plants in two generated kernels each of workloads of the sizes people tune, for this
+machine, instead of in the small written-down ones; survivors are then run beside the right kernel
+on other inputs (`tests/tuner/planting_examiner.py`).
 
 A table on standard output, then one line of JSON. Exit code 1 if a mistake got through that
 `tests/tuner/planting_equivalents.py` does not explain, or a right kernel was rejected.
@@ -29,7 +33,9 @@ from schedules.space import Candidate, ScheduleSpace  # noqa: E402
 from tests.tuner.planting_bases import TARGET, Base, load_bases  # noqa: E402
 from tests.tuner.planting_run import COMPILER, Judged, Verdict, judge, plant  # noqa: E402
 from tests.tuner.planting_run import right_kernel as kernel_of  # noqa: E402
+from tests.tuner.planting_tuned import tuned_bases  # noqa: E402
 from tuner.measure.compile_pool import CompilePool  # noqa: E402
+from tuner.native_target import detect  # noqa: E402
 
 CAUGHT = (Verdict.QUICK, Verdict.FULL)
 COLUMNS = (*CAUGHT, Verdict.EQUIVALENT, Verdict.SAME, Verdict.REFUSED, Verdict.MISSED)
@@ -88,10 +94,11 @@ def alarms(count: int, seed: int, pool: CompilePool) -> tuple[int, list[Judged]]
 def table(rows: dict[str, Counter[Verdict]]) -> str:
     """Rows of counts, one a base, with their sum."""
     rows = {**rows, "all": sum(rows.values(), Counter())}
-    lines = [f"{'planted in':<20}{'planted':>8}" + "".join(f"{c:>11}" for c in COLUMNS)]
+    width = max(20, *map(len, rows))
+    lines = [f"{'planted in':<{width}}{'planted':>8}" + "".join(f"{c:>11}" for c in COLUMNS)]
     for name, counts in rows.items():
         planted = sum(counts[c] for c in COLUMNS)
-        lines.append(f"{name:<20}{planted:>8}" + "".join(f"{counts[c]:>11}" for c in COLUMNS))
+        lines.append(f"{name:<{width}}{planted:>8}" + "".join(f"{counts[c]:>11}" for c in COLUMNS))
     return "\n".join(lines)
 
 
@@ -100,19 +107,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="where mistakes are planted")
     parser.add_argument("--each", type=int, default=1, help="mistakes of each kind in each kernel")
     parser.add_argument("--controls", type=int, default=200, help="right kernels to verify")
+    parser.add_argument("--tuned", type=int, default=0, help="kernels a workload of tuning size")
     parser.add_argument("--only", default="", help="only kernels with one of these in their names")
     parser.add_argument("--verbose", action="store_true", help="say what became of each")
     options = parser.parse_args()
     start = time.perf_counter()
     rows: dict[str, Counter[Verdict]] = {}
+    bases = (
+        {base.name: base for base in tuned_bases(detect(), options.tuned, options.seed)}
+        if options.tuned
+        else load_bases()
+    )
     statuses: Counter[str] = Counter()
     failed: list[Judged] = []
     with CompilePool(workers=2, compiler=COMPILER) as pool:
-        for name, base in load_bases().items():
+        for name, base in bases.items():
             if not any(part in name for part in options.only.split(",")):
                 continue
             rows[name] = Counter()
-            for judged in judge(base, plant(base, options.seed, options.each), pool, options.seed):
+            mutants = plant(base, options.seed, options.each)
+            closer = bool(options.tuned)
+            for judged in judge(base, mutants, pool, options.seed, examined=closer):
                 if judged.verdict is Verdict.ALARM:
                     failed.append(judged)
                 if judged.mutant.level == "none":
@@ -121,7 +136,9 @@ def main() -> int:
                 statuses[str(judged.status)] += judged.verdict in CAUGHT
                 failed += [judged] if judged.verdict is Verdict.MISSED else []
                 if options.verbose:
-                    print(f"{judged.verdict:<10} {judged.mutant.name} | {judged.detail}")
+                    print(
+                        f"{judged.verdict:<10} {judged.mutant.name} | {judged.detail}", flush=True
+                    )
         checked, rejected = alarms(options.controls, options.seed, pool)
     counts = sum(rows.values(), Counter())
     print(table(rows))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -27,10 +27,12 @@ from tuner.measure.runner_client import RunnerClient
 from . import planting_nests, planting_text
 from .planting_bases import Base
 from .planting_equivalents import why_equivalent
+from .planting_examiner import examine
 
 COMPILER = "tests.tuner.planting_run:compile_mutant"
 SYMBOL = "kernel"
 _DEADLINE_SECS = 3.0
+_TUNED_DEADLINE_SECS = 60.0
 _REPEATS = 5
 
 # What code generation raises for a nest that breaks the rules it relies on: no such loop or
@@ -64,7 +66,7 @@ class Verdict(StrEnum):
     - missed: verification passed it, and nobody explained why it is right
     - alarm: a kernel with nothing planted in it was rejected
     - quick: caught before timing. full: caught before it could become best
-    - equivalent: passed, and the table says why it computes the same
+    - equivalent: passed, and the table says why it computes the same, or the examiner found it does
     - same: the object file is byte for byte that of the right kernel
     - refused: the code generator or LLVM does not take it
     """
@@ -143,11 +145,18 @@ def compile_mutant(document: dict[str, Any]) -> CompiledKernel:
 
 
 def judge(
-    base: Base, mutants: list[Mutant], pool: CompilePool, seed: int, *, full: bool = True
+    base: Base,
+    mutants: list[Mutant],
+    pool: CompilePool,
+    seed: int,
+    *,
+    full: bool = True,
+    examined: bool = False,
 ) -> Iterator[Judged]:
     """Each mutant of `base` with its verdict, after the right kernel, which must pass.
 
-    Without `full`, what passes the quick check is taken for missed (or equivalent).
+    Without `full`, what passes the quick check is taken for missed (or equivalent). `examined`:
+    survivors that the table does not explain are run beside the right kernel on other inputs.
     """
     document = {
         "cases": DEFAULT_CASES,
@@ -167,7 +176,11 @@ def judge(
             elif mutant is not right and built.object_bytes == expected:
                 yield Judged(mutant, Verdict.SAME, MeasureStatus.OK, "")
             else:
-                yield _run(mutant, built, base, runner, full=full)
+                deadline = _TUNED_DEADLINE_SECS if examined else _DEADLINE_SECS
+                judged = _run(mutant, built, base, runner, full=full, deadline_secs=deadline)
+                if examined and judged.verdict is Verdict.MISSED:
+                    judged = _examined(judged, base, expected, built.object_bytes)
+                yield judged
 
 
 def compile_all(mutants: list[Mutant], base: Base, pool: CompilePool) -> list[Compiled]:
@@ -187,24 +200,42 @@ def compile_all(mutants: list[Mutant], base: Base, pool: CompilePool) -> list[Co
     return [done[key] for key in range(len(mutants))]
 
 
-def _run(
-    mutant: Mutant, built: Compiled, base: Base, runner: RunnerClient, *, full: bool
-) -> Judged:
-    threads = base.target.threads
+def _examined(judged: Judged, base: Base, right: bytes, changed: bytes) -> Judged:
+    """A survivor after a closer look: equivalent, or missed with what is wrong about it."""
+    found = examine(base.workload, _job(judged.mutant, base), right, changed)
+    if found.reason is None:
+        return replace(judged, detail=found.detail)
+    return replace(judged, verdict=Verdict.EQUIVALENT, detail=found.reason)
+
+
+def _job(mutant: Mutant, base: Base) -> dict[str, Any]:
     inputs = enumerate(base.workload.inputs)
-    job = {
-        "symbol": built.symbol,
-        "workspace_bytes": built.workspace_bytes,
-        "threads": threads,
+    return {
+        "symbol": SYMBOL,
+        "workspace_bytes": mutant.made.workspace_bytes,
+        "threads": base.target.threads,
         "timed": False,
         "constants": tuple(n for n, t in inputs if t.constant),
         "packed_bytes": mutant.made.packed_bytes,
         "prepacked_workspace_bytes": mutant.made.prepacked_workspace_bytes,
     }
-    quick = _answer(runner, job, built.object_bytes, "measure")
+
+
+def _run(
+    mutant: Mutant,
+    built: Compiled,
+    base: Base,
+    runner: RunnerClient,
+    *,
+    full: bool,
+    deadline_secs: float,
+) -> Judged:
+    threads = base.target.threads
+    job = _job(mutant, base)
+    quick = _answer(runner, job, built.object_bytes, "measure", deadline_secs)
     if mutant.level == "none":
         more = {"team_sizes": sorted({1, threads}), "repeats": _REPEATS, "every_entry": True}
-        quick = _answer(runner, job | more, built.object_bytes, "check")
+        quick = _answer(runner, job | more, built.object_bytes, "check", deadline_secs)
         verdict = Verdict.SAME if quick.ok else Verdict.ALARM
         return Judged(mutant, verdict, quick.status, quick.detail)
     if not quick.ok:
@@ -212,7 +243,7 @@ def _run(
     if full:
         repeats = _REPEATS if threads > 1 else 1
         more = {"team_sizes": sorted({1, threads}), "repeats": repeats, "every_entry": True}
-        answer = _answer(runner, job | more, built.object_bytes, "check")
+        answer = _answer(runner, job | more, built.object_bytes, "check", deadline_secs)
         if not answer.ok:
             return Judged(mutant, Verdict.FULL, answer.status, answer.detail)
     reason = why_equivalent(mutant.base, mutant.operator, mutant.edit)
@@ -230,7 +261,9 @@ class _Answer:
         return self.status is MeasureStatus.OK
 
 
-def _answer(runner: RunnerClient, job: dict[str, Any], blob: bytes, op: str) -> _Answer:
-    runner.submit(job, blob, _DEADLINE_SECS, op)
+def _answer(
+    runner: RunnerClient, job: dict[str, Any], blob: bytes, op: str, deadline_secs: float
+) -> _Answer:
+    runner.submit(job, blob, deadline_secs, op)
     document = runner.result()
     return _Answer(MeasureStatus(document["status"]), document.get("detail") or "")

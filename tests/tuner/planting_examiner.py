@@ -1,0 +1,189 @@
+"""Tell survivors that compute the same from those that do not, independently of verification.
+
+What passed the full check runs beside the right kernel on inputs of its own making. A mutant that
+gives the same bits on all of them changed nothing that a caller can see. One that only rounds
+otherwise must be as close to the float64 reference as the right kernel is. Everything else got
+through, and needs a look. Runs in a process of its own: a survivor may still crash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schedules import workload_json
+from schedules.dtypes import DType
+from schedules.reference import evaluate
+from schedules.reference_math import bf16_bits, integer_limits, round_to_bf16
+from schedules.workload import Tensor, Workload
+
+Array = npt.NDArray[Any]
+
+SAME = "gives the same bits on every input tried"
+ROUNDS = "rounds otherwise, and is as close to the exact result as the right kernel"
+TIMEOUT_SECS = 120.0
+
+
+@dataclass(frozen=True)
+class Examined:
+    """`reason` says why a survivor is right; None where it is not, and `detail` says how."""
+
+    reason: str | None
+    detail: str = ""
+
+
+def examine(workload: Workload, job: dict[str, Any], right: bytes, mutant: bytes) -> Examined:
+    """Run `mutant` beside `right`, both object files whose needs `job` tells."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, "right.o"), Path(folder, "mutant.o")]
+        for file, blob in zip(files, (right, mutant), strict=True):
+            file.write_bytes(blob)
+        document = {
+            "workload": workload_json.to_json(workload),
+            "job": job,
+            "files": [str(f) for f in files],
+        }
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.tuner.planting_examiner"],
+                input=json.dumps(document),
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_SECS,
+                check=False,
+                cwd=Path(__file__).resolve().parents[2],
+                env={**os.environ, "OMP_NUM_THREADS": str(job["threads"])},
+            )
+        except subprocess.TimeoutExpired:
+            return Examined(None, "did not end")
+    if done.returncode:
+        return Examined(None, f"ended with {done.returncode}: {done.stderr[-300:]}")
+    return Examined(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def inputs_of(workload: Workload) -> Iterator[tuple[str, list[Array]]]:
+    """Named inputs: usual ones, of many sizes, with outliers at chance places, all alike."""
+    for number in range(10):
+        rng = np.random.default_rng(1000 + number)
+        kind = ("usual", "wide", "outliers", "positive", "alike")[number % 5]
+        yield kind, [_drawn(t, kind, rng) for t in workload.inputs]
+
+
+def _drawn(tensor: Tensor, kind: str, rng: np.random.Generator) -> Array:
+    if not tensor.dtype.is_float:
+        whole = tensor.dtype.numpy
+        if tensor.dtype is DType.BOOL:
+            return rng.integers(0, 2, tensor.shape).astype(whole)
+        low, high = integer_limits(tensor.dtype)
+        drawn: Array = rng.integers(low, high, tensor.shape, whole.type, endpoint=True)
+        return drawn
+    values = rng.standard_normal(tensor.shape)
+    match kind:
+        case "wide":
+            values = np.ldexp(values, rng.integers(-12, 12, tensor.shape))
+        case "outliers":
+            chosen = rng.random(tensor.shape) < max(2e-3, 2 / max(tensor.elements, 1))
+            values = np.where(chosen, values * 300, values)
+        case "positive":
+            values = 0.5 + rng.random(tensor.shape)
+        case "alike":
+            values = np.full(tensor.shape, values.flat[0] if values.size else 1.0)
+        case _:
+            pass
+    if tensor.dtype is DType.BF16:
+        return bf16_bits(round_to_bf16(values))
+    return values.astype(tensor.dtype.numpy)
+
+
+def compare(exact: Sequence[Array], right: Sequence[Array], mutant: Sequence[Array]) -> Examined:
+    """The verdict on one set of inputs: values of the reference, of the right kernel and of the
+    mutant, output by output."""
+    reason = SAME
+    for known, a, b in zip(exact, right, mutant, strict=True):
+        same = (a == b) | ((a != a) & (b != b))
+        if same.all():
+            continue
+        reason = ROUNDS
+        wide = known.astype(np.float64)
+        with np.errstate(all="ignore"):
+            size = np.abs(wide) + 1e-30
+            errors = [np.abs(y.astype(np.float64) - wide) for y in (a, b)]
+        finite = np.isfinite(errors[0])
+        if not np.isfinite(errors[1][finite]).all():
+            return Examined(None, "not finite where the right kernel is")
+        # Where terms cancel the right kernel errs more as well: by the worst of all elements.
+        allowed = np.maximum(4 * errors[0], 8 * np.abs(np.spacing(wide.astype(a.dtype))))
+        worst = 3 * float(errors[0][finite].max(initial=0.0))
+        beyond = finite & (errors[1] > allowed) & (errors[1] > worst)
+        mean = [float(np.sqrt(np.mean((e[finite] / size[finite]) ** 2))) for e in errors]
+        if beyond.any() or mean[1] > 2 * mean[0] + 1e-7:
+            at = int(np.argmax(np.where(finite, errors[1], 0)))
+            pair = f"{b.flat[at]} for {wide.flat[at]}, right kernel {a.flat[at]}"
+            return Examined(None, f"{int(beyond.sum())} elements further off, worst {pair}")
+    return Examined(reason)
+
+
+def _examine_here(document: dict[str, Any]) -> Examined:
+    from tuner.measure import loader
+    from tuner.measure.entries import Needs, whole_entry
+
+    workload = workload_json.from_json(document["workload"])
+    job = document["job"]
+    loader.use_openmp(None)  # a mistake may be a parallel loop in a kernel for one thread
+    needs = Needs(job["workspace_bytes"])
+    count = len(workload.arguments)
+    kernels = [loader.load_object(Path(f).read_bytes(), job["symbol"]) for f in document["files"]]
+    entries = [whole_entry(kernel, needs, count) for kernel in kernels]
+    found = Examined(SAME)
+    for number, (kind, inputs) in enumerate(inputs_of(workload)):
+        with np.errstate(all="ignore"):
+            exact = evaluate(workload, inputs)
+        results = []
+        for entry in entries:
+            arrays = [_placed(array, 4 * number) for array in inputs]
+            outputs = [
+                _placed(np.zeros(t.shape, t.dtype.numpy), 4 * number)
+                for t in workload.output_tensors
+            ]
+            workspace = _placed(np.full(needs.workspace_bytes, 0x5A, np.uint8), 0)
+            addresses = [a.ctypes.data for a in (*arrays, *outputs)]
+            entry.call(*entry.pointers(addresses, 0, workspace.ctypes.data))
+            results.append(
+                [_values(t, o) for t, o in zip(workload.output_tensors, outputs, strict=True)]
+            )
+        one = compare(exact, *results)
+        if one.reason is None:
+            return Examined(None, f"{kind}: {one.detail}")
+        found = one if one.reason == ROUNDS else found
+    return found
+
+
+def _values(tensor: Tensor, stored: Array) -> Array:
+    if tensor.dtype is DType.BF16:
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored
+
+
+def _placed(array: Array, skip_bytes: int) -> Array:
+    """A copy that begins `skip_bytes`, rounded down to whole elements, behind a cache line."""
+    skip = skip_bytes // max(array.itemsize, 1) * array.itemsize
+    raw = np.empty(array.nbytes + 192, np.uint8)
+    start = -raw.ctypes.data % 64 + skip
+    placed = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    placed[...] = array
+    return placed
+
+
+if __name__ == "__main__":
+    found = _examine_here(json.load(sys.stdin))
+    print(json.dumps({"reason": found.reason, "detail": found.detail}))
