@@ -14,7 +14,7 @@ from math import prod
 
 from costmodel.machine import Machine, compute_dtype, machine_for
 from schedules.flops import counted_flops, useful_flops
-from schedules.rules.products import beforehand
+from schedules.rules.regrouping import regrouped
 from schedules.rules.rewriting import rewrites_for, rewritten
 from schedules.scalar import (
     Binary,
@@ -57,7 +57,7 @@ def bound(workload: Workload, target: Target) -> Bound:
     """The bound of one call of `workload` with inputs and outputs where they fit."""
     machine = machine_for(target, compute_dtype(workload))
     form = workload.normalised()
-    rewritten_forms = [rewritten(form, s) for s in (beforehand(form), *rewrites_for(form)) if s]
+    rewritten_forms = [rewritten(form, s) for s in (regrouped(form), *rewrites_for(form)) if s]
     slots = min(_useful_slots(form) for form in (workload, *rewritten_forms))
     choices = []
     for p in range(1, target.threads + 1):
