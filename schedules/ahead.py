@@ -75,8 +75,9 @@ def _fillers(stmt: Allocate) -> int:
 def ahead_problem(nest: Nest) -> str | None:
     """Why what `nest` marks cannot be made ahead, None if all of it can.
 
-    Each AHEAD buffer stands outside all loops, is filled at the start of its block from constant
-    inputs alone, with no memory besides but registers, and is not written again.
+    An input is constant. Each AHEAD buffer stands outside all loops, is filled at the start of
+    its block from constant inputs alone, with no memory besides but registers, and is not written
+    again.
     """
     marked = [
         s.buffer.name
@@ -90,7 +91,10 @@ def ahead_problem(nest: Nest) -> str | None:
     for name in marked:
         if name not in outside:
             return f"{name!r} is made inside a loop; ahead of a call there is none"
-    return _filling_problem(nest, parts, outside) or _writing_problem(parts, outside)
+    problem = _filling_problem(nest, parts, outside) or _writing_problem(parts, outside)
+    if problem is None and not any(tensor.constant for tensor in nest.inputs):
+        return f"{marked[0]!r}: no input is constant, so the kernel has no entry that packs ahead"
+    return problem
 
 
 def _filling_problem(nest: Nest, parts: AheadParts, ahead: set[str]) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import copysign, isnan
 from typing import TypeAlias, assert_never
 
 from .affine import Affine, Cond, Eq0, Ge0, substitute_cond
@@ -85,10 +86,31 @@ _REDUCER_OP = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Const:
+    """A number. Two are equal where no kernel can tell them apart: 0.0 is not -0.0, though Python
+    says so, a NaN is itself, and 0 is 0.0 where `dtype` is a float type."""
+
     value: int | float
     dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Const):
+            return NotImplemented
+        if self.dtype is not other.dtype:
+            return False
+        if self.value == 0 == other.value:
+            return copysign(1.0, self.value) == copysign(1.0, other.value)
+        return self.value == other.value or (isnan(self.value) and isnan(other.value))
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, "nan" if isnan(self.value) else self.value))
+
+    @property
+    def is_plus_zero(self) -> bool:
+        """Whether this is what padding is made of: a product or a bit pattern with -0.0 in its
+        place is another one. (`case Const(0)` takes both.)"""
+        return self.value == 0 and copysign(1.0, self.value) > 0
 
 
 @dataclass(frozen=True, slots=True)

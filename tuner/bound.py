@@ -18,7 +18,7 @@ from math import prod
 
 from costmodel.machine import Machine, compute_dtype, machine_for
 from schedules.flops import counted_flops, useful_flops
-from schedules.rules.products import beforehand
+from schedules.rules.regrouping import regrouped
 from schedules.rules.rewriting import rewrites_for, rewritten
 from schedules.scalar import (
     Binary,
@@ -125,7 +125,7 @@ def shown_by_kernel(workload: Workload, target: Target, secs: float) -> Probes:
 def _fewest_slots(workload: Workload) -> float:
     """Of the workload as it is and of what it may be rewritten to."""
     form = workload.normalised()
-    rewritten_forms = [rewritten(form, s) for s in (beforehand(form), *rewrites_for(form)) if s]
+    rewritten_forms = [rewritten(form, s) for s in (regrouped(form), *rewrites_for(form)) if s]
     return min(_useful_slots(form) for form in (workload, *rewritten_forms))
 
 

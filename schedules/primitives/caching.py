@@ -247,8 +247,8 @@ def _redirect_reads(
         match node:
             case Load(tensor, index) if tensor != source.name or not chosen.takes(index):
                 return None
-            case Select(All(conds), Load(tensor, index, dtype), Const(0)) if (
-                tensor == source.name and chosen.takes(index)
+            case Select(All(conds), Load(tensor, index, dtype), Const() as other) if (
+                other.is_plus_zero and tensor == source.name and chosen.takes(index)
             ):
                 # Guards are written without common factors; strided taps bring some back.
                 inside = {normal_cond(c) for c in in_bounds(index, source.shape, ranges)}

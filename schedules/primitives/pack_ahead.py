@@ -19,7 +19,8 @@ class PackAhead:
         for i: ... P[g(i)] ...              for i: ... P[g(i)] ...    in every call
 
     Legal for a buffer in the workspace that stands outside all loops (CacheRead with loop "") and
-    is filled, at the start of its block, from inputs marked constant and from nothing else. Its
+    is filled, at the start of its block, from inputs marked constant and from nothing else (it may
+    read nothing at all), in a nest with such inputs: without one there is no call ahead. Its
     layout and the loops that fill it can still be changed.
     """
 

@@ -3,7 +3,8 @@
 A primitive keeps every value as it is, up to the order of sums. A rewrite computes the same in
 other operations, so its error is another one: `stated_error` bounds it, and a workload takes only
 rewrites whose error it allows (`Workload.allowed_error`; None allows none). One that does no more
-than regroup sums and products states 0 and is always allowed.
+than regroup sums and products states 0: it is always allowed where infinities, NaN and the signs of
+zeros come out as they are written, and where they may not, if any error is.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Protocol, TypeAlias
 from ..workload import Workload
 from .order import AxisLast
 from .product import Beforehand
+from .share import Share
+from .taps import OverTaps
 from .winograd import Winograd
 
-Rewrite: TypeAlias = Winograd | Beforehand | AxisLast
+Rewrite: TypeAlias = Winograd | Beforehand | AxisLast | OverTaps | Share
 
-REWRITES: tuple[type[Rewrite], ...] = (Winograd, Beforehand, AxisLast)
+REWRITES: tuple[type[Rewrite], ...] = (Winograd, Beforehand, AxisLast, OverTaps, Share)
 """All of them; a new rewrite is added here, in `Rewrite`, and where `rules.rewriting` offers it."""
 
 
@@ -39,4 +42,6 @@ class HasRewrite(Protocol):
         ...
 
 
-__all__ = ["REWRITES", "AxisLast", "Beforehand", "HasRewrite", "Rewrite", "Winograd"]
+__all__ = [
+    "REWRITES", "AxisLast", "Beforehand", "HasRewrite", "OverTaps", "Rewrite", "Share", "Winograd",
+]  # fmt: skip

@@ -22,8 +22,13 @@ class Beforehand:
         C[i,j] += A[i,k] * d[k] * B[k,j]     ->   P[i,k] = A[i,k] * d[k];  C[i,j] += P[i,k] * B[k,j]
         y[i] += A[i,j] * B[j,k] * c[k]       ->   P[j] += B[j,k] * c[k];   y[i] += A[i,j] * P[j]
 
-    Sums are regrouped and products are, so there is no error beyond that of the form it gives,
-    which verification judges it by. Legal for every sum of products of one type.
+    There is no error beyond that of the form it gives, which verification judges it by. Legal for
+    every sum of products of one type, if the product keeps all its axes: that regroups factors,
+    which no infinity or NaN among them tells from the order they were written in, as long as no
+    part of a product overflows or underflows. A sum of its own is another thing: x * (a + b) is
+    infinite where x * a + x * b, with x infinite and b of the other sign, is NaN, and -0.0 where
+    that is 0.0. So for floats it takes a workload that allows an error, however small
+    (`Workload.allowed_error`); integers do not tell the forms apart.
     """
 
     stage: str
@@ -52,13 +57,25 @@ class Beforehand:
             raise ScheduleError(self, "the product is the whole sum, or an element as it stands")
         if len(workload.stages) >= MAX_STAGES:
             raise ScheduleError(self, f"that takes more than {MAX_STAGES} stages")
+        summed = summed_axes(stage, chosen, rest)
+        if summed and not may_distribute(workload, stage):
+            raise ScheduleError(
+                self,
+                f"a factor would leave the sum over {summed[0].name}, which infinities and zeros"
+                " can tell; the workload allows no error",
+            )
         first, second = _in_two(workload, stage, chosen, rest, self)
         stages = tuple(s for old in workload.stages for s in _replaced(old, stage, first, second))
         return replace(workload, stages=stages).normalised()
 
     def stated_error(self, workload: Workload) -> float:
-        """None that `Workload.allowed_error` speaks of: sums and products are regrouped."""
+        """No more than 0: sums and products are regrouped."""
         return 0.0
+
+
+def may_distribute(workload: Workload, stage: Stage) -> bool:
+    """Whether factors of `stage` may leave a sum, where infinities and zeros can tell."""
+    return workload.allowed_error is not None or not stage.tensor.dtype.is_float
 
 
 def factors_of(stage: Stage) -> tuple[Scalar, ...]:

@@ -19,7 +19,7 @@ from .column_cluster import ColumnCluster, column_cluster
 from .columns import ColumnSketch
 from .dots import DotSketch, dot_roles
 from .knobs import Part
-from .phases import inserts_zeros
+from .phases import inserts_zeros, is_padding
 from .row_cluster import RowCluster, contiguous_reduction, is_along_columns
 from .rows import RowSketch
 from .tile import TileSketch
@@ -43,8 +43,9 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
         )
         cheap = math_calls(stage.body) == 0 and len(loads(stage.body)) <= 2
         again = times / max(_points(stage), 1)
-        spread = inserts_zeros(stage) and all(r.reducer is Reducer.SUM for r in readers)
-        if again <= 1.0 or (cheap and again <= 3.0) or spread:
+        summed = all(r.reducer is Reducer.SUM for r in readers)
+        zeros = summed and (inserts_zeros(stage) or is_padding(stage))
+        if again <= 1.0 or (cheap and again <= 3.0) or zeros:
             found.append(stage.name)
     return tuple(found)
 

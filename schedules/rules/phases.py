@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
+from ..affine import Ge0, Var
 from ..congruence import Congruence, congruence_of
 from ..errors import ScheduleError
 from ..loop_ir import For, Nest, Update
@@ -34,6 +35,21 @@ def inserts_zeros(stage: Stage) -> bool:
     spread = any(c is not None and c.modulus > 1 for c in found)
     zero = isinstance(body.on_false, Const) and body.on_false.value == 0
     return spread and zero and isinstance(body.on_true, Load) and stage.reducer is None
+
+
+def is_padding(stage: Stage) -> bool:
+    """Whether `stage` copies a tensor with zeros around it: what reads it in windows can read the
+    tensor itself, and tiles make padded copies of what they need."""
+    match stage.body:
+        case Select(All(conds), Load(_, index), Const() as other) if stage.reducer is None:
+            plain = all(
+                isinstance(atom, Var) and coefficient == 1
+                for i in index
+                for atom, coefficient in i.terms
+            )
+            return other.is_plus_zero and plain and all(isinstance(c, Ge0) for c in conds)
+        case _:
+            return False
 
 
 def phase_steps(nest: Nest, name: str) -> tuple[Split | Solve, ...]:

@@ -2,7 +2,8 @@
 
 A product of more than two factors costs a multiplication more for each, every time; a factor
 that is itself computed is computed again for every element that uses it. Taken apart, each pair
-costs only the points of its own axes. All orders of few factors are tried.
+costs only the points of its own axes. All orders of few factors are tried, those in which a factor
+leaves a sum where the workload permits that.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import prod
 
 from ..errors import ScheduleError
 from ..rewrites import Beforehand
-from ..rewrites.product import factors_of, kept_axes, summed_axes
+from ..rewrites.product import factors_of, kept_axes, may_distribute, summed_axes
 from ..scalar import Scalar, loads, vars_of
 from ..workload import Stage, Workload
 from .analysis import math_calls
@@ -79,15 +80,19 @@ def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[
     if len(factors) < 3:
         return None
     whole = float(_points(stage, factors)) * (len(factors) - 1)
-    cost, pair = _cheapest(stage, tuple((factor,) for factor in factors))
+    groups = tuple((factor,) for factor in factors)
+    cost, pair = _cheapest(stage, groups, may_distribute(workload, stage))
     return pair if cost * LEAST_GAIN <= whole else None
 
 
 Group = tuple[Scalar, ...]
 
 
-def _cheapest(stage: Stage, groups: tuple[Group, ...]) -> tuple[float, tuple[int, int] | None]:
-    """The least cost of multiplying `groups` in pairs, in multiply-adds, and the first pair."""
+def _cheapest(
+    stage: Stage, groups: tuple[Group, ...], distributes: bool
+) -> tuple[float, tuple[int, int] | None]:
+    """The least cost of multiplying `groups` in pairs, in multiply-adds, and the first pair; none
+    that has a sum of its own unless the step `distributes`."""
     if len(groups) == 2:
         return float(_step_points(stage, groups, (0, 1))), None
     best: tuple[float, tuple[int, int] | None] = (float("inf"), None)
@@ -95,12 +100,14 @@ def _cheapest(stage: Stage, groups: tuple[Group, ...]) -> tuple[float, tuple[int
         rest = tuple(group for n, group in enumerate(groups) if n not in (a, b))
         others = [factor for group in rest for factor in group]
         joined = (*groups[a], *groups[b])
+        if not distributes and summed_axes(stage, joined, others):
+            continue
         cost = float(_step_points(stage, groups, (a, b)))
         if _names(others).isdisjoint(axis.name for axis in stage.reduce_axes):
             cost += prod(axis.extent for axis in stage.axes)  # what is left is done with the sum
         else:
             kept = prod(axis.extent for axis in kept_axes(stage, joined, others))
-            cost += ELEMENT_COST * kept + _cheapest(stage, (joined, *rest))[0]
+            cost += ELEMENT_COST * kept + _cheapest(stage, (joined, *rest), distributes)[0]
         if cost < best[0]:
             best = (cost, (a, b))
     return best

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, islice
@@ -10,6 +10,8 @@ from itertools import count, islice
 import numpy as np
 
 from ..errors import ScheduleError
+from ..loop_ir import Nest
+from ..lower import clean
 from ..primitives import Inline
 from ..rewrites import Rewrite
 from ..space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace, Sketch
@@ -23,7 +25,7 @@ from .dots import DotSketch
 from .knobs import Part
 from .orders import axes_last
 from .plain import PlainSketch
-from .products import beforehand
+from .regrouping import regrouped
 from .rewriting import rewrites_for, rewritten
 from .rows import RowSketch
 from .tile import TileSketch
@@ -111,11 +113,20 @@ class ProgramSketch:
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one feasible setting."""
+        return Trace((*self.rewrites, *self._written(setting).trace.steps))
+
+    def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
+        """A setting's trace, and the nest it is lowered to. ScheduleError where the primitives,
+        which have the last word, refuse what this sketch would do."""
+        writer = self._written(setting)
+        return Trace((*self.rewrites, *writer.trace.steps)), clean(writer.nest)
+
+    def _written(self, setting: Sequence[int]) -> TraceWriter:
         writer = TraceWriter(self.workload)
         writer.do(*(Inline(name) for name in self.inlined))
         for part, own in zip(self.parts, self.own_settings(np.asarray([setting])), strict=True):
             part.write(writer, tuple(int(i) for i in own[0]))
-        return Trace((*self.rewrites, *writer.trace.steps))
+        return writer
 
 
 _ADDED = (
@@ -128,10 +139,10 @@ def space_for(workload: Workload, target: Target) -> ScheduleSpace:
     """Every schedule that is searched for `workload` on `target`.
 
     There is always at least one sketch, and its default is legal: what no rule fits is left as
-    plain loops. Products computed in steps come first, other rewritten forms last.
+    plain loops. The regrouped form comes first, forms with an error of their own last.
     """
     workload = workload.normalised()
-    steps: tuple[Rewrite, ...] = beforehand(workload)
+    steps = regrouped(workload)
     form = rewritten(workload, steps)
     sketches = _sketches(form, target, steps) if steps else []
     order = axes_last(form, target)
@@ -165,7 +176,7 @@ def _sketches(
     sketches: list[Sketch] = []
     for parts in islice(_likeliest(ways), MAX_SKETCHES):
         sketch = ProgramSketch(workload, inlined, tuple(parts), rewrites)
-        if _works(lambda s=sketch: s.trace(s.default())):  # type: ignore[misc]
+        if _has_legal_default(sketch):
             sketches.append(sketch)
     return sketches
 
@@ -206,10 +217,10 @@ def _has_few_rows(part: Part, target: Target) -> bool:
     )
 
 
-def _works(make: Callable[[], Trace]) -> bool:
-    """Whether a rule's sketch fits an unusual expression; the primitives have the last word."""
+def _has_legal_default(sketch: ProgramSketch) -> bool:
+    """Whether rules fit an unusual expression."""
     try:
-        make()
+        sketch.lowered(sketch.default())
     except ScheduleError:
         return False
     return True

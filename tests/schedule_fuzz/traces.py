@@ -36,6 +36,7 @@ from schedules.primitives import (
     Vectorize,
 )
 from schedules.primitives.nest_edit import chain_to
+from schedules.rules.regrouping import regrouped
 from schedules.rules.rewriting import rewrites_for
 from schedules.trace import Step, Trace
 from schedules.verify_nest import verify
@@ -47,11 +48,12 @@ MAX_COPIES = 256
 
 def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -> tuple[Trace, int]:
     """A legal trace of up to `most_steps` steps, and how many illegal steps were refused; rewrites
-    stand before them where the workload allows any.
+    stand before them where the workload allows any, or is better regrouped.
 
     Any exception but ScheduleError, and any malformed nest, is a failure of the primitives.
     """
-    choices = rewrites_for(workload.normalised())
+    form = workload.normalised()
+    choices = [steps for steps in (*rewrites_for(form), regrouped(form)) if steps]
     rewrites = rng.choice(choices) if choices and rng.random() < 0.7 else ()
     rewritten, _ = start(workload, Trace(rewrites))
     nest = plain_nest(rewritten)

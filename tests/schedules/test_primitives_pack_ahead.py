@@ -22,6 +22,7 @@ from schedules.primitives import (
     Vectorize,
 )
 from schedules.printer import to_text
+from schedules.scalar import loads
 from schedules.trace import Trace
 from schedules.verify_nest import MalformedNest, verify
 from schedules.workload import Workload
@@ -159,3 +160,15 @@ def test_its_trace_is_json() -> None:
     trace = Trace(PANELS)
     assert Trace.from_json(trace.to_json()) == trace
     assert trace.to_json()[1] == {"do": "PackAhead", "buffer": "p"}
+
+
+@pytest.mark.parametrize("kind", ["", "const "])
+def test_a_stage_that_reads_nothing_is_made_ahead_where_there_is_an_entry_for_it(kind: str) -> None:
+    text = "T[i] = f32(i) * 2.0; Y[i] = X[i] * W[i] + T[i]"
+    workload = notation(text, {"i": 8}, X="f32[8]", W=f"{kind}f32[8]")
+    name = next(s.name for s in workload.normalised().stages if not loads(s.body))
+    if kind:
+        assert len(split_ahead(applied(workload, PackAhead(name))).copies) == 1
+        return
+    with pytest.raises(ScheduleError, match=f"'{name}': no input is constant, so the kernel has"):
+        applied(workload, PackAhead(name))

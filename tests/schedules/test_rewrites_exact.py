@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schedules.error_bound import evaluate_with_bound
 from schedules.errors import ScheduleError
 from schedules.interpret import interpret
-from schedules.lower import lower, start, stated_error
+from schedules.lower import lower, plain_nest, start, stated_error
 from schedules.reference import evaluate
 from schedules.rewrites import AxisLast, Beforehand, Rewrite
 from schedules.rewrites.product import factors_of
@@ -106,11 +106,56 @@ PRODUCTS = {
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_in_steps_mean_the_same(name: str) -> None:
     text, tensors, stages = PRODUCTS[name]
-    workload = expression(text, tensors)
+    workload = expression(text, tensors).allowing(1e-6)
     steps = beforehand(workload)
     form = same_meaning(workload, steps)
     assert steps
     assert len(form.stages) == stages
+
+
+def test_a_factor_leaves_a_sum_of_floats_only_where_an_error_is_allowed() -> None:
+    unasked = {"diagonal between", "factors of the result", "common operand of rows"}
+    unasked |= {"function of one operand", "whole numbers", "padded"}
+    found = {
+        name
+        for name, (text, tensors, _) in PRODUCTS.items()
+        if any(beforehand(expression(text, tensors)))
+    }
+    assert found == unasked
+    for name in PRODUCTS.keys() - found:
+        text, tensors, _ = PRODUCTS[name]
+        workload = expression(text, tensors)
+        (step, *_) = beforehand(workload.allowing(1e-6))
+        with pytest.raises(ScheduleError, match="would leave the sum over r"):
+            step.rewrite(workload)
+        whole = expression(text, tensors.replace("f32", "i32"))
+        assert beforehand(whole), "integers do not tell the forms apart"
+
+
+SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -3.0, np.inf, -np.inf, np.nan], np.float32)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_unasked_rewrites_keep_infinities_nan_and_signs(name: str) -> None:
+    """Stage by stage, each sum in the order in which it is written."""
+    text, tensors, _ = PRODUCTS[name]
+    workload = expression(text, tensors)
+    steps = beforehand(workload)
+    if not steps or "i32" in tensors:
+        return
+    rng = np.random.default_rng(3)
+    odds = np.array([1, 1, 20, 20, 20, 20, 0.2, 0.2, 0.1])
+    inputs = [
+        rng.choice(SPECIAL, t.shape, p=odds / odds.sum()).astype(np.float32)
+        for t in workload.inputs
+    ]
+    plain = interpret(plain_nest(workload), inputs)
+    stepped = interpret(lower(workload, Trace(steps)), inputs)
+    for a, b in zip(plain, stepped, strict=True):
+        assert (np.isnan(a) == np.isnan(b)).all()
+        assert (np.isinf(a) == np.isinf(b)).all()
+        assert (np.signbit(a) == np.signbit(b))[~np.isnan(a)].all()
+        assert np.isnan(a).any()
 
 
 @pytest.mark.parametrize(
@@ -151,6 +196,7 @@ def test_any_choice_of_factors_means_the_same(data: st.DataObject) -> None:
         return
     chosen = tuple(sorted(data.draw(st.sets(st.integers(0, total - 1), min_size=1))))
     step = Beforehand(stage.name, chosen)
+    workload = workload.allowing(data.draw(st.sampled_from([None, 1e-6]), "allowed"))
     try:
         step.rewrite(workload)
     except ScheduleError:

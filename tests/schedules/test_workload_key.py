@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import replace
@@ -11,11 +12,14 @@ import pytest
 
 from schedules import expr as x
 from schedules import operators
+from schedules.dtypes import DType
 from schedules.expr_core import Expr, Index
 from schedules.notation import from_notation
+from schedules.scalar import Const
 from schedules.spelling import parse_workload
 from schedules.validate import validate
 from schedules.workload import Workload
+from schedules.workload_json import from_text, to_json
 
 DOC = Path(__file__).parents[2] / "docs" / "workload.md"
 
@@ -115,6 +119,33 @@ def test_types_shapes_constants_order_and_outputs_are_part_of_the_key() -> None:
     two = from_notation("P[i] = A[i,0] + 1; Q[i] = A[i,0] * 2", {"A": ("f32", (4, 6))})
     assert two.key != replace(two, outputs=("Q", "P")).key
     assert two.key != replace(two, outputs=("P",)).key
+
+
+def test_the_sign_of_a_zero_is_part_of_the_key() -> None:
+    found = {
+        text: from_notation(f"Y[i] = {text}", {"X": ("f32", (8,))})
+        for text in (
+            "where(i >= 1, where(i < 5, X[i], -0.0), 0.0)",
+            "where(i >= 1 && i < 5, X[i], 0.0)",
+            "where(i >= 1 && i < 5, X[i], -0.0)",
+            "X[i] * 0.0 + X[i] * 0.0",
+            "X[i] * 0.0 + X[i] * -0.0",
+        )
+    }
+    assert len({workload.key for workload in found.values()}) == len(found)
+    for workload in found.values():
+        assert from_text(json.dumps(to_json(workload))).key == workload.key
+
+
+def test_equal_constants_are_those_a_kernel_cannot_tell_apart() -> None:
+    zero, minus = Const(0.0, DType.F32), Const(-0.0, DType.F32)
+    assert zero != minus
+    assert len({zero, minus, Const(0, DType.F32), Const(0.0, DType.F64)}) == 3
+    assert zero.is_plus_zero
+    assert not minus.is_plus_zero
+    assert len({Const(float("nan"), DType.F32), Const(float("nan"), DType.F32)}) == 1
+    assert Const(1, DType.I32) == Const(1, DType.I32) != Const(1, DType.I64)
+    assert zero != 0.0
 
 
 def test_names_and_declared_counts_are_not() -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from schedules.primitives import (
+    CacheRead,
     CacheWrite,
     ComputeAt,
     Parallel,
@@ -225,3 +226,12 @@ def test_the_text_says_nothing_of_names() -> None:
     steps = Trace((Split("s0.d0", 2),))
     machine = this_machine()
     assert llvm_text(named, steps, machine) == llvm_text(matmul(), steps, machine)
+
+
+@pytest.mark.parametrize("steps", [(), (Vectorize("s0.d0"),), (CacheRead("i0", "", "copy"),)])
+def test_a_zero_on_the_other_side_of_a_choice_keeps_its_sign(steps: tuple[Primitive, ...]) -> None:
+    x: Array = np.arange(1, 11, dtype=np.float32)
+    for other, negative in (("-0.0", True), ("0.0", False), ("0", False)):
+        text = f"Y[i] = where(i >= 1 && i < 9, X[i - 1], {other})"
+        (y,) = computed(notation(text, {"i": 11}, X="f32[10]"), [x], *steps)
+        assert np.signbit(y).tolist() == [negative, *[False] * 8, negative, negative]

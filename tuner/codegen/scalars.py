@@ -134,9 +134,9 @@ class Scalars:
         if isinstance(cond, bool):
             return self.value(node.on_true if cond else node.on_false, where)
         inside = cond if where is None else self.both(where, cond)
-        is_padding = isinstance(node.on_true, Load) and is_zero(node.on_false)
-        if is_padding:  # a read that may not happen gives zero
-            assert isinstance(node.on_true, Load)
+        other = node.on_false
+        is_padding = isinstance(other, Const) and other.is_plus_zero
+        if is_padding and isinstance(node.on_true, Load):  # a read that may not happen gives zero
             is_shared = cond.lanes > 1 and not self._is_moving(node.on_true)
             free = is_shared and self._may_always_read(node.on_true)
             loaded = self.value(node.on_true, where if free else inside)
@@ -449,7 +449,7 @@ class Scalars:
 
 
 def is_zero(node: Scalar) -> bool:
-    """Whether `node` is written as zero."""
+    """Whether `node` is written as zero, of either sign: a sum may leave it out."""
     return isinstance(node, Const) and node.value == 0
 
 

@@ -206,7 +206,7 @@ class NumpyPeer:
     def _is_zero_padding(self, node: Select, conds: Sequence[Cond], box: Box) -> bool:
         """Whether a plain read with zeros outside of the tensor gives `node`."""
         load, other = node.on_true, node.on_false
-        if not (isinstance(load, Load) and isinstance(other, Const) and other.value == 0):
+        if not (isinstance(load, Load) and isinstance(other, Const) and other.is_plus_zero):
             return False
         array = self._tensors[load.tensor]
         ones = read(np.ones(array.shape, np.bool_), load.index, box)

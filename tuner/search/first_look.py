@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from costmodel.prior import Prior
+from schedules.errors import ScheduleError
 from schedules.rules.program import ProgramSketch
 from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+from schedules.trace import Trace
 
 from .chains import Cooling, anneal
 from .descent import descend
@@ -25,6 +28,9 @@ DESCENTS = 4
 
 NEAR_KNOBS = 4
 
+MOST_TRIED = 16
+"""How many points, best first, are tried for a default before the sketches' own ones."""
+
 CHAINS, STEPS = 512, 40
 """Size of the walk through a larger space: about a quarter of a second on one core."""
 
@@ -34,12 +40,14 @@ class FirstLook:
     """The best `codes` of each sketch by the prior, best first, and their `log2_secs`.
 
     `feasible` counts the feasible points where the space was listed in full, else it is None.
+    `default` is the best of all that a kernel can be made of.
     """
 
     codes: tuple[IntArray, ...]
     log2_secs: tuple[FloatArray, ...]
     feasible: int | None
     default: Candidate
+    default_trace: Trace
 
 
 def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> FirstLook:
@@ -58,19 +66,65 @@ def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> FirstLo
             found, scores = _rank_by_annealing(grid, prior, keep, chains)
         codes.append(found)
         costs.append(-scores)
-    best = [(float(cost[0]), i) for i, cost in enumerate(costs) if len(cost)]
-    if best:
-        _, chosen = min(best)
-        default = grids[chosen].candidate(int(codes[chosen][0]))
-    else:
-        default = space.default()
+    best_first = list(_best_first(grids, codes, costs))
+    trace = _legal_trace(space, best_first[0])
+    if trace is None and keep < MOST_TRIED:
+        return first_look(space, prior, MOST_TRIED)  # with others to choose from
+    default = best_first[0]
+    if trace is None:
+        default, trace = _first_legal(space, best_first[1:])
     feasible = None if listed is None else sum(len(c) for c in listed)
-    return FirstLook(tuple(codes), tuple(costs), feasible, default)
+    return FirstLook(tuple(codes), tuple(costs), feasible, default, trace)
+
+
+def default_look(space: ScheduleSpace) -> FirstLook:
+    """No more than the default needs: the schedule chosen with no measurement at all."""
+    return first_look(space, Prior(space), keep=1)
 
 
 def default_candidate(space: ScheduleSpace) -> Candidate:
-    """The schedule chosen with no measurement at all: the prior's best of the space."""
-    return first_look(space, Prior(space), keep=1).default
+    """The prior's best of the space that is legal."""
+    return default_look(space).default
+
+
+def _best_first(
+    grids: tuple[Lattice, ...], codes: list[IntArray], costs: list[FloatArray]
+) -> Iterator[Candidate]:
+    """The best few points of all sketches by the prior, then each sketch's own default."""
+    best = sorted(
+        (float(cost), grid.index, n)
+        for grid, found in zip(grids, costs, strict=True)
+        for n, cost in enumerate(found[:MOST_TRIED])
+    )
+    for _, sketch, n in best[:MOST_TRIED]:
+        yield grids[sketch].candidate(int(codes[sketch][n]))
+    for grid in grids:
+        yield Candidate(grid.index, grid.sketch.default())
+
+
+def _first_legal(space: ScheduleSpace, candidates: list[Candidate]) -> tuple[Candidate, Trace]:
+    for candidate in candidates:
+        trace = _legal_trace(space, candidate)
+        if trace is not None:
+            return candidate, trace
+    raise AssertionError("the default of one of the sketches is legal")
+
+
+def _legal_trace(space: ScheduleSpace, candidate: Candidate) -> Trace | None:
+    """The trace of a candidate, if a kernel can be made of it. What fits a target is answered for
+    arrays of settings by rules, which an expression nobody has seen may prove wrong; the primitives
+    and the plan of storage have the last word."""
+    from ..codegen.plan import plan_storage
+
+    sketch = space.sketches[candidate.sketch]
+    try:
+        if not isinstance(sketch, ProgramSketch):
+            return sketch.trace(candidate.setting)
+        trace, nest = sketch.lowered(candidate.setting)
+        plan_storage(nest)
+    except ScheduleError:
+        return None
+    return trace
 
 
 def _listed(grids: tuple[Lattice, ...]) -> list[IntArray] | None:

@@ -1,0 +1,136 @@
+"""A formula that several stages compute, computed once in a stage of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..affine import affine, fresh, var
+from ..errors import ScheduleError
+from ..limits import MAX_STAGES
+from ..scalar import IndexValue, Load, Scalar, Select, children, rewrite, substitute
+from ..workload import Axis, Stage, Tensor, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Compute formula number `part` of `stage` (see `formulas`) in a stage of its own, and read it
+    wherever a stage has the same formula of its own axes.
+
+        S[i] += exp(A[i,k] - M[i]); Y[i,j] = exp(A[i,j] - M[i]) / S[i]
+    ->  E[i,j] = exp(A[i,j] - M[i]); S[i] += E[i,k]; Y[i,j] = E[i,j] / S[i]
+
+    Every value is what it was. Legal for every formula of the list, if stages are left.
+    """
+
+    stage: str
+    part: int
+
+    @property
+    def label(self) -> str:
+        """In the name of a sketch."""
+        return "shared"
+
+    def rewrite(self, workload: Workload) -> Workload:
+        """The same computation with the formula in a stage, in normal form. ScheduleError: no such
+        stage or formula, or too many stages."""
+        try:
+            stage = workload.stage(self.stage)
+        except KeyError:
+            raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
+        found = list(formulas(stage))
+        if not 0 <= self.part < len(found):
+            raise ScheduleError(self, f"{self.stage!r} has {len(found)} formulas of its axes")
+        if len(workload.stages) >= MAX_STAGES:
+            raise ScheduleError(self, f"that takes more than {MAX_STAGES} stages")
+        wanted = found[self.part]
+        order = _order(workload, wanted)
+        axes = tuple(wanted.axes[n] for n in order)
+        name = fresh("shared", set(workload.tensors))
+        tensor = Tensor(name, tuple(axis.extent for axis in axes), wanted.node.dtype)
+        stages: list[Stage] = []
+        for old in workload.stages:
+            if old is stage:
+                stages.append(Stage(tensor, axes, wanted.node))
+            stages.append(_reading(old, wanted, tensor, order))
+        return replace(workload, stages=tuple(stages)).normalised()
+
+    def stated_error(self, workload: Workload) -> float:
+        """None: no operation changes."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """Part of a stage's body over `axes` of the stage, in the order in which it has them; `text` is
+    the same for the same formula of other axes with these extents."""
+
+    node: Scalar
+    axes: tuple[Axis, ...]
+    text: str
+
+
+def formulas(stage: Stage) -> Iterator[Formula]:
+    """The parts of a body that could be stages of their own, larger ones first. Those under a
+    condition are left out: what they read exists only where it holds."""
+    every = {axis.name: axis for axis in (*stage.axes, *stage.reduce_axes)}
+    pending = [stage.body]
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, Select):
+            continue
+        pending += children(node)
+        names = _names(node)
+        if names and children(node):
+            axes = tuple(every[name] for name in names)
+            renamed = {name: var(f"x{n}") for n, name in enumerate(names)}
+            extents = [axis.extent for axis in axes]
+            yield Formula(node, axes, f"{extents} {substitute(node, renamed)!r}")
+
+
+def _names(node: Scalar) -> list[str]:
+    """The axes that `node` depends on, in the order in which its text has them."""
+    found: dict[str, None] = {}
+
+    def visit(part: Scalar) -> None:
+        indices = part.index if isinstance(part, Load) else ()
+        if isinstance(part, IndexValue):
+            indices = (part.index,)
+        for index in indices:
+            found.update(dict.fromkeys(sorted(index.vars())))
+        for child in children(part):
+            visit(child)
+
+    visit(node)
+    return list(found)
+
+
+def _order(workload: Workload, wanted: Formula) -> tuple[int, ...]:
+    """The formula's axes in the order of the first stage whose result has them all, so that rows of
+    one are rows of the other; else as the formula has them."""
+    for stage in workload.stages:
+        places = {axis.name: n for n, axis in enumerate(stage.axes)}
+        for found in formulas(stage):
+            if found.text == wanted.text and all(a.name in places for a in found.axes):
+                names = [axis.name for axis in found.axes]
+                by_place = sorted((places[name], n) for n, name in enumerate(names))
+                return tuple(n for _, n in by_place)
+    return tuple(range(len(wanted.axes)))
+
+
+def _reading(stage: Stage, wanted: Formula, tensor: Tensor, order: tuple[int, ...]) -> Stage:
+    """`stage` reading `tensor`, whose dimensions are the formula's axes in `order`, where it has
+    the formula."""
+    same = {id(f.node): f for f in formulas(stage) if f.text == wanted.text}
+    if not same:
+        return stage
+
+    def read(node: Scalar) -> Scalar | None:
+        found = same.get(id(node))
+        if found is None:
+            return None
+        axes = (found.axes[n] for n in order)
+        index = tuple(var(a.name) if a.extent > 1 else affine(0) for a in axes)
+        return Load(tensor.name, index, tensor.dtype)
+
+    return replace(stage, body=rewrite(stage.body, read))

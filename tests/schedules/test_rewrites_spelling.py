@@ -1,0 +1,212 @@
+"""Expressions that are the same but for spelling are scheduled alike: sums over taps, formulas
+written twice, padding as a stage of its own."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schedules.errors import ScheduleError
+from schedules.limits import MAX_STAGES
+from schedules.reference import evaluate
+from schedules.rewrites import OverTaps, Rewrite, Share
+from schedules.rules import space_for
+from schedules.rules.regrouping import over_taps, regrouped, shared
+from schedules.rules.rewriting import rewritten
+from schedules.spelling import parse_workload
+from schedules.workload import Workload
+from tests.schedules.test_rewrites_exact import MACHINE, expression, same_meaning
+
+SCATTERED = "O[b,y,x,f] += W[y+1-2*i,x+1-2*j,c,f] * I[b,i,j,c]"
+TRANSPOSED = "conv2d_transpose_nhwc:N=1,H=6,W=7,CI=3,CO=5,K=4,stride=2,pad=1"
+TWICE = "M[i] max= A[i,k]; S[i] += exp(A[i,k]-M[i]); Y[i,j] = exp(A[i,j]-M[i]) / S[i]"
+PADDED = (
+    "P[b,y,x,c] = where(y>=1 && y<=14 && x>=1 && x<=14, X[b,y-1,x-1,c], 0);"
+    "Y[b,h,w,o] += P[b,h+r,w+s,c] * W[r,s,c,o]"
+)
+
+
+def test_a_transposed_convolution_as_it_is_defined_becomes_the_library_s() -> None:
+    workload = expression(SCATTERED, "I=f32[1,6,7,3] W=f32[4,4,3,5]", y=12, x=14)
+    steps = regrouped(workload)
+    assert steps == (OverTaps("s0", "r0"), OverTaps("s0", "r1"))
+    library = parse_workload(TRANSPOSED).normalised()
+    assert rewritten(workload, steps) == library
+    assert not regrouped(library)
+    assert len(same_meaning(workload, steps).stages) == 1
+
+
+def test_a_softmax_that_writes_its_exponential_twice_becomes_the_library_s() -> None:
+    workload = expression(TWICE, "A=f32[9,50]")
+    steps = regrouped(workload)
+    assert [type(step) for step in steps] == [Share]
+    library = parse_workload("softmax_mn:M=9,N=50").normalised()
+    assert rewritten(workload, steps) == library
+    assert not regrouped(library)
+    same_meaning(workload, steps)
+
+
+@pytest.mark.parametrize(
+    ("text", "tensors", "library"),
+    [
+        (SCATTERED, "I=f32[1,6,7,3] W=f32[4,4,3,5]", TRANSPOSED),
+        (TWICE, "A=f32[9,50]", "softmax_mn:M=9,N=50"),
+    ],
+)
+def test_all_sketches_of_the_library_s_spelling_are_offered_first(
+    text: str, tensors: str, library: str
+) -> None:
+    ranges = {"y": 12, "x": 14} if "y+1" in text else {}
+    workload = expression(text, tensors, **ranges)
+    ours, theirs = (
+        space_for(w, MACHINE).sketches for w in (workload, parse_workload(library).normalised())
+    )
+    count = len(regrouped(workload))
+    assert len(ours) >= len(theirs)
+    for mine, other in zip(ours, theirs, strict=False):
+        assert mine.knobs == other.knobs
+        assert mine.trace(mine.default()).steps[count:] == other.trace(other.default()).steps
+
+
+def test_padding_that_is_a_stage_is_left_to_the_tiles() -> None:
+    workload = expression(PADDED, "X=f32[1,14,14,8] W=f32[3,3,8,16]", y=16, x=16)
+    library = parse_workload("conv2d_nhwc:N=1,H=14,W=14,CI=8,CO=16,K=3,pad=1").normalised()
+    ours, theirs = (space_for(w, MACHINE).sketches for w in (workload, library))
+    assert [s.name for s in ours] == [s.name for s in theirs]
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.knobs == other.knobs
+        inlined, *steps = map(str, mine.trace(mine.default()).steps)
+        assert inlined == "Inline(buffer='s0')"
+        found = {re.sub(r"(rows|pack)\d", r"\1", step) for step in steps}
+        expected = (str(step).replace("s0", "s1") for step in other.trace(other.default()).steps)
+        assert found == {re.sub(r"(rows|pack)\d", r"\1", step) for step in expected}
+
+
+def test_padding_with_another_zero_is_no_padding() -> None:
+    workload = expression(PADDED.replace(", 0)", ", -0.0)"), "X=f32[1,14,14,8] W=f32[3,3,8,16]",
+                          y=16, x=16)  # fmt: skip
+    assert any(
+        "Inline" not in str(s.trace(s.default())) for s in space_for(workload, MACHINE).sketches
+    )
+
+
+TAPS = {
+    "flipped": ("Y[y] += W[y-i] * I[i]", "I=f32[20] W=f32[3]", {"y": 22}, 1),
+    "steps of three, other way round": (
+        "Y[y] += W[3*i-y+2] * I[i]", "I=f32[9] W=f32[7]", {"y": 25}, 1,
+    ),
+    "the element is used elsewhere": (
+        "Y[y,z] += W[y+1-2*i] * I[i] * V[i,z]", "I=f32[9] W=f32[3] V=f32[9,4]", {"y": 17}, 1,
+    ),
+    "the filter alone": ("Y[y] += W[y+1-2*i] * 2.0", "W=f32[3]", {"y": 17, "i": 9}, 1),
+    "both are padded": ("Y[y] += W[y+1-2*i] * I[i-2]", "I=f32[9] W=f32[3]", {"y": 17, "i": 13}, 1),
+    "an index with two sums": (
+        "Y[y] += W[y-2*i-j] * I[i,j]", "I=f32[9,8] W=f32[4]", {"y": 20}, 1,
+    ),
+    "whole numbers": ("Y[y] += W[y-2*i] * I[i]", "I=i32[20] W=i32[3]", {"y": 40}, 1),
+    "a filter as long as the input": ("Y[y] += W[y-i] * I[i]", "I=f32[5] W=f32[5]", {"y": 9}, 0),
+    "hardly a longer input": ("Y[y] += W[y-i] * I[i]", "I=f32[6] W=f32[5]", {"y": 10}, 0),
+    "a plain convolution": ("Y[y] += W[r] * I[y+r-1]", "I=f32[20] W=f32[3]", {"y": 20}, 0),
+    "a maximum": ("Y[y] max= W[y-i] * I[i]", "I=f32[20] W=f32[3]", {"y": 22}, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAPS)
+def test_sums_over_taps_mean_the_same(name: str) -> None:
+    text, tensors, ranges, count = TAPS[name]
+    workload = expression(text, tensors, **ranges)
+    steps = over_taps(workload)
+    assert len(steps) == count
+    if steps:
+        same_meaning(workload, steps)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_filter_means_the_same(data: st.DataObject) -> None:
+    step = data.draw(st.sampled_from([-4, -3, -2, -1, 1, 2, 3]), "step")
+    shift = data.draw(st.integers(-3, 9), "shift")
+    taps, count = data.draw(st.integers(1, 6), "taps"), data.draw(st.integers(2, 9), "elements")
+    outputs = data.draw(st.integers(2, 20), "outputs")
+    sign = data.draw(st.sampled_from(["y", "2*y", "-y"]), "output")
+    text = f"Y[y] += W[{sign} + {shift} + {step}*i] * I[i]".replace("+ -", "- ")
+    workload = expression(text, f"I=f32[{count}] W=f32[{taps}]", y=outputs)
+    try:
+        form = rewritten(workload, (OverTaps("s0", "r0"),))
+    except ScheduleError:
+        return
+    assert form.stages
+    same_meaning(workload, (OverTaps("s0", "r0"),))
+
+
+SHARED = {
+    "in two stages": (TWICE, "A=f32[9,50]", 1),
+    "turned": (
+        "S[j] += exp(A[i,j]); Y[i,j] = exp(A[i,j]) / S[j]", "A=f32[9,50]", 1,
+    ),
+    "a part of another": (
+        "S[i] += tanh(exp(A[i,k])); Y[i,j] = tanh(exp(A[i,j])) + S[i] + exp(A[i,j])",
+        "A=f32[9,50]", 2,
+    ),
+    "two of them": (
+        "S[i] += exp(A[i,k]) * tanh(B[i,k]); Y[i,j] = exp(A[i,j]) + tanh(B[i,j]) / S[i]",
+        "A=f32[9,50] B=f32[9,50]", 2,
+    ),
+    "another tensor": ("S[i] += exp(A[i,k]); Y[i,j] = exp(B[i,j]) / S[i]",
+                       "A=f32[9,50] B=f32[9,50]", 0),
+    "another extent": ("S[i] += exp(A[i,k]); Y[i,j] = exp(A[i,j+1]) / S[i]", "A=f32[9,50]", 0),
+    "no function": ("S[i] += A[i,k] - 1.0; Y[i,j] = (A[i,j] - 1.0) / S[i]", "A=f32[9,50]", 0),
+    "under a condition": (
+        "S[i] += where(k >= 3, exp(A[i,k]), 0); Y[i,j] = where(j >= 3, exp(A[i,j]), 0) / S[i]",
+        "A=f32[9,50]", 0,
+    ),
+    "larger than all there is": (
+        "S[0] += exp(A[i] - B[k]); Y[0] += exp(A[i] - B[k]) * A[i]", "A=f32[9] B=f32[50]", 0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_formulas_mean_the_same(name: str) -> None:
+    text, tensors, count = SHARED[name]
+    workload = expression(text, tensors)
+    steps = shared(workload)
+    assert len(steps) == count
+    if steps:
+        same_meaning(workload, steps)
+
+
+def test_special_values_come_through_a_shared_formula() -> None:
+    workload = expression(TWICE, "A=f32[4,6]")
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((4, 6)).astype(np.float32)
+    a[1, 2], a[2, 3], a[3, 3] = np.nan, np.inf, -np.inf
+    form = rewritten(workload, shared(workload))
+    for x, y in zip(evaluate(workload, [a]), evaluate(form, [a]), strict=True):
+        assert np.array_equal(x, y, equal_nan=True)
+
+
+def test_what_cannot_be_rewritten_is_refused() -> None:
+    workload = expression("C[i] += A[i,k] * W[k]", "A=f32[4,3] W=f32[3]")
+    cases: list[tuple[Rewrite, str]] = [
+        (OverTaps("nobody", "r0"), "no stage"),
+        (OverTaps("s0", "d0"), "a filter along 'd0'"),
+        (OverTaps("s0", "r0"), "a filter along 'r0'"),
+        (Share("nobody", 0), "no stage"),
+        (Share("s0", 7), "has 1 formulas"),
+        (Share("s0", -1), "has 1 formulas"),
+    ]
+    for step, reason in cases:
+        with pytest.raises(ScheduleError, match=reason):
+            step.rewrite(workload)
+
+
+def test_there_must_be_room_for_a_stage() -> None:
+    chain = "; ".join(f"T{n}[i] = exp(T{n - 1}[i])" for n in range(1, MAX_STAGES + 1))
+    full: Workload = expression(chain.replace("T0[", "A["), "A=f32[4]")
+    with pytest.raises(ScheduleError, match=f"more than {MAX_STAGES} stages"):
+        Share("s1", 0).rewrite(full)

@@ -1,0 +1,76 @@
+"""The schedule chosen without measuring: every expression has one, and it is legal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from schedules.errors import ScheduleError
+from schedules.lower import lower
+from schedules.rules import space_for
+from schedules.rules.plain import PlainSketch
+from schedules.space import BoolArray, Candidate, IntArray, Knob, ScheduleSpace
+from schedules.trace import Trace
+from tests.schedule_fuzz.cases import matmul, notation
+from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tests.synthetic_sketch import tiny_space
+from tuner.codegen.plan import plan_storage
+from tuner.default import default_trace
+from tuner.search.first_look import MOST_TRIED, default_look
+
+
+@pytest.mark.parametrize("bits", [128, 256, 512])
+def test_a_default_that_its_own_primitive_refuses_gives_way_to_the_next(bits: int) -> None:
+    # Lanes that a condition decides fill a tensor in parts, which no block of registers may read.
+    workload = notation("S[i,j] max= X[i,k] + f64(Z[j%3,j])", X="f64[4,16]", Z="f32[3,33]")
+    target = this_machine(1, bits)
+    trace = default_trace(workload, target)
+    plan_storage(lower(workload, trace))
+    assert check_pair(Pair("default", workload, trace, 1, bits))
+
+
+@dataclass(frozen=True)
+class Refusing(PlainSketch):
+    """A sketch of many settings, of which only the last ones are legal; the plain loops'."""
+
+    legal: int = 0
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        return (Knob("parallel", (0,)), Knob("nothing", tuple(range(100))))
+
+    def default(self) -> tuple[int, ...]:
+        return (0, 99)
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        return np.ones(len(np.atleast_2d(settings)), np.bool_)
+
+    def trace(self, setting: Sequence[int]) -> Trace:
+        if setting[1] < self.legal:
+            raise ScheduleError("this sketch", "cannot do that after all")
+        return Trace(())
+
+
+@pytest.mark.parametrize("legal", [0, 1, MOST_TRIED - 1, MOST_TRIED, 99])
+def test_the_next_best_are_tried_and_then_the_sketch_s_own_default(legal: int) -> None:
+    workload, target = matmul().normalised(), this_machine()
+    space = ScheduleSpace(workload, target, (Refusing(workload, target, legal),))
+    look = default_look(space)
+    # All settings are equal to the prior, so the first codes come first.
+    assert look.default == Candidate(0, (0, legal if legal < MOST_TRIED else 99))
+    assert look.default_trace == Trace(())
+
+
+def test_the_default_of_every_sketch_is_legal() -> None:
+    workload = notation("S[i,j] max= X[i,k] + f64(Z[j%3,j])", X="f64[4,16]", Z="f32[3,33]")
+    for sketch in space_for(workload, this_machine()).sketches:
+        plan_storage(lower(workload, sketch.trace(sketch.default())))
+
+
+def test_a_search_begins_with_the_same_default() -> None:
+    space = tiny_space()
+    look = default_look(space)
+    assert space.trace(look.default) == look.default_trace
