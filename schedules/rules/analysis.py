@@ -123,7 +123,22 @@ def view_stage(
 ) -> StageView:
     """The stage of `workload` (in normal form) that computes tensor `name`, as it is once the
     stages `inlined` are put into their readers; `whole` leaves its output axes undivided."""
-    nest = Trace(tuple(Inline(other) for other in inlined)).apply(plain_nest(workload))
+    return _view(workload, name, _with_inlined(workload, inlined), whole=whole)
+
+
+def view_stages(workload: Workload, inlined: tuple[str, ...]) -> dict[str, StageView]:
+    """`view_stage` of every stage that is not `inlined`, in program order."""
+    nest = _with_inlined(workload, inlined)
+    names = (stage.name for stage in workload.stages if stage.name not in inlined)
+    return {name: _view(workload, name, nest, whole=False) for name in names}
+
+
+def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
+    return Trace(tuple(Inline(other) for other in inlined)).apply(plain_nest(workload))
+
+
+def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageView:
+    """The stage that computes `name` in `nest`, see `view_stage`."""
     presolve, presplit = _preparation(nest, name)
     presplit = () if whole else presplit
     nest = Trace((*presolve, *presplit)).apply(nest)

@@ -61,6 +61,15 @@ def test_codes_sort_like_their_settings(largest: int) -> None:
     assert in_order == sorted(rows.tolist())
 
 
+def test_more_knobs_than_numpy_has_dimensions() -> None:
+    stand_in: Any = SyntheticSketch(64, 64, 64)
+    grid = Lattice(0, stand_in, (1,) * 99 + (2,))
+    rows = np.zeros((2, 100), np.int64)
+    rows[:, -1] = [1, 0]
+    assert grid.points == 2
+    assert np.array_equal(grid.decode(grid.encode(rows)), rows)
+
+
 def test_best_codes_are_distinct_and_in_order() -> None:
     rows = np.zeros((4, len(GRID.sizes)), np.int64)
     rows[:, -1] = [1, 0, 2, 0]

@@ -27,6 +27,9 @@ CHUNK = 1 << 15
 MOST_NUMBERED = 1 << 62
 """Points of a lattice whose codes are integers; more would not fit."""
 
+MOST_KNOBS_NUMBERED = 64
+"""Knobs of such a lattice: the dimensions that NumPy turns into one number."""
+
 Codes: TypeAlias = npt.NDArray[Any]
 """(P,) points of one lattice, of its `dtype`."""
 
@@ -47,7 +50,7 @@ class Lattice:
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The type of a code: int64, or as many bytes as a setting takes."""
-        if self.points < MOST_NUMBERED:
+        if self.points < MOST_NUMBERED and len(self.sizes) <= MOST_KNOBS_NUMBERED:
             return np.dtype(np.int64)
         return np.dtype((np.void, len(self.sizes) * self._digit.itemsize))
 
@@ -88,7 +91,7 @@ class Lattice:
 
     def feasible_codes(self) -> Iterator[Codes]:
         """The codes of all feasible settings, ascending, chunk by chunk."""
-        if self.points >= MOST_NUMBERED:
+        if self.dtype.kind == "V":
             yield from (self.encode(rows) for rows in self._feasible_rows())
             return
         for start in range(0, self.points, CHUNK):
