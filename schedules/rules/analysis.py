@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from ..affine import Affine, Cond, FloorDiv, Interval, Mod, Var, interval, simplify
@@ -74,7 +75,7 @@ class Read:
         return using[0] if plain and others <= fixed else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageView:
     """A stage as rules see it, after `presolve` has divided reduction axes that were used in two
     parts or in phases (see `phases.py`), and `presplit` the output axes."""
@@ -105,7 +106,7 @@ class StageView:
         """Whether a guard may end `loop` early."""
         return any(loop in guard.index.vars() for guard in self.guards)
 
-    @property
+    @cached_property
     def operations(self) -> int:
         """Arithmetic operations of one evaluation, a reduction's own included. What occurs twice is
         computed once."""

@@ -28,7 +28,7 @@ def chain(body: str, stages: int = MAX_STAGES) -> Workload:
 
 
 @pytest.mark.parametrize(
-    "body", ["P[i]*P[i]", "P[i]+P[(i+1)%96]", "tanh(P[i])", "P[i]+1.5", "where(i<5,P[i],P[i]*2.0)"]
+    "body", ["P[i]*P[i]", "P[i]+P[(i+1)%96]", "tanh(P[i])", "P[i]+1.5", "where(i<5, P[i], 2.0)"]
 )
 def test_a_chain_as_long_as_the_limits_allow_has_a_default(body: str) -> None:
     workload = chain(body).normalised()

@@ -27,9 +27,6 @@ CHUNK = 1 << 15
 MOST_NUMBERED = 1 << 62
 """Points of a lattice whose codes are integers; more would not fit."""
 
-MOST_KNOBS_NUMBERED = 64
-"""Knobs of such a lattice: the dimensions that NumPy turns into one number."""
-
 Codes: TypeAlias = npt.NDArray[Any]
 """(P,) points of one lattice, of its `dtype`."""
 
@@ -50,7 +47,7 @@ class Lattice:
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The type of a code: int64, or as many bytes as a setting takes."""
-        if self.points < MOST_NUMBERED and len(self.sizes) <= MOST_KNOBS_NUMBERED:
+        if self.points < MOST_NUMBERED:
             return np.dtype(np.int64)
         return np.dtype((np.void, len(self.sizes) * self._digit.itemsize))
 
@@ -71,8 +68,12 @@ class Lattice:
             digits = np.ascontiguousarray(codes).view(self._digit)
             return digits.reshape(len(codes), len(self.sizes)).astype(np.int64)
         settings = np.empty((len(codes), len(self.sizes)), np.int64)
-        for j, column in enumerate(np.unravel_index(codes, self.sizes)):
-            settings[:, j] = column
+        rest = np.asarray(codes, np.int64)
+        # By hand: `np.unravel_index` takes 64 knobs at most.
+        for j in reversed(range(len(self.sizes))):
+            settings[:, j] = rest
+            rest = rest // self.sizes[j]
+            settings[:, j] -= rest * self.sizes[j]
         return settings
 
     def encode(self, settings: IntArray) -> Codes:
@@ -82,7 +83,8 @@ class Lattice:
         if self.dtype.kind == "V":
             digits = np.ascontiguousarray(settings, self._digit)
             return digits.view(self.dtype).reshape(len(settings))
-        return np.asarray(np.ravel_multi_index(tuple(settings.T), self.sizes), np.int64)
+        weights = [prod(self.sizes[j + 1 :]) for j in range(len(self.sizes))]
+        return np.asarray(settings, np.int64) @ np.array(weights, np.int64)
 
     def candidate(self, code: Any) -> Candidate:
         """The point of one element of a `Codes` array."""
@@ -123,7 +125,7 @@ class Lattice:
     def near(self, settings: IntArray, rng: np.random.Generator, count: int) -> IntArray:
         """(<= count + P, J) feasible settings a few knob changes away from `settings` (P, J)."""
         if not self.sizes:
-            return settings  # int64: what unravel_index gives
+            return settings
         start = settings[rng.integers(len(settings), size=count)]
         fresh = self._random(rng, count)
         changed = np.where(rng.random(start.shape) < min(2.0 / len(self.sizes), 1.0), fresh, start)
