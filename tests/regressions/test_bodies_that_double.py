@@ -7,6 +7,7 @@ import pytest
 from schedules.affine import var
 from schedules.dtypes import DType
 from schedules.errors import ScheduleError
+from schedules.flops import useful_flops
 from schedules.limits import MAX_INLINED_DEPTH, MAX_STAGES
 from schedules.lower import plain_nest
 from schedules.notation import from_notation
@@ -21,10 +22,14 @@ from tests.synthetic_sketch import synthetic_target
 from tuner.search.first_look import default_candidate
 
 
-def chain(body: str, stages: int = MAX_STAGES) -> Workload:
+def texts(body: str, stages: int) -> str:
     """S0 from A, and each stage from the one before, `P` in `body`."""
-    texts = [f"S{n}[i] = " + body.replace("P", f"S{n - 1}" if n else "A") for n in range(stages)]
-    return from_notation(";".join(texts), {"A": ("f32", (96,))})
+    each = (f"S{n}[i] = " + body.replace("P", f"S{n - 1}" if n else "A") for n in range(stages))
+    return ";".join(each)
+
+
+def chain(body: str, stages: int = MAX_STAGES) -> Workload:
+    return from_notation(texts(body, stages), {"A": ("f32", (96,))})
 
 
 @pytest.mark.parametrize(
@@ -37,6 +42,15 @@ def test_a_chain_as_long_as_the_limits_allow_has_a_default(body: str) -> None:
     space = space_for(workload, synthetic_target())
     trace = space.trace(default_candidate(space))
     assert trace.apply(plain_nest(workload)).body
+
+
+@pytest.mark.parametrize("body", ["P[i]*P[i]", "where(i<90, P[i]*P[(i+1)%96], 0.0)"])
+def test_the_arithmetic_of_a_long_chain_is_counted(body: str) -> None:
+    workload = from_notation(
+        texts(body, 62) + "; T[j] += S61[i]*B[i,j]",
+        {"A": ("f32", (96,)), "B": ("f32", (96, 8))},
+    )
+    assert 0 < useful_flops(workload) <= workload.flops
 
 
 def test_short_chains_are_still_computed_in_one_place() -> None:
