@@ -7,6 +7,7 @@ import pytest
 from schedules.affine import var
 from schedules.dtypes import DType
 from schedules.errors import ScheduleError
+from schedules.exactness import Span, value_ranges
 from schedules.flops import useful_flops
 from schedules.limits import MAX_INLINED_DEPTH, MAX_STAGES
 from schedules.lower import plain_nest
@@ -51,6 +52,13 @@ def test_the_arithmetic_of_a_long_chain_is_counted(body: str) -> None:
         {"A": ("f32", (96,)), "B": ("f32", (96, 8))},
     )
     assert 0 < useful_flops(workload) <= workload.flops
+
+
+@pytest.mark.parametrize("body", ["P[i]*P[i]", "P[i]+P[i]", "P[i]*P[i]-P[i]"])
+def test_ranges_of_a_long_chain_end_at_infinity(body: str) -> None:
+    ranges = value_ranges(chain(body), {"A": Span(-4, 4, 0)})
+    assert ranges.tensors["S63"].magnitude > 1e19
+    assert ranges.bounded == (body == "P[i]+P[i]")
 
 
 def test_short_chains_are_still_computed_in_one_place() -> None:
