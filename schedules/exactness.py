@@ -153,6 +153,7 @@ class _Analysis:
             return exact
         if not exact.magnitude <= LARGEST[dtype] / 4:
             self.bounded = False
+            exact = Span(_or_inf_beyond(exact.lo), _or_inf_beyond(exact.hi), exact.step)
         return exact if fits(exact, dtype) else Span(exact.lo, exact.hi, None)
 
     def _span(self, node: Scalar) -> Span:
@@ -283,6 +284,12 @@ def _or_inf(compute: Callable[[], float]) -> float:
         return float(compute())
     except OverflowError:
         return math.inf
+
+
+def _or_inf_beyond(x: float) -> float:
+    """`x`, an integer of any length or a float; infinite beyond the largest f64. A square of a
+    square of a square would have 2**n digits otherwise."""
+    return x if abs(x) <= LARGEST[DType.F64] else math.copysign(math.inf, 1 if x > 0 else -1)
 
 
 def _floor(x: float) -> float:

@@ -8,10 +8,12 @@ Casts, comparisons, selections and index arithmetic count nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING
 
 from .affine import Affine, Cond, Eq0, substitute_cond
+from .limits import MAX_ALL_CONDS
 from .scalar import All, Binary, Cast, Load, Scalar, Select, Unary, walk
 from .workload import Stage, Workload
 
@@ -33,8 +35,8 @@ def useful_flops(workload: Workload) -> int:
     Where a declared count leaves them out already (transposed convolution), that count is kept
     if it is the smaller one. A group of axes with more than 2**22 points counts in full.
     """
-    stages = {s.name: s for s in workload.stages}
-    useful = sum(useful_points(s, stages) * _per_point(s) for s in workload.stages)
+    guards = _zero_guards_of({s.name: s for s in workload.stages})
+    useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in workload.stages)
     return min(useful, workload.flops)
 
 
@@ -48,11 +50,16 @@ def _per_point(stage: Stage) -> int:
 
 
 def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
-    """Points at which no factor of the body is a guarded zero."""
-    conds = tuple(dict.fromkeys(_zero_guards(stage.body, stages)))
-    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+    """Points at which no factor of the body is a guarded zero; `stages` are in program order."""
+    if stage.reducer is None:
+        return _points(stage)
+    return _useful_points(stage, _zero_guards_of(stages)[stage.name])
+
+
+def _useful_points(stage: Stage, conds: tuple[Cond, ...]) -> int:
     if stage.reducer is None or not conds:
         return _points(stage)
+    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     return points_where(extents, conds)
 
 
@@ -65,23 +72,35 @@ def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
     return points
 
 
-def _zero_guards(node: Scalar, stages: Mapping[str, Stage]) -> list[Cond]:
+def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
+    """`_zero_guards` of each of `stages`, which are in program order: each is found once, and no
+    more than `MAX_ALL_CONDS` are kept, however often a stage is read by those that read it."""
+    found: dict[str, tuple[Cond, ...]] = {}
+    for name, stage in stages.items():
+        guards = dict.fromkeys(_zero_guards(stage.body, stages, found))
+        found[name] = tuple(islice(guards, MAX_ALL_CONDS))
+    return found
+
+
+def _zero_guards(
+    node: Scalar, stages: Mapping[str, Stage], before: Mapping[str, tuple[Cond, ...]]
+) -> list[Cond]:
     """Conditions without which a product of the body is zero, those of an elementwise stage that it
-    reads included."""
+    reads included: `before` has them."""
     match node:
         case Select(All(conds), on_true, on_false):
             zero = getattr(on_false, "value", None) == 0
-            return [*conds, *_zero_guards(on_true, stages)] if zero else []
+            return [*conds, *_zero_guards(on_true, stages, before)] if zero else []
         case Binary(op="mul"):
-            return _zero_guards(node.a, stages) + _zero_guards(node.b, stages)
+            return _zero_guards(node.a, stages, before) + _zero_guards(node.b, stages, before)
         case Unary(op="neg"):
-            return _zero_guards(node.x, stages)
-        case Load(tensor, index) if tensor in stages and stages[tensor].reducer is None:
-            read = stages[tensor]
-            at = {axis.name: i for axis, i in zip(read.axes, index, strict=True)}
-            return [substitute_cond(c, at) for c in _zero_guards(read.body, stages)]
+            return _zero_guards(node.x, stages, before)
+        case Load(tensor, index) if tensor in before and stages[tensor].reducer is None:
+            axes = stages[tensor].axes
+            at = {axis.name: i for axis, i in zip(axes, index, strict=True)}
+            return [substitute_cond(c, at) for c in before[tensor]]
         case Cast(x):
-            return _zero_guards(x, stages)
+            return _zero_guards(x, stages, before)
         case _:
             return []
 

@@ -29,6 +29,11 @@ MAX_JSON_DEPTH = 64
 MAX_JSON_NODES = 10_000
 MAX_JSON_BYTES = 1 << 20
 
+MAX_INLINED_NODES = MAX_JSON_NODES
+MAX_INLINED_DEPTH = 128
+"""Operations and levels of a body once other stages are computed inside it. Each use of a stage is
+a copy: a chain of n stages that use the one before twice would have 2**n of them."""
+
 MAX_BYTES = 2**48
 """All tensors of a workload together: what an address can name on today's machines."""
 

@@ -218,6 +218,11 @@ def walk(node: Scalar) -> Iterator[Scalar]:
         yield from walk(child)
 
 
+def depth_of(node: Scalar) -> int:
+    """Levels of `node`; 1 for a leaf."""
+    return 1 + max((depth_of(child) for child in children(node)), default=0)
+
+
 def loads(node: Scalar) -> tuple[Load, ...]:
     """Every read in `node`, left to right."""
     return tuple(n for n in walk(node) if isinstance(n, Load))
@@ -312,6 +317,6 @@ def vars_of(node: Scalar) -> frozenset[str]:
 __all__ = [
     "COMMUTATIVE", "All", "Binary", "BinaryOp", "Cast", "Compare", "CompareOp", "Const", "Eq0",
     "Ge0", "IndexValue", "Load", "Reducer", "Scalar", "Select", "Unary", "UnaryOp", "children",
-    "index_conds", "loads", "map_index", "rename_tensors", "rewrite", "substitute",
+    "depth_of", "index_conds", "loads", "map_index", "rename_tensors", "rewrite", "substitute",
     "substitute_cond", "vars_of", "walk",
 ]  # fmt: skip

@@ -75,9 +75,11 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
 
             return llvm_text(workload, trace, target, symbol_name(None, workload))
         case "asm":
-            from tuner.codegen.kernel import assembly_text
+            from tuner.codegen.kernel import llvm_text
+            from tuner.compiling import assembly_in_time
 
-            return assembly_text(workload, trace, target, symbol_name(None, workload))
+            text = llvm_text(workload, trace, target, symbol_name(None, workload))
+            return assembly_in_time(text, target)
         case _:
             raise UsageProblem(f"--what {what!r}: trace, nest, before-after, llvm or asm will do")
 
@@ -101,11 +103,12 @@ def _nest_text(workload: Workload, trace: Trace) -> str:
 def build(
     workload: Workload, answer: Answer, target: Target, symbol: str, *, ll: bool, asm: bool
 ) -> list[Artefact]:
-    """The object, its header and what else was asked for."""
+    """The object, its header and what else was asked for. DeadlineError, CompileError."""
     from tuner.codegen.header import c_header
-    from tuner.codegen.kernel import assembly_text, compile_kernel, llvm_text
+    from tuner.codegen.kernel import compile_kernel, llvm_text
+    from tuner.compiling import assembly_in_time, emit_in_time
 
-    kernel = compile_kernel(workload, answer.trace, target, symbol)
+    kernel = compile_kernel(workload, answer.trace, target, symbol, emit=emit_in_time)
     key = answer.record_key or ""
     header = c_header(workload, kernel, target, record_key=key, trace=answer.trace)
     files = [
@@ -116,8 +119,8 @@ def build(
         text = llvm_text(workload, answer.trace, target, symbol)
         files.append(Artefact("llvm", f"{symbol}.ll", text.encode()))
     if asm:
-        text = assembly_text(workload, answer.trace, target, symbol)
-        files.append(Artefact("asm", f"{symbol}.s", text.encode()))
+        text = llvm_text(workload, answer.trace, target, symbol)
+        files.append(Artefact("asm", f"{symbol}.s", assembly_in_time(text, target).encode()))
     return files
 
 

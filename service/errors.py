@@ -289,6 +289,20 @@ TABLE: dict[str, Kind] = {
         "The schedule is not legal",
         "Change the step named.",
     ),
+    "tuner.measure.aside.DeadlineError": Kind(
+        422,
+        "took_too_long",
+        ExitCode.FAILED,
+        "Not done by its deadline",
+        "Divide the expression into stages that store what they compute.",
+    ),
+    "tuner.measure.aside.CompileError": Kind(
+        422,
+        "compile_failed",
+        ExitCode.FAILED,
+        "LLVM failed",
+        "Tune the workload: a search leaves out what does not compile.",
+    ),
     "schedules.errors.TilewrightError": Kind(
         422, "invalid", ExitCode.FAILED, "Not possible", "See the message."
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,18 +18,26 @@ from . import wiring
 from .answer import Answer, Grade
 from .answers import find_answer
 from .artefact_links import links
-from .errors import InvalidField, Located, NoAnswer, problem_of
+from .errors import InvalidField, Located, NoAnswer, Problem, problem_of
+from .exit_codes import ExitCode
 from .job_requests import admit, located
+from .limits import Limits
 from .schemas import LookupIn
 from .state import ServiceState
 
 if TYPE_CHECKING:
     from db import Store
 
+log = logging.getLogger("tilewright.lookup")
+UNAVAILABLE = 503
 
-def answer_by_keys(store: Store, workload_key: str, target_key: str, minimum: Grade) -> Answer:
+
+def answer_by_keys(
+    store: Store, workload_key: str, target_key: str, minimum: Grade, secs: float | None = None
+) -> Answer:
     """The best answer for two keys. NoAnswer if nothing will do, or if a grade below exact is
-    asked for a target or workload this service has never seen."""
+    asked for a target or workload this service has never seen; DeadlineError if a default is not
+    chosen in `secs`."""
     workload_key, target_key = bare(workload_key), bare(target_key)
     entry, document = store.workload(workload_key), store.target(target_key)
     if entry is None:
@@ -50,26 +60,28 @@ def answer_by_keys(store: Store, workload_key: str, target_key: str, minimum: Gr
         return replace(answer, artefacts=links(store.artefacts(found.stored.record.key)))
     if minimum is not Grade.DEFAULT:
         raise NoAnswer(f"no {minimum.value} answer stored for these keys")
-    return default_answer(wiring.workload_of(entry.document), target)
+    return default_answer(wiring.workload_of(entry.document), target, secs)
 
 
-def default_answer(workload: Workload, target: Target) -> Answer:
-    """The schedule chosen without measurement."""
+def default_answer(workload: Workload, target: Target, secs: float | None = None) -> Answer:
+    """The schedule chosen without measurement. DeadlineError after `secs`."""
     return Answer(
         grade=Grade.DEFAULT,
         workload=wiring.workload_summary(workload),
         target=wiring.target_summary(target),
-        trace=wiring.default_trace(workload, target),
+        trace=wiring.default_trace(workload, target, secs),
         note="chosen without measurement",
     )
 
 
 def look_up(state: ServiceState, asked: LookupIn) -> list[dict[str, Any]]:
-    """One item a workload, in order. A bad document spoils its own item, not the others."""
+    """One item a workload, in order. What goes wrong with one spoils its own item, not others."""
     target = located("/target", lambda: _target(state.store, asked))
     minimum = Grade(asked.min_grade)
     wanted = [_read(state, number, spelled) for number, spelled in enumerate(asked.workloads)]
-    question = _Question(state.store, target, minimum, wiring.toolchain())
+    question = _Question(
+        state.store, target, minimum, wiring.toolchain(), state.limits, time.monotonic()
+    )
     keys = [key for key, _, _ in wanted if key]
     exact = state.store.best_many([(key, target.key) for key in dict.fromkeys(keys)])
     items = [
@@ -112,21 +124,42 @@ def _read(
     try:
         workload = wiring.workload_of(spelled)
         admit(workload, state.settings)
+        return workload.key, workload, None
     except TilewrightError as error:
         return "", None, _miss(number, error)
-    return workload.key, workload, None
+    except Exception as error:  # noqa: BLE001  # logged, and told for this item
+        return "", None, _bug(number, error)
 
 
 def _item(number: int, make: Callable[[], Answer]) -> dict[str, Any]:
     try:
         answer = make()
-    except NoAnswer as error:
+    except TilewrightError as error:
+        if problem_of(error).status == UNAVAILABLE:  # the database: it is everybody's
+            raise
         return _miss(number, error)
+    except Exception as error:  # noqa: BLE001  # logged, and told for this item
+        return _bug(number, error)
     return {"found": True, "answer": answer.to_json(), "problem": None}
 
 
 def _miss(number: int, error: TilewrightError) -> dict[str, Any]:
     problem = problem_of(Located(error, f"/workloads/{number}"))
+    return {"found": False, "answer": None, "problem": problem.to_json()}
+
+
+def _bug(number: int, error: Exception) -> dict[str, Any]:
+    """The item of a workload that met a bug of ours: told, logged, and nobody else's problem."""
+    log.error("lookup of workload %d: a bug of the service", number, exc_info=error)
+    problem = Problem(
+        status=500,
+        code="internal_error",
+        title="A bug of the service",
+        detail=f"{type(error).__name__}: the service's log has the details",
+        advice="Report it with the workload; the same one will fail again.",
+        exit_code=ExitCode.FAILED,
+        pointer=f"/workloads/{number}",
+    )
     return {"found": False, "answer": None, "problem": problem.to_json()}
 
 
@@ -138,6 +171,14 @@ class _Question:
     target: Target
     minimum: Grade
     toolchain: Toolchain
+    limits: Limits
+    started: float
+
+    @property
+    def secs_for_default(self) -> float:
+        """How long a default may take now: less, towards the end of what the lookup may take."""
+        left = self.limits.lookup_secs - (time.monotonic() - self.started)
+        return max(min(self.limits.default_secs, left), 0.0)
 
 
 def _one(
@@ -155,7 +196,7 @@ def _one(
         raise NoAnswer(f"no {minimum.value} answer stored")
     if workload is None:
         workload = _known(store, key)
-    return default_answer(workload, target)
+    return default_answer(workload, target, question.secs_for_default)
 
 
 def _known(store: Store, key: str) -> Workload:

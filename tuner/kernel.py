@@ -142,14 +142,16 @@ def compile(  # the name the documentation promises
     """The kernel of `trace` (default: the schedule chosen without measuring), for this process.
 
     `target` defaults to this machine. ScheduleError if the trace is not legal; LoadError if the
-    kernel is parallel and OpenMP's runtime is missing, or if it is made for another machine.
+    kernel is parallel and OpenMP's runtime is missing, or if it is made for another machine;
+    DeadlineError if LLVM needs longer than a search would give it.
     """
+    from .compiling import emit_in_time
     from .default import default_trace
     from .native_target import native_target
 
     target = native_target() if target is None else target
     trace = default_trace(workload, target) if trace is None else trace
-    compiled = compile_kernel(workload, trace, target)
+    compiled = compile_kernel(workload, trace, target, emit=emit_in_time)
     if compiled.uses_openmp:
         use_openmp()
     return Kernel(workload, compiled, load_object(compiled.object_bytes, compiled.symbol))

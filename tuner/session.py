@@ -27,6 +27,10 @@ from .search.strategies import make_strategy
 from .trials import Trial, explain, prediction_quality, statuses
 
 MAX_BATCH = 16
+MOST_COUNTED = 2**63 - 1
+"""What a report says of a space with that many settings or more: readers of JSON and databases
+have integers of 64 bits."""
+
 PHASES = ("propose", "compile", "measure", "verify", "store")
 MOST_CONFIRMED = 8
 """Candidates that may fail the full check before a run gives up on having a best."""
@@ -503,7 +507,7 @@ class _Session:
             },
             strategy=self.strategy.name,
             seed=self.seed,
-            space_size=self.space.size,
+            space_size=min(self.space.size, MOST_COUNTED),
             trials={
                 "total": len(self.trials),
                 "ok": counts[MeasureStatus.OK],

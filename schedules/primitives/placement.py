@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..affine import Affine, Interval, affine, substitute_cond, var
 from ..errors import ScheduleError
+from ..limits import MAX_INLINED_DEPTH, MAX_INLINED_NODES
 from ..loop_ir import (
     Allocate,
     Buffer,
@@ -21,9 +22,10 @@ from ..loop_ir import (
     walk,
 )
 from ..loop_ir import Prefetch as PrefetchLeaf
-from ..scalar import Load, Scalar
+from ..scalar import Load, Scalar, depth_of, loads
 from ..scalar import rewrite as rewrite_scalar
 from ..scalar import substitute as substitute_scalar
+from ..scalar import walk as walk_scalar
 from .nest_edit import (
     all_ranges,
     buffers_in,
@@ -157,13 +159,21 @@ class ComputeAt:
 def _outlived(nest: Nest) -> Nest:
     """`nest` with buffers that a stage took along allocated around everything: the stage was
     moved out of the part in which they existed."""
-    outside: list[Buffer] = []
+    lives: dict[Buffer, tuple[int, int]] = {}
+    _number_leaves(nest.body, 0, lives)
+    if not lives:
+        return nest
+    used = _places_of_use(nest)
+    outside: dict[Buffer, None] = {}
+    for buffer, (start, end) in lives.items():
+        first, last = used.get(buffer.name, (start, start))
+        if first < start or last >= end:
+            outside[buffer] = None
+    if not outside:
+        return nest
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Allocate) and _uses(nest.body, stmt.buffer.name) > _uses(
-            stmt.body, stmt.buffer.name
-        ):
-            outside.append(stmt.buffer)
+        if isinstance(stmt, Allocate) and stmt.buffer in outside:
             return transform(stmt.body, change)
         return None
 
@@ -173,9 +183,36 @@ def _outlived(nest: Nest) -> Nest:
     return replace(nest, body=body)
 
 
-def _uses(stmts: tuple[Stmt, ...], buffer: str) -> int:
-    """How many reads, writes and hints of `buffer` there are below `stmts`."""
-    return len(reads_of(stmts, buffer)) + sum(1 for leaf in leaves(stmts) if leaf.buffer == buffer)
+def _number_leaves(
+    stmts: tuple[Stmt, ...], number: int, lives: dict[Buffer, tuple[int, int]]
+) -> int:
+    """The number of the leaf after `stmts`, whose first one has `number`; `lives` gets from which
+    leaf on each buffer exists, and the number of the first leaf after that, outer ones first."""
+    for stmt in stmts:
+        if isinstance(stmt, Allocate):
+            lives[stmt.buffer] = (number, number)
+        start = number
+        number = (
+            _number_leaves(stmt.body, number, lives)
+            if isinstance(stmt, For | Allocate)
+            else number + 1
+        )
+        if isinstance(stmt, Allocate):
+            lives[stmt.buffer] = (start, number)
+    return number
+
+
+def _places_of_use(nest: Nest) -> dict[str, tuple[int, int]]:
+    """Of each buffer, the numbers of the first and the last leaf that reads, writes or hints at
+    it; leaves are numbered in the order of the program."""
+    found: dict[str, tuple[int, int]] = {}
+    for number, leaf in enumerate(leaves(nest.body)):
+        names = {leaf.buffer}
+        if not isinstance(leaf, PrefetchLeaf):
+            names.update(ld.tensor for ld in loads(leaf.value))
+        for name in names:
+            found[name] = (found.get(name, (number, number))[0], number)
+    return found
 
 
 def _moved_stage(
@@ -214,18 +251,23 @@ def _insert_before_reader(
 class Inline:
     """Put an elementwise stage into everything that reads it (`compute_inline`).
 
-    Legal where the stage is untouched, no reduction and no output.
+    Legal where the stage is untouched, no reduction and no output, and where no expression grows
+    beyond what `limits` allows.
     """
 
     buffer: str
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest without the stage. ScheduleError: a reduction, an output, scheduled already."""
+        """The nest without the stage. ScheduleError: a reduction, an output, scheduled already; a
+        reader that would grow too large."""
         _require_intermediate(nest, self.buffer, self)
         producer = find_producer(nest, self.buffer, self)
         leaf = producer.leaf
         if isinstance(leaf, Update) or leaf.guards:
             raise ScheduleError(self, f"{self.buffer!r} is not computed by one plain expression")
+        for reader in leaves(nest.body):
+            if isinstance(reader, Store | Update):
+                self._require_room(reader.value, leaf.value)
 
         def scalar(node: Scalar) -> Scalar | None:
             if isinstance(node, Load) and node.tensor == self.buffer:
@@ -246,6 +288,20 @@ class Inline:
             return None
 
         return still_ahead(_outlived(replace(nest, body=transform(nest.body, change))), self)
+
+    def _require_room(self, reader: Scalar, value: Scalar) -> None:
+        """ScheduleError if `reader` were too large with `value` for every read of the stage."""
+        uses = sum(ld.tensor == self.buffer for ld in loads(reader))
+        if not uses:
+            return
+        size = sum(1 for _ in walk_scalar(reader)) + uses * sum(1 for _ in walk_scalar(value))
+        depth = depth_of(reader) + depth_of(value)
+        if size > MAX_INLINED_NODES or depth > MAX_INLINED_DEPTH:
+            raise ScheduleError(
+                self,
+                f"an expression would have {size} operations in {depth} levels, at most"
+                f" {MAX_INLINED_NODES} in {MAX_INLINED_DEPTH} are allowed",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from ..affine import Affine, Cond, FloorDiv, Interval, Mod, Var, interval, simplify
@@ -74,7 +75,7 @@ class Read:
         return using[0] if plain and others <= fixed else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageView:
     """A stage as rules see it, after `presolve` has divided reduction axes that were used in two
     parts or in phases (see `phases.py`), and `presplit` the output axes."""
@@ -105,7 +106,7 @@ class StageView:
         """Whether a guard may end `loop` early."""
         return any(loop in guard.index.vars() for guard in self.guards)
 
-    @property
+    @cached_property
     def operations(self) -> int:
         """Arithmetic operations of one evaluation, a reduction's own included. What occurs twice is
         computed once."""
@@ -123,7 +124,22 @@ def view_stage(
 ) -> StageView:
     """The stage of `workload` (in normal form) that computes tensor `name`, as it is once the
     stages `inlined` are put into their readers; `whole` leaves its output axes undivided."""
-    nest = Trace(tuple(Inline(other) for other in inlined)).apply(plain_nest(workload))
+    return _view(workload, name, _with_inlined(workload, inlined), whole=whole)
+
+
+def view_stages(workload: Workload, inlined: tuple[str, ...]) -> dict[str, StageView]:
+    """`view_stage` of every stage that is not `inlined`, in program order."""
+    nest = _with_inlined(workload, inlined)
+    names = (stage.name for stage in workload.stages if stage.name not in inlined)
+    return {name: _view(workload, name, nest, whole=False) for name in names}
+
+
+def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
+    return Trace(tuple(Inline(other) for other in inlined)).apply(plain_nest(workload))
+
+
+def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageView:
+    """The stage that computes `name` in `nest`, see `view_stage`."""
     presolve, presplit = _preparation(nest, name)
     presplit = () if whole else presplit
     nest = Trace((*presolve, *presplit)).apply(nest)

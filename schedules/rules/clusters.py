@@ -8,10 +8,12 @@ others in its rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..affine import Affine, affine, var
-from ..scalar import Reducer, loads
+from ..limits import MAX_INLINED_DEPTH
+from ..scalar import Load, Reducer, Scalar, children, loads
 from ..target import Target
 from ..workload import Stage, Workload
 from .analysis import Loop, StageView, math_calls, view_stage
@@ -28,10 +30,14 @@ from .transform import TransformSketch, transform_cluster
 from .turn import turn_sketch
 from .turned_sum import TurnedSumSketch, find_turned_sum
 
+MOST_NODES_INLINED = 256
+"""Operations of an expression with all that is computed inside it. Each use of a stage is a copy,
+which the code generator finds to be one value, but everything before it has to go through."""
+
 
 def stages_inlined(workload: Workload) -> tuple[str, ...]:
     """Elementwise stages that are cheaper to compute where they are read, in program order."""
-    found: list[str] = []
+    found: dict[str, _Size] = {}
     outputs = set(workload.outputs)
     for stage in workload.stages:
         if stage.reducer is not None or stage.name in outputs:
@@ -46,8 +52,32 @@ def stages_inlined(workload: Workload) -> tuple[str, ...]:
         summed = all(r.reducer is Reducer.SUM for r in readers)
         zeros = summed and (inserts_zeros(stage) or is_padding(stage))
         if again <= 1.0 or (cheap and again <= 3.0) or zeros:
-            found.append(stage.name)
+            grown = {**found, stage.name: _size_with(stage.body, found)}
+            if all(_size_with(reader.body, grown).is_small for reader in readers):
+                found = grown
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Operations and levels of an expression."""
+
+    nodes: int
+    depth: int
+
+    @property
+    def is_small(self) -> bool:
+        return self.nodes <= MOST_NODES_INLINED and self.depth <= MAX_INLINED_DEPTH // 2
+
+
+def _size_with(body: Scalar, inside: Mapping[str, _Size]) -> _Size:
+    """The size of `body` with the stages `inside` it, without putting them there."""
+    if isinstance(body, Load):
+        return inside.get(body.tensor, _Size(1, 1))
+    below = [_size_with(child, inside) for child in children(body)]
+    return _Size(
+        1 + sum(size.nodes for size in below), 1 + max((size.depth for size in below), default=0)
+    )
 
 
 def _points(stage: Stage) -> int:

@@ -18,7 +18,7 @@ from ..space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace
 from ..target import Target
 from ..trace import Trace
 from ..workload import Workload
-from .analysis import view_stage
+from .analysis import view_stages
 from .clusters import clusters, stages_inlined
 from .columns import ColumnSketch
 from .dots import DotSketch
@@ -159,11 +159,7 @@ def _sketches(
 ) -> list[Sketch]:
     """The sketches of one form of the workload; none where no combination of rules fits."""
     inlined = stages_inlined(workload)
-    views = {
-        s.name: view_stage(workload, s.name, inlined)
-        for s in workload.stages
-        if s.name not in inlined
-    }
+    views = view_stages(workload, inlined)
     ways = [clusters(workload, views, target)]
     if any(isinstance(part, ColumnSketch) for parts in ways[0] for part in parts):
         ways.append(clusters(workload, views, target, columns=False))

@@ -46,6 +46,7 @@ def best(
         checked_key(workload_key, "workload"),
         checked_key(target_key, "target"),
         Grade(min_grade),
+        state.limits.default_secs,
     )
     state.metrics.answer(answer.grade.value)
     body = json.dumps(answer.to_json(), separators=(",", ":"), allow_nan=False).encode()

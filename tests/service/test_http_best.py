@@ -12,10 +12,15 @@ from fastapi.testclient import TestClient
 from db import Store
 from db.artefacts import ArtefactFile
 from schedules.record import Toolchain
+from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
 from service import lookup, wiring
+from service.app import create_app
+from service.limits import Limits
+from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
+from tuner.measure.aside import DeadlineError
 
 OBJECT = [ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF...")]
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")
@@ -24,7 +29,7 @@ OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")
 @pytest.fixture(autouse=True)
 def default_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice without measurement is tested elsewhere."""
-    monkeypatch.setattr(wiring, "default_trace", lambda workload, target: Trace())
+    monkeypatch.setattr(wiring, "default_trace", lambda workload, target, secs=None: Trace())
 
 
 def url(workload: Workload) -> str:
@@ -135,6 +140,48 @@ def test_a_lookup_with_default_never_misses_a_valid_workload(
     assert [item["answer"] and item["answer"]["grade"] for item in items] == [
         "exact", "default", None,
     ]  # fmt: skip
+
+
+def test_a_bug_met_for_one_item_is_logged_and_spoils_no_other(
+    api: TestClient,
+    store: Store,
+    workload: Workload,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails_for_nine(workload: Workload, target: Target, secs: float | None = None) -> Trace:
+        if workload.inputs[0].shape[0] == 9:
+            raise ZeroDivisionError("ours")
+        if workload.inputs[0].shape[0] == 8:
+            raise DeadlineError("choosing took longer than 1 s")
+        return Trace()
+
+    monkeypatch.setattr(wiring, "default_trace", fails_for_nine)
+    keep_best(store, workload)
+    spelled = [MATMUL, "matmul:M=9,N=9,K=9", "matmul:M=8,N=9,K=9", "matmul:M=7,N=9,K=9"]
+    items = ask(api, spelled, min_grade="default")
+    assert [item["found"] for item in items] == [True, False, False, True]
+    assert [item["problem"] and item["problem"]["code"] for item in items] == [
+        None, "internal_error", "took_too_long", None,
+    ]  # fmt: skip
+    assert items[1]["problem"]["errors"][0]["pointer"] == "/workloads/1"
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_time_of_a_lookup_is_shared_by_its_items(
+    store: Store, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float | None] = []
+
+    def default(workload: Workload, target: Target, secs: float | None = None) -> Trace:
+        given.append(secs)
+        return Trace()
+
+    monkeypatch.setattr(wiring, "default_trace", default)
+    for limits in (Limits(), Limits(lookup_secs=0.0)):
+        with TestClient(create_app(Settings(limits=limits), store)) as api:
+            ask(api, ["matmul:M=9,N=9,K=9"], min_grade="default")
+    assert given == [Limits().default_secs, 0.0]
 
 
 def test_a_thousand_documents_are_looked_up_at_once(

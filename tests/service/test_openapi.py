@@ -66,7 +66,7 @@ def test_every_answer_is_a_documented_one(
     operation_id: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wiring, "default_trace", lambda workload, target: Trace())
+    monkeypatch.setattr(wiring, "default_trace", lambda workload, target, secs=None: Trace())
     schema, names = described
     generation = schemathesis.GenerationMode("negative" if mode == "negative" else "positive")
     cases = schema.find_operation_by_id(operation_id).as_strategy(generation_mode=generation)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from schedules.lower import lower
 from schedules.target import Target
@@ -14,6 +16,9 @@ from .emit import emit_assembly, emit_object
 from .nest_writer import GeneratedModule, generate
 
 SYMBOL = "kernel"
+
+Emit: TypeAlias = Callable[[str, Target], bytes]
+"""From LLVM IR text to what is made of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,18 @@ class CompiledKernel:
 
 
 def compile_kernel(
-    workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL
+    workload: Workload,
+    trace: Trace,
+    target: Target,
+    symbol: str = SYMBOL,
+    emit: Emit = emit_object,
 ) -> CompiledKernel:
-    """The kernel, compiled. ScheduleError if the trace is not legal; the same arguments give the
-    same bytes. LLVM may be slow on a bad schedule or crash: call this in a process of its own."""
+    """The kernel, compiled by `emit`. ScheduleError if the trace is not legal; the same arguments
+    give the same bytes. LLVM may be slow on a bad schedule or crash: call this in a process of its
+    own, or with `tuner.compiling.emit_in_time`."""
     module = generated(workload, trace, target, symbol)
     return CompiledKernel(
-        object_bytes=emit_object(module.text, target),
+        object_bytes=emit(module.text, target),
         symbol=symbol,
         workspace_bytes=module.workspace_bytes,
         argument_bytes=tuple(t.bytes for t in workload.arguments),

@@ -16,6 +16,11 @@ ZERO_BYTES = 512
 """Size of the constant that redirected reads look at: the widest vector, 64 lanes of 8 bytes."""
 
 
+MOST_INLINED_LINES = 12_000
+"""Instructions that math functions may take in a module where they are written out at each use.
+LLVM's time grows faster than a block does: beyond this they are called, each compiled once."""
+
+
 @dataclass(slots=True)
 class ModuleText:
     """Collects the top level of an LLVM module; functions are added as finished text."""
@@ -26,6 +31,7 @@ class ModuleText:
     functions: list[str] = field(default_factory=list)
     uses_openmp: bool = False
     uses_streams: bool = False
+    math_lines: int = 0
 
     @property
     def has_fma(self) -> bool:
@@ -74,7 +80,9 @@ class ModuleText:
             self.definitions.setdefault(name, text)
             return f"@{name.lstrip('@')}"
 
-        return define(math_function(op, dtype, lanes, self.target))
+        function = math_function(op, dtype, lanes, self.target)
+        self.math_lines += len(function.lines)
+        return define(function)
 
     def math_halves(self, op: UnaryOp, x: Val, number: str) -> Halves:
         """The instructions that compute `op` of `x`, in two halves; `number` is new in the
@@ -98,9 +106,15 @@ class ModuleText:
     def text(self) -> str:
         """The whole module; the same parts give the same text."""
         parts = [f'target triple = "{self.target.triple}"']
-        parts += [self.definitions[name] for name in sorted(self.definitions)]
+        parts += [self._definition(name) for name in sorted(self.definitions)]
         parts += self.functions
         defined = "\n".join(parts)
         kept = [text for name, text in sorted(self.declarations.items()) if text not in defined]
         marks = ["!0 = !{i32 1}"] if self.uses_streams else []
         return "\n\n".join([*parts, "\n".join([*kept, *marks])]) + "\n"
+
+    def _definition(self, name: str) -> str:
+        text = self.definitions[name]
+        if self.math_lines <= MOST_INLINED_LINES:
+            return text
+        return text.replace(" alwaysinline ", " noinline ", 1)

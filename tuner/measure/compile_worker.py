@@ -66,7 +66,7 @@ def _answer(compiler: Any, document: dict[str, Any]) -> Frame:
     return Frame(document, kernel.object_bytes)
 
 
-def _end_with(lifeline: int) -> None:
+def end_with(lifeline: int) -> None:
     """End this process when nobody can send it work any more, even in the midst of a compile."""
     poller = select.poll()
     poller.register(lifeline, 0)
@@ -74,13 +74,20 @@ def _end_with(lifeline: int) -> None:
     os._exit(1)
 
 
-def _take_over_pipes() -> tuple[int, int]:
+def take_over_pipes() -> tuple[int, int]:
     """Descriptors to read requests from and to write answers to; 0 and 1 lead nowhere now."""
     requests, answers = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)
     return requests, answers
+
+
+def limit_memory() -> None:
+    """Let this process take `_MEMORY_BYTES` more, and leave no image of itself when it crashes."""
+    limit = linux.address_space_bytes() + _MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _serve(compiler_name: str, requests: int, answers: int) -> None:
@@ -106,11 +113,9 @@ def _warm_up() -> None:
 
 def main(arguments: list[str]) -> None:
     """`python -m tuner.measure.compile_worker COMPILER [CPU,CPU,...]`"""
-    requests, answers = _take_over_pipes()
-    threading.Thread(target=_end_with, args=(requests,), daemon=True).start()
-    limit = linux.address_space_bytes() + _MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    requests, answers = take_over_pipes()
+    threading.Thread(target=end_with, args=(requests,), daemon=True).start()
+    limit_memory()
     if len(arguments) > 1 and arguments[1]:
         os.sched_setaffinity(0, {int(cpu) for cpu in arguments[1].split(",")})
     done = False

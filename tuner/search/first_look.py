@@ -97,7 +97,7 @@ def _best_first(
         for n, cost in enumerate(found[:MOST_TRIED])
     )
     for _, sketch, n in best[:MOST_TRIED]:
-        yield grids[sketch].candidate(int(codes[sketch][n]))
+        yield grids[sketch].candidate(codes[sketch][n])
     for grid in grids:
         yield Candidate(grid.index, grid.sketch.default())
 

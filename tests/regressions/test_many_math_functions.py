@@ -1,0 +1,26 @@
+"""LLVM's time for a block of n instructions grows faster than n."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedules.notation import from_notation
+from schedules.workload import Workload
+from tuner.codegen.emit import optimised
+from tuner.codegen.kernel import llvm_text
+from tuner.default import default_trace
+from tuner.native_target import native_target
+
+
+def terms(count: int) -> Workload:
+    each = (f"exp(tanh(erf(sigmoid(A[i]*{k}.5))))" for k in range(count))
+    return from_notation("S[i] = " + "+".join(each), {"A": ("f32", (1000,))})
+
+
+@pytest.mark.parametrize("count", [1, 29])
+def test_math_functions_are_written_out_unless_they_are_very_many(count: int) -> None:
+    workload, target = terms(count), native_target(probe=False)
+    text = llvm_text(workload, default_trace(workload, target), target)
+    assert ("noinline" in text) == (count == 29)
+    assert ("alwaysinline" in text) == (count == 1)
+    assert len(str(optimised(text, target)).splitlines()) < 20_000

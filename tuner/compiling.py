@@ -1,0 +1,32 @@
+"""Compiling where somebody waits, outside of a search: what may take long has a deadline."""
+
+from __future__ import annotations
+
+from schedules.target import Target
+
+from .codegen.emit import emit_assembly, emit_object
+from .measure.aside import shared
+
+MOST_LINES_HERE = 16_000
+"""Lines of LLVM IR up to which a module is compiled in this process: that takes a second or two,
+and a process of its own half a second more."""
+
+
+def emit_in_time(ir_text: str, target: Target) -> bytes:
+    """Object code, the same bytes as `emit_object` gives. DeadlineError, CompileError."""
+    if ir_text.count("\n") <= MOST_LINES_HERE:
+        return emit_object(ir_text, target)
+    return _aside(ir_text, target, asm=False)
+
+
+def assembly_in_time(ir_text: str, target: Target) -> str:
+    """Assembly, the same text as `emit_assembly` gives. DeadlineError, CompileError."""
+    if ir_text.count("\n") <= MOST_LINES_HERE:
+        return emit_assembly(ir_text, target)
+    return _aside(ir_text, target, asm=True).decode()
+
+
+def _aside(ir_text: str, target: Target, *, asm: bool) -> bytes:
+    document = {"text": ir_text, "target": target.to_json(), "asm": asm}
+    what = f"compiling {ir_text.count(chr(10))} lines of LLVM IR"
+    return shared().call("tuner.measure.aside:compile_text", document, what).blob
