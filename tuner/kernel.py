@@ -92,9 +92,7 @@ class PrepackedKernel:
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
         """Run once; `inputs` are those that are not constant. CallError as for `Kernel`."""
-        return _run(
-            self._entry, self.kernel.workload, inputs, out, self._packed, self._workspaces
-        )
+        return _run(self._entry, self.kernel.workload, inputs, out, self._packed, self._workspaces)
 
 
 class _Workspaces:

@@ -445,12 +445,10 @@ def _call_together(
     other = _Flat(arena, flat.entry, own, turned)
     other.run()
     alone = [output.copy() for output in other.outputs()]
-    flat.call_beside(other, helpers)
-    flat.compare(expected)
-    other.call_beside(flat, helpers)
+    flat.call_beside(other, helpers, lambda: flat.compare(expected))
     # Two teams at once may be given fewer threads each, and then round differently.
     if case.exact or not parallel:
-        _same(arena.outputs, alone, other.outputs(), "is disturbed by another call of it")
+        other.call_beside(flat, helpers, lambda: other.compare_bits(alone))
 
 
 class _Flat:
@@ -511,11 +509,16 @@ class _Flat:
             secs.append(time.perf_counter() - start)
         self.warm_secs = min(secs[1:] or secs)
 
-    def call_beside(self, other: _Flat, helpers: Helpers) -> None:
-        """Calls here while a thread makes calls there; the last one here has company all along."""
+    def call_beside(self, other: _Flat, helpers: Helpers, check: Callable[[], None]) -> None:
+        """Calls here, checked now and then, while a thread makes calls there."""
         self.poison()
         secs = max(self.warm_secs, other.warm_secs)  # of the same kernel, and one may be unknown
-        call_beside(helpers, self.entry, other.argv, self.pointers, secs)
+        call_beside(helpers, self.entry, other.argv, self.pointers, secs, check)
+
+    def compare_bits(self, expected: Sequence[NDArray[np.uint8]]) -> None:
+        """Hold the outputs against those of a call that was alone."""
+        what = "is disturbed by another call of it"
+        _same(self._arena.outputs, expected, self.outputs(), what)
 
     def compare(self, expected: Sequence[NDArray[np.uint8]]) -> None:
         """Hold the outputs against those of the guarded run."""
