@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from schedules.dtypes import DType
-from schedules.reference import MAX_BOX_POINTS, evaluate_stage, load_inputs, value_of
+from schedules.reference import evaluate_stage, load_inputs, value_of
 from schedules.reference_math import bf16_bits, bf16_to_f32, round_to_bf16
 from schedules.reference_reads import full_box, leading_tiles
 from schedules.scalar import (
@@ -54,6 +54,7 @@ MAX_POINTS = 1 << 31
 """Of the iteration spaces; beyond, each reading takes seconds."""
 ZERO_SHARE = 0.1
 """Of elements that are zero, half of them -0.0."""
+_BOX_POINTS = 1 << 18
 _DENSEST = 1 / 24
 _FEWEST_ELEMENTS = 16
 _MODEST = {DType.F64: 2.0**200}
@@ -332,7 +333,7 @@ def _exponents_are_modest(stage: Stage, tensors: dict[str, Array]) -> bool:
         if isinstance(node, Unary) and node.op is UnaryOp.EXP and not isinstance(node.x, Load)
     ]
     for exponent in exponents:
-        for box in leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS):
+        for box in leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), _BOX_POINTS):
             size = np.abs(value_of(exponent, box, tensors))
             if bool(((size > _MODEST_EXPONENT) & np.isfinite(size)).any()):
                 return False
