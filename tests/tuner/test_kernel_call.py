@@ -70,7 +70,7 @@ def test_an_out_that_is_no_array_is_refused(out: object) -> None:
     kernel = matmul_kernel(M=4, N=4, K=4)
     a = np.zeros((4, 4), np.float32)
     with pytest.raises(CallError, match=f"out: takes a NumPy array, got {type(out).__name__}"):
-        kernel(a, a, out=out)  # type: ignore[arg-type]
+        kernel(a, a, out=out)
 
 
 def test_several_outputs_are_asked_for_as_several() -> None:
@@ -87,7 +87,7 @@ def test_several_outputs_are_asked_for_as_several() -> None:
 def test_a_masked_array_is_refused(place: int) -> None:
     kernel = matmul_kernel(M=4, N=4, K=4)
     arrays = [np.zeros((4, 4), np.float32) for _ in range(3)]
-    arrays[place] = np.ma.masked_array(arrays[place], mask=np.eye(4))
+    arrays[place] = np.ma.masked_array(arrays[place], mask=np.eye(4, dtype=bool))
     with pytest.raises(CallError, match=r"is a masked array.*\.filled\(value\)"):
         kernel(*arrays[:2], out=arrays[2])
 

@@ -18,7 +18,7 @@ import pytest
 
 from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
-from tuner.measure import loader
+from tuner.measure import elf, loader
 from tuner.measure.runner_client import RunnerClient
 from tuner.measure.teams import checked_teams
 
@@ -211,10 +211,10 @@ def test_races_are_found_every_time(runner: RunnerClient, body: str, detail: str
 
 
 def test_every_number_of_threads_up_to_the_promised_one_is_checked(runner: RunnerClient) -> None:
-    job = {"op": "check", "threads": 4, "workspace_bytes": 0}
-    before = run(runner, planted.WRONG_FOR_THREE, team_sizes=[1, 2, 4], **job)
+    wrong = planted.WRONG_FOR_THREE
+    before = run(runner, wrong, op="check", threads=4, team_sizes=[1, 2, 4])
     assert before["status"] == MeasureStatus.OK
-    now = run(runner, planted.WRONG_FOR_THREE, team_sizes=checked_teams(4), **job)
+    now = run(runner, wrong, op="check", threads=4, team_sizes=checked_teams(4))
     assert now["status"] == MeasureStatus.WRONG_RESULT
 
 
@@ -318,7 +318,7 @@ def _wait_for_child(pid: int) -> psutil.Process:
 
 def test_the_runtime_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "OPENMP_LIBRARY", "libgomp_is_not_here.so.1")
-    with pytest.raises(loader.LoadError, match=r"libgomp_is_not_here.*apt install libgomp1"):
+    with pytest.raises(elf.LoadError, match=r"libgomp_is_not_here.*apt install libgomp1"):
         loader.load_openmp()
 
 
@@ -332,10 +332,10 @@ def test_the_runtime_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_what_is_not_an_object_file_is_refused(data: bytes, message: str) -> None:
-    with pytest.raises(loader.LoadError, match=message):
-        loader.undefined_symbols(data)
+    with pytest.raises(elf.LoadError, match=message):
+        elf.undefined_symbols(data)
 
 
 def test_a_kernel_without_its_symbol_is_refused() -> None:
-    with pytest.raises(loader.LoadError, match="no function 'other'"):
+    with pytest.raises(elf.LoadError, match="no function 'other'"):
         loader.load_object(planted.c_object(planted.RIGHT), "other")

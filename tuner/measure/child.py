@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from schedules.record import MeasureStatus
 from schedules.workload import Tensor
 
-from . import loader, races
+from . import elf, loader, races
 from .arena import WORKSPACE_ALIGN_BYTES, Arena, FlatBuffers, as_array, as_bytes, flat_buffers
 from .entries import Entry, Needs, argument_vector, timed_entry, whole_entry
 from .frames import Frame
@@ -78,7 +78,7 @@ class Job:
     @property
     def parallel(self) -> bool:
         """Whether the object enters parallel regions."""
-        wanted = loader.undefined_symbols(self.object_bytes)
+        wanted = elf.undefined_symbols(self.object_bytes)
         return any(name in wanted for name in loader.OPENMP_SYMBOLS)
 
 
@@ -120,7 +120,7 @@ def run_job(job: Job, arena: Arena, equipment: Equipment, send: Callable[[Frame]
     except loader.MissingLibraryError as error:
         # Not the candidate's failure: measured again once the library is there.
         document = {"status": MeasureStatus.LOST, "detail": str(error)}
-    except loader.LoadError as error:
+    except elf.LoadError as error:
         document = {"status": MeasureStatus.COMPILE_ERROR, "detail": str(error)}
     send(Frame(document))
 
