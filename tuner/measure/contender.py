@@ -20,7 +20,7 @@ from schedules import workload_json
 from schedules.trace import Trace
 from schedules.workload import Workload
 
-from . import linux, loader
+from . import elf, linux, loader
 from .arena import as_array, as_bytes, flat_buffers
 from .compare import Case, Oracle
 from .entries import Entry, Needs, argument_vector, timed_entry, whole_entry
