@@ -122,8 +122,10 @@ def _contracted(stage: Stage, plan: Contraction, tensors: Mapping[str, Array]) -
         a = left.over(side_box(plan.left_axes, piece))
         b = right.over(side_box(plan.right_axes, piece))
         result[output_slices(plan, piece)] += contract(plan, piece, a, b)
-    if plan.masked and not np.isfinite(result).all():
-        return _by_boxes(stage, tensors)  # 0 * inf from where the condition is false
+    # 0 * inf from where the condition is false, or inf * (1 - 1) where the sum is of inf and -inf.
+    regroups = plan.masked or plan.left_sums or plan.right_sums
+    if regroups and not np.isfinite(result).all():
+        return _by_boxes(stage, tensors)
     return result.reshape(stage.tensor.shape)
 
 

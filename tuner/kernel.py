@@ -30,8 +30,8 @@ class Kernel:
 
     Arrays must have the shape and type of the workload's tensors and be C-contiguous; bf16 is
     passed as its bits, in uint16. With several outputs `out` is a sequence and a tuple is
-    returned. Calls from several threads at once need kernels of their own: a kernel owns its
-    workspace. Constant inputs are packed in every call; `prepack` packs them once.
+    returned. Several threads may call one kernel at once: each call in flight has a workspace.
+    Constant inputs are packed in every call; `prepack` packs them once.
     """
 
     def __init__(self, workload: Workload, compiled: CompiledKernel, loaded: LoadedKernel) -> None:
@@ -45,13 +45,13 @@ class Kernel:
             compiled.prepacked_workspace_bytes,
         )
         self._entry = whole_entry(loaded, self._needs, len(workload.arguments))
-        self._workspace = _aligned_bytes(compiled.workspace_bytes)
+        self._workspaces = _Workspaces(compiled.workspace_bytes)
 
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
         """Run once. CallError names the argument that does not fit, what it is and should be."""
-        return _run(self._entry, self.workload, inputs, out, None, self._workspace)
+        return _run(self._entry, self.workload, inputs, out, None, self._workspaces)
 
     def prepack(self, *constants: Array) -> PrepackedKernel:
         """The kernel for these values of its constant inputs, in declared order: packed now, and
@@ -77,19 +77,44 @@ class Kernel:
 
 
 class PrepackedKernel:
-    """`prepacked(a, out=c)`: a kernel without its constant inputs; else as `Kernel`."""
+    """`prepacked(a, out=c)`: a kernel without its constant inputs; else as `Kernel`.
+
+    Calls at the same time share what was packed, which none of them changes.
+    """
 
     def __init__(self, kernel: Kernel, entry: Entry, packed: npt.NDArray[np.uint8]) -> None:
         self.kernel = kernel
         self._entry = entry
         self._packed = packed
-        self._workspace = _aligned_bytes(entry.workspace_bytes)
+        self._workspaces = _Workspaces(entry.workspace_bytes)
 
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
         """Run once; `inputs` are those that are not constant. CallError as for `Kernel`."""
-        return _run(self._entry, self.kernel.workload, inputs, out, self._packed, self._workspace)
+        return _run(self._entry, self.kernel.workload, inputs, out, self._packed, self._workspaces)
+
+
+class _Workspaces:
+    """A workspace for each call in flight, made when more are than ever before, and kept.
+
+    Taking one and giving it back are single operations on a list, which threads do not interrupt:
+    no lock, so a call made alone costs what it did without this.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._free = [_aligned_bytes(size_bytes)]
+
+    def take(self) -> npt.NDArray[np.uint8]:
+        """One that nobody else has until it is given back."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return _aligned_bytes(self._size_bytes)
+
+    def give_back(self, workspace: npt.NDArray[np.uint8]) -> None:
+        self._free.append(workspace)
 
 
 def _run(
@@ -98,7 +123,7 @@ def _run(
     inputs: Sequence[Array],
     out: Array | Sequence[Array] | None,
     packed: npt.NDArray[np.uint8] | None,
-    workspace: npt.NDArray[np.uint8],
+    workspaces: _Workspaces,
 ) -> Array | tuple[Array, ...]:
     arguments = workload.arguments
     taken = [arguments[n] for n in entry.taken]
@@ -109,7 +134,7 @@ def _run(
     if out is None:
         outputs = tuple(np.empty(t.shape, t.dtype.numpy) for t in tensors)
     else:
-        outputs = (out,) if isinstance(out, np.ndarray) else tuple(out)
+        outputs = _given_outputs(out, len(tensors))
     if len(outputs) != len(tensors):
         raise CallError(f"gives {len(tensors)} outputs, got {len(outputs)} arrays for them")
     for tensor, array in zip(taken, (*inputs, *outputs), strict=True):
@@ -119,9 +144,21 @@ def _run(
     for n, array in zip(entry.taken, (*inputs, *outputs), strict=True):
         addresses[n] = array.ctypes.data
     made = 0 if packed is None else packed.ctypes.data
+    workspace = workspaces.take()
     status = entry.call(*entry.pointers(addresses, made, workspace.ctypes.data))
+    workspaces.give_back(workspace)
     _require_success(status)
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _given_outputs(out: object, count: int) -> tuple[Array, ...]:
+    """The arrays of `out`; whether they fit is looked at with the inputs."""
+    if isinstance(out, np.ndarray):
+        return (out,)
+    if not isinstance(out, Sequence) or isinstance(out, str | bytes):
+        wanted = "a NumPy array" if count == 1 else f"a sequence of {count} NumPy arrays"
+        raise CallError(f"out: takes {wanted}, got {type(out).__name__}")
+    return tuple(out)
 
 
 def _require_success(status: int) -> None:
@@ -161,6 +198,11 @@ def _check(tensor: Tensor, array: object, *, is_output: bool) -> None:
     wanted = f"{tensor.dtype.numpy}{list(tensor.shape)}"
     if not isinstance(array, np.ndarray):
         raise CallError(f"{tensor.name}: takes a NumPy array {wanted}, got {type(array).__name__}")
+    if isinstance(array, np.ma.MaskedArray):
+        raise CallError(
+            f"{tensor.name}: is a masked array, and kernels know no masks: pass .filled(value), "
+            "or .data to have the values under the mask taken as they are"
+        )
     if array.dtype != tensor.dtype.numpy or array.shape != tensor.shape:
         found = f"{array.dtype}{list(array.shape)}"
         raise CallError(f"{tensor.name}: takes {wanted}, got {found}")

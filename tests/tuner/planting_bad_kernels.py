@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from llvmlite import binding as llvm
+
 from schedules import operators
 from schedules.record import MeasureResult, MeasureStatus
 from schedules.rules import space_for
@@ -35,15 +37,18 @@ _AFTER = "  %p = getelementptr i8, ptr %c, i64 {at}\n  store volatile i8 1, ptr 
 _BODIES = {
     "null pointer": "  store volatile i8 1, ptr inttoptr (i64 8 to ptr)",
     "far away": "  store volatile i8 1, ptr inttoptr (i64 139000000000000 to ptr)",
-    "abort": "  call void @abort()",
+    "abort": "  %pid = call i64 @sys(i64 39, i64 0, i64 0, i64 0, i64 0, i64 0)\n"
+    "  call i64 @sys(i64 62, i64 %pid, i64 6, i64 0, i64 0, i64 0)",
     "illegal instruction": "  call void @llvm.trap()",
     "division by zero": "  %z = load volatile i32, ptr %zero\n"
     "  %n = load volatile i32, ptr %zero\n  %q = sdiv i32 %n, %z\n"
     "  store volatile i32 %q, ptr %zero",
-    "exit": "  call void @exit(i32 0)",
+    "exit": "  call i64 @sys(i64 231, i64 0, i64 0, i64 0, i64 0, i64 0)",
     "endless loop": f"  br label %on\non:\n  {_TOUCH}\n  br label %on\nnever:",
     "stack overflow": "  call void @deep(ptr %c)",
-    "eats memory": "  br label %on\non:\n  %m = call ptr @malloc(i64 67108864)\n"
+    "eats memory": "  br label %on\non:\n"
+    "  %at = call i64 @sys(i64 9, i64 0, i64 67108864, i64 3, i64 34, i64 -1)\n"
+    "  %m = inttoptr i64 %at to ptr\n"
     "  %w = call ptr @memset(ptr %m, i32 1, i64 67108864)\n"
     '  call void asm sideeffect "", "r,~{{memory}}"(ptr %w)\n  br label %on\nnever:',
     "one past the end": _AFTER.format(at="{c}"),
@@ -53,6 +58,8 @@ _BODIES = {
     "writes an input": "  store volatile i8 1, ptr %a",
     "does nothing": "",
     "error code": "  ret i32 7\nnever:",
+    "keeps state": "  store volatile i32 1, ptr @kept",
+    "calls the C library": "  call ptr @malloc(i64 8)",
 }
 EXPECTED = {
     "null pointer": MeasureStatus.RUN_CRASH,
@@ -70,6 +77,8 @@ EXPECTED = {
     "writes an input": MeasureStatus.OUT_OF_BOUNDS,
     "does nothing": MeasureStatus.WRONG_RESULT,
     "error code": MeasureStatus.WRONG_RESULT,
+    "keeps state": MeasureStatus.COMPILE_ERROR,
+    "calls the C library": MeasureStatus.COMPILE_ERROR,
     "huge workspace": MeasureStatus.OUT_OF_MEMORY,
     "compiler aborts": MeasureStatus.COMPILE_CRASH,
     "compiler exits": MeasureStatus.COMPILE_CRASH,
@@ -79,12 +88,14 @@ EXPECTED = {
 """What each kind of sabotage must be recorded as."""
 
 _MODULE = """
-@unused = global i32 0
-declare void @abort()
-declare void @exit(i32)
 declare void @llvm.trap()
 declare ptr @malloc(i64)
 declare ptr @memset(ptr, i32, i64)
+define internal i64 @sys(i64 %n, i64 %a, i64 %b, i64 %c, i64 %d, i64 %e) noinline {{
+  %r = call i64 asm sideeffect "syscall", "={{rax}},{{rax}},{{rdi}},{{rsi}},{{rdx}},{{r10}},{{r8}},\
+{{r9}},~{{rcx}},~{{r11}},~{{memory}}"(i64 %n, i64 %a, i64 %b, i64 %c, i64 %d, i64 %e, i64 0)
+  ret i64 %r
+}}
 define internal void @deep(ptr %p) noinline {{
   %frame = alloca [65536 x i8]
   store volatile i8 1, ptr %frame
@@ -103,8 +114,10 @@ define i32 @kernel(ptr %a, ptr %b, ptr %c, ptr %workspace) {{
 
 def bad_text(what: str, argument_bytes: tuple[int, ...]) -> str:
     """LLVM IR of a kernel of two inputs and one output that does `what`."""
+    llvm.initialize_native_asmparser()  # for system calls
     a, _, c = argument_bytes
-    return _MODULE.format(body=_BODIES[what].format(a=a, c=c))
+    state = "@kept = internal global i32 0\n" if what == "keeps state" else ""
+    return state + _MODULE.format(body=_BODIES[what].format(a=a, c=c))
 
 
 def compile_sabotaged(document: dict[str, Any]) -> CompiledKernel:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import numpy as np
 import pytest
 
 from schedules import operators
+from schedules.constants import with_constants
 from schedules.primitives import Parallel
 from schedules.trace import Trace
+from tests.schedule_fuzz.cases import notation
 from tuner import compile
-from tuner.kernel import CallError
+from tuner.kernel import CallError, Kernel
 from tuner.native_target import native_target
 
 
@@ -58,3 +63,54 @@ def test_an_output_may_not_overlap_an_input() -> None:
     a = np.zeros((4, 4), np.float32)
     with pytest.raises(CallError, match="overlap"):
         kernel(a, a.copy(), out=a)
+
+
+@pytest.mark.parametrize("out", [5, "c", b"c", 1.5, {"c": 1}])
+def test_an_out_that_is_no_array_is_refused(out: object) -> None:
+    kernel = matmul_kernel(M=4, N=4, K=4)
+    a = np.zeros((4, 4), np.float32)
+    with pytest.raises(CallError, match=f"out: takes a NumPy array, got {type(out).__name__}"):
+        kernel(a, a, out=out)
+
+
+def test_several_outputs_are_asked_for_as_several() -> None:
+    workload = notation("S[i] += X[i,j]; M[i] max= X[i,j]", X="f32[3,4]")
+    kernel = compile(workload, target=native_target(probe=False))
+    x = np.zeros((3, 4), np.float32)
+    with pytest.raises(CallError, match="out: takes a sequence of 2 NumPy arrays, got int"):
+        kernel(x, out=5)  # type: ignore[arg-type]
+    with pytest.raises(CallError, match=r"takes a NumPy array .* got int"):
+        kernel(x, out=[1, 2])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_masked_array_is_refused(place: int) -> None:
+    kernel = matmul_kernel(M=4, N=4, K=4)
+    arrays = [np.zeros((4, 4), np.float32) for _ in range(3)]
+    arrays[place] = np.ma.masked_array(arrays[place], mask=np.eye(4, dtype=bool))
+    with pytest.raises(CallError, match=r"is a masked array.*\.filled\(value\)"):
+        kernel(*arrays[:2], out=arrays[2])
+
+
+@pytest.mark.parametrize("prepacked", [False, True])
+def test_threads_may_call_one_kernel_at_once(prepacked: bool) -> None:
+    """What is between two stages lies in the workspace: calls that shared one would mix theirs."""
+    n = 64
+    built = notation(
+        "T[i,j] += A[i,k] * B[k,j]; C[i,j] += T[i,k] * B[k,j]", A=f"f32[{n},{n}]", B=f"f32[{n},{n}]"
+    )
+    workload = with_constants(built, ["B"]) if prepacked else built
+    made = compile(workload, Trace(()), native_target(probe=False))
+    assert made.compiled.workspace_bytes
+    rng = np.random.default_rng(3)
+    b = rng.integers(-4, 5, (n, n)).astype(np.float32)
+    call = made.prepack(b) if prepacked else partial(_swapped, made, b)
+    lefts = [rng.integers(-4, 5, (n, n)).astype(np.float32) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(call, lefts * 20))
+    for number, c in enumerate(found):
+        np.testing.assert_array_equal(c, lefts[number % 4] @ b @ b)
+
+
+def _swapped(kernel: Kernel, b: np.ndarray, a: np.ndarray) -> object:
+    return kernel(a, b)

@@ -19,7 +19,7 @@ from schedules.trace import Trace
 from tuner.codegen.kernel import compile_kernel
 from tuner.default import default_trace
 from tuner.measure.bench import BenchError, bench, speedup_interval
-from tuner.measure.loader import undefined_symbols
+from tuner.measure.elf import undefined_symbols
 from tuner.native_target import detect
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tuner.planted_kernels import c_object
+from tuner.measure.loader import LoadedKernel, load_object, use_openmp
+from tuner.measure.native import Helpers, build_helpers
 from tuner.measure.races import (
+    Conflict,
     Region,
     SerialOpenMP,
     find_conflict,
@@ -16,60 +22,116 @@ from tuner.measure.races import (
     regions_to_watch,
     reverse,
 )
+from tuner.measure.stacks import Stacks, build_stacks
 
-Share = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-Parallel = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
-)  # fmt: skip
-Number = ctypes.CFUNCTYPE(ctypes.c_int)
+# Kernels get parameters in `a` and write to `b`, both of them numbers of 64 bits.
+_NUMBERS = "const long *p = (const long *)a; unsigned char *out = (unsigned char *)b;"
+LOG = (
+    _NUMBERS
+    + """ long *log = (long *)b;
+#pragma omp parallel num_threads(p[0])
+{ log[++log[0]] = omp_get_thread_num(); log[++log[0]] = omp_get_num_threads(); }
+log[++log[0]] = omp_get_thread_num(); log[++log[0]] = omp_get_num_threads();"""
+)
+NESTED = (
+    _NUMBERS
+    + """ long *log = (long *)b;
+#pragma omp parallel num_threads(p[0])
+{
+#pragma omp parallel num_threads(4)
+  { log[++log[0]] = omp_get_thread_num(); log[++log[0]] = omp_get_num_threads(); } }"""
+)
+# p: threads, bytes of `out`, whether all write one byte, what is written
+WRITES = (
+    _NUMBERS
+    + """
+#pragma omp parallel num_threads(p[0])
+{ long t = omp_get_thread_num(), n = omp_get_num_threads();
+  for (long i = t * p[1] / n; i < (t + 1) * p[1] / n; i++) out[i] = p[3];
+  if (p[2]) out[p[1] / 2] = p[3]; }"""
+)
+SUM = (
+    _NUMBERS
+    + """
+#pragma omp parallel num_threads(2)
+{ out[5] += omp_get_thread_num() + 1; }"""
+)
+# Each thread writes a place of its own in the caller's frame, which is no race.
+OWN_PLACES = (
+    _NUMBERS
+    + """ volatile long own[8] = {0};
+#pragma omp parallel num_threads(4)
+{ own[omp_get_thread_num()] = p[3]; }
+out[0] = own[0] + own[3];"""
+)
+
+
+@pytest.fixture(scope="module")
+def helpers() -> Helpers:
+    return build_helpers(3, 8, 0)
+
+
+@pytest.fixture(scope="module")
+def stacks() -> Stacks:
+    return build_stacks()
+
+
+Load = Callable[[str, int], "Program"]
+
+
+@pytest.fixture(scope="module")
+def load(helpers: Helpers, stacks: Stacks) -> Iterator[Load]:
+    use_openmp(helpers.stand_in.addresses)
+    yield lambda body, threads: Program(body, SerialOpenMP(helpers.stand_in, stacks, threads))
+    use_openmp(None)
 
 
 class Program:
-    """A kernel in Python: enters regions through the stand-in's C functions."""
+    """A kernel in C on the stand-in: `program(a, b)` with arrays."""
 
-    def __init__(self, openmp: SerialOpenMP) -> None:
-        self._parallel = Parallel(openmp.addresses["GOMP_parallel"])
-        self.thread = Number(openmp.addresses["omp_get_thread_num"])
-        self.team = Number(openmp.addresses["omp_get_num_threads"])
-        self._shares: list[object] = []
+    loaded: dict[str, LoadedKernel] = {}  # noqa: RUF012 (a cache for all of this file)
 
-    def region(self, share: object, threads: int = 0) -> None:
-        function = Share(lambda _: share())  # type: ignore[operator]
-        self._shares.append(function)
-        self._parallel(ctypes.cast(function, ctypes.c_void_p).value, None, threads, 0)
+    def __init__(self, body: str, openmp: SerialOpenMP) -> None:
+        if body not in self.loaded:
+            self.loaded[body] = load_object(c_object(body), "kernel")
+        self.openmp = openmp
+        self._address = self.loaded[body].address
+
+    def __call__(self, parameters: list[int], out: np.ndarray[Any, Any]) -> int:
+        given = np.array(parameters, np.int64)
+        return self.openmp.call(self._address, [given.ctypes.data, out.ctypes.data, 0])
 
 
-def test_shares_run_alone_in_the_order_asked_for() -> None:
-    openmp = SerialOpenMP(3)
-    program = Program(openmp)
-    seen: list[tuple[int, int]] = []
+def logged(program: Program, *parameters: int) -> list[tuple[int, int]]:
+    log = np.zeros(32, np.int64)
+    assert program(list(parameters), log) == 0
+    return list(
+        zip(log[1 : log[0] + 1 : 2].tolist(), log[2 : log[0] + 1 : 2].tolist(), strict=True)
+    )
+
+
+def test_shares_run_alone_in_the_order_asked_for(load: Load) -> None:
+    program = load(LOG, 3)
+    found = []
     for order in (forward, reverse):
-        openmp.watch(order)
-        program.region(lambda: seen.append((program.thread(), program.team())))
-    assert seen == [(0, 3), (1, 3), (2, 3), (2, 3), (1, 3), (0, 3)]
-    assert (program.thread(), program.team()) == (0, 1)
+        program.openmp.watch(order)
+        found += logged(program, 3)
+    assert found == [(0, 3), (1, 3), (2, 3), (0, 1), (2, 3), (1, 3), (0, 3), (0, 1)]
 
 
-def test_a_region_gets_no_more_threads_than_it_asks_for_and_a_nested_one_has_one() -> None:
-    openmp = SerialOpenMP(8)
-    program = Program(openmp)
-    seen: list[tuple[int, int]] = []
-    inner = lambda: seen.append((program.thread(), program.team()))  # noqa: E731
-    program.region(lambda: program.region(inner), threads=2)
-    assert seen == [(0, 1), (0, 1)]
-    assert len(openmp.regions) == 1
+def test_a_region_gets_no_more_threads_than_it_asks_for_and_a_nested_one_has_one(
+    load: Load,
+) -> None:
+    program = load(NESTED, 8)
+    assert logged(program, 2) == [(0, 1), (0, 1)]
+    assert len(program.openmp.regions) == 1
 
 
-def find(threads: int, size: int, write: object) -> object:
-    """The conflict of one region in which each share does `write(program, out)`."""
-    openmp = SerialOpenMP(threads)
-    program = Program(openmp)
+def find(program: Program, size: int, *parameters: int) -> Conflict | None:
+    """The conflict of the one region of a kernel."""
     out = np.zeros(size, np.uint8)
     return find_conflict(
-        lambda: program.region(lambda: write(program, out)),  # type: ignore[operator]
-        openmp,
-        [("B", out)],
-        frozenset({0}),
+        lambda: program(list(parameters), out), program.openmp, [("B", out)], frozenset({0})
     )
 
 
@@ -80,23 +142,37 @@ def find(threads: int, size: int, write: object) -> object:
     value=st.integers(0, 255),
 )
 def test_write_sets_that_meet_are_found_whatever_is_written(
-    threads: int, size: int, overlap: bool, value: int
+    load: Load, threads: int, size: int, overlap: bool, value: int
 ) -> None:
-    def write(program: Program, out: np.ndarray) -> None:
-        t, n = program.thread(), program.team()
-        out[t * size // n : (t + 1) * size // n] = value
-        if overlap:
-            out[size // 2] = value
-
-    assert (find(threads, size, write) is not None) == overlap
+    program = load(WRITES, threads)
+    assert (find(program, size, threads, size, overlap, value) is not None) == overlap
 
 
-def test_a_shared_sum_is_a_race_though_any_order_gives_the_right_result() -> None:
-    def add(program: Program, out: np.ndarray) -> None:
-        out[5] += program.thread() + 1
-
-    found = find(2, 8, add)
+def test_a_shared_sum_is_a_race_though_any_order_gives_the_right_result(load: Load) -> None:
+    found = find(load(SUM, 2), 8)
     assert str(found) == "threads 0 and 1 both write byte 5 of B in parallel region 0"
+
+
+def test_own_places_in_the_frame_of_the_caller_are_no_race(load: Load) -> None:
+    assert find(load(OWN_PLACES, 4), 8, 4, 8, 0, 3) is None
+
+
+@pytest.mark.parametrize("fill", [0x00, 0x55, 0xFF])
+def test_what_was_not_written_on_a_stack_is_its_fill(load: Load, fill: int) -> None:
+    unwritten = (
+        _NUMBERS
+        + """
+{ unsigned char x[200000]; __asm__ volatile("" : : "r"(x) : "memory"); memcpy(out, x, 1000); }
+#pragma omp parallel num_threads(2)
+{ unsigned char x[200000]; __asm__ volatile("" : : "r"(x) : "memory");
+  memcpy(out + 1000 + 1000 * omp_get_thread_num(), x + 100000, 1000);
+  memset(x, 7, 200000); __asm__ volatile("" : : "r"(x) : "memory"); }"""
+    )
+    program = load(unwritten, 2)
+    program.openmp.fill = fill
+    out = np.full(3000, 7, np.uint8)
+    program([0], out)
+    assert (out == fill).all()
 
 
 @given(

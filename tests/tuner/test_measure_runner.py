@@ -18,8 +18,9 @@ import pytest
 
 from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
-from tuner.measure import loader
+from tuner.measure import elf, loader
 from tuner.measure.runner_client import RunnerClient
+from tuner.measure.teams import checked_teams
 
 OPEN = {
     "cases": "tests.tuner.planted_kernels:open_cases",
@@ -74,14 +75,14 @@ def test_a_full_check_meets_what_small_integers_hide(runner: RunnerClient) -> No
 
 FAILURES = {
     "null pointer": ("*(volatile int *)8 = 1;", MeasureStatus.RUN_CRASH, "SIGSEGV at address 0x8"),
-    "abort": ("abort();", MeasureStatus.RUN_CRASH, "SIGABRT"),
+    "abort": ("raise_signal(6);", MeasureStatus.RUN_CRASH, "SIGABRT"),
     "illegal instruction": ("__builtin_trap();", MeasureStatus.RUN_CRASH, "SIGILL"),
     "stack overflow": (
         "volatile char x[16 << 20]; for (int i = 16 << 20; i > 0; i -= 4096) x[i - 1] = 1;",
         MeasureStatus.RUN_CRASH,
-        "SIGSEGV",
+        "SIGSEGV: took more than 256 KiB of stack",
     ),
-    "exit": ("exit(0);", MeasureStatus.RUN_CRASH, "ended its process"),
+    "exit": ("end(0);", MeasureStatus.RUN_CRASH, "ended its process"),
     "one past the end": (
         planted.RIGHT + "b[N] = 0;",
         MeasureStatus.OUT_OF_BOUNDS,
@@ -128,6 +129,37 @@ FAILURES = {
         "reads memory it has not written",
     ),
     "error code": (planted.RIGHT + "return 3;", MeasureStatus.WRONG_RESULT, "error code 3"),
+    "stack taken for zero": (
+        planted.READS_STACK,
+        MeasureStatus.WRONG_RESULT,
+        r"B\[0\] is nan",
+    ),
+    "a little stack taken for zero": (
+        planted.RIGHT
+        + '{ float x[64]; __asm__ volatile("" : : "r"(x) : "memory"); b[5] += x[9] > 1; }',
+        MeasureStatus.WRONG_RESULT,
+        "reads memory it has not written",
+    ),
+    "scratch in a global": (
+        planted.GLOBAL_SCRATCH,
+        MeasureStatus.COMPILE_ERROR,
+        "4004 writable bytes in section .bss",
+    ),
+    "data that can be written": (
+        "static volatile float one = 1; for (int i = 0; i < N; i++) b[i] = a[i] + one;",
+        MeasureStatus.COMPILE_ERROR,
+        "4 writable bytes in section .data",
+    ),
+    "scratch of each thread": (
+        'static __thread float scratch[N]; __asm__ volatile("" : : "r"(scratch));',
+        MeasureStatus.COMPILE_ERROR,
+        "writable bytes in section .tbss|found out at run time|__tls_get_addr",
+    ),
+    "memory of the C library": (
+        "extern void *malloc(size_t); float *s = malloc(4 * N); " + planted.RIGHT,
+        MeasureStatus.COMPILE_ERROR,
+        "needs malloc, which no kernel may call",
+    ),
     "unknown function": (
         "extern void no_such_function(void); no_such_function();",
         MeasureStatus.COMPILE_ERROR,
@@ -145,20 +177,20 @@ def test_a_failing_kernel_is_a_typed_result(runner: RunnerClient, what: str) -> 
     assert re.search(detail, result["detail"])
 
 
-@pytest.mark.parametrize("handler", ["", "signal(SIGTERM, SIG_IGN); signal(SIGXCPU, SIG_IGN);"])
+@pytest.mark.parametrize("handler", ["", "ignore(15); ignore(24);"])
 def test_an_endless_kernel_is_ended_at_its_deadline(runner: RunnerClient, handler: str) -> None:
-    result = run(runner, handler + "for (;;) pause();", deadline_secs=0.4)
+    result = run(runner, handler + "for (;;) wait_for_signals();", deadline_secs=0.4)
     assert result["status"] == MeasureStatus.RUN_TIMEOUT
     assert result["detail"] == "did not end within 0.4 s"
 
 
 def test_a_kernel_that_eats_memory_is_ended(runner: RunnerClient) -> None:
-    body = "for (;;) { char *p = malloc(1 << 20); memset(p, 1, 1 << 20); }"
+    body = "for (;;) memset(pages(1 << 20), 1, 1 << 20);"
     assert run(runner, body)["status"] == MeasureStatus.OUT_OF_MEMORY
 
 
 def test_a_kernel_refused_memory_ran_out_of_it(runner: RunnerClient) -> None:
-    body = "for (;;) { char *p = malloc(1 << 30); p[0] = 1; }"
+    body = "for (;;) pages(1 << 30)[0] = 1;"
     assert run(runner, body)["status"] == MeasureStatus.OUT_OF_MEMORY
 
 
@@ -167,6 +199,8 @@ def test_a_kernel_refused_memory_ran_out_of_it(runner: RunnerClient) -> None:
     [
         (planted.RACY_SUM, "threads 0 and 1 both write byte"),
         (planted.RACY_READ, "depends on the order|is nan"),
+        (planted.RACY_STACK, "threads 0 and 1 both write byte .* of its caller's stack"),
+        (planted.READS_THREAD_STACK, "is nan"),
     ],
 )
 def test_races_are_found_every_time(runner: RunnerClient, body: str, detail: str) -> None:
@@ -176,8 +210,41 @@ def test_races_are_found_every_time(runner: RunnerClient, body: str, detail: str
         assert re.search(detail, result["detail"])
 
 
+def test_every_number_of_threads_up_to_the_promised_one_is_checked(runner: RunnerClient) -> None:
+    wrong = planted.WRONG_FOR_THREE
+    before = run(runner, wrong, op="check", threads=4, team_sizes=[1, 2, 4])
+    assert before["status"] == MeasureStatus.OK
+    now = run(runner, wrong, op="check", threads=4, team_sizes=checked_teams(4))
+    assert now["status"] == MeasureStatus.WRONG_RESULT
+
+
+def test_calls_at_the_same_time_are_checked(runner: RunnerClient) -> None:
+    """What the object file does not tell: the runs themselves show that calls share something."""
+    assert run(runner, planted.HIDDEN_SCRATCH)["status"] == MeasureStatus.OK
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two CPUs")
+    # Both callers need a CPU at the same time, which a busy machine may not give them at once.
+    found = (run(runner, planted.HIDDEN_SCRATCH, op="check")["status"] for _ in range(50))
+    assert MeasureStatus.WRONG_RESULT in found
+
+
+@pytest.mark.parametrize(
+    ("threads", "teams"),
+    [
+        (1, (1,)),
+        (2, (1, 2)),
+        (5, (1, 2, 3, 4, 5)),
+        (12, (1, 2, 3, 4, 5, 6, 7, 8, 11, 12)),
+        (16, (1, 2, 3, 4, 5, 6, 7, 8, 15, 16)),
+        (64, (1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64)),
+    ],
+)
+def test_teams_of_a_check(threads: int, teams: tuple[int, ...]) -> None:
+    assert checked_teams(threads) == teams
+
+
 def test_failures_leave_the_runner_working_and_no_process_behind(runner: RunnerClient) -> None:
-    run(runner, "abort();")
+    run(runner, "raise_signal(6);")
     run(runner, "for (;;);", deadline_secs=0.2)
     assert run(runner, planted.RIGHT)["status"] == MeasureStatus.OK
     assert psutil.Process(runner.pid).children(recursive=True) == []
@@ -251,7 +318,7 @@ def _wait_for_child(pid: int) -> psutil.Process:
 
 def test_the_runtime_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "OPENMP_LIBRARY", "libgomp_is_not_here.so.1")
-    with pytest.raises(loader.LoadError, match=r"libgomp_is_not_here.*apt install libgomp1"):
+    with pytest.raises(elf.LoadError, match=r"libgomp_is_not_here.*apt install libgomp1"):
         loader.load_openmp()
 
 
@@ -265,10 +332,10 @@ def test_the_runtime_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_what_is_not_an_object_file_is_refused(data: bytes, message: str) -> None:
-    with pytest.raises(loader.LoadError, match=message):
-        loader.undefined_symbols(data)
+    with pytest.raises(elf.LoadError, match=message):
+        elf.undefined_symbols(data)
 
 
 def test_a_kernel_without_its_symbol_is_refused() -> None:
-    with pytest.raises(loader.LoadError, match="no function 'other'"):
+    with pytest.raises(elf.LoadError, match="no function 'other'"):
         loader.load_object(planted.c_object(planted.RIGHT), "other")

@@ -12,6 +12,7 @@ from schedules.workload import Tensor
 
 from .arena import Case
 from .compare import Oracle
+from .special_values import special_case
 
 DEFAULT_CASES = "tuner.measure.cases:open_cases"
 
@@ -34,7 +35,7 @@ class Cases(Protocol):
 
 @dataclass(frozen=True)
 class WorkloadCases:
-    """The cases of a workload, from its oracle."""
+    """The cases of a workload: those of its oracle, and one with NaN and infinities."""
 
     oracle: Oracle
 
@@ -47,7 +48,14 @@ class WorkloadCases:
         return self.oracle.quick
 
     def full(self) -> Iterator[Case]:
-        return iter(self.oracle.full())
+        yield from self.oracle.full()
+        oracle = self.oracle
+        rewritten = oracle.rewritten if oracle.rewrites else None
+        special = special_case(
+            oracle.workload, rewritten, positive=oracle.plan.positive, seed=oracle.seed
+        )
+        if special is not None:
+            yield special
 
 
 def open_cases(document: dict[str, Any]) -> Cases:

@@ -1,8 +1,8 @@
 """What happens to one candidate in its own forked process: load, verify, time.
 
 Verification comes before any timing and cannot be left out: two guarded runs on differently
-poisoned memory (for parallel kernels with the shares of each region in opposite order), compared
-with the known answer and each other, then the write sets of parallel shares.
+poisoned memory, stacks included (for parallel kernels with the shares of each region in opposite
+order), compared with the known answer and each other, then the write sets of parallel shares.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 from schedules.record import MeasureStatus
 from schedules.workload import Tensor
 
-from . import loader, races
-from .arena import WORKSPACE_ALIGN_BYTES, Arena, as_array, as_bytes, flat_buffers
+from . import elf, loader, races
+from .arena import WORKSPACE_ALIGN_BYTES, Arena, FlatBuffers, as_array, as_bytes, flat_buffers
 from .entries import Entry, Needs, argument_vector, timed_entry, whole_entry
 from .frames import Frame
 from .guarded import Flush, GuardedBuffer, guarded
 from .native import Helpers
 from .quiet import Quiet
+from .stacks import Stacks
 from .timing import Race
+from .together import call_beside
 
 # Bytes outputs and workspace are filled with. 0xFF in every byte is a NaN in each float type;
 # 0x55 and 0xAA are plausible numbers in all, which a maximum or a select lets through.
@@ -42,7 +44,8 @@ class Job:
     `team_sizes` are the thread counts the stand-in verifies with. `incumbent_secs` and
     `final_secs` are the race's; `timed=False` stops after verification. `repeats` runs on the
     real runtime must all give the first result; with `misaligned`, also one on tensors that are
-    aligned to their elements and no more. `left_first` is for kernels so slow that one guarded run
+    aligned to their elements and no more; with `together`, also those of two callers at the same
+    time. `left_first` is for kernels so slow that one guarded run
     must do: its buffers then begin, rather than end, at a guard.
 
     A kernel with `constants` is checked and timed by its prepacked entry, with `every_entry` also
@@ -59,6 +62,7 @@ class Job:
     timed: bool = True
     repeats: int = 1
     misaligned: bool = False
+    together: bool = False
     left_first: bool = False
     constants: tuple[int, ...] = ()
     packed_bytes: int = 0
@@ -74,7 +78,7 @@ class Job:
     @property
     def parallel(self) -> bool:
         """Whether the object enters parallel regions."""
-        wanted = loader.undefined_symbols(self.object_bytes)
+        wanted = elf.undefined_symbols(self.object_bytes)
         return any(name in wanted for name in loader.OPENMP_SYMBOLS)
 
 
@@ -87,6 +91,7 @@ class Equipment:
     """
 
     helpers: Helpers
+    stacks: Stacks
     burst_steps: int
     burst_secs: float
     team_burst_secs: float | None = None
@@ -115,7 +120,7 @@ def run_job(job: Job, arena: Arena, equipment: Equipment, send: Callable[[Frame]
     except loader.MissingLibraryError as error:
         # Not the candidate's failure: measured again once the library is there.
         document = {"status": MeasureStatus.LOST, "detail": str(error)}
-    except loader.LoadError as error:
+    except elf.LoadError as error:
         document = {"status": MeasureStatus.COMPILE_ERROR, "detail": str(error)}
     send(Frame(document))
 
@@ -125,22 +130,22 @@ def _check_and_time(
 ) -> dict[str, Any]:
     clock = time.perf_counter
     start = clock()
+    openmp = races.SerialOpenMP(equipment.helpers.stand_in, equipment.stacks)
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
         loader.load_openmp()  # a missing runtime is told before anything else runs
-        openmp = races.SerialOpenMP(teams[-1])
         loader.use_openmp(openmp.addresses)
         entries = _load(job, arena)
         loaded = clock()
         for team in teams:
             openmp.threads = team
-            found = [_verify_parallel(job, arena, entry, openmp, send) for entry in entries]
+            found = [_verify_parallel(arena, entry, openmp, send) for entry in entries]
         loader.use_openmp(None)
         entries = _load(job, arena)
     else:
         entries = _load(job, arena)
         loaded = clock()
-        found = [_verify_serial(job, arena, entry, send) for entry in entries]
+        found = [_verify_serial(job, arena, entry, openmp, send) for entry in entries]
     expected = found[0]
     for other in found[1:]:
         _same(arena.outputs, expected, other, "differs between its entries")
@@ -150,8 +155,10 @@ def _check_and_time(
             flat.warm()
             flat.compare(expected)
         for flush in Flush if job.misaligned else ():
-            outputs = _guarded_run(job, arena, flat.entry, flush, send, misaligned=True)
+            outputs = _guarded_run(arena, flat.entry, flush, openmp, send, misaligned=True)
             _compare(arena, expected, outputs)
+        if job.together:
+            _call_together(arena, flat, equipment.helpers, expected, parallel=job.parallel)
     verified = clock()
     document: dict[str, Any] = {
         "status": MeasureStatus.OK,
@@ -188,23 +195,26 @@ def _load(job: Job, arena: Arena) -> list[Entry]:
 
 
 def _verify_serial(
-    job: Job, arena: Arena, entry: Entry, send: Callable[[Frame], None]
+    job: Job,
+    arena: Arena,
+    entry: Entry,
+    openmp: races.SerialOpenMP,
+    send: Callable[[Frame], None],
 ) -> list[NDArray[np.uint8]]:
     """Two guarded runs, or one of a slow kernel; the outputs' bytes."""
     start = time.perf_counter()
     first, second = Flush.RIGHT, Flush.LEFT
     if job.left_first:
         first, second = second, first
-    outputs = _guarded_run(job, arena, entry, first, send)
+    outputs = _guarded_run(arena, entry, first, openmp, send)
     _check(arena, outputs)
     if time.perf_counter() - start <= _SLOW_VERIFY_SECS:
-        again = _guarded_run(job, arena, entry, second, send)
+        again = _guarded_run(arena, entry, second, openmp, send)
         _same(arena.outputs, outputs, again, "reads memory it has not written")
     return outputs
 
 
 def _verify_parallel(
-    job: Job,
     arena: Arena,
     entry: Entry,
     openmp: races.SerialOpenMP,
@@ -212,15 +222,15 @@ def _verify_parallel(
 ) -> list[NDArray[np.uint8]]:
     """Both orders of shares, then their write sets; the outputs' bytes."""
     openmp.watch(races.forward)
-    outputs = _guarded_run(job, arena, entry, Flush.RIGHT, send)
+    outputs = _guarded_run(arena, entry, Flush.RIGHT, openmp, send)
     _check(arena, outputs)
     regions = openmp.regions
     openmp.watch(races.reverse)
-    again = _guarded_run(job, arena, entry, Flush.LEFT, send)
+    again = _guarded_run(arena, entry, Flush.LEFT, openmp, send)
     _same(arena.outputs, outputs, again, "depends on the order of its threads")
     if not regions or openmp.threads == 1:
         return outputs
-    buffers = _Guarded(arena, entry, Flush.RIGHT)
+    buffers = _Guarded(arena, entry, Flush.RIGHT, openmp)
     send(buffers.frame())
     if entry.prepack is None:
         _refuse_conflict(buffers.compute, buffers.writable, openmp, regions)
@@ -257,16 +267,23 @@ def _refuse_conflict(
 
 class _Guarded:
     """The buffers of one guarded run: the arena's inputs, outputs, workspace and packed memory of
-    its own.
+    its own. Calls are made by `openmp`, on its stacks.
 
     `misaligned`: every tensor, inputs in copies, lies one element away from its guard. Shapes of
     whole cache lines are aligned everywhere else, so code for other tensors runs only there.
     """
 
     def __init__(
-        self, arena: Arena, entry: Entry, flush: Flush, *, misaligned: bool = False
+        self,
+        arena: Arena,
+        entry: Entry,
+        flush: Flush,
+        openmp: races.SerialOpenMP,
+        *,
+        misaligned: bool = False,
     ) -> None:
         self.entry = entry
+        self._openmp = openmp
         self.inputs: Sequence[GuardedBuffer] = arena.guarded_inputs[flush]
         self._copies: list[GuardedBuffer] = []
         if misaligned:
@@ -284,8 +301,9 @@ class _Guarded:
         if entry.prepack is not None:
             sizes["packed memory"] = entry.packed_bytes
         scratch = [guarded(n, size, flush, WORKSPACE_ALIGN_BYTES) for n, size in sizes.items()]
+        openmp.fill = _NAN_FILL if first else _SECOND_FILL
         for buffer in scratch:
-            buffer.view().fill(_NAN_FILL if first else _SECOND_FILL)
+            buffer.view().fill(openmp.fill)
         self.workspace, self.packed = scratch[0], scratch[-1]
         self.writable: list[GuardedBuffer] = [*self.outputs, *scratch]
         for buffer in self.writable:
@@ -305,13 +323,18 @@ class _Guarded:
 
     def pack(self) -> int:
         """The first half of a prepacked entry, nothing for another."""
-        return self.entry.pack(self._arguments, self.packed.address)
+        entry = self.entry
+        if entry.prepack is None:
+            return 0
+        pointers = entry.packing_pointers(self._arguments, self.packed.address)
+        return self._openmp.call(entry.prepack_address, pointers)
 
     def compute(self) -> int:
         """The call itself."""
         entry = self.entry
-        return entry.call(
-            *entry.pointers(self._arguments, self.packed.address, self.workspace.address)
+        return self._openmp.call(
+            entry.address,
+            entry.pointers(self._arguments, self.packed.address, self.workspace.address),
         )
 
     @property
@@ -324,7 +347,7 @@ class _Guarded:
             [b.name, b.address, b.size_bytes, b.start, b.pages_bytes, b.guard_bytes]
             for b in (*self.inputs, *self.writable)
         ]
-        return Frame({"buffers": buffers})
+        return Frame({"buffers": buffers, "stacks": self._openmp.stack_ranges})
 
     def free(self) -> None:
         for buffer in (*self.writable, *self._copies):
@@ -340,16 +363,16 @@ def _moved(tensor: Tensor, flush: Flush) -> GuardedBuffer:
 
 
 def _guarded_run(
-    job: Job,
     arena: Arena,
     entry: Entry,
     flush: Flush,
+    openmp: races.SerialOpenMP,
     send: Callable[[Frame], None],
     *,
     misaligned: bool = False,
 ) -> list[NDArray[np.uint8]]:
-    """One call on poisoned, guarded buffers; copies of the outputs' bytes."""
-    buffers = _Guarded(arena, entry, flush, misaligned=misaligned)
+    """One call on poisoned, guarded buffers and stacks; copies of the outputs' bytes."""
+    buffers = _Guarded(arena, entry, flush, openmp, misaligned=misaligned)
     send(buffers.frame())
     code = buffers.run(seal=True)
     if code:
@@ -407,38 +430,74 @@ def _compare(
         _check(arena, outputs)
 
 
+def _call_together(
+    arena: Arena,
+    flat: _Flat,
+    helpers: Helpers,
+    expected: Sequence[NDArray[np.uint8]],
+    *,
+    parallel: bool,
+) -> None:
+    """Two callers at the same time, on other inputs, must each get what they get alone."""
+    case = arena.case
+    turned = tuple(np.ascontiguousarray(a.reshape(-1)[::-1]).reshape(a.shape) for a in case.inputs)
+    own = flat_buffers([t.bytes for t in arena.tensors])
+    other = _Flat(arena, flat.entry, own, turned)
+    other.run()
+    alone = [output.copy() for output in other.outputs()]
+    flat.call_beside(other, helpers, lambda: flat.compare(expected))
+    # Two teams at once may be given fewer threads each, and then round differently.
+    if case.exact or not parallel:
+        other.call_beside(flat, helpers, lambda: other.compare_bits(alone))
+
+
 class _Flat:
     """The buffers an entry is timed on, with a workspace of its own, and packed memory that is
-    filled once."""
+    filled once. They are those of the arena with the inputs of its case, or others."""
 
-    def __init__(self, arena: Arena, entry: Entry) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        entry: Entry,
+        flat: FlatBuffers | None = None,
+        inputs: Sequence[NDArray[Any]] | None = None,
+    ) -> None:
         self._arena = arena
         self.entry = entry
+        self._flat = arena.flat if flat is None else flat
         self._first_output = len(arena.case.inputs)
-        if not arena.flat_is_filled:
-            for i, array in enumerate(arena.case.inputs):
-                arena.flat.view(i)[:] = as_bytes(array)
+        if flat is not None or not arena.flat_is_filled:
+            for i, array in enumerate(arena.case.inputs if inputs is None else inputs):
+                self._flat.view(i)[:] = as_bytes(array)
         scratch = flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
         self._workspace = scratch.view(0)
         workspace, packed = scratch.addresses
         scratch.view(1).fill(_SECOND_FILL)
-        entry.pack(arena.flat.addresses, packed)
-        self._pointers = entry.pointers(arena.flat.addresses, packed, workspace)
-        self.argv = argument_vector(self._pointers, len(arena.tensors) + 1)
+        entry.pack(self._flat.addresses, packed)
+        self.pointers = entry.pointers(self._flat.addresses, packed, workspace)
+        self.argv = argument_vector(self.pointers, len(arena.tensors) + 1)
         self.warm_secs = 0.0
 
     def outputs(self) -> list[NDArray[np.uint8]]:
-        flat = self._arena.flat
+        flat = self._flat
         return [flat.view(i) for i in range(self._first_output, len(flat.addresses))]
+
+    def poison(self) -> None:
+        """Forget what earlier calls wrote."""
+        for output in self.outputs():
+            output.fill(_SECOND_FILL)
+        self._workspace.fill(_SECOND_FILL)
+
+    def run(self) -> None:
+        """One call."""
+        self.entry.call(*self.pointers)
 
     def warm(self) -> None:
         """Poison, touch every page, run; `warm_secs` is the fastest call after the first.
 
         A few calls of a fast kernel: one could have been disturbed.
         """
-        for output in self.outputs():
-            output.fill(_SECOND_FILL)
-        self._workspace.fill(_SECOND_FILL)
+        self.poison()
         secs: list[float] = []
         while (
             not secs
@@ -446,9 +505,20 @@ class _Flat:
             or (len(secs) < 4 and sum(secs) < _WARM_SECS)
         ):
             start = time.perf_counter()
-            self.entry.call(*self._pointers)
+            self.run()
             secs.append(time.perf_counter() - start)
         self.warm_secs = min(secs[1:] or secs)
+
+    def call_beside(self, other: _Flat, helpers: Helpers, check: Callable[[], None]) -> None:
+        """Calls here, checked now and then, while a thread makes calls there."""
+        self.poison()
+        secs = max(self.warm_secs, other.warm_secs)  # of the same kernel, and one may be unknown
+        call_beside(helpers, self.entry, other.argv, self.pointers, secs, check)
+
+    def compare_bits(self, expected: Sequence[NDArray[np.uint8]]) -> None:
+        """Hold the outputs against those of a call that was alone."""
+        what = "is disturbed by another call of it"
+        _same(self._arena.outputs, expected, self.outputs(), what)
 
     def compare(self, expected: Sequence[NDArray[np.uint8]]) -> None:
         """Hold the outputs against those of the guarded run."""

@@ -20,7 +20,7 @@ from schedules import workload_json
 from schedules.trace import Trace
 from schedules.workload import Workload
 
-from . import linux, loader
+from . import elf, linux, loader
 from .arena import as_array, as_bytes, flat_buffers
 from .compare import Case, Oracle
 from .entries import Entry, Needs, argument_vector, timed_entry, whole_entry
@@ -90,7 +90,7 @@ def _seconds_a_call(call: Callable[[], object], calls: int) -> float:
 
 def _kernel(document: dict[str, Any], blob: bytes, workload: Workload, case: Case) -> Contender:
     tensors = workload.arguments
-    if any(s in loader.undefined_symbols(blob) for s in loader.OPENMP_SYMBOLS):
+    if any(s in elf.undefined_symbols(blob) for s in loader.OPENMP_SYMBOLS):
         loader.use_openmp(None)
     kernel = loader.load_object(blob, document["symbol"])
     flat = flat_buffers([t.bytes for t in tensors])
@@ -135,7 +135,7 @@ def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict
         else:
             contender = _peer(document["name"], document["threads"], workload, case)
         contender.time(1, 1)
-    except (NoPeerError, loader.LoadError) as error:
+    except (NoPeerError, elf.LoadError) as error:
         return None, {"detail": str(error)}
     problem = case.check(contender.outputs())
     if problem is not None:

@@ -33,7 +33,7 @@ class Entry:
 
     `prepack`, if it is not None, is called with the arguments `constants` and the packed memory
     before `call` is with the arguments `taken`, the packed memory and the workspace: `pointers`.
-    Both return a status. `address` is where `call` leads, in the code that
+    Both return a status. `address` and `prepack_address` are where they lead, in the code that
     `kernel` keeps in memory.
     """
 
@@ -43,6 +43,7 @@ class Entry:
     taken: tuple[int, ...]
     workspace_bytes: int
     prepack: Callable[..., int] | None = None
+    prepack_address: int = 0
     constants: tuple[int, ...] = ()
     packed_bytes: int = 0
 
@@ -50,7 +51,11 @@ class Entry:
         """Pack constant inputs if this entry needs that; the status."""
         if self.prepack is None:
             return 0
-        return self.prepack(*(arguments[n] for n in self.constants), packed)
+        return self.prepack(*self.packing_pointers(arguments, packed))
+
+    def packing_pointers(self, arguments: Sequence[int], packed: int) -> list[int]:
+        """What `prepack` takes."""
+        return [*(arguments[n] for n in self.constants), packed]
 
     def pointers(self, arguments: Sequence[int], packed: int, workspace: int) -> list[int]:
         """What `call` takes; memory of no bytes is NULL."""
@@ -80,6 +85,7 @@ def timed_entry(kernel: LoadedKernel, symbol: str, needs: Needs, arguments: int)
     if not needs.constants:
         return whole_entry(kernel, needs, arguments)
     address = kernel.function(prepacked_symbol(symbol))
+    packing = kernel.function(prepack_symbol(symbol))
     taken = tuple(n for n in range(arguments) if n not in needs.constants)
     return Entry(
         kernel=kernel,
@@ -87,7 +93,8 @@ def timed_entry(kernel: LoadedKernel, symbol: str, needs: Needs, arguments: int)
         call=_function(address, len(taken) + 2),
         taken=taken,
         workspace_bytes=needs.prepacked_workspace_bytes,
-        prepack=_function(kernel.function(prepack_symbol(symbol)), len(needs.constants) + 1),
+        prepack=_function(packing, len(needs.constants) + 1),
+        prepack_address=packing,
         constants=needs.constants,
         packed_bytes=needs.packed_bytes,
     )

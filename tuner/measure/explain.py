@@ -8,6 +8,7 @@ from schedules.record import MeasureStatus
 
 from .guarded import GuardedBuffer
 from .sandbox import Ending, Limits, Outcome
+from .stacks import STACK_BYTES
 
 
 def explain(outcome: Outcome, limits: Limits) -> dict[str, Any]:
@@ -42,6 +43,9 @@ def _crash(outcome: Outcome) -> dict[str, Any]:
     if outcome.signal_name not in ("SIGSEGV", "SIGBUS") or address is None:
         return _failed(MeasureStatus.RUN_CRASH, outcome.signal_name)
     for frame in outcome.frames[::-1]:
+        if any(low <= address < high for low, high in frame.document.get("stacks", ())):
+            detail = f"{outcome.signal_name}: took more than {STACK_BYTES >> 10} KiB of stack"
+            return _failed(MeasureStatus.RUN_CRASH, detail)
         for fields in frame.document.get("buffers", ()):
             where = GuardedBuffer(*fields).describe(address)
             if where is not None:

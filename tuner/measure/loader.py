@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from schedules.errors import TilewrightError
-
+from .elf import LoadError, undefined_symbols, writable_memory
 from .native import host_target_machine
 
 OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 OPENMP_LIBRARY = "libgomp.so.1"
 _VECTOR_MATH_LIBRARY = "libmvec.so.1"
-
-
-class LoadError(TilewrightError):
-    """The object cannot be loaded here: not an object file, or a library is missing."""
+_VECTOR_MATH_PREFIX = "_ZGV"
+# What LLVM makes of loops that copy or fill, and the table position-independent C refers to. None
+# of these keeps anything from one call to the next.
+_STATELESS = frozenset({"memcpy", "memmove", "memset", "memcmp", "_GLOBAL_OFFSET_TABLE_"})
 
 
 class MissingLibraryError(LoadError):
@@ -42,36 +40,6 @@ class LoadedKernel:
         if not address:
             raise LoadError(f"the object has no function {name!r}")
         return address
-
-
-def undefined_symbols(object_bytes: bytes) -> tuple[str, ...]:
-    """Names an ELF64 little-endian object expects from elsewhere, sorted.
-
-    LoadError if it is not one. Layout: the System V ABI's ELF chapter, sections and symbols.
-    """
-    try:
-        if object_bytes[:6] != b"\x7fELF\x02\x01":
-            raise LoadError(f"not a 64-bit ELF object: starts with {object_bytes[:6]!r}")
-        (sections_at,) = struct.unpack_from("<Q", object_bytes, 40)
-        entry_bytes, count = struct.unpack_from("<HH", object_bytes, 58)
-        sections = [
-            struct.unpack_from("<IIQQQQIIQQ", object_bytes, sections_at + i * entry_bytes)
-            for i in range(count)
-        ]
-        names: set[str] = set()
-        for section in sections:
-            _, kind, _, _, offset, size, link, _, _, each = section
-            if kind != 2:  # SHT_SYMTAB
-                continue
-            strings_at = sections[link][4]
-            for at in range(offset, offset + size, each):
-                name, _, _, index = struct.unpack_from("<IBBH", object_bytes, at)
-                if index == 0 and name:  # SHN_UNDEF
-                    end = object_bytes.index(b"\0", strings_at + name)
-                    names.add(object_bytes[strings_at + name : end].decode())
-    except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise LoadError(f"a broken ELF object: {error}") from error
-    return tuple(sorted(names))
 
 
 def openmp_environment(threads: int) -> dict[str, str]:
@@ -118,16 +86,38 @@ def use_openmp(addresses: dict[str, int] | None = None) -> None:
         llvm.add_symbol(name, addresses[name])
 
 
+def refuse_state(object_bytes: bytes) -> None:
+    """LoadError if anything of a call could outlive it, or be seen by another one: memory of the
+    object's own that can be written, or functions of others that may have some.
+
+    Then a call reaches its arguments, its stack and nothing else, which is why kernels are
+    re-entrant, and why a check of these finds every race.
+    """
+    kept = writable_memory(object_bytes)
+    if kept:
+        raise LoadError(f"the object has {kept}: calls at the same time would share it")
+    foreign = [
+        name
+        for name in undefined_symbols(object_bytes)
+        if name not in OPENMP_SYMBOLS
+        and name not in _STATELESS
+        and not name.startswith(_VECTOR_MATH_PREFIX)
+    ]
+    if foreign:
+        raise LoadError(f"the object needs {', '.join(foreign)}, which no kernel may call")
+
+
 def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
     """Load an object and find `symbol` in it.
 
-    An object with OpenMP symbols needs `use_openmp` first. LoadError names what is missing;
-    LLVM itself would abort the process.
+    An object with OpenMP symbols needs `use_openmp` first. LoadError names what is missing (LLVM
+    itself would abort the process), or what a kernel may not have: see `refuse_state`.
     """
     import llvmlite.binding as llvm
 
     wanted = undefined_symbols(object_bytes)
-    if any(name.startswith("_ZGV") for name in wanted):
+    refuse_state(object_bytes)
+    if any(name.startswith(_VECTOR_MATH_PREFIX) for name in wanted):
         try:
             llvm.load_library_permanently(_VECTOR_MATH_LIBRARY)
         except RuntimeError as error:

@@ -34,6 +34,7 @@ from .loader import openmp_environment
 from .machine_lock import machine_lock
 from .protocol import MeasureRequest, OnResult
 from .runner_client import RunnerClient
+from .teams import checked_teams
 
 _MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
 _TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
@@ -164,8 +165,8 @@ class LocalMeasurer:
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """Rebuild twice in processes that have compiled nothing, compare the bytes with each
-        other and with what was measured, and check on every case, the first with 1, 2 and all
-        threads."""
+        other and with what was measured, and check on every case, the first with every number of
+        threads that `checked_teams` names."""
         document = self._document(request.trace)
         first, second = self._pool.fresh(document, builds=2)
         for built in (first, second):
@@ -179,14 +180,15 @@ class LocalMeasurer:
                 detail="two builds of one trace gave different object files",
             )
         threads = first.threads
+        teams = checked_teams(threads)
         job = self._job(first, request.trace) | {
-            "team_sizes": sorted({1, min(2, threads), threads}),
+            "team_sizes": teams,
             "repeats": _CONFIRM_REPEATS if threads > 1 else 1,
             "every_entry": True,
             "incumbent_secs": None,
             "final_secs": max(_CONFIRM_SECS, self._settings.final_secs),
         }
-        deadline_secs = _CONFIRM_REPEATS * self._deadline_secs(threads)
+        deadline_secs = (_CONFIRM_REPEATS + len(teams)) * self._deadline_secs(threads)
         with machine_lock(self._settings.lock_path):
             self._runner.submit(job, first.object_bytes, deadline_secs, op="check")
             return self._result(first, self._runner.result())

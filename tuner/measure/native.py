@@ -1,4 +1,4 @@
-"""Small machine-code helpers the measuring process needs: timing loop, clock burst, fault report.
+"""Small machine-code helpers the measuring process needs: timing loops, clock burst, fault report.
 
 Written as LLVM IR text and compiled once when the runner starts, for the host itself.
 """
@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .stand_in import StandIn, stand_in, stand_in_ir
 
 _CHAINS = 10  # two FMA pipes times five cycles of latency keeps any current core busy
 
@@ -101,18 +103,46 @@ def _burst_ir(lanes: int) -> str:
     )
 
 
-def _timing_ir(arguments: int) -> str:
-    """`time_rounds`: bursts and kernel calls in turn, nanoseconds of each written out."""
+def _arguments_ir(arguments: int) -> tuple[str, str]:
+    """The lines that load `arguments` pointers from `%argv`, and how they are passed."""
     loads = []
     for i in range(arguments):
         loads.append(f"  %p{i} = getelementptr ptr, ptr %argv, i64 {i}")
         loads.append(f"  %a{i} = load ptr, ptr %p{i}")
-    passed = ", ".join(f"ptr %a{i}" for i in range(arguments))
+    return "\n".join(loads), ", ".join(f"ptr %a{i}" for i in range(arguments))
+
+
+def _together_ir(arguments: int) -> str:
+    """`call_until`: calls until the second of two words is not zero, counted in the first."""
+    loads, passed = _arguments_ir(arguments)
+    return f"""
+define void @call_until(ptr %fn, ptr %argv, ptr %words) {{
+entry:
+{loads}
+  %stop_at = getelementptr i64, ptr %words, i64 1
+  br label %call
+call:
+  call i32 %fn({passed})
+  %count = load volatile i64, ptr %words
+  %more = add i64 %count, 1
+  store volatile i64 %more, ptr %words
+  %stop = load volatile i64, ptr %stop_at
+  %go_on = icmp eq i64 %stop, 0
+  br i1 %go_on, label %call, label %done
+done:
+  ret void
+}}
+"""
+
+
+def _timing_ir(arguments: int) -> str:
+    """`time_rounds`: bursts and kernel calls in turn, nanoseconds of each written out."""
+    loads, passed = _arguments_ir(arguments)
     return f"""
 define void @time_rounds(ptr %fn, ptr %argv, i64 %calls, i64 %rounds, i64 %burst,
                          ptr %kernel_ns, ptr %burst_ns) {{
 entry:
-{chr(10).join(loads)}
+{loads}
   br label %round
 round:
   %r = phi i64 [ 0, %entry ], [ %r1, %called ]
@@ -155,6 +185,8 @@ class Helpers:
     clock_burst: Any
     team_burst: int
     time_rounds: Any
+    call_until: Any
+    stand_in: StandIn
 
     def time(
         self, function: int, argv: Any, calls: int, rounds: int, burst: int
@@ -200,7 +232,8 @@ def build_helpers(arguments: int, lanes: int, fault_page: int) -> Helpers:
         probe_flags=_PROBE_FLAGS,
         exit_code=FAULT_EXIT_CODE,
     )
-    text = "\n".join([_CLOCK, faults, _burst_ir(lanes), _timing_ir(arguments)])
+    parts = (_burst_ir(lanes), _timing_ir(arguments), _together_ir(arguments))
+    text = "\n".join([_CLOCK, faults, *parts, stand_in_ir(arguments)])
     machine = host_target_machine()
     module = llvm.parse_assembly(text)
     module.verify()
@@ -215,4 +248,8 @@ def build_helpers(arguments: int, lanes: int, fault_page: int) -> Helpers:
         clock_burst=burst(engine.get_function_address("clock_burst")),
         team_burst=engine.get_function_address("team_burst"),
         time_rounds=rounds(engine.get_function_address("time_rounds")),
+        call_until=ctypes.CFUNCTYPE(None, void, void, void)(
+            engine.get_function_address("call_until")
+        ),
+        stand_in=stand_in(engine, arguments),
     )

@@ -8,25 +8,29 @@ one after the other on one thread. Three runs settle it:
    share of the region writes meets, in one of the two orders, poison or a value too new;
 3. write sets: before every share, outputs and workspace are filled with 0x55, for a second run
    of the same share with 0xAA, and for further ones with noise; a byte that changed in any was
-   written. A byte equal to what was there each time would have to be a copy of itself, or the
-   maximum of itself and something less: noise is there because equal fills hide every maximum
-   of one buffer and another. The sets of two shares of one region must not meet: this finds
-   what no order shows, such as two threads adding to one sum.
+   written. The stack of whoever entered the region is watched too, filled with what it holds,
+   for it has return addresses. A byte equal to what was there each time would have to be a copy
+   of itself, or the maximum of itself and something less: noise is there because equal fills
+   hide every maximum of one buffer and another. The sets of two shares of one region must not
+   meet: this finds what no order shows, such as two threads adding to one sum.
 
 In run 3 values are garbage from the first region on. That is sound because no address in the
 language depends on data. Regions are sampled where a kernel enters so many that watching each
 costs too much: the first and last call of every region function, and others evenly spread.
-Writes through the stack of the caller are not watched.
+Arguments and stacks are all the memory that a kernel can write: `loader.refuse_state`.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .guarded import view_bytes
+from .stacks import Stacks
+from .stand_in import StandIn
 
 _POISONS = (0x55, 0xAA)
 _NOISES = 6
@@ -34,19 +38,20 @@ _SMALL_BYTES = 1 << 15  # beyond this, one noise: there are many elements for it
 _NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
 _WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
 
-_Share = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_Parallel = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
-)  # fmt: skip
-_Number = ctypes.CFUNCTYPE(ctypes.c_int)
+_POISONED_SHARES = 512  # of a call: filling a stack costs as much as entering ten regions
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """One entry into a parallel region: the `index`-th of the call, running `function`."""
+    """One entry into a parallel region: the `index`-th of the call, running `function`.
+
+    What its caller has on the stack is the `frame_bytes` from `frame` on.
+    """
 
     index: int
     function: int
+    frame: int = 0
+    frame_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,54 +72,63 @@ class Conflict:
 
 
 class SerialOpenMP:
-    """The stand-in: `addresses` are what `loader.use_openmp` takes.
+    """Calls kernels that were loaded against the stand-in, on stacks of their own.
 
     `on_region(region, shares, run)` is called at each region's entry; `run(t)` runs share t of
     `shares`. A region entered from within a share has one share, as in OpenMP by default.
+    Stacks are filled with `fill` before each call and before each share.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, native: StandIn, stacks: Stacks, threads: int = 1) -> None:
         self.threads = threads
         self.regions: list[Region] = []
         self.on_region: Callable[[Region, int, Callable[[int], None]], None] = forward
-        self._thread, self._team = 0, 1
-        self._inside = False
-        self._callbacks = (
-            _Parallel(self._parallel),
-            _Number(lambda: self._thread),
-            _Number(lambda: self._team),
-        )
-        names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-        self.addresses = {
-            name: ctypes.cast(callback, ctypes.c_void_p).value or 0
-            for name, callback in zip(names, self._callbacks, strict=True)
-        }
+        self.fill = 0
+        self._native = native
+        self._stacks = stacks
+        self.addresses = native.addresses
+
+    @property
+    def stack_ranges(self) -> list[tuple[int, int]]:
+        """First address below each stack that no access is allowed to, and where the stack is."""
+        stacks = (self._stacks.caller, self._stacks.thread)
+        return [(stack.start - stack.guard_bytes, stack.start) for stack in stacks]
 
     def watch(self, on_region: Callable[[Region, int, Callable[[int], None]], None]) -> None:
         """Start a new call of the kernel whose regions run as `on_region` says."""
         self.regions = []
         self.on_region = on_region
 
-    def _parallel(self, function: int, data: int, asked: int, flags: int) -> None:
-        share = _Share(function)
-        if self._inside:
-            outer = self._thread, self._team
-            self._thread, self._team = 0, 1
-            share(data)
-            self._thread, self._team = outer
-            return
-        team = min(self.threads, asked) if asked else self.threads
-        region = Region(len(self.regions), function)
+    def call(self, function: int, pointers: Sequence[int]) -> int:
+        """`function(*pointers)`: the status it returns."""
+        self._stacks.poison(self.fill)
+        caller = self._stacks.caller
+        fresh = _POISONED_SHARES
+        done = self._native.begin(function, pointers, caller.address, caller.size_bytes)
+        while not done:
+            fresh = self._region(fresh)
+            done = self._native.resume()
+        return self._native.status
+
+    def _region(self, fresh: int) -> int:
+        """Run the region the call stopped at; the first `fresh` shares find their stack filled.
+        How many of those are left."""
+        native, caller, stack = self._native, self._stacks.caller, self._stacks.thread
+        team = min(self.threads, native.asked) if native.asked else self.threads
+        frame, end = native.frame, caller.address + caller.size_bytes
+        region = Region(len(self.regions), native.region, frame, end - frame)
         self.regions.append(region)
+        left = fresh
 
         def run(thread: int) -> None:
-            self._thread, self._team = thread, team
-            share(data)
+            nonlocal left
+            if left > 0:
+                stack.view().fill(self.fill)
+            left -= 1
+            native.share(thread, team, stack.address, stack.size_bytes)
 
-        self._inside = True
         self.on_region(region, team, run)
-        self._inside = False
-        self._thread, self._team = 0, 1
+        return left
 
 
 def forward(region: Region, shares: int, run: Callable[[int], None]) -> None:
@@ -196,10 +210,13 @@ class _Watcher:
         if region.index not in self._watched or self.conflict is not None:
             return
         # One byte of account for each of the kernel's: the share that wrote it, 255 for none.
-        owners = [np.full(view.size, 255, np.uint8) for _, view in self._writable]
+        frame = view_bytes(region.frame, region.frame_bytes)
+        names = [*(name for name, _ in self._writable), "its caller's stack"]
+        sizes = [*(view.size for _, view in self._writable), frame.size]
+        owners = [np.full(size, 255, np.uint8) for size in sizes]
         for thread in range(shares):
-            changed = self._write_set(thread, run)
-            for (name, _), owner, hit in zip(self._writable, owners, changed, strict=True):
+            changed = self._write_set(thread, run, frame)
+            for name, owner, hit in zip(names, owners, changed, strict=True):
                 twice = hit & (owner != 255)
                 if twice.any():
                     at = int(twice.argmax())
@@ -207,14 +224,20 @@ class _Watcher:
                     return
                 owner[hit] = thread
 
-    def _write_set(self, thread: int, run: Callable[[int], None]) -> list[NDArray[np.bool_]]:
-        """Which bytes of each buffer share `thread` writes."""
-        changed = [np.zeros(view.size, np.bool_) for _, view in self._writable]
+    def _write_set(
+        self, thread: int, run: Callable[[int], None], frame: NDArray[np.uint8]
+    ) -> list[NDArray[np.bool_]]:
+        """Which bytes of each buffer, and of `frame` at last, share `thread` writes."""
+        sizes = [*(view.size for _, view in self._writable), frame.size]
+        changed = [np.zeros(size, np.bool_) for size in sizes]
+        held = frame.copy()
         for fill in self._fills:
             before = [_repeated(fill, view.size) for _, view in self._writable]
             for (_, view), filled in zip(self._writable, before, strict=True):
                 view[:] = filled
             run(thread)
-            for (_, view), filled, hit in zip(self._writable, before, changed, strict=True):
+            views = [*(view for _, view in self._writable), frame]
+            for view, filled, hit in zip(views, [*before, held], changed, strict=True):
                 np.logical_or(hit, view != filled, out=hit)
+            frame[:] = held
         return changed

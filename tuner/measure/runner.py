@@ -33,6 +33,7 @@ from .frames import Frame, FrameReader, write_frame
 from .guarded import GUARD_BYTES
 from .native import Helpers, build_helpers
 from .sandbox import FaultPage, Limits, ParentGoneError, Sandbox
+from .stacks import build_stacks
 
 _BURST_SECS = 50e-6
 _WARM_SECS = 0.02
@@ -117,7 +118,7 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
     steps, secs = _calibrate(helpers, cpus)
     session = _Session(
         document=document,
-        equipment=Equipment(helpers, steps, secs),
+        equipment=Equipment(helpers, build_stacks(), steps, secs),
         sandbox=Sandbox(page, helpers.fault_handler, lifeline),
         cpus=cpus,
         plain=_Judge(cases, build_arena(cases.tensors, cases.quick)),
@@ -196,7 +197,7 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
     """Run a kernel on every case; times are those of the first, which is the quick one, and the
     error found is the largest of all."""
     result: dict[str, Any] = {}
-    job = replace(job, misaligned=True)
+    job = replace(job, misaligned=True, together=True)
     for number, arena in enumerate(judge.full()):
         job = replace(job, left_first=number % 2 == 1)
         answer = _run(session, job, arena, deadline_secs)
@@ -204,9 +205,11 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
             return answer
         if not result:
             result = answer
-            # How work is divided and where tensors lie has nothing to do with values: the first
-            # case has settled it.
-            job = replace(job, timed=False, repeats=1, team_sizes=(), misaligned=False)
+            # How work is divided, where tensors lie and who else calls has nothing to do with
+            # values: the first case has settled it.
+            job = replace(
+                job, timed=False, repeats=1, team_sizes=(), misaligned=False, together=False
+            )
         else:
             result["verify_secs"] += answer["verify_secs"]
             result["error_found"] = _larger(result["error_found"], answer["error_found"])

@@ -1,0 +1,218 @@
+"""A call on a stack of its own that stops at every parallel region, as native code.
+
+The stand-in for OpenMP that verification loads kernels against. A kernel runs as a coroutine
+(glibc's `makecontext` and `swapcontext`): `begin` starts it on the stack it is given and comes back
+at the first parallel region, or at the end; between `begin` and `resume` the shares of the region
+are run one by one, each on a stack. So no frame of ours ever lies on those stacks, and what is on
+them is known: what a kernel reads there and has not written is what they were filled with.
+
+A region that is entered from within a share has one share, as in OpenMP by default.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# ucontext_t: 968 bytes on x86-64, 4560 on AArch64; `uc_flags`, `uc_link` and `uc_stack` (pointer,
+# flags, size) come first on both, eight bytes each.
+_CONTEXT_BYTES = 8192
+_WORDS = (
+    "function", "arguments", "status", "done", "region", "data", "asked", "frame", "thread",
+    "team", "inside",
+)  # fmt: skip
+SYMBOLS = {
+    "GOMP_parallel": "stand_in_parallel",
+    "omp_get_thread_num": "stand_in_thread",
+    "omp_get_num_threads": "stand_in_team",
+}
+
+
+def stand_in_ir(arguments: int) -> str:
+    """The module's text, for kernels of at most `arguments` pointers; extra ones do no harm."""
+    loads = []
+    for i in range(arguments):
+        loads.append(f"  %p{i} = getelementptr ptr, ptr %arguments, i64 {i}")
+        loads.append(f"  %a{i} = load ptr, ptr %p{i}")
+    passed = ", ".join(f"ptr %a{i}" for i in range(arguments))
+    words = "\n".join(f"@w_{name} = internal global i64 0, align 8" for name in _WORDS)
+    contexts = "\n".join(
+        f"@c_{name} = internal global [{_CONTEXT_BYTES} x i8] zeroinitializer, align 64"
+        for name in ("ours", "kernel", "outside", "share")
+    )
+    return f"""
+{words}
+{contexts}
+declare i32 @getcontext(ptr)
+declare void @makecontext(ptr, ptr, i32, ...)
+declare i32 @swapcontext(ptr, ptr)
+declare ptr @llvm.frameaddress.p0(i32)
+
+define internal void @place(ptr %context, ptr %entry, ptr %stack, i64 %size, ptr %link) {{
+  call i32 @getcontext(ptr %context)
+  %link_at = getelementptr i8, ptr %context, i64 8
+  %stack_at = getelementptr i8, ptr %context, i64 16
+  %size_at = getelementptr i8, ptr %context, i64 32
+  store ptr %link, ptr %link_at
+  store ptr %stack, ptr %stack_at
+  store i64 %size, ptr %size_at
+  call void (ptr, ptr, i32, ...) @makecontext(ptr %context, ptr %entry, i32 0)
+  ret void
+}}
+
+define internal void @run_kernel() {{
+  %function = load volatile ptr, ptr @w_function
+  %arguments = load volatile ptr, ptr @w_arguments
+{chr(10).join(loads)}
+  %code = call i32 %function({passed})
+  %status = sext i32 %code to i64
+  store volatile i64 %status, ptr @w_status
+  store volatile i64 1, ptr @w_done
+  ret void
+}}
+
+define internal void @run_share() {{
+  %function = load volatile ptr, ptr @w_region
+  %data = load volatile ptr, ptr @w_data
+  call void %function(ptr %data)
+  ret void
+}}
+
+define i64 @begin(ptr %function, ptr %arguments, ptr %stack, i64 %size) {{
+  store volatile ptr %function, ptr @w_function
+  store volatile ptr %arguments, ptr @w_arguments
+  store volatile i64 0, ptr @w_done
+  store volatile i64 0, ptr @w_inside
+  store volatile i64 0, ptr @w_thread
+  store volatile i64 1, ptr @w_team
+  call void @place(ptr @c_kernel, ptr @run_kernel, ptr %stack, i64 %size, ptr @c_ours)
+  call i32 @swapcontext(ptr @c_ours, ptr @c_kernel)
+  %done = load volatile i64, ptr @w_done
+  ret i64 %done
+}}
+
+define i64 @resume() {{
+  call i32 @swapcontext(ptr @c_ours, ptr @c_kernel)
+  %done = load volatile i64, ptr @w_done
+  ret i64 %done
+}}
+
+define void @share(i64 %thread, i64 %team, ptr %stack, i64 %size) {{
+  store volatile i64 %thread, ptr @w_thread
+  store volatile i64 %team, ptr @w_team
+  store volatile i64 1, ptr @w_inside
+  call void @place(ptr @c_share, ptr @run_share, ptr %stack, i64 %size, ptr @c_outside)
+  call i32 @swapcontext(ptr @c_outside, ptr @c_share)
+  store volatile i64 0, ptr @w_inside
+  store volatile i64 0, ptr @w_thread
+  store volatile i64 1, ptr @w_team
+  ret void
+}}
+
+define void @stand_in_parallel(ptr %function, ptr %data, i32 %asked, i32 %flags) {{
+  %inside = load volatile i64, ptr @w_inside
+  %nested = icmp ne i64 %inside, 0
+  br i1 %nested, label %alone, label %stop
+alone:
+  %thread = load volatile i64, ptr @w_thread
+  %team = load volatile i64, ptr @w_team
+  store volatile i64 0, ptr @w_thread
+  store volatile i64 1, ptr @w_team
+  call void %function(ptr %data)
+  store volatile i64 %thread, ptr @w_thread
+  store volatile i64 %team, ptr @w_team
+  ret void
+stop:
+  %threads = zext i32 %asked to i64
+  %frame = call ptr @llvm.frameaddress.p0(i32 0)
+  store volatile ptr %function, ptr @w_region
+  store volatile ptr %data, ptr @w_data
+  store volatile i64 %threads, ptr @w_asked
+  store volatile ptr %frame, ptr @w_frame
+  call i32 @swapcontext(ptr @c_kernel, ptr @c_ours)
+  ret void
+}}
+
+define i32 @stand_in_thread() {{
+  %thread = load volatile i64, ptr @w_thread
+  %number = trunc i64 %thread to i32
+  ret i32 %number
+}}
+
+define i32 @stand_in_team() {{
+  %team = load volatile i64, ptr @w_team
+  %number = trunc i64 %team to i32
+  ret i32 %number
+}}
+"""
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """The compiled module of `stand_in_ir`; `engine` owns the code.
+
+    `addresses` are what `loader.use_openmp` takes. One call at a time.
+    """
+
+    engine: Any
+    arguments: int
+    addresses: dict[str, int]
+    _words: dict[str, ctypes.c_int64]
+    _begin: Any
+    _resume: Any
+    _share: Any
+
+    def begin(self, function: int, pointers: Sequence[int], stack: int, size_bytes: int) -> bool:
+        """Start `function(*pointers)` on the stack at `stack`; whether it has ended."""
+        padding = [None] * (self.arguments - len(pointers))
+        argv = (ctypes.c_void_p * self.arguments)(*pointers, *padding)
+        return bool(self._begin(function, argv, stack, size_bytes))
+
+    def resume(self) -> bool:
+        """Go on after a region; whether the call has ended."""
+        return bool(self._resume())
+
+    def share(self, thread: int, team: int, stack: int, size_bytes: int) -> None:
+        """Run one thread's share of the region on the stack at `stack`."""
+        self._share(thread, team, stack, size_bytes)
+
+    @property
+    def status(self) -> int:
+        """What the call returned, once it has ended."""
+        return self._words["status"].value
+
+    @property
+    def region(self) -> int:
+        """The function of the region that the call stopped at."""
+        return self._words["region"].value
+
+    @property
+    def asked(self) -> int:
+        """The threads the region asked for, 0 for as many as there are."""
+        return self._words["asked"].value
+
+    @property
+    def frame(self) -> int:
+        """Where the caller's part of its stack begins: it reaches from here to the end."""
+        return self._words["frame"].value
+
+
+def stand_in(engine: Any, arguments: int) -> StandIn:
+    """The stand-in in `engine`, which holds `stand_in_ir(arguments)`."""
+    i64, void = ctypes.c_int64, ctypes.c_void_p
+    types = {
+        "begin": ctypes.CFUNCTYPE(i64, void, void, void, i64),
+        "resume": ctypes.CFUNCTYPE(i64),
+        "share": ctypes.CFUNCTYPE(None, i64, i64, void, i64),
+    }
+    functions = {name: kind(engine.get_function_address(name)) for name, kind in types.items()}
+    words = {
+        name: i64.from_address(engine.get_global_value_address(f"w_{name}")) for name in _WORDS
+    }
+    addresses = {name: engine.get_function_address(own) for name, own in SYMBOLS.items()}
+    return StandIn(
+        engine, arguments, addresses, words,
+        functions["begin"], functions["resume"], functions["share"],
+    )  # fmt: skip
