@@ -87,9 +87,7 @@ def _is_power(values: Array, dtype: DType) -> Array:
     """Where a number and its reciprocal are powers of two and normal numbers of `dtype`."""
     limit = 1 / smallest_normal(dtype) / 4
     size = np.abs(values)
-    return np.asarray(
-        (np.frexp(values)[0] ** 2 == 0.25) & (size <= limit) & (size >= 1 / limit)
-    )
+    return np.asarray((np.frexp(values)[0] ** 2 == 0.25) & (size <= limit) & (size >= 1 / limit))
 
 
 def exact_function(op: UnaryOp, x: Array, values: Array, dtype: DType) -> Array | None:
