@@ -11,11 +11,15 @@ Rules, with u the unit roundoff of the node's type and e(x) the bound carried by
   may be regrouped, so it is bounded like a sum.
 - a sum of K terms t: sum e(t) + ((1 + u)**K - 1) sum |t|; Higham, "Accuracy and Stability of
   Numerical Algorithms", 2nd ed., section 4.2.
-- monotone functions: the larger change of f at x - e and x + e, and `MATH_ULPS` of the result.
+- monotone functions: the larger change of f at x - e and x + e, or the largest slope in between
+  times e, and `MATH_ULPS` of the result.
   Floor, truncation and rounding to bf16 are monotone too: their bound is the jump they make
   if an integer (or a tie) lies within e of x, and zero otherwise.
 - a comparison whose operands are closer than their errors may go either way: a select on it is
   bounded by the distance to the side not taken.
+- nothing is added where an operation, a function or a sum is exact for the values at hand, see
+  `error_exact`; sums of mostly zeros count the terms that are not, and sums of continuous inputs
+  are held to what is likely besides, see `error_sums`.
 - where a result may overflow, or divides by something that may be zero, the bound is infinite.
 
 The reference itself is computed in float64, so u includes its roundings as well.
