@@ -158,7 +158,7 @@ def growth_of(dtype: DType, roundings: Array) -> Array:
     """`rounding_growth` for numbers of roundings in an array."""
     if not dtype.is_float:
         return np.zeros(np.shape(roundings))
-    return np.expm1(roundings * np.log1p(unit_roundoff(dtype) + 2.0**-52))
+    return np.asarray(np.expm1(roundings * np.log1p(unit_roundoff(dtype) + 2.0**-52)))
 
 
 def measured_growth(stage: Stage, env: BoundedTensors) -> float | None:

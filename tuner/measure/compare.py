@@ -29,7 +29,7 @@ from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
 from .inputs import CONTINUOUS, InputKind, InputPlan, held_plan, make_inputs, plan_inputs
-from .telling_inputs import places_that_tell
+from .telling_inputs import places_that_tell, subtracts_sums
 
 Array = npt.NDArray[Any]
 
@@ -38,7 +38,8 @@ HEAVY_POINTS = 1 << 31
 six: the reference takes up to a second for each."""
 ENOUGH_JUDGED = 0.99
 MOST_PEAKS = 8
-MOST_PLACES = 64
+MOST_PLACES = 32
+"""Cases of one kind with something at one place of each row."""
 CHEAP_POINTS = 1 << 25
 """Points that all cases of one kind with something at one place of each row may have together."""
 LARGE_ELEMENTS = 1 << 22
@@ -247,7 +248,8 @@ class Oracle:
         for kind, number in kinds:
             yield self.case(kind, self.seed + number)
         yield from self._counted(self.seed + len(kinds) + 1)
-        if not self.plan.exact:
+        extremes = any(s.reducer in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
+        if not self.plan.exact and not (self._is_large and extremes):  # lone ones are enough there
             yield from self._peaks(self.seed + len(kinds) + 1)
         yield from self._shifted()
         yield from self._single()
@@ -269,6 +271,7 @@ class Oracle:
         if sums:
             below = list(self._judged(InputKind.BELOW, seed))
             yield from below or self._judged(InputKind.ABOVE, seed)
+        if subtracts_sums(self.workload):
             yield from self._judged(InputKind.BALANCED, seed)
 
     def _single(self) -> Iterator[Case]:
@@ -313,7 +316,7 @@ class Oracle:
                 continue
             for number in range(max(min(self._peaks_wanted, MOST_PEAKS), inputs)):
                 yield from self._judged(sunk, self.seed + number)  # each is shifted once
-            for number in range(self._peaks_wanted * inputs):
+            for number in range(min(self._peaks_wanted * inputs, MOST_PLACES)):
                 yield from self._judged(lone, self.seed + number)
 
     @property

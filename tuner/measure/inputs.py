@@ -252,7 +252,7 @@ def _shifted(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
     if tensor.dtype.is_float:
         values = _real(tensor, rng.random)
         if sunk and plan.positive:  # so that logarithms are far below zero
-            values = (values + 1) * values.dtype.type(2.0**-6)
+            values = np.asarray((values + 1) * values.dtype.type(2.0**-6))
             values[where] *= 8
             return values
         values *= values.dtype.type(REAL_SPAN)
@@ -298,9 +298,9 @@ def _anchors(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
     # A sum of many may be divided by: of so many ones each is still to be seen.
     some = 2.0**FAR_BELOW_BITS / plan.terms
     if plan.positive or some > 0.5:
-        return _tiled(tensor.shape, lambda n: values[rng.integers(0, len(values), n, np.int8)])
+        return _tiled(tensor.shape, lambda n: values.take(rng.integers(0, len(values), n, np.int8)))
     rare = _tiled(tensor.shape, lambda n: rng.random(n, np.float32) < some)
-    return np.where(rare, values[0], values[-1])
+    return np.asarray(np.where(rare, values[0], values[-1]))
 
 
 def _above_zero(tensor: Tensor, drawn: _Drawn) -> Array:

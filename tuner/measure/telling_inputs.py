@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.scalar import Load, loads
+from schedules.scalar import Binary, BinaryOp, Load, Reducer, loads, walk
 from schedules.workload import Workload
 
 Array = npt.NDArray[Any]
@@ -54,6 +54,20 @@ def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
 
 def _indexed_by(read: Load, names: set[str]) -> set[int]:
     return {n for n, index in enumerate(read.index) if index.vars() & names}
+
+
+def subtracts_sums(workload: Workload) -> bool:
+    """Whether what depends on a sum is subtracted or added somewhere, as a mean is."""
+    sums = set[str]()
+    for stage in workload.stages:
+        for node in walk(stage.body):
+            if isinstance(node, Binary) and node.op in (BinaryOp.SUB, BinaryOp.ADD):
+                sides = [{read.tensor for read in loads(side)} for side in (node.a, node.b)]
+                if any(side & sums for side in sides) and all(sides):
+                    return True
+        if stage.reducer is Reducer.SUM or any(r.tensor in sums for r in loads(stage.body)):
+            sums.add(stage.name)
+    return False
 
 
 # --- places ------------------------------------------------------------------------------------
