@@ -11,11 +11,15 @@ Rules, with u the unit roundoff of the node's type and e(x) the bound carried by
   may be regrouped, so it is bounded like a sum.
 - a sum of K terms t: sum e(t) + ((1 + u)**K - 1) sum |t|; Higham, "Accuracy and Stability of
   Numerical Algorithms", 2nd ed., section 4.2.
-- monotone functions: the larger change of f at x - e and x + e, and `MATH_ULPS` of the result.
+- monotone functions: the larger change of f at x - e and x + e, or the largest slope in between
+  times e, and `MATH_ULPS` of the result.
   Floor, truncation and rounding to bf16 are monotone too: their bound is the jump they make
   if an integer (or a tie) lies within e of x, and zero otherwise.
 - a comparison whose operands are closer than their errors may go either way: a select on it is
   bounded by the distance to the side not taken.
+- nothing is added where an operation, a function or a sum is exact for the values at hand, see
+  `error_exact`; sums of mostly zeros count the terms that are not, and sums of continuous inputs
+  are held to what is likely besides, see `error_sums`.
 - where a result may overflow, or divides by something that may be zero, the bound is infinite.
 
 The reference itself is computed in float64, so u includes its roundings as well.
@@ -28,36 +32,55 @@ from math import prod
 
 import numpy as np
 
-from .error_nodes import MATH_ULPS, Bounded, BoundedTensors, bounded_value, chain_terms, signed_sum
-from .error_rounding import (
-    Errors,
-    as_array,
-    dense,
-    or_overflow,
-    plus,
-    rounding_growth,
-    smallest_step,
-    sum_errors,
+from .dtypes import DType
+from .error_exact import NO_STEP, exact_sums, is_number_of
+from .error_nodes import MATH_ULPS, Bounded, BoundedTensors, bounded_value
+from .error_rounding import Errors, as_array, dense, rounding_growth, smallest_step, sum_errors
+from .error_sums import (
+    PARTS,
+    box_parts,
+    combined_errors,
+    growth_of,
+    is_sparse,
+    joint_steps,
+    least,
+    measured_growth,
+    terms_to_look_for,
 )
 from .exactness import exact_inputs_range
-from .reference import MAX_BOX_POINTS, evaluate_stage, load_inputs
+from .reference import evaluate_stage, load_inputs
+from .reference_boxes import MAX_BOX_POINTS, over_boxes
 from .reference_contract import Contraction, contract, output_slices, pieces, recognise, side_box
 from .reference_math import Array, combiner, reduce, value_dtype
 from .reference_reads import Box, full_box, leading_tiles
-from .scalar import Reducer, Scalar, loads, walk
+from .scalar import Scalar, loads, walk
 from .workload import Stage, Workload
 
-__all__ = ["MATH_ULPS", "evaluate_with_bound", "exact_inputs_range"]
+__all__ = ["MATH_ULPS", "bounded_outputs", "evaluate_with_bound", "exact_inputs_range"]
 
 
 def evaluate_with_bound(
     workload: Workload, inputs: Sequence[Array], exact_stages: Collection[str] = ()
 ) -> list[tuple[Array, Array]]:
+    """`bounded_outputs` with an array for every bound."""
+    found = bounded_outputs(workload, inputs, exact_stages)
+    return [(values, dense(errors, values.shape)) for values, errors in found]
+
+
+def bounded_outputs(
+    workload: Workload,
+    inputs: Sequence[Array],
+    exact_stages: Collection[str] = (),
+    *,
+    continuous: bool = False,
+) -> list[Bounded]:
     """`(values, bound)` of every output: a correct kernel's y has |y - values| <= bound.
 
     `inputs` as for `reference.evaluate`; values are its values up to float64 rounding, bounds
-    are float64 arrays of the same shape. `exact_stages` names stages that are known to be free
-    of rounding for these inputs, see `exactness.value_ranges`. An infinite bound says that
+    are float64 arrays of the same shape, None for zero. `exact_stages` names stages that are known
+    to be free of rounding for these inputs, see `exactness.value_ranges`. `continuous` says that
+    the inputs were drawn from continuous distributions: long sums are then held to what their
+    roundings make likely, see `error_sums`. An infinite bound says that
     nothing can be promised (overflow, a root of something that may be negative). Integer values
     are exact modulo 2**bits; their bound is zero unless they come from floats.
     """
@@ -68,19 +91,28 @@ def evaluate_with_bound(
         for stage in workload.stages:
             known = stage.name in exact_stages or _is_exact(stage, env.errors)
             values, errors = (
-                (evaluate_stage(stage, env.tensors), None) if known else _stage(stage, env)
+                (evaluate_stage(stage, env.tensors), None)
+                if known
+                else _stage(stage, env, continuous)
             )
             env.tensors[stage.name], env.errors[stage.name] = values, errors
-    return [(env.tensors[n], dense(env.errors[n], env.tensors[n].shape)) for n in workload.outputs]
+    return [(env.tensors[n], env.errors[n]) for n in workload.outputs]
 
 
-def _stage(stage: Stage, env: BoundedTensors) -> Bounded:
+def _stage(stage: Stage, env: BoundedTensors, continuous: bool) -> Bounded:
+    measured = measured_growth(stage, env) if continuous else None
     plan = recognise(stage)
-    found = None if plan is None else _contracted(stage, plan, env)
-    values, errors = _by_boxes(stage, env) if found is None else found
-    # The comparison of float64 sums is itself rounded, far below u.
-    errors = np.nan_to_num(errors * (1 + 2.0**-30), copy=False, nan=np.inf, posinf=np.inf)
-    return values, errors if errors.any() else None
+    found = None if plan is None else _contracted(stage, plan, env, measured)
+    return _by_boxes(stage, env, measured) if found is None else found
+
+
+def _given(errors: Array) -> Array:
+    """`errors` with room for the roundings of the comparison itself, far below u; what is no
+    number is infinite."""
+    errors = np.asarray(errors * (1 + 2.0**-30))
+    if not np.isnan(errors.max(initial=0.0)):
+        return errors
+    return np.where(np.isnan(errors), np.inf, errors)
 
 
 def _is_exact(stage: Stage, errors: Mapping[str, Errors]) -> bool:
@@ -89,86 +121,60 @@ def _is_exact(stage: Stage, errors: Mapping[str, Errors]) -> bool:
     return integers and all(errors[ld.tensor] is None for ld in loads(stage.body))
 
 
-def _by_boxes(stage: Stage, env: BoundedTensors) -> tuple[Array, Array]:
+def _by_boxes(stage: Stage, env: BoundedTensors, measured: float | None) -> Bounded:
     """The body over boxes of all axes; see `reference._by_boxes`."""
     outer = len(stage.axes)
     shape, dtype = stage.tensor.shape, stage.tensor.dtype
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
+    boxes = list(leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS))
     values = np.empty(shape, value_dtype(dtype))
-    parts = [np.empty(shape) for _ in range(_PARTS[stage.reducer])]
-    for box in leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS):
+    # Zeros that nothing is written over take no memory.
+    parts = [np.zeros(shape) for _ in range(PARTS[stage.reducer])]
+    wanted = terms_to_look_for(stage, boxes[0], env)
+
+    def fill(box: Box) -> tuple[bool, int | None]:
+        """Whether there is an error, and the common step of the terms."""
         where = box.slices[:outer]
         first = not any(box.starts[outer:])
-        value, new_parts = _box_parts(stage, box, env)
+        value, new_parts, step = box_parts(stage, box, env, wanted)
         if stage.reducer is None:
-            values[where] = np.broadcast_to(value, box.extents)
-            parts[0][where] = np.broadcast_to(new_parts[0], box.extents)
-            continue
+            values[where] = value
+            (errors,) = new_parts
+            if errors is None or not errors.any():
+                return False, step
+            parts[0][where] = _given(errors)
+            return True, step
         partial = reduce(stage.reducer, np.broadcast_to(value, box.extents), dims)
         combine = combiner(stage.reducer.op, partial.dtype)
         values[where] = partial if first else combine(values[where], partial)
         for total, part in zip(parts, new_parts, strict=True):
+            if part is None:
+                continue
             partial = reduce(stage.reducer, np.broadcast_to(part, box.extents), dims)
             combine = combiner(stage.reducer.op, partial.dtype)
             total[where] = partial if first else combine(total[where], partial)
-    return values, _combined_errors(stage, values, parts)
+        return True, step
 
-
-_PARTS = {None: 1, Reducer.SUM: 2, Reducer.PROD: 3, Reducer.MAX: 2, Reducer.MIN: 2}
-
-
-def _box_parts(stage: Stage, box: Box, env: BoundedTensors) -> tuple[Array, list[Array]]:
-    """The body over `box`, and what its reducer needs to know to bound the result.
-
-    Each part is combined with the reducer's own operation: for a sum the terms' magnitudes and
-    errors, for a product |t|, |t| + e and max(|t| + e, 1), for max and min t + e and t - e.
-    """
-    if stage.reducer is Reducer.SUM:
-        terms = [(sign, bounded_value(t, box, env)) for sign, t in chain_terms(stage.body)]
-        value = signed_sum(terms)
-        magnitude: Array = np.asarray(0.0)
-        for _, (v, _) in terms:
-            magnitude = magnitude + np.abs(v.astype(np.float64))
-        return value, [magnitude, as_array(plus(*(e for _, (_, e) in terms)))]
-    value, errors = bounded_value(stage.body, box, env)
-    e = as_array(errors)
+    apart = not any(any(box.starts[outer:]) for box in boxes)
+    done = over_boxes(fill, boxes, apart=apart)
     if stage.reducer is None:
-        return value, [e]
-    exact = value.astype(np.float64)
-    if stage.reducer is Reducer.PROD:
-        reach = np.abs(exact) + e
-        return value, [np.abs(exact), reach, np.maximum(reach, 1.0)]
-    return value, [exact + e, exact - e]
+        return values, parts[0] if any(wrong for wrong, _ in done) else None
+    steps = [step for _, step in done]
+    step = None if None in steps else min(s for s in steps if s is not None)
+    errors = _given(combined_errors(stage, values, parts, wanted, step, measured))
+    return values, errors if errors.any() else None
 
 
-def _combined_errors(stage: Stage, values: Array, parts: list[Array]) -> Array:
-    """The bound of a stage's elements from the combined parts of `_box_parts`."""
-    dtype = stage.tensor.dtype
-    if stage.reducer is None:
-        return parts[0]
-    count = prod(a.extent for a in stage.reduce_axes)
-    if stage.reducer is Reducer.SUM:
-        roundings = count * len(chain_terms(stage.body))
-        return sum_errors(dtype, roundings, parts[0], parts[1], tiny=0.0)
-    if stage.reducer is Reducer.PROD:
-        exact, reach, partial = parts
-        growth = rounding_growth(dtype, count)
-        errors = (reach - exact) + growth * reach + count * 2.0**-52 * reach
-        # A factor can follow a partial product that underflowed or overflowed.
-        errors = errors + np.where(reach > 0, count * smallest_step(dtype) * partial, 0.0)
-        return or_overflow(dtype, partial, errors)
-    wide = values.astype(np.float64)
-    # Equal first: the difference of two infinities is no number.
-    above = np.where(parts[0] == wide, 0.0, parts[0] - wide)
-    return np.maximum(above, np.where(parts[1] == wide, 0.0, wide - parts[1]))
-
-
-def _contracted(stage: Stage, plan: Contraction, env: BoundedTensors) -> tuple[Array, Array] | None:
+def _contracted(
+    stage: Stage, plan: Contraction, env: BoundedTensors, measured: float | None
+) -> Bounded | None:
     """Values and bound by matrix multiplications; None where the plan does not hold."""
     dtype = stage.tensor.dtype
     shape = plan.stage.tensor.shape
     values, magnitude, errors = (np.zeros(shape, t) for t in (value_dtype(dtype), float, float))
-    for piece in pieces(plan):
+    nonzero: Array | None = None
+    step: int | None = NO_STEP
+    for number, piece in enumerate(pieces(plan)):
         left, left_errors = _factor(plan.left, side_box(plan.left_axes, piece), env)
         right, right_errors = _factor(plan.right, side_box(plan.right_axes, piece), env)
         where = output_slices(plan, piece)
@@ -180,12 +186,35 @@ def _contracted(stage: Stage, plan: Contraction, env: BoundedTensors) -> tuple[A
             errors[where] += contract(plan, piece, left_errors, reach)
         if right_errors is not None:
             errors[where] += contract(plan, piece, left_size, right_errors)
+        if dtype.is_float and step is not None:
+            step = least(step, joint_steps(left, right, dtype))
+        if dtype.is_float and step is None and (number == 0 or nonzero is not None):
+            if nonzero is None and is_sparse(left, right):
+                nonzero = np.zeros(shape)
+            if nonzero is not None:
+                left_count, right_count = (
+                    ((v != 0) | (as_array(e) != 0)).astype(np.float64)
+                    for v, e in ((left, left_errors), (right, right_errors))
+                )
+                nonzero[where] += contract(plan, piece, left_count, right_count)
     if plan.masked and not (np.isfinite(values).all() and np.isfinite(errors).all()):
         return None
     count = prod(a.extent for a in stage.reduce_axes)
     # One rounding a product and one an addition; two more for factors multiplied beforehand.
-    bound = sum_errors(dtype, count + 2, magnitude, errors, tiny=count * smallest_step(dtype))
-    return values.reshape(stage.tensor.shape), bound.reshape(stage.tensor.shape)
+    growth: float | Array = rounding_growth(dtype, count + 2)
+    if measured is not None:
+        growth = min(growth, measured + rounding_growth(dtype, 4))
+    exact = exact_sums(step, magnitude, errors, dtype)
+    if nonzero is not None:
+        growth = np.minimum(growth, growth_of(dtype, nonzero + 2))
+        # One product that is a number of the type is not rounded at all.
+        if dtype is not DType.F64:  # of which products are rounded in the reference, too
+            exact = (nonzero <= 1) & (errors == 0) & is_number_of(values, dtype)
+    bound = sum_errors(
+        dtype, growth, magnitude, errors, tiny=count * smallest_step(dtype), exact=exact
+    )
+    bound = _given(bound).reshape(stage.tensor.shape)
+    return values.reshape(stage.tensor.shape), bound if bound.any() else None
 
 
 def _factor(node: Scalar, box: Box, env: BoundedTensors) -> Bounded:

@@ -6,11 +6,22 @@ together with its bound.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TypeAlias, assert_never
 
 import numpy as np
 
 from .dtypes import DType
+from .error_exact import (
+    common_step,
+    exact_function,
+    exact_product,
+    exact_quotient,
+    exact_sum,
+    exact_sums,
+    is_number_of,
+    sample,
+)
 from .error_rounding import (
     Errors,
     as_array,
@@ -149,9 +160,26 @@ def _addition(node: Binary, box: Box, env: BoundedTensors) -> Bounded:
     if not node.dtype.is_float:
         reach = sum(np.abs(v.astype(float)) for v in operands)
         return values, or_wrapped(node.dtype, np.asarray(reach), errors)
-    size = np.abs(values) if len(terms) == 2 else sum(np.abs(v) for v in operands)
+    if len(terms) == 2:
+        (_, (a, _)), (sign, (b, _)) = terms
+        size = np.abs(values)
+        exact = exact_sum(a, b if sign > 0 else -b, values, node.dtype)
+    else:
+        size = np.asarray(sum(np.abs(v) for v in operands))
+        exact = exact_sums(joint_step(operands, node.dtype), size, errors, node.dtype)
     growth = rounding_growth(node.dtype, len(terms) - 1)
-    return values, rounded(node.dtype, values, errors, growth * np.asarray(size), operands)
+    return values, rounded(node.dtype, values, errors, growth * size, operands, exact)
+
+
+def joint_step(operands: Sequence[Array], dtype: DType) -> int | None:
+    """The `common_step` of all `operands` of type `dtype`."""
+    steps = []
+    for values in operands:
+        step = common_step(values, dtype) if dtype.is_float else None
+        if step is None:
+            return None
+        steps.append(step)
+    return min(steps)
 
 
 def _binary(op: BinaryOp, a: Bounded, b: Bounded, dtype: DType) -> Bounded:
@@ -165,13 +193,22 @@ def _binary(op: BinaryOp, a: Bounded, b: Bounded, dtype: DType) -> Bounded:
         return values, np.where(np.isinf(values), _finite_or_inf(ex, ey), np.maximum(high, low))
     if op is BinaryOp.DIV:
         errors = _quotient_error(values, y, ex, ey)
+        exact = exact_quotient(x, y, values, dtype)
     else:
         errors = _product_error(x, y, ex, ey)
+        exact = exact_product(x, y, values, dtype)
     if not dtype.is_float:
         return values, or_wrapped(dtype, np.abs(x.astype(float)) * np.abs(y.astype(float)), errors)
     fresh = rounding_growth(dtype, 1 if op is BinaryOp.MUL else 2) * np.abs(values)
     fresh = fresh + np.where(values != 0, smallest_step(dtype), 0.0)
-    return values, rounded(dtype, values, errors, fresh, (x, y))
+    if exact is not None and not _all_zero(errors):
+        # Operands with errors: zero times what is uncertain, say, is in `errors` already.
+        exact = exact & (as_array(ex) == 0) & (as_array(ey) == 0)
+    return values, rounded(dtype, values, errors, fresh, (x, y), exact)
+
+
+def _all_zero(errors: Errors) -> bool:
+    return errors is None or not errors.any()
 
 
 def _finite_or_inf(*errors: Errors) -> Array:
@@ -199,17 +236,41 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType) -> Bounded:
     values = unary(op, value)
     if op in (UnaryOp.NEG, UnaryOp.ABS):
         return values, error
-    change = None
-    if error is not None:
-        low, high = _neighbourhood(value, error)
-        change = _change(values, unary(op, low), unary(op, high))
+    change = None if error is None else _moved(op, value, values, error)
     if op is UnaryOp.FLOOR:
         return values, change
     # 1 ulp is at most 2 u |result|; the float64 function is within 2 ulps itself.
     fresh = (MATH_ULPS[op] * 2 * unit_roundoff(dtype) + 2.0**-51) * np.abs(values)
     if op is not UnaryOp.SQRT:
         fresh = fresh + np.where(values != 0, smallest_normal(dtype), 0.0)
-    return values, rounded(dtype, values, change, fresh, (value,))
+    exact = exact_function(op, value, values, dtype)
+    if exact is not None and error is not None:
+        exact = exact & (error == 0)
+    return values, rounded(dtype, values, change, fresh, (value,), exact)
+
+
+def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
+    """How far a function moves at most while its argument moves by `error`.
+
+    By the largest slope in between where that is known in a formula: evaluating the function at
+    both ends takes three times as long.
+    """
+    largest = error.max(initial=0.0)
+    if op is UnaryOp.EXP and largest <= 1:  # exp(e) - 1 <= e + e**2
+        return np.asarray(values * (error * (error + 1)))
+    if op in _SLOPES and np.isfinite(largest):
+        nearest = np.maximum(np.abs(x) - error, 0.0)
+        return np.asarray(_SLOPES[op](nearest) * error)
+    low, high = _neighbourhood(x, error)
+    return _change(values, unary(op, low), unary(op, high))
+
+
+# Upper bounds of the slope at a magnitude and beyond: each falls with it.
+_SLOPES: dict[UnaryOp, Callable[[Array], Array]] = {
+    UnaryOp.TANH: lambda y: np.minimum(1.0, 4.0 * np.exp(-2.0 * y)),
+    UnaryOp.SIGMOID: lambda y: np.minimum(0.25, np.exp(-y)),
+    UnaryOp.ERF: lambda y: 1.1284 * np.exp(-y * y),  # 2 / sqrt(pi) = 1.12838
+}
 
 
 def _neighbourhood(value: Array, error: Array) -> tuple[Array, Array]:
@@ -256,4 +317,7 @@ def _conversion_error(values: Array, error: Errors, dtype: DType) -> Errors:
     if error is None and values.dtype.kind != "f" and not (size > 2.0 ** PRECISION[dtype]).any():
         return None
     fresh = rounding_growth(dtype, 1) * size + np.where(size > 0, smallest_step(dtype), 0.0)
-    return rounded(dtype, values, error, fresh, (values,))
+    exact = None
+    if values.dtype.kind == "f" and is_number_of(sample(values), dtype).any():
+        exact = is_number_of(values, dtype)
+    return rounded(dtype, values, error, fresh, (values,), exact)

@@ -41,10 +41,24 @@ def smallest_normal(dtype: DType) -> float:
 
 
 def rounded(
-    dtype: DType, values: Array, errors: Errors, fresh: Array, operands: Sequence[Array]
-) -> Array:
-    """The propagated `errors` and the `fresh` rounding error of one operation, or infinity."""
+    dtype: DType,
+    values: Array,
+    errors: Errors,
+    fresh: Array,
+    operands: Sequence[Array],
+    exact: Array | None = None,
+) -> Errors:
+    """The propagated `errors` and the `fresh` rounding error of one operation, or infinity.
+
+    `exact` marks results that are not rounded where no error is propagated.
+    """
+    if exact is not None:
+        exact = exact if errors is None else exact & (errors == 0)
+        if exact.all():
+            return None
     total = fresh if errors is None else errors * (1 + rounding_growth(dtype, 1)) + fresh
+    if exact is not None:
+        total = np.where(exact, 0.0, total)
     total = or_overflow(dtype, np.abs(values), total)
     if np.isfinite(values).all():
         return total
@@ -53,15 +67,25 @@ def rounded(
     for operand in operands:
         given = given | np.isinf(operand)
     known = given & np.isinf(values) & (True if errors is None else np.isfinite(errors))
-    return np.where(known, 0.0, total)
+    return np.asarray(np.where(known, 0.0, total))
 
 
-def sum_errors(dtype: DType, roundings: int, magnitude: Array, errors: Array, tiny: float) -> Array:
-    """The bound of a sum of terms with total `magnitude` and total `errors`."""
+def sum_errors(
+    dtype: DType,
+    growth: float | Array,
+    magnitude: Array,
+    errors: Array,
+    tiny: float,
+    exact: Array | None = None,
+) -> Array:
+    """The bound of a sum of terms with total `magnitude` and total `errors`, of which rounding
+    adds `growth`; `exact` marks sums that are not rounded."""
     if not dtype.is_float:
         return dense(or_wrapped(dtype, magnitude, errors), magnitude.shape)
-    total = errors + rounding_growth(dtype, roundings) * (magnitude + errors)
+    total = errors + growth * (magnitude + errors)
     total = total + np.where(magnitude > 0, tiny, 0.0)
+    if exact is not None:
+        total = np.where(exact, 0.0, total)
     return or_overflow(dtype, magnitude, total)
 
 

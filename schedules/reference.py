@@ -14,6 +14,7 @@ import numpy as np
 
 from .dtypes import DType
 from .errors import WorkloadError
+from .reference_boxes import MAX_BOX_POINTS, over_boxes
 from .reference_contract import (
     Contraction,
     contract,
@@ -49,9 +50,6 @@ from .scalar import (
     Unary,
 )
 from .workload import Stage, Workload
-
-MAX_BOX_POINTS = 1 << 18
-"""Points evaluated at once: temporaries of 2 MB stay in the cache and their number is small."""
 
 
 def evaluate(workload: Workload, inputs: Sequence[Array]) -> list[Array]:
@@ -100,16 +98,20 @@ def _by_boxes(stage: Stage, tensors: Mapping[str, Array]) -> Array:
     result = np.empty(stage.tensor.shape, value_dtype(stage.tensor.dtype))
     outer = len(stage.axes)
     dims = tuple(range(outer, outer + len(stage.reduce_axes)))
-    for box in leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS):
-        values = np.broadcast_to(value_of(stage.body, box, tensors), box.extents)
+    boxes = list(leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS))
+
+    def fill(box: Box) -> None:
+        values = value_of(stage.body, box, tensors)
         where = box.slices[:outer]
         if stage.reducer is None:
             result[where] = values
-            continue
-        part = reduce(stage.reducer, values, dims)
+            return
+        part = reduce(stage.reducer, np.broadcast_to(values, box.extents), dims)
         if any(box.starts[outer:]):
             part = combiner(stage.reducer.op, part.dtype)(result[where], part)
         result[where] = part
+
+    over_boxes(fill, boxes, apart=not any(any(box.starts[outer:]) for box in boxes))
     return result
 
 

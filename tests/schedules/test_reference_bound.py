@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules import error_bound, reference, reference_contract
+from schedules import error_bound, reference_boxes, reference_contract
 from schedules.affine import var
 from schedules.dtypes import DType
 from schedules.error_bound import evaluate_with_bound
@@ -307,7 +307,7 @@ def test_contractions_and_boxes_give_the_same_bound(monkeypatch: pytest.MonkeyPa
             ((general, general_bound),) = evaluate_with_bound(workload, inputs)
         np.testing.assert_allclose(general, values, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(general_bound, bound, rtol=0.5)
-    assert reference.MAX_BOX_POINTS > 50
+    assert reference_boxes.MAX_BOX_POINTS > 50
 
 
 @pytest.mark.parametrize("inexact_first", [True, False])

@@ -89,8 +89,10 @@ def test_every_order_of_summation_passes_every_case() -> None:
         InputKind.NORMAL,
         InputKind.UNIFORM,
         InputKind.SPECIAL,
+        InputKind.SINGLE,
+        InputKind.SINGLE,
     ]
-    assert [c.exact for c in cases] == [True] * 3 + [False] * 3
+    assert [c.exact for c in cases] == [True] * 3 + [False] * 5
     for case in cases:
         for _ in range(3):
             a, b = case.inputs
@@ -272,7 +274,8 @@ def test_an_output_that_is_free_is_not_hidden_by_another() -> None:
 def test_heavy_workloads_have_fewer_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "HEAVY_POINTS", 50)
     kinds = [case.kind for case in Oracle(matmul(3, 4, 5)).full()]
-    assert kinds == [InputKind.INTEGERS, InputKind.NORMAL, InputKind.SPECIAL]
+    drawn = [InputKind.INTEGERS, InputKind.NORMAL, InputKind.SPECIAL]
+    assert kinds == [*drawn, InputKind.SINGLE, InputKind.SINGLE]
 
 
 def test_outputs_must_fit() -> None:

@@ -16,6 +16,8 @@ from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
 from schedules.dtypes import DType
+from schedules.error_exact import exact_function
+from schedules.reference_math import unary
 from schedules.scalar import UnaryOp
 from schedules.target import Target
 from tuner.codegen.emit import emit_assembly, optimised
@@ -220,6 +222,34 @@ def test_special_values(op: UnaryOp, dtype: DType, cpu: str) -> None:
     np.testing.assert_array_equal(got, want)
     number = ~np.isnan(want)
     np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(want[number]))
+
+
+@pytest.mark.parametrize("cpu", ["", "x86-64"])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+@pytest.mark.parametrize("op", OPS)
+def test_exact_points(op: UnaryOp, dtype: DType, cpu: str) -> None:
+    """What the error analysis takes for exact is so in every implementation, at any width."""
+    if cpu and not detect().triple.startswith(cpu.replace("-", "_")):
+        pytest.skip("needs an x86-64 machine")
+    rng = np.random.default_rng(3)
+    far = np.concatenate([np.exp2(rng.uniform(5, 60, 200)), np.exp2(np.arange(5, 60)), [32, 760]])
+    roots = np.concatenate([np.arange(1.0, 300), np.exp2(np.arange(-30, 31)), 1 / np.arange(1, 60)])
+    near = np.concatenate([[0.0, -0.0, 1.0], rng.standard_normal(40)])
+    narrow = np.concatenate([far, -far, roots, roots * roots, near]).astype(dtype.numpy)
+    x = np.resize(narrow, -(-narrow.size // 64) * 64)
+    if op in (UnaryOp.SQRT, UnaryOp.RSQRT, UnaryOp.LOG):
+        x = np.abs(x)
+    with np.errstate(all="ignore"):
+        want = unary(op, x.astype(np.float64))
+        exact = exact_function(op, x.astype(np.float64), want, dtype)
+    if op is UnaryOp.FLOOR:
+        assert exact is None  # its bound is the jump it makes: none without an error
+        return
+    assert exact is not None
+    assert exact.sum() >= 1
+    for lanes in (1, 2, 4, 8, 16, 32):
+        got = compiled(op, dtype, lanes, cpu)(x)
+        np.testing.assert_array_equal(got[exact], want[exact])
 
 
 def test_results_become_denormal_gradually() -> None:

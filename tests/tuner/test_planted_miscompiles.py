@@ -74,9 +74,7 @@ def test_what_keeps_an_exponential_finite_must_be_right(pool: CompilePool) -> No
     edits = planting_nests.drop_last_iteration(base.nest)
     mutants += with_nests(base, [e for e in edits if e[0].startswith("s0.r0i.rfo")])
     judged = judged_in(base, mutants, pool)
-    assert [(each.verdict, "inputs: peaks" in each.detail) for each in judged] == [
-        (Verdict.FULL, True)
-    ] * 2
+    assert [each.verdict for each in judged] == [Verdict.FULL] * 2
 
 
 def test_threads_that_take_a_maximum_in_one_place_are_a_race(pool: CompilePool) -> None:

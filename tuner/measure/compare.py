@@ -16,18 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from schedules.dtypes import DType
-from schedules.error_bound import evaluate_with_bound
+from schedules.error_bound import bounded_outputs
+from schedules.error_rounding import plus
 from schedules.errors import WorkloadError
 from schedules.lower import start
 from schedules.reference import evaluate
 from schedules.reference_math import bf16_to_f32, cast
 from schedules.rewrites import Rewrite
 from schedules.rewrites.scale import error_scale, states_error
-from schedules.scalar import Reducer
+from schedules.scalar import Reducer, loads
 from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
-from .inputs import InputKind, InputPlan, held_plan, make_inputs, plan_inputs
+from .inputs import CONTINUOUS, InputKind, InputPlan, held_plan, make_inputs, plan_inputs
+from .telling_inputs import places_that_tell, subtracts_sums
 
 Array = npt.NDArray[Any]
 
@@ -36,24 +38,31 @@ HEAVY_POINTS = 1 << 31
 six: the reference takes up to a second for each."""
 ENOUGH_JUDGED = 0.99
 MOST_PEAKS = 8
-CHEAP_POINTS = 1 << 20
-"""Points that all cases with peaks but the first may have together."""
-_CHUNK = 1 << 20
+MOST_PLACES = 32
+"""Cases of one kind with something at one place of each row."""
+CHEAP_POINTS = 1 << 25
+"""Points that all cases of one kind with something at one place of each row may have together."""
+LARGE_ELEMENTS = 1 << 22
+"""Elements of all tensors above which a full check has one set of inputs of a kind: so many
+elements hold more chances than several sets of smaller ones."""
+MOST_FACTORS = 4
+LITTLE_JUDGED = 0.2
+_CHUNK = 1 << 16
 _INEXACT_KINDS = (InputKind.SPIKES, InputKind.INTEGERS, InputKind.UNIFORM, InputKind.NORMAL)
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What one output may be: `low <= y <= high` element by element.
+    """What one output may be: `|y - values| <= bound` element by element, `values` where `bound`
+    is None.
 
-    `low` and `high` are in the output's own type (bf16: in f32); they and `values` are one array
-    where the result is exact. `free` marks elements nothing can be said about, None for none.
+    `values` are float64, or the output's own type where they are exact or integers (bf16: f32).
+    `free` marks elements nothing can be said about, None for none.
     """
 
     tensor: Tensor
     values: Array
-    low: Array
-    high: Array
+    bound: Array | None
     free: npt.NDArray[np.bool_] | None
 
     def wrong(self, output: Array) -> str | None:
@@ -63,9 +72,9 @@ class Expected:
                 f"output {self.tensor.name} must be {self.tensor.dtype.numpy} of shape "
                 f"{self.tensor.shape}, got {output.dtype} of shape {output.shape}"
             )
-        got = bf16_to_f32(output) if self.tensor.dtype is DType.BF16 else output
-        right = got == self.low if self.low is self.high else (self.low <= got) & (got <= self.high)
-        if right.all():
+        got = self._numbers(output)
+        right = self._within(got)
+        if right is None:
             return None
         right |= np.isnan(got) & np.isnan(self.values)
         if self.free is not None:
@@ -74,15 +83,51 @@ class Expected:
 
     def largest_error(self, output: Array) -> float:
         """The largest distance of an element from the exact value, of those held to something."""
-        got = bf16_to_f32(output) if self.tensor.dtype is DType.BF16 else output
         with np.errstate(all="ignore"):
-            distance = np.abs(got.astype(np.float64) - self.values)
+            distance = np.abs(self._numbers(output).astype(np.float64) - self.values)
         return float(np.max(distance, where=np.isfinite(distance), initial=0.0))
+
+    def limits(self, where: tuple[Any, ...] = ()) -> tuple[Array, Array]:
+        """The least and the greatest number that is right, of all elements or those at `where`."""
+        values = np.asarray(self.values[where])
+        if self.bound is None:
+            return values, values
+        of_type = _float_limits if self.tensor.dtype.is_float else _integer_limits
+        with np.errstate(all="ignore"):
+            return of_type(self.tensor.dtype, values, np.asarray(self.bound[where]))
+
+    def _numbers(self, output: Array) -> Array:
+        return bf16_to_f32(output) if self.tensor.dtype is DType.BF16 else output
+
+    def _within(self, got: Array) -> npt.NDArray[np.bool_] | None:
+        """Which elements are within the bound, None if all are; in parts that stay in the cache."""
+        if self.bound is None:
+            equal = np.asarray(got == self.values)
+            return None if equal.all() else equal
+        if not self.tensor.dtype.is_float:
+            low, high = self.limits()
+            inside = np.asarray((low <= got) & (got <= high))
+            return None if inside.all() else inside
+        flat, values, bound = (a.reshape(-1) for a in (got, self.values, self.bound))
+        room = np.empty(min(_CHUNK, flat.size))
+        right = np.empty(flat.size, np.bool_)
+        with np.errstate(all="ignore"):
+            for at in range(0, flat.size, _CHUNK):
+                part = slice(at, min(at + _CHUNK, flat.size))
+                distance = room[: part.stop - at]
+                np.subtract(flat[part], values[part], out=distance)
+                np.abs(distance, out=distance)
+                np.less_equal(distance, bound[part], out=right[part])
+            if right.all():
+                return None
+            # A difference of infinities is no number.
+            right |= flat == values
+        return right.reshape(got.shape)
 
     def _describe(self, got: Array, wrong: npt.NDArray[np.bool_]) -> str:
         where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         index = ", ".join(str(int(i)) for i in where)
-        low, high = self.low[where], self.high[where]
+        low, high = (limit[()] for limit in self.limits(where))
         allowed = "exactly" if low == high else f"{_number(low)} to {_number(high)}"
         return (
             f"{self.tensor.name}[{index}] is {_number(got[where])}, expected "
@@ -202,50 +247,108 @@ class Oracle:
         kinds = self._full_kinds()
         for kind, number in kinds:
             yield self.case(kind, self.seed + number)
-        if not self.plan.exact:
+        yield from self._counted(self.seed + len(kinds) + 1)
+        extremes = any(s.reducer in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
+        if not self.plan.exact and not (self._is_large and extremes):  # lone ones are enough there
             yield from self._peaks(self.seed + len(kinds) + 1)
         yield from self._shifted()
+        yield from self._single()
+        yield from self._signed()
+
+    def _judged(self, kind: InputKind, seed: int, share: float = ENOUGH_JUDGED) -> Iterator[Case]:
+        """The case, unless a right kernel may overflow or have no value on too much of it."""
+        case = self.case(kind, seed)
+        if case.judged_fraction >= share:
+            yield case
+
+    def _counted(self, seed: int) -> Iterator[Case]:
+        """Cases that make inexact operations exact: nothing is gained where all are already."""
+        if self.plan.exact or not _floats(self.workload):
+            return
+        sums = any(s.reducer is Reducer.SUM for s in self.workload.stages)
+        if not (self._is_large and sums):
+            yield from self._judged(InputKind.ANCHORS, seed)
+        if sums:
+            below = list(self._judged(InputKind.BELOW, seed))
+            yield from below or self._judged(InputKind.ABOVE, seed)
+        if subtracts_sums(self.workload):
+            yield from self._judged(InputKind.BALANCED, seed)
+
+    def _single(self) -> Iterator[Case]:
+        """Cases of sums with one term: of products, each factor in turn with full significands."""
+        floats = sum(t.dtype.is_float for t in self.workload.inputs)
+        products = (
+            len({r.tensor for r in loads(s.body)}) > 1
+            for s in self.workload.stages
+            if s.reducer is Reducer.SUM
+        )
+        if floats < 2 or not any(products):
+            return
+        for number in range(min(floats, MOST_FACTORS)):
+            yield from self._judged(InputKind.SINGLE, self.seed + number)
+
+    def _signed(self) -> Iterator[Case]:
+        """Cases of both signs where inputs are positive for the sake of a root, log or division:
+        what has no value is not judged. All inputs at once, or one by one where that leaves little.
+        """
+        if not self.plan.positive:
+            return
+        inputs = len(self.workload.inputs)
+        first = -self.seed % (inputs + 1)  # the one for which all inputs are signed
+        for number in range(inputs + 1):
+            case = self.case(InputKind.SIGNED, self.seed + first + number)
+            if case.judged_fraction >= LITTLE_JUDGED:
+                yield case
+            if number == 0 and case.judged_fraction >= ENOUGH_JUDGED:
+                return
 
     def _shifted(self) -> Iterator[Case]:
-        """Cases that show what maxima and minima start from: of many numbers of both signs none
-        is ever below zero."""
+        """Cases that show what maxima and minima start from, and whether they miss a place: of many
+        numbers of both signs none is ever below zero, and most are never the greatest."""
         reducers = {stage.reducer for stage in self.workload.stages}
         inputs = len(self.workload.inputs) if self._points <= HEAVY_POINTS else 1
-        asked = ((Reducer.MAX, InputKind.SUNK), (Reducer.MIN, InputKind.RAISED))
-        for reducer, kind in asked:
+        asked = (
+            (Reducer.MAX, InputKind.SUNK, InputKind.LONE_TOP),
+            (Reducer.MIN, InputKind.RAISED, InputKind.LONE_BOTTOM),
+        )
+        for reducer, sunk, lone in asked:
             if reducer not in reducers:
                 continue
-            for number in range(max(self._peaks_wanted, inputs)):  # each is the shifted one once
-                case = self.case(kind, self.seed + number)
-                if case.judged_fraction >= ENOUGH_JUDGED:  # as with peaks
-                    yield case
+            for number in range(max(min(self._peaks_wanted, MOST_PEAKS), inputs)):
+                yield from self._judged(sunk, self.seed + number)  # each is shifted once
+            for number in range(min(self._peaks_wanted * inputs, MOST_PLACES)):
+                yield from self._judged(lone, self.seed + number)
 
     @property
     def _peaks_wanted(self) -> int:
-        """So many cases that each place of a row has its turn, if they cost little."""
-        rows = min((t.elements // t.shape[-1] for t in self.workload.inputs if t.shape), default=1)
-        length = max((t.shape[-1] for t in self.workload.inputs if t.shape), default=1)
-        return min(MOST_PEAKS, -(-length // rows), max(1, CHEAP_POINTS // self._points))
+        """So many cases that each place that tells has its turn, if they cost little."""
+        wanted = 1
+        for tensor in self.workload.inputs:
+            dims = self.plan.dims[tensor.name]
+            lines = tensor.elements // prod(tensor.shape[d] for d in dims)
+            places = max((places_that_tell(tensor.shape[d]) for d in dims), default=1)
+            wanted = max(wanted, -(-places // lines))
+        return min(wanted, MOST_PLACES, max(1, CHEAP_POINTS // self._points))
 
     def _peaks(self, seed: int) -> Iterator[Case]:
-        """Cases with a peak in turn at each place of a row, as many as cost little."""
-        for number in range(self._peaks_wanted):
-            peaks = self.case(InputKind.PEAKS, seed + number)
-            # A right kernel may overflow on them as well: a plain exponential does.
-            if peaks.judged_fraction < ENOUGH_JUDGED:
+        """Cases with a peak in turn at places of a row, as many as cost little."""
+        for number in range(min(self._peaks_wanted, MOST_PEAKS)):
+            peaks = list(self._judged(InputKind.PEAKS, seed + number))
+            if not peaks:  # a right kernel may overflow as well: a plain exponential does
                 return
-            yield peaks
+            yield from peaks
 
     def case(self, kind: InputKind, seed: int) -> Case:
         """Inputs of `kind` and what a kernel may answer to them."""
         inputs = make_inputs(self.workload, kind, seed, self.plan)
         whole_numbers = kind in (InputKind.INTEGERS, InputKind.SPIKES)
+        continuous = kind in CONTINUOUS
         exact = self.held.exact if whole_numbers else self.held.exact_extremes
         results: Sequence[tuple[Array, Array | None]]
         if exact:
             results = [(values, None) for values in evaluate(self.workload, inputs)]
         else:
-            results = self._bounded(inputs, whole_numbers)
+            results = self._bounded(inputs, whole_numbers, continuous)
         tensors = self.workload.output_tensors
         expected = tuple(
             expect(tensor, values, bound)
@@ -255,24 +358,29 @@ class Oracle:
         scale = error_scale(self.workload, self.rewrites, inputs) if states else None
         return Case(kind, seed, exact, tuple(inputs), expected, scale)
 
-    def _bounded(self, inputs: Sequence[Array], whole_numbers: bool) -> list[tuple[Array, Array]]:
+    def _bounded(
+        self, inputs: Sequence[Array], whole_numbers: bool, continuous: bool
+    ) -> list[tuple[Array, Array | None]]:
         """Values and how far a right kernel may be from them. The values of a rewritten workload
         are those of the workload as it is: a mistake in a rewrite must not hide in both."""
         none = frozenset[str]()
         known = self.plan.exact_stages if whole_numbers else none
-        own = evaluate_with_bound(self.workload, inputs, known)
+        own = bounded_outputs(self.workload, inputs, known, continuous=continuous)
         if not self.rewrites:
             return own
         known = self.held.exact_stages if whole_numbers else none
-        other = evaluate_with_bound(self.rewritten, inputs, known)
+        other = bounded_outputs(self.rewritten, inputs, known, continuous=continuous)
         # The distance of the two forms' reference values is within the sum of their bounds.
-        return [(values, a + b) for (values, a), (_, b) in zip(own, other, strict=True)]
+        return [(values, plus(a, b)) for (values, a), (_, b) in zip(own, other, strict=True)]
 
     def _full_kinds(self) -> list[tuple[InputKind, int]]:
-        if not any(t.dtype.is_float for t in self.workload.inputs):
+        if not _floats(self.workload):
             kinds = [InputKind.EXTREMES, InputKind.INTEGERS, InputKind.EXTREMES]
         elif self._points > HEAVY_POINTS:
             kinds = [InputKind.NORMAL, InputKind.SPECIAL]
+        elif self._is_large:
+            reduced = any(s.reduce_axes for s in self.workload.stages)
+            kinds = [InputKind.NORMAL, InputKind.SPECIAL] if reduced else [InputKind.SPECIAL]
         else:
             again = [InputKind.INTEGERS, InputKind.SPIKES]
             kinds = [*again, InputKind.NORMAL, InputKind.UNIFORM, InputKind.SPECIAL]
@@ -282,21 +390,24 @@ class Oracle:
     def _points(self) -> int:
         return sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in self.workload.stages)
 
+    @property
+    def _is_large(self) -> bool:
+        """Whether inputs, stages and outputs are so many that every set of them takes long."""
+        tensors = (*self.workload.inputs, *(s.tensor for s in self.workload.stages))
+        return sum(t.elements for t in tensors) > LARGE_ELEMENTS
+
+
+def _floats(workload: Workload) -> bool:
+    return any(t.dtype.is_float for t in workload.inputs)
+
 
 def expect(tensor: Tensor, values: Array, bound: Array | None) -> Expected:
-    """What `tensor` may hold: `values`, exactly or within `bound` (see `evaluate_with_bound`)."""
+    """What `tensor` may hold: `values`, exactly or within `bound` (see `bounded_outputs`)."""
     with np.errstate(all="ignore"):
         if bound is None or not bound.any():
-            exact = values.astype(_compared(tensor.dtype), copy=False)
-            return Expected(tensor, exact, exact, exact, None)
-        free = ~np.isfinite(bound)
-        limits = _float_limits if tensor.dtype.is_float else _integer_limits
-        low, high = (np.empty(tensor.shape, _compared(tensor.dtype)) for _ in range(2))
-        flat = [a.reshape(-1) for a in (low, high, values, bound)]
-        for at in range(0, tensor.elements, _CHUNK):  # or temporaries would be the largest part
-            chunk = slice(at, at + _CHUNK)
-            flat[0][chunk], flat[1][chunk] = limits(tensor.dtype, flat[2][chunk], flat[3][chunk])
-        return Expected(tensor, values, low, high, free if free.any() else None)
+            return Expected(tensor, values.astype(_compared(tensor.dtype), copy=False), None, None)
+        free = None if np.isfinite(bound.max()) else ~np.isfinite(bound)
+        return Expected(tensor, values, bound, free)
 
 
 def _compared(dtype: DType) -> np.dtype[Any]:

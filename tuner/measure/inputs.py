@@ -7,11 +7,11 @@ inputs of both signs, all float inputs are positive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,16 @@ from schedules.exactness import (
 )
 from schedules.reference_math import bf16_bits, integer_limits, round_to_bf16
 from schedules.workload import Tensor, Workload
+
+from .telling_inputs import (
+    ANCHOR,
+    FAR_BELOW_BITS,
+    balanced,
+    lone,
+    one_place_a_line,
+    reduced_dims,
+    singles,
+)
 
 Array = npt.NDArray[Any]
 
@@ -50,9 +60,24 @@ class InputKind(StrEnum):
       A maximum, of products too, is then far below zero, however many terms it has: it must start
       from its identity and miss none. raised: the same upwards, for minima.
 
+    The next are few values, for which inexact operations are exact:
+
+    - anchors: -2**14, 0 and 2**14, a third each. Exponentials are 0 or 1, sigmoids 1/2 as well,
+      and sums of these are counts. below: -2**14 and 0; above: 0 and 2**14.
+    - lone_top: one input (the seed says which) is -2**14, and 0 at one place of each line that a
+      reduction runs along, the places in turn (the seed says where they begin); the others are 1
+      and 2. lone_bottom: the same with 2**14. A maximum (minimum) that misses a place shows.
+    - balanced: integers between 1 and 4 of both signs whose sum is zero along every axis, so that
+      means are and variances are sums of integers.
+    - single: one float input (the seed says which) has full significands, the others a power of
+      two at one place of each line, zeros elsewhere: sums have one term, and no rounding of it or
+      of an operand is allowed.
+    - signed: U(0.5, 1.5) with either sign, for workloads that get positive inputs otherwise.
+      `seed` modulo the number of inputs + 1: all of them, or the one of that number alone.
+
     Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, positive peaks
     only, and powers of two between 1/64 and 64 times U(1, 2) for special; what is sunk is 1/64 to
-    1/32, and eight times as much at one place of each row.
+    1/32, and eight times as much at one place of each row. Their anchors are 1/4, 1 and 4.
     """
 
     INTEGERS = "integers"
@@ -64,6 +89,18 @@ class InputKind(StrEnum):
     PEAKS = "peaks"
     SUNK = "sunk"
     RAISED = "raised"
+    ANCHORS = "anchors"
+    BELOW = "below"
+    ABOVE = "above"
+    LONE_TOP = "lone_top"
+    LONE_BOTTOM = "lone_bottom"
+    BALANCED = "balanced"
+    SINGLE = "single"
+    SIGNED = "signed"
+
+
+CONTINUOUS = frozenset({InputKind.NORMAL, InputKind.UNIFORM, InputKind.SIGNED})
+"""Kinds whose significands are drawn from continuous distributions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +111,8 @@ class InputPlan:
     result is then exact; `exact_stages` are the stages computed without rounding. Where
     `exact_extremes`, results are exact for all integers, and inputs are nothing else.
     `positive`: float inputs must be. Large special values are below 2**`large_exponent`.
-    `terms` is the number of terms of the longest reduction.
+    `terms` is the number of terms of the longest reduction, `dims` the dimensions of each input
+    that reductions run along.
     """
 
     low: int
@@ -85,6 +123,7 @@ class InputPlan:
     positive: bool
     large_exponent: int
     terms: int
+    dims: Mapping[str, tuple[int, ...]]
 
 
 REAL_SPAN = 8.0
@@ -106,6 +145,7 @@ def plan_inputs(workload: Workload) -> InputPlan:
         positive=positive,
         large_exponent=_large_exponent(workload),
         terms=max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1),
+        dims=reduced_dims(workload),
     )
 
 
@@ -162,28 +202,62 @@ def make_inputs(
     """
     plan = plan_inputs(workload) if plan is None else plan
     rng = np.random.Generator(np.random.PCG64(seed))
-    shifted = seed % max(len(workload.inputs), 1)
+    drawn = _Drawn(plan, rng, seed, len(workload.inputs))
+    dense = [n for n, t in enumerate(workload.inputs) if t.dtype.is_float] or [0]
     return [
-        _draw(tensor, kind, plan, rng, seed, is_shifted=number == shifted)
+        _draw(
+            tensor,
+            kind,
+            drawn,
+            is_shifted=number == seed % drawn.inputs,
+            is_dense=number == dense[seed % len(dense)],
+            is_signed=seed % (drawn.inputs + 1) in (0, number + 1),
+        )
         for number, tensor in enumerate(workload.inputs)
     ]
 
 
-def _shifted(
-    tensor: Tensor, kind: InputKind, plan: InputPlan, rng: np.random.Generator, seed: int
-) -> Array:
-    sunk = kind is InputKind.SUNK
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What all inputs of one set are drawn by; `inputs` is their number, at least 1."""
+
+    plan: InputPlan
+    rng: np.random.Generator
+    seed: int
+    count: int
+
+    @property
+    def inputs(self) -> int:
+        return max(self.count, 1)
+
+    @property
+    def turn(self) -> int:
+        """Each input is the one that is chosen once before the places go on."""
+        return self.seed // self.inputs
+
+
+_BLOCK = (1 << 20) + 7
+"""Larger inputs repeat so many values, a prime number: no row is like another."""
+
+
+def _tiled(shape: tuple[int, ...], draw: Callable[[int], Array]) -> Array:
+    """`draw` of as many values as `shape` has, in this shape."""
+    count = prod(shape)
+    return np.resize(draw(min(count, _BLOCK)), count).reshape(shape)
+
+
+def _shifted(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
+    sunk, rng, plan = kind is InputKind.SUNK, drawn.rng, drawn.plan
+    where = one_place_a_line(tensor.shape, plan.dims[tensor.name], drawn.turn)
     if tensor.dtype.is_float:
-        values: Array = rng.random(tensor.shape, _float_type(tensor))
+        values = _real(tensor, rng.random)
         if sunk and plan.positive:  # so that logarithms are far below zero
-            values = (values + 1) * values.dtype.type(2.0**-6)
-            rows, places = _one_place_a_row(values, seed)
-            rows[np.arange(len(rows)), places] *= 8
+            values = np.asarray((values + 1) * values.dtype.type(2.0**-6))
+            values[where] *= 8
             return values
         values *= values.dtype.type(REAL_SPAN)
         values += values.dtype.type(_SHIFT)
-        rows, places = _one_place_a_row(values, seed)
-        rows[np.arange(len(rows)), places] -= _peak_sizes(len(rows), rng)
+        values[where] -= _peak_sizes(_size(where), rng)
         return -values if sunk else values
     if tensor.dtype is DType.BOOL:
         return _extremes(tensor, rng)
@@ -193,46 +267,116 @@ def _shifted(
     return rng.integers(first, last, tensor.shape, tensor.dtype.numpy.type, endpoint=True)
 
 
-def _above_zero(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
+def _size(where: tuple[Array, ...]) -> int:
+    return len(where[0]) if where else 1
+
+
+def _lone(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
+    top, dims = kind is InputKind.LONE_TOP, drawn.plan.dims[tensor.name]
+    if tensor.dtype.is_float and not drawn.plan.positive:
+        return lone(tensor.shape, dims, drawn.turn, -1.0 if top else 1.0)
+    where = one_place_a_line(tensor.shape, dims, drawn.turn)
     if tensor.dtype.is_float:
-        return _stored(_uniform(tensor, plan, rng), tensor.dtype)
-    return _stored(_integers(tensor, 1, 2, rng), tensor.dtype)
+        values: Array = np.full(tensor.shape, 2.0**-6 if top else 2.0**6, np.float32)
+        values[where] = 1.0
+        return values
+    low, high = integer_limits(tensor.dtype)
+    values = np.full(tensor.shape, low if top else high, tensor.dtype.numpy)
+    values[where] = high if top else low
+    return values
+
+
+def _anchors(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
+    plan, rng = drawn.plan, drawn.rng
+    if plan.positive:
+        choice: list[float] = [0.25, 1.0, 4.0]
+    elif kind is InputKind.ANCHORS:
+        choice = [-ANCHOR, 0.0, ANCHOR]
+    else:
+        choice = [0.0, -ANCHOR if kind is InputKind.BELOW else ANCHOR]
+    values = np.array(choice, np.float32)
+    # A sum of many may be divided by: of so many ones each is still to be seen.
+    some = 2.0**FAR_BELOW_BITS / plan.terms
+    if plan.positive or some > 0.5:
+        return _tiled(tensor.shape, lambda n: values.take(rng.integers(0, len(values), n, np.int8)))
+    rare = _tiled(tensor.shape, lambda n: rng.random(n, np.float32) < some)
+    return np.asarray(np.where(rare, values[0], values[-1]))
+
+
+def _above_zero(tensor: Tensor, drawn: _Drawn) -> Array:
+    if tensor.dtype.is_float:
+        return _uniform(tensor, drawn.plan, drawn.rng)
+    return _integers(tensor, 1, 2, drawn.rng)
 
 
 def _draw(
     tensor: Tensor,
     kind: InputKind,
-    plan: InputPlan,
-    rng: np.random.Generator,
-    seed: int,
+    drawn: _Drawn,
     *,
     is_shifted: bool,
+    is_dense: bool,
+    is_signed: bool,
 ) -> Array:
+    plan, rng = drawn.plan, drawn.rng
     match kind:
         case InputKind.INTEGERS:
             return _stored(_integers(tensor, plan.low, plan.high, rng), tensor.dtype)
         case InputKind.SPIKES:
             return _stored(_spikes(tensor, plan, rng), tensor.dtype)
         case InputKind.SUNK | InputKind.RAISED:
-            if not is_shifted:
-                return _above_zero(tensor, plan, rng)
-            return _stored(_shifted(tensor, kind, plan, rng, seed), tensor.dtype)
+            values = _shifted(tensor, kind, drawn) if is_shifted else _above_zero(tensor, drawn)
+            return _stored(values, tensor.dtype)
+        case InputKind.LONE_TOP | InputKind.LONE_BOTTOM:
+            ones = _lone(tensor, kind, drawn) if is_shifted else _integers(tensor, 1, 2, rng)
+            return _stored(ones, tensor.dtype)
+        case _ if not tensor.dtype.is_float and kind in _FEW_VALUES:
+            return _stored(_integers(tensor, plan.low, plan.high, rng), tensor.dtype)
+        case _ if not tensor.dtype.is_float:
+            return _extremes(tensor, rng)
         case _:
-            pass
-    if not tensor.dtype.is_float:
-        return _extremes(tensor, rng)
+            return _stored(_floats(tensor, kind, drawn, is_dense, is_signed), tensor.dtype)
+
+
+_FEW_VALUES = (
+    InputKind.ANCHORS,
+    InputKind.BELOW,
+    InputKind.ABOVE,
+    InputKind.BALANCED,
+    InputKind.SINGLE,
+)
+
+
+def _floats(
+    tensor: Tensor, kind: InputKind, drawn: _Drawn, is_dense: bool, is_signed: bool
+) -> Array:
+    plan, rng = drawn.plan, drawn.rng
     match kind:
         case InputKind.NORMAL | InputKind.EXTREMES if not plan.positive:
-            values = _normal(tensor, rng)
+            return _normal(tensor, rng)
         case InputKind.NORMAL | InputKind.EXTREMES | InputKind.UNIFORM:
-            values = _uniform(tensor, plan, rng)
+            return _uniform(tensor, plan, rng)
         case InputKind.PEAKS:
-            values = _peaks(tensor, plan, rng, seed)
+            return _peaks(tensor, drawn)
         case InputKind.SPECIAL:
-            values = _special(tensor, plan, rng)
+            return _special(tensor, plan, rng)
+        case InputKind.ANCHORS | InputKind.BELOW | InputKind.ABOVE:
+            return _anchors(tensor, kind, drawn)
+        case InputKind.BALANCED:
+            values = balanced(tensor.shape, plan.terms, rng)
+            return np.abs(values) + 1 if plan.positive else values
+        case InputKind.SINGLE if is_dense:
+            return _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
+        case InputKind.SINGLE if plan.positive:  # no zeros: one may be divided by
+            return _tiled(tensor.shape, lambda n: np.ldexp(np.float32(1), rng.integers(-2, 3, n)))
+        case InputKind.SINGLE:
+            return singles(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
+        case InputKind.SIGNED:
+            values = _real(tensor, rng.random) + _float_type(tensor)(0.5)
+            signs = _tiled(tensor.shape, lambda n: rng.integers(0, 2, n, np.int8))
+            return np.where(signs == 1, -values, values) if is_signed else values
         case _:
-            assert_never(kind)
-    return _stored(values, tensor.dtype)
+            raise AssertionError(f"{kind} is drawn elsewhere")
 
 
 def _stored(values: Array, dtype: DType) -> Array:
@@ -248,13 +392,16 @@ def _float_type(tensor: Tensor) -> type[np.float32] | type[np.float64]:
 def _integers(tensor: Tensor, low: int, high: int, rng: np.random.Generator) -> Array:
     first = low if tensor.dtype.is_signed else max(low, 0)
     last = min(high, 1) if tensor.dtype is DType.BOOL else high
-    return rng.integers(first, last, tensor.shape, np.int8, endpoint=True)
+    return _tiled(
+        tensor.shape, lambda count: rng.integers(first, last, count, np.int8, endpoint=True)
+    )
 
 
 def _spikes(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
     low = plan.low if tensor.dtype.is_signed else max(plan.low, 0)
     values = _integers(tensor, low, min(low + 1, (low + plan.high) // 2), rng)
-    spiked = rng.random(tensor.shape, np.float32) < min(0.25, 4.0 / plan.terms)
+    share = min(0.25, 4.0 / plan.terms)
+    spiked = _tiled(tensor.shape, lambda count: rng.random(count, np.float32) < share)
     for last in _last_positions(tensor.shape):
         spiked[last] |= rng.random(spiked[last].shape, np.float32) < 0.5
     values[spiked] = _integers(tensor, max(plan.high - 1, low), plan.high, rng)[spiked]
@@ -269,33 +416,32 @@ def _last_positions(shape: tuple[int, ...]) -> Iterable[tuple[slice | int, ...]]
 
 
 def _normal(tensor: Tensor, rng: np.random.Generator) -> Array:
-    values = rng.standard_normal(tensor.shape, _float_type(tensor))
+    values = _real(tensor, rng.standard_normal)
     clipped: Array = np.clip(values, -REAL_SPAN, REAL_SPAN, out=values)
     return clipped
 
 
+def _real(tensor: Tensor, draw: Callable[..., Array]) -> Array:
+    return _tiled(tensor.shape, lambda count: draw(count, _float_type(tensor)))
+
+
 def _uniform(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
-    values: Array = rng.random(tensor.shape, _float_type(tensor))
+    values = _real(tensor, rng.random)
     values += values.dtype.type(0.5 if plan.positive else 0.0)
     return values
 
 
-def _peaks(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, seed: int) -> Array:
-    """One peak a row, one place further in each: rows in their order go through all places."""
+def _peaks(tensor: Tensor, drawn: _Drawn) -> Array:
+    """One peak a line, the place that follows in each: lines in order go through all places."""
+    plan, rng = drawn.plan, drawn.rng
     values = _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
     if not plan.positive:
-        deep = rng.random(tensor.shape, np.float32) < min(0.25, 4.0 / plan.terms)
+        share = min(0.25, 4.0 / plan.terms)
+        deep = _tiled(tensor.shape, lambda count: rng.random(count, np.float32) < share)
         values[deep] -= _peak_sizes(int(deep.sum()), rng).astype(values.dtype)
-    rows, places = _one_place_a_row(values, seed)
-    rows[np.arange(len(rows)), places] = _peak_sizes(len(rows), rng)
+    where = one_place_a_line(tensor.shape, plan.dims[tensor.name], drawn.seed)
+    values[where] = _peak_sizes(_size(where), rng)
     return values
-
-
-def _one_place_a_row(values: Array, seed: int) -> tuple[Array, Array]:
-    """`values` as rows, the same memory, and a place in each of them."""
-    length = values.shape[-1] if values.shape else 1
-    rows = values.reshape(-1, length)
-    return rows, (np.arange(len(rows)) + seed * len(rows)) % length
 
 
 def _peak_sizes(count: int, rng: np.random.Generator) -> Array:
@@ -308,16 +454,21 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array
         exponents = rng.integers(-6, 6, tensor.shape, np.int32)
         scaled: Array = np.ldexp(rng.random(tensor.shape, _float_type(tensor)) + 1, exponents)
         return scaled
-    values = _normal(tensor, rng)
-    choice = rng.random(tensor.shape, np.float32)
     # Normalised numbers of f32 and bf16 start at 2**-126, of f64 at 2**-1022.
     denormal = 2.0**-1030 if tensor.dtype is DType.F64 else 2.0**-130
     large = 2.0**plan.large_exponent / REAL_SPAN
-    values[choice < 0.05] *= values.dtype.type(denormal)
-    values[(choice >= 0.05) & (choice < 0.10)] = -0.0
-    values[(choice >= 0.10) & (choice < 0.15)] = 0.0
-    values[choice > 1.0 - min(0.05, 4.0 / plan.terms)] *= values.dtype.type(large)
-    return values
+
+    def draw(count: int) -> Array:
+        values = rng.standard_normal(count, _float_type(tensor))
+        values = np.clip(values, -REAL_SPAN, REAL_SPAN, out=values)
+        choice = rng.random(count, np.float32)
+        values[choice < 0.05] *= values.dtype.type(denormal)
+        values[(choice >= 0.05) & (choice < 0.10)] = -0.0
+        values[(choice >= 0.10) & (choice < 0.15)] = 0.0
+        values[choice > 1.0 - min(0.05, 4.0 / plan.terms)] *= values.dtype.type(large)
+        return values
+
+    return _tiled(tensor.shape, draw)
 
 
 def _extremes(tensor: Tensor, rng: np.random.Generator) -> Array:

@@ -1,0 +1,172 @@
+"""Inputs made to tell: few values, chosen so that inexact operations are exact and that every
+place that blocks, lanes, tails and threads set apart has its turn.
+
+The error analysis (`schedules.error_exact`) finds exact on its own what is exact of them. None of
+the draws depends on a schedule: places are walked through in order where rows are many enough,
+and in an order that takes those that kernels set apart first where they are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from itertools import zip_longest
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schedules.scalar import Binary, BinaryOp, Load, Reducer, loads, walk
+from schedules.workload import Workload
+
+Array = npt.NDArray[Any]
+
+ANCHOR = 2.0**14
+"""A power of two so large that exp(-ANCHOR) is zero in every type, scaled by 1/16 as well, and
+that tanh, erf and sigmoid are 0 or 1 there; its eighth power is finite in f32."""
+FAR_BELOW_BITS = 19
+"""Long sums count at most about 2**19 ones: one more or less still shows after a division."""
+BALANCED_BITS = 15
+LANES = 64
+"""Positions are told apart up to this modulus: lanes of the widest vectors times four chains."""
+_REST = 4096
+
+
+# --- which dimensions of a tensor are reduced along ------------------------------------------
+
+
+def reduced_dims(workload: Workload) -> Mapping[str, tuple[int, ...]]:
+    """The dimensions of each input that some reduction runs along, also by way of other stages;
+    the last one where there is none."""
+    found: dict[str, set[int]] = {t.name: set() for t in workload.inputs}
+    found |= {s.name: set() for s in workload.stages}
+    for stage in reversed(workload.stages):
+        summed = {a.name for a in stage.reduce_axes}
+        summed |= {a.name for n, a in enumerate(stage.axes) if n in found[stage.name]}
+        for read in loads(stage.body):
+            found[read.tensor] |= _indexed_by(read, summed)
+    return {
+        t.name: tuple(sorted(found[t.name])) or tuple(range(len(t.shape)))[-1:]
+        for t in workload.inputs
+    }
+
+
+def _indexed_by(read: Load, names: set[str]) -> set[int]:
+    return {n for n, index in enumerate(read.index) if index.vars() & names}
+
+
+def subtracts_sums(workload: Workload) -> bool:
+    """Whether what depends on a sum is subtracted or added somewhere, as a mean is."""
+    sums = set[str]()
+    for stage in workload.stages:
+        for node in walk(stage.body):
+            if isinstance(node, Binary) and node.op in (BinaryOp.SUB, BinaryOp.ADD):
+                sides = [{read.tensor for read in loads(side)} for side in (node.a, node.b)]
+                if any(side & sums for side in sides) and all(sides):
+                    return True
+        if stage.reducer is Reducer.SUM or any(r.tensor in sums for r in loads(stage.body)):
+            sums.add(stage.name)
+    return False
+
+
+# --- places ------------------------------------------------------------------------------------
+
+
+@cache
+def telling_places(length: int) -> tuple[int, ...]:
+    """Places of a line in the order they are wanted: its ends, one of each residue modulo the
+    lanes, both sides of powers of two and of even shares, then others by chance."""
+    ends = [p for n in range(LANES // 2) for p in (length - 1 - n, n)]
+    steps = max(length // LANES, 1)
+    residues = [n + LANES * (n * 37 % steps) for n in range(LANES)]
+    powers = [1 << n for n in range(length.bit_length())]
+    shares = [length * k // t for t in range(2, 9) for k in range(1, t)]
+    sides = [q for p in [*powers, *shares] for q in (p, p - 1)]
+    chance = np.random.default_rng(length)
+    rest = chance.choice(length, min(length, _REST), replace=False).tolist()
+    mixed = [p for group in zip_longest(ends, residues, sides) for p in group if p is not None]
+    inside = (p for p in [*mixed, *rest] if 0 <= p < length)
+    return tuple(dict.fromkeys(inside))
+
+
+def places_that_tell(length: int) -> int:
+    """How many places a line of `length` has that kernels are likely to set apart."""
+    return min(length, 4 * LANES)
+
+
+def one_place_a_line(
+    shape: tuple[int, ...], dims: tuple[int, ...], first: int
+) -> tuple[Array, ...]:
+    """An index of one place in each line along `dims` together, another one in each: the places
+    `first`, `first` + 1, ... of the order in which they are wanted. With several dimensions the
+    place along each has its own turn."""
+    others = [d for d in range(len(shape)) if d not in dims]
+    lines = prod(shape[d] for d in others)
+    number = np.arange(lines) + first * lines
+    index: dict[int, Array] = dict(
+        zip(others, np.unravel_index(np.arange(lines), [shape[d] for d in others]), strict=True)
+        if others
+        else ()
+    )
+    for nth, d in enumerate(dims):
+        wanted = np.asarray(telling_places(shape[d]))
+        # Once round, the next dimension moves on: pairs of places are not always the same.
+        index[d] = wanted[(number + nth * (number // len(wanted) + nth)) % len(wanted)]
+    return tuple(index[d] for d in range(len(shape)))
+
+
+# --- draws ---------------------------------------------------------------------------------------
+
+
+def lone(shape: tuple[int, ...], dims: tuple[int, ...], turn: int, sign: float) -> Array:
+    """`sign` * ANCHOR everywhere and 0 at one place of each line."""
+    values = np.full(shape, sign * ANCHOR, np.float32)
+    values[one_place_a_line(shape, dims, turn)] = 0.0
+    return values
+
+
+def singles(
+    shape: tuple[int, ...], dims: tuple[int, ...], turn: int, rng: np.random.Generator
+) -> Array:
+    """0, and a power of two between 1/4 and 4 of either sign at one place of each line; where
+    lines are few, at places by chance, one in so many as a line is long."""
+    values = np.zeros(shape, np.float32)
+    where = one_place_a_line(shape, dims, turn)
+    values[where] = _powers(len(where[0]) if where else 1, rng)
+    length = prod(shape[d] for d in dims)
+    if len(dims) > 1 and values.size <= 4 * length:
+        count = max(values.size // 1024, 1)
+        values.reshape(-1)[rng.integers(0, values.size, count)] = _powers(count, rng)
+    return values
+
+
+def _powers(count: int, rng: np.random.Generator) -> Array:
+    sizes = np.ldexp(np.float32(1), rng.integers(-2, 3, count, np.int32))
+    return np.asarray(sizes * rng.choice(np.array([-1, 1], np.float32), count))
+
+
+def balanced(shape: tuple[int, ...], terms: int, rng: np.random.Generator) -> Array:
+    """Integers between 1 and 4 of both signs in groups of two neighbours along each axis, the
+    last one of an odd axis of three, whose sum along it is zero: so is each mean. In sums of more
+    than 2**15 terms most groups are zero, but those at the ends."""
+    groups = [max(n // 2, 1) for n in shape]
+    high = 4 if len(shape) < 3 else 2
+    values = rng.integers(1, high, groups, np.int8, endpoint=True).astype(np.float32)
+    density = min(1.0, 2.0**BALANCED_BITS / terms)
+    if density < 1.0:
+        kept = rng.random(groups, np.float32) < density
+        for axis, count in enumerate(groups):
+            if count > 2 * LANES:
+                kept[(slice(None),) * axis + (slice(0, 8),)] = True
+                kept[(slice(None),) * axis + (slice(count - 8, None),)] = True
+        values *= kept
+    for axis, extent in enumerate(shape):
+        group = np.minimum(np.arange(extent) // 2, groups[axis] - 1)
+        weights = np.where(np.arange(extent) % 2, -1, 1).astype(np.float32)
+        if extent % 2 and extent > 1:
+            weights[-3:] = 1, 1, -2
+        along = [1] * len(shape)
+        along[axis] = extent
+        values = values.take(group, axis=axis) * weights.reshape(along)
+    return values
