@@ -14,6 +14,7 @@ import numpy as np
 from schedules.affine import var
 from schedules.dtypes import DType
 from schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
+from schedules.rules.writer import TraceWriter
 from schedules.scalar import Binary, BinaryOp, Load, Reducer
 from schedules.space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace
 from schedules.target import Cache, Probes, Target
@@ -83,6 +84,9 @@ class SyntheticSketch:
             Knob("parallel", (0, 1)),
         )
         object.__setattr__(self, "knobs", knobs)
+
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
+        """As a part of a program: no steps, so every setting is legal."""
 
     @property
     def name(self) -> str:
