@@ -46,6 +46,12 @@ class Traffic:
     moved: Float32Array
     fit_level: npt.NDArray[np.int64]
 
+    def at(self, places: npt.NDArray[np.int64]) -> Traffic:
+        """That of the settings at `places` (Q,), in this order."""
+        return Traffic(
+            self.footprint[:, places], self.moved[:, :, places], self.fit_level[:, places]
+        )
+
 
 def tile_extents(extents: Float32Array, loop_axes: Sequence[int]) -> list[list[Float32Array]]:
     """For each level 0..L and each axis, (P,): how far the loops from that level inward reach."""

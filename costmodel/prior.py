@@ -12,7 +12,7 @@ enough for high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.rules.program import ProgramSketch
+from schedules.rules.program import ProgramSketch, distinct_rows
 from schedules.space import Access, FloatArray, IntArray, ScheduleSpace, Sketch
 from schedules.workload import Workload
 
@@ -89,6 +89,16 @@ class Analysis:
     imbalance: FloatArray
     secs: FloatArray
 
+    def at(self, places: IntArray) -> Analysis:
+        """That of the settings at `places` (Q,), in this order."""
+        return Analysis(
+            {name: column[places] for name, column in self.columns.items()},
+            self.traffic.at(places),
+            self.components[:, places],
+            self.imbalance[places],
+            self.secs[places],
+        )
+
 
 class Prior:
     """Predicts for the candidates of one space. Stateless after construction."""
@@ -103,12 +113,21 @@ class Prior:
         rules = self.space.sketches[sketch]
         if not isinstance(rules, ProgramSketch) or len(rules.parts) == 1:
             return self._one(rules, settings)
+        each: dict[int, Analysis] = {}
+        for group, found, places in self._groups(rules, settings):
+            each |= {n: found.at(own) for n, own in zip(group, places, strict=True)}
+        return self._in_turn(rules, [each[n] for n in range(len(rules.parts))])
+
+    def _groups(
+        self, rules: ProgramSketch, settings: IntArray
+    ) -> Iterator[tuple[tuple[int, ...], Analysis, IntArray]]:
+        """For each group of parts alike: their numbers, the analysis of the distinct settings they
+        have, and (parts, P) which of these each part has in each of `settings`."""
         own = rules.own_settings(settings)
-        each = [
-            self._one(part, part_settings)
-            for part, part_settings in zip(rules.parts, own, strict=True)
-        ]
-        return self._in_turn(rules, each)
+        for group in rules.alike:
+            distinct, places = distinct_rows(np.concatenate([own[n] for n in group]))
+            found = self._one(rules.parts[group[0]], distinct)
+            yield group, found, places.reshape(len(group), -1)
 
     def _in_turn(self, rules: ProgramSketch, each: Sequence[Analysis]) -> Analysis:
         """Parts of a program run one after the other, each with threads, traffic and tails of its
@@ -141,8 +160,14 @@ class Prior:
 
     def log2_secs(self, sketch: int, settings: IntArray) -> FloatArray:
         """(P,) log2 of the predicted seconds of a call."""
-        secs: FloatArray = np.log2(self.analyse(sketch, settings).secs)
-        return secs
+        rules = self.space.sketches[sketch]
+        if not isinstance(rules, ProgramSketch) or len(rules.parts) == 1:
+            return np.asarray(np.log2(self._one(rules, settings).secs))
+        each: dict[int, FloatArray] = {}
+        for group, found, places in self._groups(rules, settings):
+            each |= {n: found.secs[own] for n, own in zip(group, places, strict=True)}
+        secs = total(np.stack([each[n] for n in range(len(rules.parts))]))
+        return np.asarray(np.log2(secs - self.constants.call_secs * (len(each) - 1)))
 
 
 def row_pitches(access: Access, workload: Workload) -> tuple[int, ...] | None:

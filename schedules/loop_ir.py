@@ -12,7 +12,7 @@ element of a buffer has no defined value. All arithmetic of a leaf is done in it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
 from typing import TypeAlias, assert_never
@@ -107,6 +107,16 @@ class For:
     kind: LoopKind = LoopKind.SERIAL
     reduce: bool = False
     bounds: tuple[Cond, ...] = ()
+    _inside: Inside | None = field(default=None, init=False, compare=False, repr=False)
+
+    @property
+    def inside(self) -> Inside:
+        """What is in the loop, itself included; found once, since loops never change."""
+        found = self._inside
+        if found is None:
+            found = Inside.of(self)
+            object.__setattr__(self, "_inside", found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +131,34 @@ Leaf: TypeAlias = Store | Update | Prefetch
 Stmt: TypeAlias = For | Allocate | Store | Update | Prefetch
 
 _PARENTS, _LEAVES = (For, Allocate), (Store, Update, Prefetch)
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A loop and what is in it, in program order. A primitive changes one loop of a program that
+    may have hundreds: those it leaves alone are passed by without a look inside."""
+
+    loops: tuple[For, ...]
+    leaves: tuple[Leaf, ...]
+    buffers: tuple[Buffer, ...]
+    loop_names: frozenset[str]
+    written: frozenset[str]
+
+    @classmethod
+    def of(cls, loop: For) -> Inside:
+        loops: list[For] = []
+        leaves: list[Leaf] = []
+        buffers: list[Buffer] = []
+        for stmt in walk((loop,)):
+            if isinstance(stmt, For):
+                loops.append(stmt)
+            elif isinstance(stmt, Allocate):
+                buffers.append(stmt.buffer)
+            else:
+                leaves.append(stmt)
+        names = frozenset([found.var for found in loops])
+        written = frozenset([leaf.buffer for leaf in leaves])
+        return cls(tuple(loops), tuple(leaves), tuple(buffers), names, written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +195,63 @@ def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def leaves(stmts: tuple[Stmt, ...]) -> Iterator[Leaf]:
-    for stmt in walk(stmts):
-        if isinstance(stmt, _LEAVES):
+    for stmt in _outermost(stmts):
+        if isinstance(stmt, For):
+            yield from stmt.inside.leaves
+        elif isinstance(stmt, _LEAVES):
             yield stmt
 
 
 def loops(stmts: tuple[Stmt, ...]) -> Iterator[For]:
-    for stmt in walk(stmts):
+    for stmt in _outermost(stmts):
         if isinstance(stmt, For):
+            yield from stmt.inside.loops
+
+
+def buffers_allocated(stmts: tuple[Stmt, ...]) -> Iterator[Buffer]:
+    for stmt in _outermost(stmts):
+        if isinstance(stmt, For):
+            yield from stmt.inside.buffers
+        elif isinstance(stmt, Allocate):
+            yield stmt.buffer
+
+
+def loops_named(stmts: tuple[Stmt, ...]) -> set[str]:
+    """The variables of all loops."""
+    names: set[str] = set()
+    names.update(*(s.inside.loop_names for s in _outermost(stmts) if isinstance(s, For)))
+    return names
+
+
+def loop_called(stmts: tuple[Stmt, ...], name: str) -> For | None:
+    """The loop whose variable is `name`."""
+    for stmt in _outermost(stmts):
+        if isinstance(stmt, For) and name in stmt.inside.loop_names:
+            return next(loop for loop in stmt.inside.loops if loop.var == name)
+    return None
+
+
+def writing(stmts: tuple[Stmt, ...], buffer: str) -> Iterator[Leaf]:
+    """The leaves whose own buffer is `buffer`, hints included."""
+    for stmt in _outermost(stmts):
+        if isinstance(stmt, For):
+            if buffer in stmt.inside.written:
+                yield from (leaf for leaf in stmt.inside.leaves if leaf.buffer == buffer)
+        elif isinstance(stmt, _LEAVES) and stmt.buffer == buffer:
             yield stmt
+
+
+def _outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Statements inside of no loop, allocations before what they hold."""
+    waiting = [iter(stmts)]
+    while waiting:
+        for stmt in waiting[-1]:
+            yield stmt
+            if isinstance(stmt, Allocate):
+                waiting.append(iter(stmt.body))
+                break
+        else:
+            waiting.pop()
 
 
 def with_body(stmt: For | Allocate, body: tuple[Stmt, ...]) -> For | Allocate:

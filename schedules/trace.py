@@ -19,7 +19,8 @@ from .rewrites import REWRITES, Rewrite
 TRACE_VERSION = 1
 """Part of what a record depends on: raised when a primitive changes its meaning."""
 
-MAX_STEPS = 1000
+MAX_STEPS = 4000
+"""Row sums take 16 steps each, products 11; a program has up to 64 stages."""
 
 Step: TypeAlias = Rewrite | Primitive
 

@@ -30,10 +30,13 @@ from ..loop_ir import (
     Stmt,
     Store,
     Update,
+    buffers_allocated,
     leaves,
     loops,
+    loops_named,
     transform,
-    walk,
+    with_body,
+    writing,
 )
 from ..scalar import Load, Scalar, loads, rename_tensors
 from ..scalar import map_index as map_scalar_index
@@ -58,6 +61,8 @@ def find_loop(nest: Nest, name: str, asked_by: object) -> Place:
         for stmt in stmts:
             found = None
             if isinstance(stmt, For):
+                if not outer and name not in stmt.inside.loop_names:
+                    continue
                 if stmt.var == name:
                     return Place(stmt, outer, allocated)
                 found = search(stmt.body, (*outer, stmt), allocated)
@@ -90,10 +95,23 @@ def require_body(loop: For, asked_by: object) -> None:
 def replace_loop(nest: Nest, name: str, new: tuple[Stmt, ...]) -> Nest:
     """`nest` with the loop called `name` replaced by `new`."""
 
-    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        return new if isinstance(stmt, For) and stmt.var == name else None
+    def inside(stmts: tuple[Stmt, ...], outermost: bool) -> tuple[Stmt, ...]:
+        for n, stmt in enumerate(stmts):
+            if isinstance(stmt, For):
+                if outermost and name not in stmt.inside.loop_names:
+                    continue
+                if stmt.var == name:
+                    return (*stmts[:n], *new, *stmts[n + 1 :])
+                body = inside(stmt.body, False)
+            elif isinstance(stmt, Allocate):
+                body = inside(stmt.body, outermost)
+            else:
+                continue
+            if body is not stmt.body:
+                return (*stmts[:n], with_body(stmt, body), *stmts[n + 1 :])
+        return stmts
 
-    return replace(nest, body=transform(nest.body, change))
+    return Nest(nest.inputs, nest.outputs, inside(nest.body, True), nest.streamed)
 
 
 def still_ahead(nest: Nest, asked_by: object) -> Nest:
@@ -115,21 +133,16 @@ def all_ranges(stmts: tuple[Stmt, ...]) -> dict[str, Interval]:
 
 def names_in(nest: Nest) -> set[str]:
     """Every loop and buffer name in use."""
-    names = {b.name for b in nest.argument_buffers}
-    for stmt in walk(nest.body):
-        if isinstance(stmt, For):
-            names.add(stmt.var)
-        elif isinstance(stmt, Allocate):
-            names.add(stmt.buffer.name)
+    names = {tensor.name for tensor in (*nest.inputs, *nest.outputs)}
+    names |= loops_named(nest.body)
+    names.update(buffer.name for buffer in buffers_allocated(nest.body))
     return names
 
 
 def buffers_in(nest: Nest) -> dict[str, Buffer]:
     """Every buffer by name."""
     found = {b.name: b for b in nest.argument_buffers}
-    for stmt in walk(nest.body):
-        if isinstance(stmt, Allocate):
-            found[stmt.buffer.name] = stmt.buffer
+    found.update((buffer.name, buffer) for buffer in buffers_allocated(nest.body))
     return found
 
 
@@ -256,12 +269,12 @@ def reads_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Load]:
 
 def writes_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Store | Update]:
     """Every leaf below `stmts` that writes `buffer`."""
-    return [w for w in leaves(stmts) if not isinstance(w, Prefetch) and w.buffer == buffer]
+    return [w for w in writing(stmts, buffer) if not isinstance(w, Prefetch)]
 
 
 def private_buffers(stmts: tuple[Stmt, ...]) -> set[str]:
     """Buffers allocated below `stmts`."""
-    return {s.buffer.name for s in walk(stmts) if isinstance(s, Allocate)}
+    return {buffer.name for buffer in buffers_allocated(stmts)}
 
 
 def chain_to(stmts: tuple[Stmt, ...], wanted: Leaf) -> tuple[For, ...] | None:
@@ -270,6 +283,8 @@ def chain_to(stmts: tuple[Stmt, ...], wanted: Leaf) -> tuple[For, ...] | None:
         if stmt is wanted:
             return ()
         if isinstance(stmt, For):
+            if wanted.buffer not in stmt.inside.written:
+                continue
             inner = chain_to(stmt.body, wanted)
             if inner is not None:
                 return (stmt, *inner)

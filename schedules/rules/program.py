@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, islice
+from math import prod
 
 import numpy as np
 
@@ -71,9 +72,23 @@ class ProgramSketch:
     def heaviest(self) -> int:
         """The part whose loops stand for the program's in the traffic model."""
         costs = [
-            float(part.columns(np.asarray([part.default()]))["flops"][0]) for part in self.parts
+            float(part.columns(np.asarray([setting]))["flops"][0])
+            for part, setting in zip(self.parts, self._defaults, strict=True)
         ]
         return int(np.argmax(costs))
+
+    @cached_property
+    def _defaults(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(part.default() for part in self.parts)
+
+    @cached_property
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """The parts in groups of the same structure (see `structure`), groups and members in
+        order: what is found of one's settings holds for all of a group."""
+        groups: dict[Hashable, list[int]] = {}
+        for number, part in enumerate(self.parts):
+            groups.setdefault(structure(part), []).append(number)
+        return tuple(tuple(group) for group in groups.values())
 
     @property
     def loop_axes(self) -> tuple[int, ...]:
@@ -91,8 +106,10 @@ class ProgramSketch:
         """(P,) whether every part can be held."""
         own = self.own_settings(settings)
         result = np.ones(len(own[0]), np.bool_)
-        for part, part_settings in zip(self.parts, own, strict=True):
-            result &= part.feasible(part_settings)
+        for group in self.alike:
+            distinct, places = distinct_rows(np.concatenate([own[n] for n in group]))
+            found = self.parts[group[0]].feasible(distinct)[places]
+            result &= found.reshape(len(group), -1).all(axis=0)
         return result
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
@@ -109,7 +126,7 @@ class ProgramSketch:
         return total
 
     def default(self) -> tuple[int, ...]:
-        return tuple(i for part in self.parts for i in part.default())
+        return tuple(i for own in self._defaults for i in own)
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one feasible setting."""
@@ -133,6 +150,63 @@ _ADDED = (
     "flops", "vector_ops", "vector_loads", "vector_stores", "scalar_accesses", "math_calls",
     "conflict_misses", "packed_bytes", "strided_packed_bytes", "regions",
 )  # fmt: skip
+
+
+PROBED_SETTINGS = 64
+"""Settings in which parts must agree to be taken for alike, beside all steps from the default."""
+
+
+def structure(part: Part) -> Hashable:
+    """What the models know of a part, names left out: its kind, knobs, loops, the shapes and
+    strides it accesses, and what it says of some settings (all single changes of its default, and
+    some drawn at random, always the same). Equal structures predict equal times."""
+    tensors = part.workload.tensors
+    order: dict[str, int] = {}
+    accesses = tuple(
+        (
+            order.setdefault(access.buffer, len(order)),
+            access.element_bytes,
+            access.strides,
+            access.is_output,
+            tensors[access.buffer].shape if access.buffer in tensors else None,
+        )
+        for access in part.accesses
+    )
+    knobs = tuple((knob.name, knob.values) for knob in part.knobs)
+    outside = (type(part), knobs, part.loop_axes, accesses)
+    settings = _probed(part.default(), tuple(len(values) for _, values in knobs))
+    feasible = part.feasible(settings)
+    columns = part.columns(settings[feasible])
+    extents = part.extents(settings[feasible])
+    said = tuple((name, columns[name].tobytes()) for name in sorted(columns))
+    return (outside, feasible.tobytes(), extents.tobytes(), said)
+
+
+def _probed(default: tuple[int, ...], sizes: tuple[int, ...]) -> IntArray:
+    rng = np.random.default_rng(0)
+    changed = np.repeat(np.array([default], np.int64), sum(sizes) + PROBED_SETTINGS, axis=0)
+    row = 0
+    for knob, size in enumerate(sizes):
+        changed[row : row + size, knob] = np.arange(size)
+        row += size
+    if sizes:
+        changed[row:] = rng.integers(0, np.array(sizes), size=(PROBED_SETTINGS, len(sizes)))
+    return changed
+
+
+def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
+    """The distinct rows of (P, J), and (P,) which of them each row is."""
+    settings = np.ascontiguousarray(settings, np.int64)
+    sizes = settings.max(axis=0, initial=0) + 1
+    if not len(settings):
+        return settings, np.empty(0, np.int64)
+    if prod(sizes.tolist()) >= 1 << 62:
+        rows, places = np.unique(settings, axis=0, return_inverse=True)
+        return rows, places.reshape(-1)
+    weights = [prod(sizes[j + 1 :].tolist()) for j in range(len(sizes))]
+    codes = settings @ np.array(weights, np.int64)
+    _, first, places = np.unique(codes, return_index=True, return_inverse=True)
+    return settings[first], places.reshape(-1)
 
 
 def space_for(workload: Workload, target: Target) -> ScheduleSpace:

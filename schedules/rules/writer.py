@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..affine import Affine, FloorDiv, Var, affine, recombine
-from ..loop_ir import For, LoopKind, Nest, Store, Update, loops
+from ..loop_ir import For, LoopKind, Nest, Store, Update, loop_called, loops, loops_named
 from ..lower import plain_nest
 from ..primitives import (
     BlockRead,
@@ -47,16 +47,16 @@ class TraceWriter:
 
     def split(self, loop: str, factor: int) -> tuple[str, str]:
         """Split and give the names of the two loops."""
-        before = {loop.var for loop in loops(self.nest.body)}
+        before = loops_named(self.nest.body)
         self.do(Split(loop, factor))
-        outer, inner = [loop.var for loop in loops(self.nest.body) if loop.var not in before]
+        outer, inner = self._loops_since(before)
         return outer, inner
 
     def fuse(self, outer: str, inner: str) -> str:
         """Fuse and give the name of the new loop."""
-        before = {loop.var for loop in loops(self.nest.body)}
+        before = loops_named(self.nest.body)
         self.do(Fuse(outer, inner))
-        (fused,) = [loop.var for loop in loops(self.nest.body) if loop.var not in before]
+        (fused,) = self._loops_since(before)
         return fused
 
     def reorder(self, *order: str) -> None:
@@ -64,18 +64,23 @@ class TraceWriter:
             self.do(Reorder(order))
 
     def has(self, loop: str) -> bool:
-        return any(found.var == loop for found in loops(self.nest.body))
+        return loop in loops_named(self.nest.body)
 
     def loop(self, name: str) -> For:
-        return next(loop for loop in loops(self.nest.body) if loop.var == name)
+        found = loop_called(self.nest.body, name)
+        assert found is not None, f"no loop {name}"
+        return found
+
+    def _loops_since(self, before: set[str]) -> list[str]:
+        """Loops that are not among `before`, in program order."""
+        return [loop.var for loop in loops(self.nest.body) if loop.var not in before]
 
     def partition(self, loop: str, at: int) -> dict[str, str]:
         """Cut a loop in two; what each loop of the first part is called in the second."""
-        before = {found.var for found in loops(self.nest.body)}
+        before = loops_named(self.nest.body)
         inside = [found.var for found in loops((self.loop(loop),))]
         self.do(Partition(loop, at))
-        new = [found.var for found in loops(self.nest.body) if found.var not in before]
-        return dict(zip(inside, new, strict=True))
+        return dict(zip(inside, self._loops_since(before), strict=True))
 
     def is_inside(self, loop: str, outer: str) -> bool:
         return any(found.var == loop for found in loops(self.loop(outer).body))
@@ -145,9 +150,9 @@ class TraceWriter:
         if whole in (0, extent):
             self.vectorise_loop(loop, lanes, most_unrolled)
             return
-        before = {found.var for found in loops(self.nest.body)}
+        before = loops_named(self.nest.body)
         self.do(Partition(loop, whole))
-        (rest,) = [found.var for found in loops(self.nest.body) if found.var not in before]
+        (rest,) = self._loops_since(before)
         self.vectorise_loop(loop, lanes, step // lanes)
         self.vectorise_loop(rest, lanes, most_unrolled)
 

@@ -60,10 +60,10 @@ def test_traces_print_a_step_a_line_and_compare_by_their_steps() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({}, "a trace is a list of at most 1000 steps"),
+        ({}, "a trace is a list of at most 4000 steps"),
         (None, "a trace is a list"),
         ("Split", "a trace is a list"),
-        ([{"do": "Split", "loop": "i", "factor": 2}] * (MAX_STEPS + 1), "at most 1000 steps"),
+        ([{"do": "Split", "loop": "i", "factor": 2}] * (MAX_STEPS + 1), "at most 4000 steps"),
         ([{"do": "Split", "loop": "i", "factor": 2}, {"do": "Spilt"}], 'step 1: "do" must be one'),
         ([17], r'step 0: "do" must be one of .*; found 17'),
         ([{}], "step 0"),

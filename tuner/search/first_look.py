@@ -26,6 +26,9 @@ MOST_SCORED = 200_000
 DESCENTS = 4
 """From how many of the walk's best places, far apart, the way down is followed to its end."""
 
+MANY_PARTS = 8
+"""Parts beyond which two knobs at a time are too few of all pairs to be worth a look."""
+
 NEAR_KNOBS = 4
 
 MOST_TRIED = 16
@@ -172,7 +175,9 @@ def _rank_by_annealing(
 
     walked = anneal(grid, score, start, rng, cooling)
     codes, scores = [walked.codes], [walked.scores]
-    for setting in _far_apart(grid.decode(walked.codes)):
+    # In many parts the way down is followed in each alone: their times add up.
+    last = [] if len(grid.parts) > MANY_PARTS else _far_apart(grid.decode(walked.codes))
+    for setting in last:
         found, theirs = descend(grid, score, setting, rng)
         codes.append(found)
         scores.append(theirs)
@@ -198,12 +203,15 @@ def _best_of_parts(grid: Lattice, prior: Prior, chains: int) -> IntArray:
     program = grid.sketch
     if not isinstance(program, ProgramSketch) or len(program.parts) == 1:
         return np.empty((0, len(grid.sizes)), np.int64)
-    count, each = max(chains // 4 // (len(program.parts) + 1), 1), []
-    for part in program.parts:
-        alone = ScheduleSpace(program.workload, prior.space.target, (part,))
+    count = max(chains // 4 // (len(program.parts) + 1), 1)
+    best: dict[int, IntArray] = {}
+    for group in program.alike:
+        alone = ScheduleSpace(program.workload, prior.space.target, (program.parts[group[0]],))
         (own,) = lattices(alone)
         codes, _ = _best_of_part(own, Prior(alone, prior.constants), chains // len(program.parts))
-        each.append(own.decode(codes[np.arange(count) % len(codes)]))
+        rows = own.decode(codes[np.arange(count) % len(codes)])
+        best |= dict.fromkeys(group, rows)
+    each = [best[number] for number in range(len(program.parts))]
     first = [np.repeat(rows[:1], count, axis=0) for rows in each]
     mixed = [np.hstack(each)]
     mixed += [np.hstack([*first[:i], rows, *first[i + 1 :]]) for i, rows in enumerate(each)]
