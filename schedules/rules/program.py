@@ -130,13 +130,27 @@ class ProgramSketch:
 
     def trace(self, setting: Sequence[int]) -> Trace:
         """The trace of one feasible setting."""
-        return Trace((*self.rewrites, *self._written(setting).trace.steps))
+        known = self._last_lowered.get(tuple(setting))
+        return self._trace_of(self._written(setting)) if known is None else known[0]
 
     def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
         """A setting's trace, and the nest it is lowered to. ScheduleError where the primitives,
         which have the last word, refuse what this sketch would do."""
-        writer = self._written(setting)
-        return Trace((*self.rewrites, *writer.trace.steps)), clean(writer.nest)
+        known = self._last_lowered.get(tuple(setting))
+        if known is None:
+            writer = self._written(setting)
+            known = (self._trace_of(writer), clean(writer.nest))
+            self._last_lowered.clear()
+            self._last_lowered[tuple(setting)] = known
+        return known
+
+    @cached_property
+    def _last_lowered(self) -> dict[tuple[int, ...], tuple[Trace, Nest]]:
+        """What was lowered last: a default is tried, chosen, and then measured first."""
+        return {}
+
+    def _trace_of(self, writer: TraceWriter) -> Trace:
+        return Trace((*self.rewrites, *writer.trace.steps))
 
     def _written(self, setting: Sequence[int]) -> TraceWriter:
         writer = TraceWriter(self.workload)
