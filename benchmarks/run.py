@@ -67,7 +67,7 @@ def _measure_missing(
     session = results.begin({**description, "quick": options.quick})
     rows = [row for group in options.rows for row in GROUPS[group](context)]
     if options.only:
-        rows = [row for row in rows if options.only in row.key]
+        rows = [row for row in rows if any(part in row.key for part in options.only.split(","))]
     wanted = [r for r in rows if options.fresh or _missing(r, results, options.redo_busy)]
     _say(f"{len(rows)} rows, {len(rows) - len(wanted)} measured before; results in {folder}")
     _warn_of_other_commits(results, description["commit"], rows)
@@ -151,7 +151,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--rows", type=_groups, default=list(GROUPS), metavar="GROUP,...",
         help=f"only these groups, of {', '.join(GROUPS)}",
     )  # fmt: skip
-    parser.add_argument("--only", metavar="TEXT", help="only rows with TEXT in their key")
+    parser.add_argument(
+        "--only", metavar="TEXT,...", help="only rows with one of these in their key"
+    )
     parser.add_argument("--fresh", action="store_true", help="measure again what is there")
     parser.add_argument(
         "--redo-busy", action="store_true", help="measure again what was timed on a busy machine"

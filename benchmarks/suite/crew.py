@@ -13,7 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tuner.measure.loader import openmp_environment
+from tuner.measure.environment import clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE_SECS, BLOCK_SECS = 1e-3, 0.03
@@ -32,7 +32,8 @@ class RaceError(Exception):
 
 
 class Served:
-    """The near end of a process that answers each line of JSON with one."""
+    """The near end of a process that answers each line of JSON with one. `environment` is all it
+    gets."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -40,8 +41,12 @@ class Served:
         self._errors = log.open("ab")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            cwd=ROOT, env={**environment, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def close(self) -> None:
         self._process.kill()
@@ -85,10 +90,8 @@ class Contestant(Served):
     """A process that times one side, with the pace it is given."""
 
     def __init__(self, threads: int, log: Path, python: str = sys.executable) -> None:
-        names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
         environment = {
-            **dict.fromkeys(names, str(threads)),
-            **openmp_environment(threads),
+            **clean_environment(os.environ, threads),
             "GLIBC_TUNABLES": f"{KEPT_MEMORY}:glibc.malloc.hugetlb=1",
         }
         super().__init__([python, "-m", "benchmarks.suite.contestant"], environment, log)

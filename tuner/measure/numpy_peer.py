@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from schedules.affine import Cond
 from schedules.dtypes import DType
-from schedules.reference_contract import Contraction, recognise
+from schedules.reference_contract import Contraction
 from schedules.reference_math import combiner, compare
 from schedules.reference_reads import Box, conditions_hold, full_box, index_values, read
 from schedules.scalar import (
@@ -37,15 +37,14 @@ from schedules.scalar import (
 )
 from schedules.workload import Axis, Stage, Workload
 
+from .product_form import contraction_of
+from .ways import Call, Choice, NoPeerError, Way, choose
+
 Array = NDArray[Any]
 Value = Callable[[], Array]
 """Gives an array that broadcasts to the axes it was made for."""
 
 _MOST_BYTES = 8 << 30
-
-
-class NoPeerError(Exception):
-    """The other library has no way of computing this that would be a fair comparison."""
 
 
 class NumpyPeer:
@@ -63,6 +62,8 @@ class NumpyPeer:
         self._tensors: dict[str, Array] = {
             t.name: np.array(a, order="C") for t, a in zip(workload.inputs, inputs, strict=True)
         }
+        self._constant = {t.name for t in workload.inputs if t.constant}
+        self._choices: list[Choice] = []
         self._steps: list[Callable[[], object]] = []
         for stage in workload.stages:
             self._tensors[stage.name] = self._empty(stage.tensor.shape, stage.tensor.dtype)
@@ -73,6 +74,16 @@ class NumpyPeer:
     def call(self) -> Callable[[], object]:
         """One evaluation of the workload."""
         return self._steps[0] if len(self._steps) == 1 else self._all
+
+    @property
+    def way(self) -> str:
+        """How products are asked for, where there are several ways."""
+        return "; ".join(choice.name for choice in self._choices) or "ufuncs"
+
+    @property
+    def dropped(self) -> dict[str, str]:
+        """Ways that were tried and do not work, and why."""
+        return {name: why for choice in self._choices for name, why in choice.dropped.items()}
 
     def _all(self) -> None:
         for step in self._steps:
@@ -88,7 +99,7 @@ class NumpyPeer:
         return np.empty(tuple(shape), dtype.numpy)
 
     def _stage(self, stage: Stage) -> Callable[[], object]:
-        plan = recognise(stage)
+        plan = contraction_of(stage)
         out = self._tensors[stage.name]
         if plan is not None:
             return self._contraction(plan, out)
@@ -128,7 +139,8 @@ class NumpyPeer:
         target = out.reshape(plan.stage.tensor.shape).transpose([*rest, *places])
         flat = target[(0,) * len(rest)].reshape(product_shape)
         if np.shares_memory(flat, out) and not rest and plan.repeats == 1:
-            return lambda: np.matmul(a(), b(), out=flat)
+            constants = [self._is_constant(factor) for factor in (plan.left, plan.right)]
+            return self._chosen(_product_ways(a, b, flat, *constants), flat)
         product = np.empty(product_shape, out.dtype)
         folded = product.reshape([axis.extent for axis in order])
 
@@ -139,6 +151,24 @@ class NumpyPeer:
             np.copyto(target, folded)
 
         return multiply
+
+    def _is_constant(self, factor: Scalar) -> bool:
+        return isinstance(factor, Load) and factor.tensor in self._constant
+
+    def _chosen(self, ways: Sequence[Way], out: Array) -> Call:
+        """The fastest of `ways` to fill `out`, which must all do so like the first."""
+        expected: list[Array] = []
+
+        def check(_: object) -> str | None:
+            if not expected:
+                expected.append(out.copy())
+            same = np.allclose(out, expected[0], rtol=1e-4, atol=1e-4 * np.abs(expected[0]).max())
+            out.fill(0)
+            return None if same else "gives another result"
+
+        choice = choose(ways, check)
+        self._choices.append(choice)
+        return choice.call
 
     def _over(self, node: Scalar, box: Box) -> Value:
         """`node` at every point of `box`, each dimension at its full extent."""
@@ -239,6 +269,38 @@ _UFUNCS: dict[UnaryOp, np.ufunc] = {
     UnaryOp.TANH: np.tanh,
     UnaryOp.FLOOR: np.floor,
 }
+
+
+def _product_ways(
+    a: Value, b: Value, out: Array, left_constant: bool, right_constant: bool
+) -> list[Way]:
+    """Ways of a matrix product, or a stack of them; factors that never change may lie turned."""
+
+    def way(name: str, call: Call) -> Way:
+        return Way(name, lambda: call)
+
+    ways = [way("np.matmul", lambda: np.matmul(a(), b(), out=out))]
+    if out.ndim == 3:
+
+        def one_by_one() -> None:
+            for x, y, each in zip(a(), b(), out, strict=True):
+                np.dot(x, y, out=each)
+
+        return [*ways, way("np.dot for each", one_by_one)]
+    ways.append(way("np.dot", lambda: np.dot(a(), b(), out=out)))
+    ways.append(way("operands exchanged", lambda: np.matmul(b().T, a().T, out=out.T)))
+    if right_constant:
+        right = _turned(b())
+        ways.append(way("weights turned", lambda: np.matmul(a(), right, out=out)))
+    elif left_constant:
+        left = _turned(a())
+        ways.append(way("weights turned", lambda: np.matmul(left, b(), out=out)))
+    return ways
+
+
+def _turned(matrix: Array) -> Array:
+    """The same matrix in the other order of memory."""
+    return np.asfortranarray(matrix) if matrix.flags.c_contiguous else np.ascontiguousarray(matrix)
 
 
 def _reshaped(value: Value, shape: list[int]) -> Array:
