@@ -15,7 +15,7 @@ from benchmarks.suite.cases import Case
 from benchmarks.suite.contestant import KernelSide, PrepackedSide, make_inputs, reference
 from benchmarks.suite.context import Context, RowError, Settings
 from benchmarks.suite.crew import Contestant, Crew, RaceError
-from benchmarks.suite.families import BIG_FLOPS, FAMILIES, family_of
+from benchmarks.suite.families import BIG_FLOPS, FAMILIES, families_of, family_of
 from benchmarks.suite.family_goals import (
     ALL,
     Spread,
@@ -23,7 +23,7 @@ from benchmarks.suite.family_goals import (
     judge_suite,
     read_tvm,
 )
-from benchmarks.suite.family_report import constant_sections, suite_sections
+from benchmarks.suite.family_report import constant_sections, suite_sections, under_table
 from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
 from benchmarks.suite.race import (
     LEAST_UNSHARED,
@@ -73,7 +73,7 @@ def test_every_family_has_members() -> None:
     for case in suite_cases():
         members[family_of(case).key] += 1
     assert min(members.values()) >= 3
-    assert all(members[key] >= 6 for key in FAMILIES if FAMILIES[key].speedup is not None)
+    assert all(members[key] >= 6 for key in FAMILIES if FAMILIES[key].of_bound is not None)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,39 @@ def test_every_family_has_members() -> None:
 )  # fmt: skip
 def test_the_family_follows_from_operation_and_sizes(name: str, family: str) -> None:
     assert family_of(every_case()[name]).key == family
+
+
+@pytest.mark.parametrize(
+    ("name", "families"),
+    [
+        ("R50_03_b1", ["fused", "conv"]), ("CBR_1_b1", ["fused", "conv"]),
+        ("R50_00_b1", ["fused"]), ("bertB_ffn1", ["fused"]), ("C2D_2_b1", ["conv"]),
+        ("MB2_dw1", ["depthwise"]),
+    ],
+)  # fmt: skip
+def test_a_dense_convolution_counts_as_one_with_an_epilogue_too(
+    name: str, families: list[str]
+) -> None:
+    assert [family.key for family in families_of(every_case()[name])] == families
+
+
+def test_a_row_counts_in_each_of_its_families(tmp_path: Path) -> None:
+    both = {**row_data("a", "fused", 1, 1.2, 0.9), "families": ["fused", "conv"]}
+    found = family_figures(results_of(tmp_path, both, row_data("b", "conv", 1, 1.1, 0.9)))
+    counts = {each.family.key: len(each.rows) for each in found if each.which == "1"}
+    assert counts == {"conv": 2, "fused": 1}
+
+
+def test_a_case_within_its_spread_is_not_below(tmp_path: Path) -> None:
+    wide = row_data("a", "rows", 1, 0.95, 0.9)
+    wide["against_best_peer"] |= {"low": 0.9, "high": 1.01}
+    sure = row_data("b", "rows", 1, 0.95, 0.9)
+    results = results_of(tmp_path, wide, sure)
+    (one,) = (each for each in family_figures(results) if each.which == "1")
+    assert [row.data["case"] for row in one.below] == ["b"]
+    table = under_table(results.matching("suite/"))
+    assert "| a | 1 | 0.950x | 0.900 to 1.010 | no | numpy: - |" in table
+    assert "| b | 1 | 0.950x | 0.950 to 0.950 | **yes** | numpy: - |" in table
 
 
 def test_dense_convolutions_are_large() -> None:
@@ -166,7 +199,10 @@ def test_the_report_has_families_cases_and_why_a_side_is_missing(tmp_path: Path)
     judgements = judge_suite(results, {})
     assert [each.met for each in judgements] == [True, True]
     text = document(results, judgements, suite_sections(results, {}))
-    assert "| depthwise and pooling windows | 1 | 1 | 2.00x | 2.00x a 1t | 1.50x | yes |" in text
+    assert (
+        "| depthwise and pooling windows | 1 | 1 | 2.00x | 2.00x a 1t | 1.05x, each 0.97x | yes |"
+        in text
+    )
     assert "25 times slower than the other peer" in text
     assert "0.90 (0.45)" in text
 
