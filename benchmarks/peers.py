@@ -35,7 +35,7 @@ def numpy_ways(
     constant: bool = False,
 ) -> list[Way]:
     """Every way of filling `output`; `constant`: the weights (the second input) never change."""
-    found = {"numpy": _WAYS[peer], **_MORE_WAYS.get(peer, {})}
+    found = {_plain_name(peer): _WAYS[peer], **_MORE_WAYS.get(peer, {})}
     if constant:
         found |= _CONSTANT_WAYS.get(peer, {})
 
@@ -43,6 +43,13 @@ def numpy_ways(
         return lambda: _with_epilogue(plan, epilogue, inputs, output, sizes)
 
     return [Way(name, prepared(plan)) for name, plan in found.items()]
+
+
+def _plain_name(peer: str) -> str:
+    """What the first way of a computation is made of."""
+    if "matmul" in peer or peer in ("gemv", "attention_values"):
+        return "np.matmul"
+    return "columns and np.matmul" if _WAYS[peer] is window_peers.convolution else "ufuncs"
 
 
 Plan = Callable[[Sequence[Array], Array, Sizes], Call]

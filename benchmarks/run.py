@@ -172,7 +172,7 @@ def _add_suite_options(parser: argparse.ArgumentParser) -> None:
         "--families", type=_families, default=[], metavar="FAMILY,...",
         help=f"only these families, of {', '.join(FAMILIES)}",
     )  # fmt: skip
-    suite.add_argument("--trials", type=int, default=32, help="trials a case (default: 32)")
+    suite.add_argument("--trials", type=int, default=24, help="trials a case (default: 24)")
     suite.add_argument("--heavy", action="store_true", help="also cases of over 2e10 operations")
     suite.add_argument(
         "--with-default", action="store_true", help="race the schedule chosen without measuring too"

@@ -31,7 +31,7 @@ class Settings:
     and takes part in the races.
     """
 
-    trials: int = 32
+    trials: int = 24
     families: tuple[str, ...] = ()
     heavy: bool = False
     default_side: bool = False

@@ -27,9 +27,11 @@ from benchmarks.suite.family_report import constant_sections, suite_sections, un
 from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
 from benchmarks.suite.race import (
     LEAST_UNSHARED,
+    SETTLED_BLOCKS,
     _leave_out_hopeless,
     build_library,
     counting,
+    settled,
     unshared,
 )
 from benchmarks.suite.registry import every_case, workload_of
@@ -461,6 +463,17 @@ def test_rows_of_the_suite_follow_the_settings(tmp_path: Path) -> None:
 
 def rounds_of(peaks: list[list[float]]) -> list[dict[str, list[float]]]:
     return [{"kernel": [1.0 + i], "peak": peak} for i, peak in enumerate(peaks)]
+
+
+def test_a_race_whose_ratios_are_known_may_end_early() -> None:
+    def race_of(spread: float) -> list[dict[str, list[float]]]:
+        return [
+            {"kernel": [1.0], "numpy": [2.0 + spread * (i % 2)], "peak": [4.0]} for i in range(8)
+        ]
+
+    assert settled(race_of(0.001))
+    assert not settled(race_of(0.1))
+    assert not settled(race_of(0.0)[: SETTLED_BLOCKS - 1])
 
 
 def test_rounds_on_shared_cores_count_for_no_side() -> None:
