@@ -46,12 +46,12 @@ class Show:
 
 
 SHOWN = (
-    Show("512x512x512 product", "near the peak", ("matmul:M=512,N=512,K=512",)),
-    Show("127x131x137 product", "no size divides anything", ("matmul:M=127,N=131,K=137",)),
-    Show("softmax of 512 rows", "a reduction of rows", ("softmax_mn:M=512,N=512",)),
+    Show("product 512x512x512", "near the peak", ("matmul:M=512,N=512,K=512",)),
+    Show("product 127x131x137", "no size divides anything", ("matmul:M=127,N=131,K=137",)),
+    Show("softmax 512x512", "a reduction of rows", ("softmax_mn:M=512,N=512",)),
     Show(
-        "max-plus product",
-        "in no library",
+        "max-plus 192x192",
+        "a product that is in no library",
         (
             "--expr", "C[i,j] max= A[i,k] + B[k,j]",
             "--tensor", "A=f32[192,192]", "--tensor", "B=f32[192,192]",
@@ -94,14 +94,14 @@ def comparison(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) 
     table.title = f"one core of {target['cpu']}"
     table.caption = _caption(entries, target)
     table.caption_justify = "left"
-    table.add_column("")
-    for name in ("time", "of its bound", *(f"vs {title}" for title in PEERS.values())):
-        table.add_column(name, justify="right")
+    table.add_column("", no_wrap=True)
+    for name in ("time", "of bound", *(f"vs {title}" for title in PEERS.values())):
+        table.add_column(name, justify="right", no_wrap=True)
     for name in ("verified", "stored"):
-        table.add_column(name, justify="center")
+        table.add_column(name, justify="center", no_wrap=True)
     for entry in entries:
         secs = entry["bench"]["kernel"]["run_secs"]
-        share = f"{100 * entry['bound_secs'] / secs:.0f} % {entry['binds']}"
+        share = f"{100 * entry['bound_secs'] / secs:.0f} %"
         against = [_faster(entry["bench"]["against"].get(peer)) for peer in PEERS]
         verified = "yes" if entry["verified"] else "no"
         table.add_row(entry["title"], _time(secs), share, *against, verified, entry["stored"])
@@ -149,10 +149,10 @@ def _kept(target: Document) -> Document:
 
 def _introduce(console: Console, count: int) -> None:
     console.print(
-        f"Tilewright writes schedules for {count} computations, compiles each with LLVM, runs\n"
-        "it on one core, checks the result against NumPy in exact arithmetic, times it, and\n"
-        "stores it. Libraries are asked in every way they have; their fastest one counts. The\n"
-        "first run also probes this machine, for two seconds.\n"
+        f"Tilewright writes schedules for {count} computations, compiles each with LLVM,\n"
+        "runs it on one core, checks the result against NumPy in exact arithmetic,\n"
+        "times it, and stores it. Libraries are asked in every way they have; their\n"
+        "fastest one counts. The first run also probes this machine, for two seconds.\n"
     )
 
 
@@ -190,9 +190,8 @@ def _raced(console: Console, show: Show, seconds: float) -> Document:
         "title": show.title,
         "bench": times,
         "bound_secs": limit.secs,
-        "binds": str(limit.binds),
         "verified": best["verified"],
-        "stored": str(best["record_key"]).removeprefix("sha256:")[:12],
+        "stored": str(best["record_key"]).removeprefix("sha256:")[:8],
     }
 
 
@@ -207,7 +206,7 @@ def _whole_loops(nest: str) -> list[str]:
 
 def _print_nest(console: Console, title: str, nest: str) -> None:
     console.print(
-        f"\nThe loops of the {title} (Tilewright's own notation):", style="bold", soft_wrap=True
+        f"\nThe loops of {title} (Tilewright's own notation):", style="bold", soft_wrap=True
     )
     shown = "\n".join(_whole_loops(nest))
     if console.is_terminal:

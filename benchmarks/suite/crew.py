@@ -13,7 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tuner.measure.environment import clean_environment
+from tuner.measure.environment import KEPT_MEMORY, clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE_SECS, BLOCK_SECS = 1e-3, 0.03
@@ -22,9 +22,6 @@ MOST_ROUNDS = 40
 LEAST_ROUNDS, LEAST_LONG_ROUNDS, LONG_SECS = {True: 8, False: 1}, {True: 2, False: 1}, 0.01
 ANSWER_SECS = 120.0
 TUNED_A_PROCESS = 25
-KEPT_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776"
-"""Freed memory stays with the process: PyTorch allocates every result it gives, and would pay for
-new pages in every call. On huge pages, like the arrays of every side."""
 
 
 class RaceError(Exception):
@@ -92,7 +89,7 @@ class Contestant(Served):
     def __init__(self, threads: int, log: Path, python: str = sys.executable) -> None:
         environment = {
             **clean_environment(os.environ, threads),
-            "GLIBC_TUNABLES": f"{KEPT_MEMORY}:glibc.malloc.hugetlb=1",
+            "GLIBC_TUNABLES": KEPT_MEMORY,
         }
         super().__init__([python, "-m", "benchmarks.suite.contestant"], environment, log)
         self._threads = threads

@@ -427,7 +427,7 @@ def test_options_that_cannot_be_are_refused_at_once(
 
 def test_options_are_few_by_default() -> None:
     options = _options([])
-    assert options.trials == 32
+    assert options.trials == 24
     assert options.tvm_python is None
     assert not options.heavy
 

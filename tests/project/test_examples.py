@@ -72,7 +72,7 @@ def test_a_project_tests_with_mocked_timings() -> None:
 
 def entry(title: str, **against: dict[str, Any]) -> dict[str, Any]:
     return {
-        "title": title, "bound_secs": 0.0016, "binds": "compute", "verified": True,
+        "title": title, "bound_secs": 0.0016, "verified": True,
         "stored": "0123456789ab", "bench": {"kernel": {"run_secs": 0.002}, "against": against},
     }  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_the_demo_compares_with_libraries_and_the_bound() -> None:
     nest = "for i in range(8):\n  a\n  for i.t in range(3):\n    b"
     text = transcript({"entries": entries, "target": target, "nest": nest})
     for part in (
-        "a product", "2.000 ms", "80 % compute", "2.00x", "0123456789ab", "np.dot",
+        "a product", "2.000 ms", "80 %", "2.00x", "0123456789ab", "np.dot",
         "OpenBLAS 0.3.31 with SkylakeX kernels", "PyTorch is not installed", "and 2 lines more",
     ):  # fmt: skip
         assert part in text

@@ -18,7 +18,7 @@ from benchmarks.suite.context import environment
 from schedules import operators
 from tuner.default import default_trace
 from tuner.measure import compile_pool
-from tuner.measure.bench import bench
+from tuner.measure.bench import _Contender, bench
 from tuner.measure.environment import clean_environment, steering
 from tuner.measure.libraries import described, numpy_libraries, torch_libraries
 from tuner.native_target import detect
@@ -77,6 +77,11 @@ def test_every_process_that_is_timed_has_a_clean_environment(
         started = process.environ()
     assert {n: v for n, v in started.items() if HANDICAPS.get(n) == v} == {}
     assert started["OPENBLAS_NUM_THREADS"] == "2"
+    with _Contender(2) as contender:
+        in_bench = psutil.Process(contender._process.pid).environ()
+    assert {n: v for n, v in in_bench.items() if HANDICAPS.get(n) == v} == {}
+    names = [*clean_environment({}, 2), "GLIBC_TUNABLES"]
+    assert [in_bench[name] for name in names] == [started[name] for name in names]
 
 
 def _core(environ: dict[str, str]) -> str | None:

@@ -204,6 +204,35 @@ def test_a_softmax_is_found_however_it_is_spelled() -> None:
     assert peer.way.startswith("torch.softmax along 1")
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_reduction_may_go_step_by_step(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cube of all terms would leave the caches, where a matrix a step does not."""
+    if library == "torch":
+        pytest.importorskip("torch")
+    from tuner.measure import torch_peer
+
+    text = "C[i,j] max= A[i,k] + abs(B[k,j])"
+    workload = parse_workload(expr=text, tensors=["A=f32[5,6]", "B=f32[6,7]"]).normalised()
+    wanted = "one step of the reduction at a time"
+
+    def only_that(ways: list[Way], check: Any) -> Choice:
+        kept = [way for way in ways if way.name == wanted] or ways
+        assert check(ways[0].prepare()()) is None
+        return choose(kept, check, 0.0)
+
+    monkeypatch.setattr(numpy_peer, "choose", only_that)
+    monkeypatch.setattr(torch_peer, "choose", only_that)
+    case = Oracle(workload, 0).quick
+    peer: Any = (
+        NumpyPeer(workload, case.inputs)
+        if library == "numpy"
+        else torch_peer.TorchPeer(workload, case.inputs, 1)
+    )
+    peer.call()
+    assert peer.way == wanted
+    assert case.check(peer.outputs if library == "numpy" else peer.outputs()) is None
+
+
 RELU6 = ["min(6, max(0, C[i,j] + b[j]))", "where(b[j] + C[i,j] >= 6, 6, max(C[i,j] + b[j], 0))"]
 
 

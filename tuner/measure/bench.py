@@ -35,6 +35,7 @@ from tuner.default import default_trace
 from tuner.host import cpu_affinity
 
 from .compile_pool import Compiled, CompilePool, child_environment, tail
+from .environment import KEPT_MEMORY
 from .frames import Frame, FrameReader, write_frame
 from .machine_lock import machine_lock
 
@@ -241,7 +242,7 @@ class _Contender:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=child_environment(self._threads),
+            env=child_environment(self._threads, GLIBC_TUNABLES=KEPT_MEMORY),
             start_new_session=True,
         )  # fmt: skip
         return self

@@ -28,6 +28,12 @@ _THREADS = (
     "TVM_NUM_THREADS",
 )  # fmt: skip
 
+KEPT_MEMORY = (
+    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1"
+)
+"""`GLIBC_TUNABLES` of a process that times a library. Freed memory stays with it, on huge pages:
+PyTorch allocates every result it gives, and would pay for new pages in every call (ADR 19)."""
+
 
 def steering(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of `environ` that change how fast a library computes, by name."""

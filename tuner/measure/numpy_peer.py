@@ -16,7 +16,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.affine import Cond
+from schedules.affine import Cond, affine
 from schedules.dtypes import DType
 from schedules.reference_contract import Contraction
 from schedules.reference_math import combiner, compare
@@ -34,6 +34,7 @@ from schedules.scalar import (
     Select,
     Unary,
     UnaryOp,
+    substitute,
 )
 from schedules.workload import Axis, Stage, Workload
 
@@ -45,6 +46,7 @@ Value = Callable[[], Array]
 """Gives an array that broadcasts to the axes it was made for."""
 
 _MOST_BYTES = 8 << 30
+_MOST_STEPS = 1024
 
 
 class NumpyPeer:
@@ -64,6 +66,8 @@ class NumpyPeer:
         }
         self._constant = {t.name for t in workload.inputs if t.constant}
         self._choices: list[Choice] = []
+        self._shared: list[Array] | None = None
+        self._taken = 0
         self._steps: list[Callable[[], object]] = []
         for stage in workload.stages:
             self._tensors[stage.name] = self._empty(stage.tensor.shape, stage.tensor.dtype)
@@ -95,6 +99,18 @@ class NumpyPeer:
             raise NoPeerError(f"NumPy would need arrays of more than {_MOST_BYTES >> 30} GiB")
 
     def _empty(self, shape: Sequence[int], dtype: DType) -> Array:
+        """A temporary; between steps of one reduction the same ones, in the order they are asked
+        for."""
+        if self._shared is None:
+            return self._allocated(shape, dtype)
+        place, self._taken = self._taken, self._taken + 1
+        if place == len(self._shared):
+            self._shared.append(self._allocated(shape, dtype))
+        known = self._shared[place]
+        same = known.shape == tuple(shape) and known.dtype == dtype.numpy
+        return known if same else self._allocated(shape, dtype)
+
+    def _allocated(self, shape: Sequence[int], dtype: DType) -> Array:
         self._reserve(prod(shape) * dtype.bytes)
         return np.empty(tuple(shape), dtype.numpy)
 
@@ -109,9 +125,39 @@ class NumpyPeer:
         values = self._over(stage.body, box)
         dims = tuple(range(len(stage.axes), len(box.names)))
         ufunc = combiner(stage.reducer.op, out.dtype)
-        if stage.reducer in (Reducer.MAX, Reducer.MIN):
-            return lambda: ufunc.reduce(values(), axis=dims, out=out)
-        return lambda: ufunc.reduce(values(), axis=dims, dtype=out.dtype, out=out)
+        typed = {} if stage.reducer in (Reducer.MAX, Reducer.MIN) else {"dtype": out.dtype}
+
+        def at_once() -> None:
+            ufunc.reduce(values(), axis=dims, out=out, **typed)
+
+        ways = [Way(f"np.{ufunc.__name__}.reduce", lambda: at_once)]
+        if (
+            len(stage.reduce_axes) == 1
+            and stage.axes
+            and stage.reduce_axes[0].extent <= _MOST_STEPS
+        ):
+            ways.append(Way("one step of the reduction at a time", lambda: self._steps_of(stage)))
+        return self._chosen(ways, out)
+
+    def _steps_of(self, stage: Stage) -> Call:
+        """The whole result for each value of the reduced axis: temporaries stay in the caches."""
+        assert stage.reducer is not None
+        out, (axis,) = self._tensors[stage.name], stage.reduce_axes
+        ufunc, box = combiner(stage.reducer.op, out.dtype), full_box(stage.axes)
+        steps: list[Value] = []
+        self._shared = []
+        for place in range(axis.extent):
+            self._taken = 0
+            steps.append(self._value(substitute(stage.body, {axis.name: affine(place)}), box))
+        self._shared = None
+        first, *others = steps
+
+        def call() -> None:
+            np.copyto(out, first())
+            for step in others:
+                ufunc(out, step(), out=out)
+
+        return call
 
     def _contraction(self, plan: Contraction, out: Array) -> Callable[[], object]:
         """`np.matmul` of both factors as stacks of matrices, into `out` where a view allows."""

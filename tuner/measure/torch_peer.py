@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.affine import Var
+from schedules.affine import Var, affine
 from schedules.dtypes import DType
 from schedules.reference_contract import Contraction
 from schedules.reference_reads import conditions_hold, full_box, index_values
@@ -28,6 +28,7 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
     loads,
+    substitute,
     walk,
 )
 from schedules.workload import Axis, Stage, Workload
@@ -42,6 +43,7 @@ from .ways import Choice, NoPeerError, Way, choose
 
 Array = NDArray[Any]
 Value = Callable[[], Any]
+_MOST_STEPS = 1024
 _TOLERANCE = 1e-4
 """Of the largest element, between ways. Whether the chosen ones are right is checked exactly."""
 
@@ -86,6 +88,8 @@ class TorchPeer:
             for t, a in zip(workload.inputs, inputs, strict=True)
         }
         self._choices: list[Choice] = []
+        self._shared: list[Any] | None = None
+        self._taken = 0
         self._steps = [(run[-1].name, self._chosen(run)) for run in self._together()]
 
     @property
@@ -166,6 +170,8 @@ class TorchPeer:
         ways = [self._plain(stages)]
         if stages[-1].tensor.dtype.is_float:
             ways += self._other_ways(stages)
+        if len(stages) == 1:
+            ways += self._step_ways(stages[0])
         expected: list[Any] = []
 
         def check(result: Any) -> str | None:
@@ -178,6 +184,41 @@ class TorchPeer:
         self._choices.append(choice)
         self._now[stages[-1].name] = choice.call()
         return choice.call
+
+    def _step_ways(self, stage: Stage) -> list[Way]:
+        """The whole result for each value of a reduced axis: temporaries stay in the caches."""
+        if len(stage.reduce_axes) != 1 or stage.reducer not in _REDUCE or not stage.axes:
+            return []
+        (axis,) = stage.reduce_axes
+        if axis.extent > _MOST_STEPS or _multiplies(stage):
+            return []
+        function = getattr(self._torch, _BINARY[stage.reducer.op])
+        shape = stage.tensor.shape
+
+        def prepare() -> Value:
+            steps: list[Value] = []
+            self._shared = []
+            try:
+                for place in range(axis.extent):
+                    self._taken = 0
+                    body = substitute(stage.body, {axis.name: affine(place)})
+                    steps.append(self._value(body, stage.axes))
+            except NoPeerError as error:
+                raise ValueError(str(error)) from error
+            finally:
+                self._shared = None
+            first, *others = steps
+            y = self._torch.empty(shape, dtype=first().dtype)
+
+            def call() -> Any:
+                y.copy_(first())
+                for step in others:
+                    function(y, step(), out=y)
+                return y
+
+            return call
+
+        return [Way("one step of the reduction at a time", prepare)]
 
     def _plain(self, stages: list[Stage]) -> Way:
         """Stage by stage."""
@@ -411,7 +452,7 @@ class TorchPeer:
         values = [self._value(node, axes) for node in nodes]
         first = [value() for value in values]
         result = function(*first)
-        out = self._torch.empty_like(result)
+        out = self._buffer(result)
         for node, found in zip(nodes, first, strict=True):
             made_for_it = isinstance(node, Unary | Binary)
             if made_for_it and found.shape == result.shape and found.dtype == result.dtype:
@@ -422,11 +463,28 @@ class TorchPeer:
         a, b = values
         return lambda: function(a(), b(), out=out)
 
+    def _buffer(self, like: Any) -> Any:
+        """Memory for a result; between steps of one reduction the same, in the order of asking."""
+        if self._shared is None:
+            return self._torch.empty_like(like)
+        place, self._taken = self._taken, self._taken + 1
+        if place == len(self._shared):
+            self._shared.append(self._torch.empty_like(like))
+        known = self._shared[place]
+        same = known.shape == like.shape and known.dtype == like.dtype
+        return known if same else self._torch.empty_like(like)
+
     def _read(self, node: Load, axes: tuple[Axis, ...]) -> Value:
         """A permuted view, for reads whose every index is one axis of its own."""
         names = [a.name for a in axes]
         places = []
-        for index in node.index:
+        whole = self._now[node.tensor]
+        at: list[Any] = []
+        for dim, index in enumerate(node.index):
+            if not index.terms and 0 <= index.const < whole.shape[dim]:
+                at.append(index.const)
+                continue
+            at.append(slice(None))
             atom = index.terms[0][0] if len(index.terms) == 1 else None
             if not isinstance(atom, Var) or index.const or index.coefficient(atom.name) != 1:
                 raise NoPeerError(f"{node.tensor}[{index}] has no plain spelling in PyTorch")
@@ -435,9 +493,16 @@ class TorchPeer:
             raise NoPeerError(f"{node.tensor} is read along a diagonal")
         order = sorted(range(len(places)), key=places.__getitem__)
         shape = tuple(a.extent if i in places else 1 for i, a in enumerate(axes))
-        for dim, place in enumerate(places):
-            if self._now[node.tensor].shape[dim] != axes[place].extent:
-                raise NoPeerError(f"only a part of {node.tensor} is read")
+        extents = [whole.shape[dim] for dim, each in enumerate(at) if isinstance(each, slice)]
+        if extents != [axes[place].extent for place in places]:
+            raise NoPeerError(f"only a part of {node.tensor} is read")
+        part = tuple(at)
+        if node.tensor in self._inputs:
+            view = whole[part].permute(order).reshape(shape)
+            if view.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr():
+                return lambda: view
+        if any(each != slice(None) for each in at):
+            return lambda: self._now[node.tensor][part].permute(order).reshape(shape)
         return lambda: self._now[node.tensor].permute(order).reshape(shape)
 
 
