@@ -63,7 +63,7 @@ SHOWN = (
 def main(arguments: list[str] | None = None) -> int:
     """Run the demonstration; the exit code of the first command that failed, else 0."""
     options = _options(arguments)
-    shown = SHOWN
+    shown: tuple[Show, ...] = SHOWN
     if options.workload:
         shown = (Show(options.workload, "asked for", (options.workload,)),)
     console = Console(highlight=False)
@@ -121,7 +121,8 @@ def _caption(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) ->
             lines.append(described(said[0]))
             lines.append(f"  {title} was fastest as: {', '.join(ways)}")
         else:
-            lines.append(f"{title}: {next(iter(sides), {}).get('detail', 'not asked')}")
+            why = [str(side["detail"]) for side in sides if side.get("detail")]
+            lines.append(f"{title}: {why[0] if why else 'not asked'}")
     return "\n".join(lines)
 
 
