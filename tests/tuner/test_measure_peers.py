@@ -58,6 +58,24 @@ def test_a_plain_product_is_written_in_place_by_the_fastest_way() -> None:
     assert peer.dropped == {}
 
 
+def test_ways_are_compared_on_what_earlier_stages_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that was never written may hold anything, NaN too."""
+    real = NumpyPeer._allocated
+
+    def poisoned(self: NumpyPeer, shape: Any, dtype: Any) -> Any:
+        made = real(self, shape, dtype)
+        made.fill(np.nan)
+        return made
+
+    monkeypatch.setattr(NumpyPeer, "_allocated", poisoned)
+    workload = operators.build("softmax_mn", M=4, N=33).normalised()
+    case = Oracle(workload, 0).quick
+    peer = NumpyPeer(workload, case.inputs)
+    peer.call()
+    assert case.check(peer.outputs) is None
+    assert peer.dropped == {}
+
+
 def test_constant_weights_may_lie_as_numpy_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = with_constants(operators.build("matmul", M=7, N=5, K=6), ["B"]).normalised()
     raced: list[str] = []
