@@ -234,21 +234,28 @@ def grade_text(answer: Document) -> str:
 
 
 def bench_table(document: Document, flops: float) -> RenderableType:
-    """The kernel beside its peers; speed-up with its interval."""
+    """The kernel beside its peers, each asked in its fastest way; speed-up with its interval."""
+    from tuner.measure.libraries import described
+
     rows = [["tilewright", duration(document["kernel"]["run_secs"]),
-             speed(flops, document["kernel"]["run_secs"]), ""]]  # fmt: skip
+             speed(flops, document["kernel"]["run_secs"]), "", ""]]  # fmt: skip
     packing = document["kernel"].get("run_secs_with_packing")
     if packing is not None:
-        rows.append(["packing in the call", duration(packing), speed(flops, packing), ""])
+        rows.append(["packing in the call", duration(packing), speed(flops, packing), "", ""])
     for name, peer in document["against"].items():
         if peer.get("run_secs") is None:
-            rows.append([name, "-", str(peer.get("detail", "")), ""])
+            rows.append([name, "-", str(peer.get("detail", "")), "", ""])
             continue
         interval = (
             f"{peer['speedup']:.2f}x ({peer['speedup_low']:.2f} to {peer['speedup_high']:.2f})"
         )
-        rows.append([name, duration(peer["run_secs"]), speed(flops, peer["run_secs"]), interval])
-    return grid(["", "time a call", "speed", "tilewright is faster by"], rows)
+        time, rate = duration(peer["run_secs"]), speed(flops, peer["run_secs"])
+        rows.append([name, time, rate, interval, str(peer.get("way", ""))])
+    head = ["", "time a call", "speed", "tilewright is faster by", "asked for as"]
+    table = grid(head, rows)
+    notes = [described(peer["libraries"]) for peer in document["against"].values()
+             if peer.get("libraries")]  # fmt: skip
+    return Group(table, Text("\n".join(notes), style="dim")) if notes else table
 
 
 def job_facts(job: Document) -> RenderableType:

@@ -144,6 +144,18 @@ def test_a_peer_that_could_not_take_part_says_why() -> None:
     assert "not installed" in text
 
 
+def test_a_peer_says_how_it_was_asked_and_what_it_uses() -> None:
+    libraries = {"numpy": "2.4.6", "blas": "OpenBLAS 0.3.31", "core": "SkylakeX"}
+    numpy = {
+        "run_secs": 2e-3, "speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1,
+        "way": "np.dot", "libraries": libraries,
+    }  # fmt: skip
+    document = {"kernel": {"run_secs": 1e-3}, "against": {"numpy": numpy}}
+    text = shown(render.bench_table(document, 2e6))
+    assert "np.dot" in text
+    assert "NumPy 2.4.6, OpenBLAS 0.3.31 with SkylakeX kernels" in text
+
+
 def test_names_with_brackets_are_printed_as_they_are() -> None:
     name = "C[i,j] += A[i,k] * B[k,j]"
     document = {

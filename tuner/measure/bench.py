@@ -35,8 +35,8 @@ from tuner.default import default_trace
 from tuner.host import cpu_affinity
 
 from .compile_pool import Compiled, CompilePool, child_environment, tail
+from .environment import KEPT_MEMORY
 from .frames import Frame, FrameReader, write_frame
-from .loader import openmp_environment
 from .machine_lock import machine_lock
 
 PEERS = ("numpy", "torch", "default")
@@ -59,7 +59,9 @@ class BenchError(TilewrightError):
 class Side:
     """One side's time; `speedup` is how many times faster the kernel is, with a 95 % interval.
 
-    All are None where the side could not take part, and `detail` says why.
+    All are None where the side could not take part, and `detail` says why. Of a library, `way`
+    names the fastest way it was found to have, `dropped` those that did not work and why, and
+    `libraries` is what it says it uses: versions, and the code it chose for this processor.
     """
 
     run_secs: float | None = None
@@ -67,6 +69,9 @@ class Side:
     speedup_low: float | None = None
     speedup_high: float | None = None
     detail: str = ""
+    way: str = ""
+    dropped: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,8 @@ def bench(
                 missing[name] = problem
         blocks = _alternate(list(sides.values()), seconds)
     times = dict(zip(sides, blocks, strict=True))
-    return _report(times, missing, against, seed)
+    said = {name: contender.said for name, contender in sides.items()}
+    return _report(times, missing, said, against, seed)
 
 
 def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict[str, Compiled]:
@@ -179,6 +185,7 @@ def _alternate(contenders: list[_Contender], seconds: float) -> list[NDArray[np.
 def _report(
     times: dict[str, NDArray[np.float64]],
     missing: dict[str, str],
+    said: dict[str, dict[str, Any]],
     against: Sequence[str],
     seed: int,
 ) -> BenchReport:
@@ -190,7 +197,7 @@ def _report(
             sides[name] = Side(detail=missing[name])
             continue
         low, middle, high = speedup_interval(times[name] / kernel, rng)
-        sides[name] = Side(float(np.median(times[name])), middle, low, high)
+        sides[name] = Side(float(np.median(times[name])), middle, low, high, **said[name])
     packing = times.get(WITH_PACKING)
     return BenchReport(
         float(np.median(kernel)),
@@ -219,6 +226,7 @@ class _Contender:
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._calls = self._rounds = 1
+        self.said: dict[str, Any] = {}
 
     def __enter__(self) -> _Contender:
         self._errors: IO[bytes] = tempfile.TemporaryFile()
@@ -226,7 +234,6 @@ class _Contender:
         # that would not get it is not stopped either, or it might stay stopped for ever.
         self._dies_with_us = threading.current_thread() is threading.main_thread()
         cpus = cpu_affinity()[-1:] if self._threads == 1 else []
-        threads = str(self._threads)
         self._process = subprocess.Popen(
             [
                 sys.executable, "-m", "tuner.measure.contender",
@@ -235,11 +242,7 @@ class _Contender:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=child_environment(
-                OPENBLAS_NUM_THREADS=threads,
-                MKL_NUM_THREADS=threads,
-                **openmp_environment(self._threads),
-            ),
+            env=child_environment(self._threads, GLIBC_TUNABLES=KEPT_MEMORY),
             start_new_session=True,
         )  # fmt: skip
         return self
@@ -266,6 +269,7 @@ class _Contender:
             return self._describe_end()
         if "detail" in answer:
             return str(answer["detail"])
+        self.said = {k: answer[k] for k in ("way", "dropped", "libraries") if k in answer}
         call_secs = max(float(answer["call_secs"]), 1e-9)
         self._calls = max(1, ceil(_SAMPLE_SECS / call_secs))
         least = _LEAST_ROUNDS[self._threads > 1]

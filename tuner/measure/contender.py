@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,9 +25,11 @@ from .arena import as_array, as_bytes, flat_buffers
 from .compare import Case, Oracle
 from .entries import Entry, Needs, argument_vector, timed_entry, whole_entry
 from .frames import Frame, FrameReader, write_frame
+from .libraries import numpy_libraries, torch_libraries
 from .native import Helpers, build_helpers
-from .numpy_peer import NoPeerError, NumpyPeer
+from .numpy_peer import NumpyPeer
 from .sandbox import FaultPage
+from .ways import NoPeerError
 
 Array = NDArray[Any]
 
@@ -63,10 +65,14 @@ class KernelContender:
 
 @dataclass(frozen=True)
 class CallContender:
-    """A Python callable; what calling costs in Python is measured and taken off."""
+    """A Python callable; what calling costs in Python is measured and taken off.
+
+    `said` goes with its figures: which way of the library's it is, and the library's own words.
+    """
 
     call: Callable[[], object]
     results: Callable[[], Sequence[Array]]
+    said: Mapping[str, Any]
 
     def outputs(self) -> Sequence[Array]:
         return self.results()
@@ -117,11 +123,13 @@ def _kernel(document: dict[str, Any], blob: bytes, workload: Workload, case: Cas
 def _peer(name: str, threads: int, workload: Workload, case: Case) -> Contender:
     if name == "numpy":
         peer = NumpyPeer(workload, case.inputs)
-        return CallContender(peer.call, lambda: peer.outputs)
+        said = {"way": peer.way, "dropped": peer.dropped, "libraries": numpy_libraries()}
+        return CallContender(peer.call, lambda: peer.outputs, said)
     from .torch_peer import TorchPeer
 
     torch_peer = TorchPeer(workload, case.inputs, threads)
-    return CallContender(torch_peer.call, torch_peer.outputs)
+    said = {"way": torch_peer.way, "dropped": torch_peer.dropped, "libraries": torch_libraries()}
+    return CallContender(torch_peer.call, torch_peer.outputs, said)
 
 
 def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict[str, Any]]:
@@ -140,7 +148,8 @@ def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict
     problem = case.check(contender.outputs())
     if problem is not None:
         return None, {"detail": f"gives another result: {problem}"}
-    return contender, {"call_secs": min(contender.time(1, 3))}
+    said = contender.said if isinstance(contender, CallContender) else {}
+    return contender, {"call_secs": min(contender.time(1, 3)), **said}
 
 
 def _serve(requests: int, answers: int) -> None:
