@@ -1,7 +1,7 @@
 """Index conditions: one form each, what follows from what, and guards cut to what is needed.
 
-A guard is `Select(All(conditions), value, elsewhere)`. Every front end (Python, notation, JSON)
-ends in `tidy`, so that one computation has one set of guards whoever wrote it.
+A guard is `Select(All(conditions), value, elsewhere)`. `tidy` leaves one set of guards of one
+computation, whoever wrote it; `schedules.settle` is where every front end meets it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from math import gcd
 
 from .affine import ZERO, Affine, Cond, Eq0, FloorDiv, Ge0, Ranges, prove
-from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite, vars_of
+from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite
 
 NEVER = Eq0(ZERO + 1)
 """A condition that holds nowhere."""
@@ -155,23 +155,6 @@ def tidy(node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = ()) -> Scalar:
         return None
 
     return rewrite(node, leaf)
-
-
-def tidy_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scalar:
-    """The body of a stage, tidied unless that would lose one of the axes `reduced`.
-
-    Where every read is in the padding, or a guard always holds, the value may not depend on a
-    reduction axis any more; the guards then stay as they are, in normal form.
-    """
-    found = tidy(node, ranges)
-    return found if found is node or reduced <= vars_of(found) else rewrite(node, _normal_all)
-
-
-def _normal_all(node: Scalar) -> Scalar | None:
-    if not isinstance(node, All):
-        return None
-    conds = tuple(sorted({normal_cond(c) for c in node.conds}, key=str))
-    return node if conds == node.conds else All(conds)
 
 
 def _has_guard(node: Scalar) -> bool:

@@ -261,7 +261,9 @@ def number(value: Operand, dtype: DType) -> Expr:
     if isinstance(value, Index) and value.affine.is_const:
         value = value.affine.const
     if isinstance(value, Index):
-        return Expr(IndexValue(value.affine, dtype), value.vars, {}, {})
+        # An index is counted in one of four types; the others are casts of these.
+        direct = IndexValue(value.affine, values.wide(dtype))
+        return Expr(values.cast(direct, dtype), value.vars, {}, {})
     assert not isinstance(value, Expr)
     return Expr(values.const(value, dtype), {}, {}, {})
 
