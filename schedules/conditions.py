@@ -6,10 +6,11 @@ computation, whoever wrote it; `schedules.settle` is where every front end meets
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import gcd
+from typing import TypeAlias
 
-from .affine import ZERO, Affine, Cond, Eq0, FloorDiv, Ge0, Ranges, prove
+from .affine import ZERO, Affine, Cond, Eq0, FloorDiv, Ge0, Ranges, prove, substitute_cond
 from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite
 
 NEVER = Eq0(ZERO + 1)
@@ -126,32 +127,47 @@ def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
     return bool(given) and (follows(above, given, ranges) or follows(below, given, ranges))
 
 
+Labels: TypeAlias = Mapping[str, Affine]
+"""What variables are called where names must not matter; two may be called the same."""
+
+
 def needed(
-    conds: Iterable[Cond], ranges: Ranges, given: tuple[Cond, ...] = ()
+    conds: Iterable[Cond], ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
 ) -> tuple[Cond, ...] | None:
-    """The conditions that say something new, sorted by text; None if they exclude each other."""
+    """The conditions that say something new, sorted by text; None if they exclude each other.
+
+    Of conditions that follow from each other, the last by text stays: by the text with `labels`
+    in place of names, if they are given.
+    """
     ordered = sorted({normal_cond(c) for c in conds}, key=str)
     if any(excluded(c, given, ranges) for c in ordered):
         return None
     kept = [c for c in ordered if not follows(c, given, ranges)]
-    for cond in tuple(kept):
+    for cond in sorted(kept, key=lambda c: str(substitute_cond(c, labels))) if labels else [*kept]:
         others = tuple(c for c in kept if c is not cond)
         if follows(cond, given + others, ranges):
             kept.remove(cond)
+    if len(kept) > 1:
+        for cond in kept:
+            if excluded(cond, given + tuple(c for c in kept if c is not cond), ranges):
+                return None
     return tuple(kept)
 
 
-def tidy(node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = ()) -> Scalar:
+def tidy(
+    node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
+) -> Scalar:
     """`node` with every guard cut to the conditions needed, and nested guards made one.
 
-    A side that is never taken goes. Identity is kept where nothing changes.
+    A side that is never taken goes. Identity is kept where nothing changes. `labels` as in
+    `needed`.
     """
     if not _has_guard(node):
         return node
 
     def leaf(n: Scalar) -> Scalar | None:
         if isinstance(n, Select) and isinstance(n.cond, All):
-            return _tidy_guard(n, n.cond, ranges, given)
+            return _tidy_guard(n, n.cond, ranges, given, labels)
         return None
 
     return rewrite(node, leaf)
@@ -171,7 +187,9 @@ def _has_guard(node: Scalar) -> bool:
             return False
 
 
-def _tidy_guard(node: Select, cond: All, ranges: Ranges, given: tuple[Cond, ...]) -> Scalar:
+def _tidy_guard(
+    node: Select, cond: All, ranges: Ranges, given: tuple[Cond, ...], labels: Labels | None
+) -> Scalar:
     conds, on_true = cond.conds, node.on_true
     while (
         isinstance(on_true, Select)
@@ -179,18 +197,18 @@ def _tidy_guard(node: Select, cond: All, ranges: Ranges, given: tuple[Cond, ...]
         and on_true.on_false == node.on_false
     ):
         conds, on_true = conds + on_true.cond.conds, on_true.on_true
-    kept = needed(conds, ranges, given)
+    kept = needed(conds, ranges, given, labels)
     if kept is None:
-        return tidy(node.on_false, ranges, given)
+        return tidy(node.on_false, ranges, given, labels)
     if not kept:
-        return tidy(on_true, ranges, given)
-    on_true = tidy(on_true, ranges, given + kept)
+        return tidy(on_true, ranges, given, labels)
+    on_true = tidy(on_true, ranges, given + kept, labels)
     only = kept[0]
     otherwise = (negated(only),) if len(kept) == 1 and isinstance(only, Ge0) else ()
-    on_false = tidy(node.on_false, ranges, given + otherwise)
+    on_false = tidy(node.on_false, ranges, given + otherwise, labels)
     inner_merges = isinstance(on_true, Select) and on_true.on_false == on_false
     if inner_merges and isinstance(on_true, Select) and isinstance(on_true.cond, All):
         merged = Select(All(kept + on_true.cond.conds), on_true.on_true, on_false)
-        return _tidy_guard(merged, All(kept + on_true.cond.conds), ranges, given)
+        return _tidy_guard(merged, All(kept + on_true.cond.conds), ranges, given, labels)
     same = kept == cond.conds and on_true is node.on_true and on_false is node.on_false
     return node if same else Select(All(kept), on_true, on_false)

@@ -7,7 +7,7 @@ that never happens has no bounds to keep.
 
 from __future__ import annotations
 
-from .affine import Ge0, Ranges, interval, var
+from .affine import Affine, Ge0, Ranges, interval, var
 from .conditions import tidy
 from .dtypes import DType
 from .scalar import All, Cast, IndexValue, Scalar, Select, rewrite, vars_of
@@ -24,12 +24,21 @@ def settled_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scala
     guard always holds, the body may not depend on one any more. It is kept by a condition that
     always holds, and the others that did are gone.
     """
-    found = tidy(_plain_numbers(node, ranges), ranges)
+    found = tidy(_plain_numbers(node, ranges), ranges, labels=_labels(ranges, reduced))
     lost = sorted(reduced - vars_of(found))
     if not lost:
         return found
     always = All(tuple(Ge0(var(name)) for name in lost))
     return Select(always, found, const(0, found.dtype))
+
+
+def _labels(ranges: Ranges, reduced: frozenset[str]) -> dict[str, Affine]:
+    """Spatial axes by position, which is part of the computation; reduction axes have none, and
+    are called by their extents."""
+    found: dict[str, Affine] = {}
+    for name, values in ranges.items():
+        found[name] = var(f"a_{values.hi}" if name in reduced else f"d{len(found)}")
+    return found
 
 
 def _plain_numbers(node: Scalar, ranges: Ranges) -> Scalar:

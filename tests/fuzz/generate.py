@@ -68,7 +68,9 @@ class _Generator:
     def computation(self) -> Computation:
         for number in range(self._rng.choice((1, 1, 1, 2, 2, 3, 4))):
             self._stages.append(self._stage(number))
-        return Computation(tuple(self._inputs), tuple(self._stages))
+        read = {r.tensor for s in self._stages for r in reads(s.body)}
+        inputs = tuple(t for t in self._inputs if t.name in read)
+        return Computation(inputs, tuple(self._stages))
 
     def _stage(self, number: int) -> Stage:
         rng = self._rng
