@@ -132,7 +132,10 @@ Labels: TypeAlias = Mapping[str, Affine]
 
 
 def needed(
-    conds: Iterable[Cond], ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
+    conds: Iterable[Cond],
+    ranges: Ranges,
+    given: tuple[Cond, ...] = (),
+    labels: Labels | None = None,
 ) -> tuple[Cond, ...] | None:
     """The conditions that say something new, sorted by text; None if they exclude each other.
 

@@ -120,7 +120,9 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
         reduce_axes = tuple(Axis(f"r{n}", a.extent) for n, a in enumerate(order))
         moved = substitute(body, {old: var(new) for old, new in renamed.items()})
         ranges = {a.name: Interval(0, a.extent - 1) for a in (*axes, *reduce_axes)}
-        ordered, text = _ordered(settled_body(moved, ranges, frozenset(a.name for a in reduce_axes)))
+        ordered, text = _ordered(
+            settled_body(moved, ranges, frozenset(a.name for a in reduce_axes))
+        )
         if best is None or text < best.text:
             found = Stage(stage.tensor, axes, ordered, stage.reducer, reduce_axes)
             best = _Canonical(found, text, renamed)

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 _ANY_TYPE = frozenset({UnaryOp.NEG, UnaryOp.ABS})
 
 
-def check_nodes(
-    stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str
-) -> None:
+def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
     """WorkloadError unless every node of the body makes sense, evaluated or not: types, names,
     numbers of indices. `pointer` is that of the body."""
     _NodeChecker(stage.name, known, ranges).check(stage.body, pointer)

@@ -114,7 +114,7 @@ def _combined(reducer: str, terms: list[Number], dtype: str) -> Number:
         error = 0.0 if exact else error + count * _EPS[dtype] * size + _TINY[dtype]
         return _float(math.fsum(values), error, dtype)
     # Every partial product is at most the product of what is greater than 1.
-    size = math.exp2(min(sum(math.log2(abs(v)) for v in values if abs(v) > 1), 1100.0))
+    size = math.exp2(min(sum(math.log2(abs(v)) for v in values if abs(v) > 1), 1020.0))
     exact = all(e == 0 and v == int(v) for v, e in known) and size <= _WHOLE[dtype]
     if exact:
         return float(math.prod(int(v) for v in values)), 0.0

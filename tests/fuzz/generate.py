@@ -50,15 +50,14 @@ _RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
 _SPECIAL = (math.inf, -math.inf, -0.0, 0.0, 0.0, 1.0, -1.0, 0.1, 1e-5, 3.5)
 
 
-def random_computation(rng: random.Random, *, own_narrow: bool = False) -> Computation:
-    """`own_narrow`: also arithmetic done in i8 and u8, which only documents can say."""
-    return _Generator(rng, own_narrow).computation()
+def random_computation(rng: random.Random) -> Computation:
+    """A computation that all front ends can say; `rng` fixes it."""
+    return _Generator(rng).computation()
 
 
 class _Generator:
-    def __init__(self, rng: random.Random, own_narrow: bool) -> None:
+    def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._own_narrow = own_narrow
         self._inputs: list[Tensor] = []
         self._stages: list[Stage] = []
         self._extents: dict[str, int] = {}
@@ -125,7 +124,7 @@ class _Generator:
             return self._guarded(dtype, depth)
         if kind < 0.42:
             return self._cast(dtype, depth)
-        if dtype == "bf16" or (dtype in ("i8", "u8") and not self._own_narrow):
+        if wide(dtype) != dtype:
             if dtype != "bf16" and kind < 0.6:
                 op = rng.choice(("min", "max"))
                 return Bin(op, self._value(dtype, depth - 1), self._value(dtype, depth - 1), dtype)

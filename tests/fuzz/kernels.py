@@ -147,12 +147,12 @@ def _case(
             arrays[tensor.name] = whole.astype(_NUMPY[tensor.dtype])
             plain[tensor.name] = arrays[tensor.name]
             continue
-        values = draw.integers(-4, 5, tensor.shape).astype(np.float64)
+        values: Array = draw.integers(-4, 5, tensor.shape).astype(np.float64)
         if kind > 0.85:
             values = draw.normal(size=tensor.shape)
         elif kind > 0.7:
             values = np.abs(values) + 1
-        values = values.astype(np.float64 if tensor.dtype == "f64" else np.float32)
+        values = values if tensor.dtype == "f64" else values.astype(np.float32)
         if tensor.dtype == "bf16":
             flat = [to_bf16(float(v)) for v in values.reshape(-1)]
             values = np.array(flat, np.float32).reshape(tensor.shape)

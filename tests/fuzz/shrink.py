@@ -76,7 +76,11 @@ def _smaller_stages(stage: Stage) -> Iterator[Stage]:
         for n, (name, extent) in enumerate(axes):
             for less in {1, 2, extent // 2, extent - 1} if extent > 1 else ():
                 if 1 <= less < extent:
-                    yield replace(stage, **{what: (*axes[:n], (name, less), *axes[n + 1 :])})
+                    changed = (*axes[:n], (name, less), *axes[n + 1 :])
+                    if what == "axes":
+                        yield replace(stage, axes=changed)
+                    else:
+                        yield replace(stage, reduce_axes=changed)
 
 
 def _smaller_nodes(node: Any) -> Iterator[Any]:
