@@ -118,7 +118,9 @@ def _combined(reducer: str, terms: list[Number], dtype: str) -> Number:
     exact = all(e == 0 and v == int(v) for v, e in known) and size <= _WHOLE[dtype]
     if exact:
         return float(math.prod(int(v) for v in values)), 0.0
-    if size > _LARGEST[dtype] / 4 or any(v != 0 and abs(v) < 1e-6 for v in values):
+    # In another order the small factors may meet first, and vanish.
+    small = sum(math.log2(abs(v)) for v in values if 0 < abs(v) < 1)
+    if size > _LARGEST[dtype] / 4 or small < math.log2(_TINY[dtype]):
         return None
     relative = sum(e / abs(v) if v else (math.inf if e else 0.0) for v, e in known)
     if relative > 0.1:
