@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-CODEGEN_VERSION = 5
+CODEGEN_VERSION = 6
 """Raised with every change of generated code; records of another version are verified again."""
