@@ -46,9 +46,10 @@ def test_private_arrays_of_two_types_in_one_place_have_addresses_of_their_own() 
 
 
 def test_a_copy_around_reads_by_divisions_has_whole_steps() -> None:
+    # With one iteration, (-i - 1) % 8 is 7, which its text does not say.
     workload = notation(
-        "T[i,j] = A[j] + i; Y[i,j] = T[(j % 1 - 3) % 2, 3] + T[(-i - 1) % 8, (4 * i) % 4]",
-        {"i": 8, "j": 4}, A="i32[4]",
-    )  # fmt: skip
-    for loop in ("s1.d0", "s1.d1", ""):
-        check_pair(Pair("steps", workload, Trace((CacheRead("s0", loop, "q0"),)), 1, 128))
+        "T[x,y] = A[y] + x; Y[i,j] = T[1, 3] + T[(7 * i + 7) % 8, (4 * i) % 4]",
+        {"x": 9, "i": 1, "j": 4},
+        A="i32[4]",
+    )
+    check_pair(Pair("steps", workload, Trace((CacheRead("s0", "s1.d0", "q0"),)), 1, 128))
