@@ -1,0 +1,366 @@
+"""How good is what a search has found after 16, 32 and 64 trials, on machines unlike the prior?
+
+    python -m benchmarks.search_comparison --jobs 2            # all of it, about half an hour
+    python -m benchmarks.search_comparison --seeds 4 --part tuned
+    python -m benchmarks.search_comparison --table-only
+
+Every machine of `benchmarks/machines` is a simulated one (`docs/mocked_timings.md`) of another
+character; none shares a formula with the cost model. Five strategies search the same landscapes:
+the default one, random, evolution, and the default one with its model cut off in two ways, a
+model that never corrects the prior and one that learns from permuted times. The figure is the true
+time of what looked best after n trials, over the best known of that landscape: the best of all
+runs on it, improved by walking downhill on true times.
+
+Machines and workloads of the part "held back" were never looked at while the strategy's constants
+were chosen. The same seeds give the same results on any computer. One JSON line a landscape and
+strategy goes to `benchmarks/search_comparison.jsonl`, which the tables in the docs are made of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from costmodel.base import CostModel, Description, Prediction, Sample
+from costmodel.baselines import PriorModel
+from costmodel.gaussian import GaussianModel
+from costmodel.model import ResidualModel
+from schedules.errors import ScheduleError
+from schedules.record import MeasureResult, MeasureStatus, canonical_bytes
+from schedules.rules import space_for
+from schedules.space import Candidate, IntArray, ScheduleSpace
+from schedules.spelling import parse_workload
+from schedules.trace import Trace
+from tuner.measure.protocol import MeasureRequest
+from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer, read_simulated
+from tuner.pytest_plugin import mocked_target
+from tuner.search.annealing import AnnealingStrategy
+from tuner.search.base import SearchGoal, SearchStrategy
+from tuner.search.evolution import EvolutionStrategy
+from tuner.search.lattice import lattices
+from tuner.search.random_search import RandomStrategy
+
+HERE = Path(__file__).parent
+MACHINES = HERE / "machines"
+RESULTS = HERE / "search_comparison.jsonl"
+
+AFTER = (16, 32, 64)
+BATCH = 16
+LANDSCAPES = 4
+"""Seeds of a machine: runs with seeds equal modulo this search the same landscape."""
+
+TUNED_MACHINES = ("plain", "small_cache", "scalar", "small_code", "slow_threads", "rugged")
+HELD_MACHINES = ("entangled", "memory_bound", "noisy", "wide")
+
+TUNED_WORKLOADS = (
+    ("matmul:M=128,N=128,K=128", 4),
+    ("matmul:M=127,N=131,K=137", 1),
+    ("conv2d_nhwc:N=1,H=28,W=28,CI=32,CO=32,K=3,pad=1", 4),
+    ("depthwise_conv2d_nhwc:H=56,W=56,C=64,K=3,pad=1", 1),
+    ("max_pool2d_nhwc:H=56,W=56,C=64,K=3,stride=2,pad=1", 4),
+    ("transpose_batch_matmul_softmax:seq=64,heads=4,dim=32", 1),
+    ("softmax_mn:M=64,N=1000", 4),
+)
+"""Workloads as on the command line, and threads."""
+
+HELD_WORKLOADS = (
+    ("batch_matmul:B=12,M=64,N=64,K=32", 4),
+    ("conv2d_transpose_nhwc:H=8,W=8,CI=32,CO=16,K=4,stride=2,pad=1", 1),
+    ("conv2d_nhwc:N=1,H=29,W=29,CI=24,CO=40,K=5,stride=2,pad=2", 1),
+    ("conv1d_nlc:L=256,CI=64,CO=48,K=3,pad=1", 4),
+    ("transpose_mn:M=300,N=500", 4),
+    ("layernorm_mn:M=64,N=768", 4),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One machine and one workload, and whether the strategy's constants were chosen on both."""
+
+    machine: str
+    workload: str
+    threads: int
+    held_back: bool
+
+
+def cases() -> list[Case]:
+    """Every machine with a third of the workloads, every workload with a third of the machines."""
+    machines = [*TUNED_MACHINES, *HELD_MACHINES]
+    workloads = [*TUNED_WORKLOADS, *HELD_WORKLOADS]
+    return [
+        Case(
+            machine,
+            workload,
+            threads,
+            machine in HELD_MACHINES or (workload, threads) in HELD_WORKLOADS,
+        )
+        for w, (workload, threads) in enumerate(workloads)
+        for m, machine in enumerate(machines)
+        if (w + m) % 3 == 0
+    ]
+
+
+# -- the strategies
+
+
+class ShuffledModel:
+    """The learned model with the measured times handed to the wrong candidates."""
+
+    def __init__(self, space: ScheduleSpace, seed: int) -> None:
+        self.model, self.seed = ResidualModel(space), seed
+
+    def fit(self, samples: Sequence[Sample]) -> None:
+        order = np.random.default_rng([self.seed, len(samples)]).permutation(len(samples))
+        pairs = zip(samples, order, strict=True)
+        self.model.fit([Sample(s.candidate, samples[i].run_secs) for s, i in pairs])
+
+    def describe(self, sketch: int, settings: IntArray) -> Description:
+        return self.model.describe(sketch, settings)
+
+    def predict_from(self, description: Description) -> Prediction:
+        return self.model.predict_from(description)
+
+    def predict(self, sketch: int, settings: IntArray) -> Prediction:
+        return self.model.predict(sketch, settings)
+
+
+def _with_model(make: Callable[[ScheduleSpace, int], CostModel]) -> Make:
+    return lambda space, goal: AnnealingStrategy(space, goal, make(space, goal.seed))
+
+
+Make = Callable[[ScheduleSpace, SearchGoal], SearchStrategy]
+
+STRATEGIES: dict[str, Make] = {
+    "annealing": AnnealingStrategy,
+    "gp": lambda s, g: AnnealingStrategy(s, g, GaussianModel(s)),
+    "random": RandomStrategy,
+    "evolution": EvolutionStrategy,
+    "prior only": _with_model(lambda space, seed: PriorModel(space)),
+    "labels shuffled": _with_model(ShuffledModel),
+}
+
+
+# -- landscapes
+
+
+class Landscape:
+    """True and measured times of the candidates of one space on one simulated machine.
+
+    `traces` is shared by the machines of a space: a trace costs more than its price.
+    """
+
+    def __init__(
+        self,
+        space: ScheduleSpace,
+        machine: SimulatedMachine,
+        traces: dict[Candidate, Trace | None],
+    ) -> None:
+        self.space, self.traces = space, traces
+        self.measurer: SimulatedMeasurer = machine(space.workload, space.target, 0)
+        self._true: dict[Candidate, float] = {}
+
+    def trace(self, candidate: Candidate) -> Trace | None:
+        if candidate not in self.traces:
+            try:
+                self.traces[candidate] = self.space.trace(candidate)
+            except ScheduleError:
+                self.traces[candidate] = None
+        return self.traces[candidate]
+
+    def measure(self, candidate: Candidate) -> MeasureResult:
+        trace = self.trace(candidate)
+        if trace is None:
+            return MeasureResult(MeasureStatus.NOT_LEGAL)
+        return self.measurer.measure([MeasureRequest(1, trace)])[0]
+
+    def true_secs(self, candidate: Candidate) -> float:
+        """Without noise; infinite for a candidate that cannot be measured."""
+        if candidate not in self._true:
+            secs = float("inf")
+            if self.measure(candidate).ok:
+                trace = self.trace(candidate)
+                assert trace is not None
+                secs = self.measurer.true_secs(MeasureRequest(1, trace))
+            self._true[candidate] = secs
+        return self._true[candidate]
+
+    def downhill(self, start: Candidate, steps: int = 12) -> float:
+        """The true time at the end of the way down from `start`, one knob at a time."""
+        grid = lattices(self.space)[start.sketch]
+        here, best = start, self.true_secs(start)
+        for _ in range(steps):
+            near = [Candidate(grid.index, tuple(r)) for r in every_value(grid.sizes, here.setting)]
+            near = [c for c in near if self._feasible(c)]
+            found = min(near, key=self.true_secs, default=here)
+            if self.true_secs(found) >= best:
+                break
+            here, best = found, self.true_secs(found)
+        return best
+
+    def _feasible(self, candidate: Candidate) -> bool:
+        setting = np.array([candidate.setting], np.int64)
+        return bool(self.space.sketches[candidate.sketch].feasible(setting)[0])
+
+
+def every_value(sizes: Sequence[int], setting: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All settings that differ from `setting` in one knob."""
+    for j, size in enumerate(sizes):
+        for value in range(size):
+            if value != setting[j]:
+                yield (*setting[:j], value, *setting[j + 1 :])
+
+
+def run(landscape: Landscape, make: Make, seed: int) -> tuple[list[float], Candidate, int]:
+    """True seconds of what looked best after each of AFTER, that candidate, and trials done.
+
+    As a session does it: batches of 16, and an end where the strategy sees no sense in going on.
+    """
+    strategy = make(landscape.space, SearchGoal(seed))
+    looked: list[tuple[float, Candidate]] = []
+    found: list[float] = []
+    asked = 0
+    seen: set[bytes] = set()
+    trials = 0
+    while trials < AFTER[-1] and strategy.stop_reason is None:
+        batch = strategy.ask(min(BATCH, AFTER[-1] - trials))
+        if not batch:
+            break
+        told = [(candidate, landscape.measure(candidate)) for candidate in batch]
+        for candidate, result in told:
+            trace = landscape.trace(candidate)
+            key = b"" if trace is None else canonical_bytes(trace.to_json())
+            trials += key not in seen
+            seen.add(key)
+            asked += 1
+            if result.ok and result.run_secs_estimate is not None:
+                looked.append((result.run_secs_estimate, candidate))
+            while len(found) < len(AFTER) and trials == AFTER[len(found)] and looked:
+                found.append(landscape.true_secs(min(looked, key=lambda t: t[0])[1]))
+        strategy.tell(told)
+    best = min(looked, key=lambda t: t[0])[1]
+    found += [landscape.true_secs(best)] * (len(AFTER) - len(found))
+    return found, best, trials
+
+
+def compare(
+    workload: str, threads: int, group: Sequence[Case], names: Sequence[str], seeds: int
+) -> list[dict[str, Any]]:
+    """Result lines of all cases of one workload."""
+    space = space_for(parse_workload(workload), mocked_target(threads))
+    traces: dict[Candidate, Trace | None] = {}
+    lines = []
+    for case in group:
+        machine = read_simulated(MACHINES / f"{case.machine}.json")
+        for number in range(min(LANDSCAPES, seeds)):
+            landscape = Landscape(space, reseeded(machine, number), traces)
+            lines += _compare_on(case, landscape, names, range(number, seeds, LANDSCAPES))
+    return lines
+
+
+def reseeded(machine: SimulatedMachine, seed: int) -> SimulatedMachine:
+    from dataclasses import replace
+
+    return replace(machine, seed=seed)
+
+
+def _compare_on(
+    case: Case, landscape: Landscape, names: Sequence[str], seeds: Sequence[int]
+) -> list[dict[str, Any]]:
+    found: dict[str, list[list[float]]] = {name: [] for name in names}
+    trials: dict[str, list[int]] = {name: [] for name in names}
+    ends: dict[Candidate, float] = {}
+    for name in names:
+        for seed in seeds:
+            secs, best, count = run(landscape, STRATEGIES[name], seed)
+            found[name].append(secs)
+            trials[name].append(count)
+            ends[best] = landscape.true_secs(best)
+    starts = sorted(ends, key=lambda c: (ends[c], c.sketch, c.setting))[:3]
+    known = min([*ends.values(), *(landscape.downhill(start) for start in starts)])
+    return [
+        {
+            "machine": case.machine,
+            "landscape": landscape.measurer.machine.seed,
+            "workload": case.workload,
+            "threads": case.threads,
+            "held_back": case.held_back,
+            "strategy": name,
+            "seeds": list(seeds),
+            "best_known_secs": float(f"{known:.5g}"),
+            "over_best_known": [[round(secs / known, 3) for secs in row] for row in found[name]],
+            "trials": trials[name],
+        }
+        for name in names
+    ]
+
+
+# -- the tables
+
+
+def geomean(values: Iterable[float]) -> float:
+    return float(np.exp(np.mean(np.log(list(values)))))
+
+
+def table(lines: Sequence[dict[str, Any]], title: str) -> list[str]:
+    """Geometric means over landscapes and seeds, one row a strategy."""
+    if not lines:
+        return []
+    heads = " | ".join(f"after {n}" for n in AFTER)
+    rows = [f"| {title} | {heads} |", "|---|" + "---|" * len(AFTER)]
+    for name in dict.fromkeys(line["strategy"] for line in lines):
+        runs = [r for line in lines if line["strategy"] == name for r in line["over_best_known"]]
+        figures = " | ".join(f"{geomean(r[i] for r in runs):.2f}" for i in range(len(AFTER)))
+        rows.append(f"| {name} | {figures} |")
+    return [*rows, ""]
+
+
+def tables(lines: Sequence[dict[str, Any]]) -> str:
+    """All tables as Markdown: the whole, both parts, then every machine."""
+    text = table(lines, "all")
+    for held, title in ((False, "constants chosen on these"), (True, "held back")):
+        text += table([line for line in lines if line["held_back"] is held], title)
+    for machine in dict.fromkeys(line["machine"] for line in lines):
+        text += table([line for line in lines if line["machine"] == machine], f"`{machine}`")
+    return "\n".join(text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--part", choices=("all", "tuned", "held-back"), default="all")
+    parser.add_argument("--strategies", default=",".join(STRATEGIES))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines to write")
+    parser.add_argument("--table-only", action="store_true", help="tables of what is written")
+    given = parser.parse_args(arguments)
+    if not given.table_only:
+        chosen = [
+            case for case in cases() if given.part == "all"
+            or case.held_back is (given.part == "held-back")
+        ]  # fmt: skip
+        groups = {(c.workload, c.threads): [] for c in chosen}  # type: dict[Any, list[Case]]
+        for case in chosen:
+            groups[case.workload, case.threads].append(case)
+        names = given.strategies.split(",")
+        with ProcessPoolExecutor(given.jobs) as pool:
+            futures = [
+                pool.submit(compare, workload, threads, group, names, given.seeds)
+                for (workload, threads), group in groups.items()
+            ]
+            lines = [line for future in futures for line in future.result()]
+        given.results.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    lines = [json.loads(line) for line in given.results.read_text("utf-8").splitlines()]
+    print(tables(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
