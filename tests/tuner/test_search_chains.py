@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,16 +84,6 @@ def test_keep_best_breaks_ties_by_code() -> None:
     codes, scores = keep_best(np.array([5, 3, 9, 3]), np.array([1.0, 1.0, 2.0, 1.0]), 2)
     assert codes.tolist() == [9, 3]
     assert scores.tolist() == [2.0, 1.0]
-
-
-def test_a_space_too_large_to_count_is_refused() -> None:
-    class Endless:
-        name = "endless"
-        knobs = tuple(type("K", (), {"values": range(1000)})() for _ in range(7))
-
-    space: Any = type("S", (), {"sketches": (Endless(),)})()
-    with pytest.raises(ValueError, match=r"fewer than 2\*\*62 points"):
-        lattices(space)
 
 
 def test_sketch_without_knobs_has_one_point() -> None:

@@ -136,7 +136,7 @@ class AnnealingStrategy:
             pool = [
                 item
                 for grid, codes, cost in zip(self._grids, look.codes, look.log2_secs, strict=True)
-                for item in scored(grid, codes[:256].tolist(), cost[:256], 0 * cost[:256], 0.0)
+                for item in scored(grid, codes[:256], cost[:256], 0 * cost[:256], 0.0)
             ]
             pool.sort(key=lambda item: -item.score)
             first = Scored(look.default, pool[0].log2_secs if pool else 0.0, 0.0, 0.0)
@@ -202,7 +202,7 @@ class AnnealingStrategy:
         if not len(codes):
             return []
         prediction = self.model.predict(grid.index, grid.decode(codes))
-        return scored(grid, codes.tolist(), prediction.log2_secs, prediction.sigma, kappa)
+        return scored(grid, codes, prediction.log2_secs, prediction.sigma, kappa)
 
     def _unasked(self, items: Sequence[Scored]) -> list[Scored]:
         return [item for item in items if item.candidate not in self.ledger.asked]
@@ -267,7 +267,7 @@ class AnnealingStrategy:
         optimistic = prediction.log2_secs - kappa * prediction.sigma
         best = np.lexsort((codes, optimistic))[:ELITE]
         mu: FloatArray = prediction.log2_secs[best]
-        return scored(grid, codes[best].tolist(), mu, prediction.sigma[best], kappa)
+        return scored(grid, codes[best], mu, prediction.sigma[best], kappa)
 
     def _elite_of(self, grid: Lattice, codes: IntArray, kappa: float) -> list[Scored]:
         return self._elite(grid, codes, self.model.describe(grid.index, grid.decode(codes)), kappa)

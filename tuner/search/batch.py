@@ -9,7 +9,7 @@ import numpy as np
 
 from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
 
-from .lattice import Lattice
+from .lattice import Codes, Lattice
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Scored:
 
 
 def scored(
-    grid: Lattice, codes: Sequence[int], log2_secs: FloatArray, sigma: FloatArray, kappa: float
+    grid: Lattice, codes: Codes, log2_secs: FloatArray, sigma: FloatArray, kappa: float
 ) -> list[Scored]:
     """`Scored` values of `codes`; the score is optimistic by `kappa` sigmas."""
-    settings = grid.decode(np.asarray(codes, np.int64)).tolist()
+    settings = grid.decode(codes).tolist()
     rows = zip(settings, log2_secs.tolist(), sigma.tolist(), strict=True)
     return [
         Scored(Candidate(grid.index, tuple(setting)), mu, doubt, kappa * doubt - mu)

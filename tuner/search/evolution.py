@@ -93,7 +93,7 @@ class EvolutionStrategy:
                 break
             codes = np.unique(grid.encode(population))
             prediction = self.model.predict(grid.index, grid.decode(codes))
-            items = scored(grid, codes.tolist(), prediction.log2_secs, prediction.sigma, 0.5)
+            items = scored(grid, codes, prediction.log2_secs, prediction.sigma, 0.5)
             lived.update(zip(codes.tolist(), items, strict=True))
             order = np.lexsort((codes, np.array([-item.score for item in items])))
             parents = grid.decode(codes[order[: POPULATION // 4]])

@@ -61,7 +61,7 @@ def first_look(space: ScheduleSpace, prior: Prior, keep: int = 16384) -> FirstLo
     best = [(float(cost[0]), i) for i, cost in enumerate(costs) if len(cost)]
     if best:
         _, chosen = min(best)
-        default = grids[chosen].candidate(int(codes[chosen][0]))
+        default = grids[chosen].candidate(codes[chosen][0])
     else:
         default = space.default()
     feasible = None if listed is None else sum(len(c) for c in listed)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import gcd
+from math import gcd, isqrt, prod
 
 import numpy as np
 
 from costmodel.prior import Prior
-from schedules.space import Candidate, ScheduleSpace
+from schedules.space import Candidate, IntArray, ScheduleSpace
 
 from .base import SearchGoal, Told
 from .first_look import first_look
@@ -16,12 +16,20 @@ from .lattice import CHUNK, Lattice, lattices
 from .ledger import Ledger
 from .random_search import predict_and_ask
 
+MOST_WALKED = 1 << 40
+"""Points of a lattice that is walked as it is, feasible or not."""
+
+MOST_OF_A_PART = 4096
+"""Settings of a part that are combined with those of others where it has too many to list."""
+
 
 class GridStrategy:
     """`SearchStrategy` that visits the whole lattice; any prefix is spread evenly over it.
 
     Step i of a sketch with N points goes to code i * s mod N, with s near N / golden ratio and
     prime to N, so every point comes exactly once. Sketches take turns. The seed changes nothing.
+    Of a sketch with more than `MOST_WALKED` points, these are the feasible settings of its parts,
+    combined.
     """
 
     name = "grid"
@@ -57,21 +65,47 @@ class _Walk:
 
     def __init__(self, grid: Lattice) -> None:
         self.grid = grid
-        self._stride = _coprime_near(grid.points, int(grid.points * 0.6180339887498949))
+        self._tables = _tables(grid)
+        self._sizes = [len(table) for table in self._tables] or [grid.points]
+        self._points = prod(self._sizes)
+        self._stride = _coprime_near(self._points, _golden_part(self._points))
         self._visited = 0
         self._ready: list[Candidate] = []
 
     def next(self) -> Candidate | None:
-        while not self._ready and self._visited < self.grid.points:
-            count = min(CHUNK, self.grid.points - self._visited)
+        while not self._ready and self._visited < self._points:
+            count = min(CHUNK // len(self._sizes), self._points - self._visited)
             steps = range(self._visited, self._visited + count)
             # Python integers: step * stride may exceed 64 bits.
-            codes = np.array([i * self._stride % self.grid.points for i in steps], np.int64)
+            settings = self._settings([i * self._stride % self._points for i in steps])
             self._visited += count
-            settings = self.grid.decode(codes)
             good = settings[self.grid.sketch.feasible(settings)]
             self._ready = [Candidate(self.grid.index, tuple(r)) for r in good.tolist()][::-1]
         return self._ready.pop() if self._ready else None
+
+    def _settings(self, numbers: list[int]) -> IntArray:
+        """(P, J) the settings with these numbers; the last part's change fastest."""
+        if not self._tables:
+            return self.grid.decode(np.array(numbers, np.int64))
+        columns = []
+        for table in reversed(self._tables):
+            columns.append(table[[number % len(table) for number in numbers]])
+            numbers = [number // len(table) for number in numbers]
+        return np.hstack(columns[::-1])
+
+
+def _tables(grid: Lattice) -> list[IntArray]:
+    """Feasible settings of each part of a lattice too large to be walked to its end, where next to
+    no point would be feasible in all parts; none for others. What one part has in too great a
+    number to be listed is a fixed sample of it."""
+    if grid.points <= MOST_WALKED:
+        return []
+    return [part.some_feasible(MOST_OF_A_PART) for part in grid.parts]
+
+
+def _golden_part(points: int) -> int:
+    """`points` / golden ratio, rounded down, exact for any number of digits."""
+    return (isqrt(5 * points * points) - points) // 2
 
 
 def _coprime_near(modulus: int, start: int) -> int:

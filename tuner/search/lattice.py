@@ -1,70 +1,116 @@
-"""The points of one sketch as integers: mixed-radix codes, listing, sampling and neighbours."""
+"""The points of one sketch under one name each: codes, listing, sampling and neighbours.
+
+Up to 2**62 points a code is a mixed-radix integer. A program of many parts has more: there it is
+the setting itself, a knob an unsigned number of one byte or two, the first knob first. Codes of
+either kind sort like their settings, and NumPy finds, orders and compares them; nobody else looks
+into one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from math import prod
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from schedules.rules.program import ProgramSketch
 from schedules.space import Candidate, IntArray, ScheduleSpace, Sketch
 
 CHUNK = 1 << 15
 """Points handled at once: the arrays of a chunk stay in the caches of one core."""
 
+MOST_NUMBERED = 1 << 62
+"""Points of a lattice whose codes are integers; more would not fit."""
 
-@dataclass(frozen=True, slots=True)
+Codes: TypeAlias = npt.NDArray[Any]
+"""(P,) points of one lattice, of its `dtype`."""
+
+
+@dataclass(frozen=True)
 class Lattice:
-    """All settings of sketch number `index`; code 0 is the first value of every knob."""
+    """All settings of sketch number `index`; the lowest code is the first value of every knob."""
 
     index: int
     sketch: Sketch
     sizes: tuple[int, ...]
 
-    @property
+    @cached_property
     def points(self) -> int:
+        """How many settings there are, feasible or not: any Python integer."""
         return prod(self.sizes)
 
-    def decode(self, codes: IntArray) -> IntArray:
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of a code: int64, or as many bytes as a setting takes."""
+        if self.points < MOST_NUMBERED:
+            return np.dtype(np.int64)
+        return np.dtype((np.void, len(self.sizes) * self._digit.itemsize))
+
+    @cached_property
+    def parts(self) -> tuple[Lattice, ...]:
+        """The lattices whose product this is: those of a program's parts, which limit each other
+        in nothing; else itself alone."""
+        sketch = self.sketch
+        if not isinstance(sketch, ProgramSketch) or len(sketch.parts) == 1:
+            return (self,)
+        return tuple(lattice_of(n, part) for n, part in enumerate(sketch.parts))
+
+    def decode(self, codes: Codes) -> IntArray:
         """(P, J) settings of (P,) codes; the last knob varies fastest."""
         if not self.sizes:
             return np.zeros((len(codes), 0), np.int64)
+        if self.dtype.kind == "V":
+            digits = np.ascontiguousarray(codes).view(self._digit)
+            return digits.reshape(len(codes), len(self.sizes)).astype(np.int64)
         settings = np.empty((len(codes), len(self.sizes)), np.int64)
         for j, column in enumerate(np.unravel_index(codes, self.sizes)):
             settings[:, j] = column
         return settings
 
-    def encode(self, settings: IntArray) -> IntArray:
+    def encode(self, settings: IntArray) -> Codes:
         """(P,) codes of (P, J) settings."""
         if not self.sizes:
             return np.zeros(len(settings), np.int64)
+        if self.dtype.kind == "V":
+            digits = np.ascontiguousarray(settings, self._digit)
+            return digits.view(self.dtype).reshape(len(settings))
         return np.asarray(np.ravel_multi_index(tuple(settings.T), self.sizes), np.int64)
 
-    def code(self, candidate: Candidate) -> int:
-        return int(self.encode(np.array([candidate.setting], np.int64))[0])
-
-    def candidate(self, code: int) -> Candidate:
-        setting = self.decode(np.array([code], np.int64))[0]
+    def candidate(self, code: Any) -> Candidate:
+        """The point of one element of a `Codes` array."""
+        setting = self.decode(np.asarray([code], self.dtype))[0]
         return Candidate(self.index, tuple(setting.tolist()))
 
-    def feasible_codes(self) -> Iterator[IntArray]:
+    def feasible_codes(self) -> Iterator[Codes]:
         """The codes of all feasible settings, ascending, chunk by chunk."""
+        if self.points >= MOST_NUMBERED:
+            yield from (self.encode(rows) for rows in self._feasible_rows())
+            return
         for start in range(0, self.points, CHUNK):
             codes = np.arange(start, min(start + CHUNK, self.points), dtype=np.int64)
             yield codes[self.sketch.feasible(self.decode(codes))]
+
+    def some_feasible(self, most: int) -> IntArray:
+        """(P, J) all feasible settings, ascending, if there are at most `CHUNK` points; else up to
+        `most` of them drawn at random, but always the same."""
+        if self.points <= CHUNK:
+            return self.decode(np.concatenate(list(self.feasible_codes())))
+        return self.sample(np.random.default_rng(0), most)
 
     def sample(self, rng: np.random.Generator, count: int) -> IntArray:
         """(<= count, J) distinct feasible settings, uniformly at random.
 
         Falls back on settings near the default where feasible ones are too rare to hit.
         """
-        found: IntArray = np.empty(0, np.int64)
+        found = np.empty(0, self.dtype)
         for _ in range(8):
-            drawn = self._random(rng, max(4 * count, 256))
-            good = self.encode(drawn[self.sketch.feasible(drawn)])
-            found = _distinct(np.concatenate([found, good]))
+            drawn = self._draw(rng, max(4 * count, 256))
+            found = _distinct(np.concatenate([found, self.encode(drawn)]))
             if len(found) >= count:
                 return self.decode(found[:count])
         near = self.near(np.array([self.sketch.default()], np.int64), rng, 16 * count)
@@ -92,34 +138,81 @@ class Lattice:
         array = np.array(rows, np.int64).reshape(len(rows), len(self.sizes))
         return array[self.sketch.feasible(array)] if len(array) else array
 
+    @cached_property
+    def _digit(self) -> np.dtype[Any]:
+        """What a knob takes in a code of bytes; big-endian ones sort like their numbers."""
+        largest = max(self.sizes, default=1) - 1
+        return np.dtype(">u1" if largest < 1 << 8 else ">u2" if largest < 1 << 16 else ">u4")
+
     def _random(self, rng: np.random.Generator, count: int) -> IntArray:
         drawn: IntArray = rng.integers(0, np.array(self.sizes), size=(count, len(self.sizes)))
         return drawn
 
+    def _draw(self, rng: np.random.Generator, count: int) -> IntArray:
+        """(<= count, J) feasible settings, uniform, with repetition. Parts of a program are drawn
+        apart: what fits in a hundredth of each of 64 parts would never be hit for all at once."""
+        if len(self.parts) == 1:
+            drawn = self._random(rng, count)
+            return drawn[self.sketch.feasible(drawn)]
+        each = []
+        for part in self.parts:
+            found = part._draw(rng, count)
+            if not len(found):
+                found = part.near(np.array([part.sketch.default()], np.int64), rng, count)
+            each.append(found[rng.integers(len(found), size=count)])
+        return np.hstack(each)
+
+    def _feasible_rows(self) -> Iterator[IntArray]:
+        """(P, J) all feasible settings, ascending, in pieces: nobody waits for the last one. Parts
+        are gone through one inside the other, so that no time goes into what one rules out."""
+        first, *others = self.parts
+        if others:
+            yield from _combined(first, others)
+        else:
+            yield from (rows[self.sketch.feasible(rows)] for rows in self._rows())
+
+    def _rows(self) -> Iterator[IntArray]:
+        """(P, J) all settings, ascending, at most `CHUNK` in a piece (or a last knob's values)."""
+        split = len(self.sizes)
+        while split and prod(self.sizes[split - 1 :]) <= CHUNK:
+            split -= 1
+        fast = self.sizes[split:]
+        block = np.indices(fast, np.int64).reshape(len(fast), prod(fast)).T
+        for slow in product(*(range(size) for size in self.sizes[:split])):
+            yield np.hstack([np.tile(np.array(slow, np.int64), (len(block), 1)), block])
+
+
+def _combined(first: Lattice, rest: list[Lattice]) -> Iterator[IntArray]:
+    """All feasible settings of `first` and then `rest`, ascending, in pieces."""
+    if not rest:
+        yield from first._feasible_rows()
+        return
+    for heads in first._feasible_rows():
+        for head in heads:
+            for tails in _combined(rest[0], rest[1:]):
+                yield np.hstack([np.tile(head, (len(tails), 1)), tails])
+
+
+def lattice_of(index: int, sketch: Sketch) -> Lattice:
+    """The lattice of `sketch`, number `index` of what it is one of."""
+    return Lattice(index, sketch, tuple(len(k.values) for k in sketch.knobs))
+
 
 def lattices(space: ScheduleSpace) -> tuple[Lattice, ...]:
-    """One lattice a sketch. ValueError for a sketch of 2**62 points or more."""
-    result = []
-    for index, sketch in enumerate(space.sketches):
-        lattice = Lattice(index, sketch, tuple(len(k.values) for k in sketch.knobs))
-        if lattice.points >= 1 << 62:
-            raise ValueError(
-                f"sketch {sketch.name}: a space has fewer than 2**62 points, got {lattice.points}"
-            )
-        result.append(lattice)
-    return tuple(result)
+    """One lattice a sketch, of however many points."""
+    return tuple(lattice_of(index, sketch) for index, sketch in enumerate(space.sketches))
 
 
-def _distinct(codes: IntArray) -> IntArray:
+def _distinct(codes: Codes) -> Codes:
     """The codes without repetition, in order of first appearance."""
     _, first = np.unique(codes, return_index=True)
     return codes[np.sort(first)]
 
 
-BestOf = tuple[IntArray, npt.NDArray[np.float64]]
+BestOf = tuple[Codes, npt.NDArray[np.float64]]
 
 
-def keep_best(codes: IntArray, scores: npt.NDArray[np.float64], count: int) -> BestOf:
+def keep_best(codes: Codes, scores: npt.NDArray[np.float64], count: int) -> BestOf:
     """The `count` highest-scoring distinct codes, best first; equal scores in order of code."""
     distinct, first = np.unique(codes, return_index=True)
     values = scores[first]
