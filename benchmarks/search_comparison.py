@@ -23,7 +23,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,7 @@ import numpy as np
 
 from costmodel.base import CostModel, Description, Prediction, Sample
 from costmodel.baselines import PriorModel
-from costmodel.gaussian import GaussianModel
-from costmodel.model import ResidualModel
+from costmodel.blend import BlendedModel
 from schedules.errors import ScheduleError
 from schedules.record import MeasureResult, MeasureStatus, canonical_bytes
 from schedules.rules import space_for
@@ -115,7 +114,7 @@ class ShuffledModel:
     """The learned model with the measured times handed to the wrong candidates."""
 
     def __init__(self, space: ScheduleSpace, seed: int) -> None:
-        self.model, self.seed = ResidualModel(space), seed
+        self.model, self.seed = BlendedModel(space), seed
 
     def fit(self, samples: Sequence[Sample]) -> None:
         order = np.random.default_rng([self.seed, len(samples)]).permutation(len(samples))
@@ -132,15 +131,15 @@ class ShuffledModel:
         return self.model.predict(sketch, settings)
 
 
+Make = Callable[[ScheduleSpace, SearchGoal], SearchStrategy]
+
+
 def _with_model(make: Callable[[ScheduleSpace, int], CostModel]) -> Make:
     return lambda space, goal: AnnealingStrategy(space, goal, make(space, goal.seed))
 
 
-Make = Callable[[ScheduleSpace, SearchGoal], SearchStrategy]
-
 STRATEGIES: dict[str, Make] = {
     "annealing": AnnealingStrategy,
-    "gp": lambda s, g: AnnealingStrategy(s, g, GaussianModel(s)),
     "random": RandomStrategy,
     "evolution": EvolutionStrategy,
     "prior only": _with_model(lambda space, seed: PriorModel(space)),
@@ -260,15 +259,9 @@ def compare(
     for case in group:
         machine = read_simulated(MACHINES / f"{case.machine}.json")
         for number in range(min(LANDSCAPES, seeds)):
-            landscape = Landscape(space, reseeded(machine, number), traces)
+            landscape = Landscape(space, replace(machine, seed=number), traces)
             lines += _compare_on(case, landscape, names, range(number, seeds, LANDSCAPES))
     return lines
-
-
-def reseeded(machine: SimulatedMachine, seed: int) -> SimulatedMachine:
-    from dataclasses import replace
-
-    return replace(machine, seed=seed)
 
 
 def _compare_on(

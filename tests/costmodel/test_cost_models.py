@@ -14,6 +14,8 @@ import pytest
 from costmodel import model as learned
 from costmodel.base import CostModel, Sample
 from costmodel.baselines import PriorModel, RandomModel
+from costmodel.blend import BlendedModel
+from costmodel.gaussian import GaussianModel
 from costmodel.metrics import spearman
 from costmodel.model import ResidualModel
 from schedules.space import ScheduleSpace
@@ -26,6 +28,16 @@ ROOT = Path(__file__).resolve().parents[2]
 class TestResidualModel(CostModelContract):
     def make(self, space: ScheduleSpace) -> CostModel:
         return ResidualModel(space)
+
+
+class TestGaussianModel(CostModelContract):
+    def make(self, space: ScheduleSpace) -> CostModel:
+        return GaussianModel(space)
+
+
+class TestBlendedModel(CostModelContract):
+    def make(self, space: ScheduleSpace) -> CostModel:
+        return BlendedModel(space)
 
 
 class TestPriorModel(CostModelContract):

@@ -55,6 +55,12 @@ class SearchStrategy(Protocol):
         ...
 
     @property
+    def prior_trust(self) -> float | None:
+        """Probability, 0..1, that the analytic prior is right about how times differ on this
+        machine, by what was measured; None where too little was, or nobody asks."""
+        ...
+
+    @property
     def predictions(self) -> Mapping[Candidate, float]:
         """log2 seconds that were predicted for each asked candidate before it was measured."""
         ...
