@@ -14,7 +14,7 @@ from schedules.space import FloatArray, IntArray, ScheduleSpace
 
 from .base import Description, Prediction, Sample
 from .gaussian import GaussianModel
-from .model import ResidualModel
+from .model import ModelSettings, ResidualModel
 
 TREES_FROM = 40
 """Samples from which trees are asked as well: with fewer they were never the better half."""
@@ -28,7 +28,7 @@ class BlendedModel:
 
     def __init__(self, space: ScheduleSpace) -> None:
         self.process = GaussianModel(space)
-        self.trees = ResidualModel(space)
+        self.trees = ResidualModel(space, ModelSettings(leave_out=True))
         self._share = 0.0
 
     @property

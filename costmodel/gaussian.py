@@ -47,6 +47,10 @@ SCALE, SCALE_SAMPLES = 0.25, 3.0
 LEAST_WEIGHT, MOST_KEPT = 0.05, 4
 """Hypotheses that predict: the likeliest ones of at least this weight beside the likeliest."""
 
+ONE_CORE_PRODUCT = 1 << 18
+"""Multiplications up to which OpenBLAS starts no threads for a product (interface/gemm.c). Its
+factorisations start none up to 40,000 elements, more than MOST_SAMPLES squared."""
+
 SEEN = next(i for i, f in enumerate(FEATURES) if f.name == "knob_0")
 """Features before this one are what the prior sees; from it on they are the knobs again."""
 
@@ -127,7 +131,11 @@ class _Known:
         """(P, N) correlations by features (P, F), each in units of its spread."""
         one = features[:, self.used].astype(np.float64) * self.weights
         two = self.features[:, self.used].astype(np.float64) * self.weights
-        square = (one**2).sum(axis=1)[:, None] + (two**2).sum(axis=1)[None, :] - 2.0 * one @ two.T
+        square = (
+            (one**2).sum(axis=1)[:, None]
+            + (two**2).sum(axis=1)[None, :]
+            - 2.0 * times_on_one_core(one, two.T)
+        )
         near: FloatArray = np.exp(np.maximum(square, 0.0) * (-0.125 / length**2))
         return near
 
@@ -218,8 +226,8 @@ class GaussianModel:
         for weight, posterior in self._posteriors:
             h = posterior.hypothesis
             kernel = _kernel(h, parts[h.length], prior, own)
-            here = posterior.level + h.slope * prior + kernel @ posterior.alpha
-            known_part = ((kernel @ posterior.inverse.T) ** 2).sum(axis=1)
+            here = posterior.level + h.slope * prior + np.einsum("pn,n->p", kernel, posterior.alpha)
+            known_part = (times_on_one_core(kernel, posterior.inverse.T) ** 2).sum(axis=1)
             whole = 1.0 + LEVEL + h.slope_sigma**2 * prior**2
             variance = posterior.scale * np.maximum(whole - known_part, 1e-4)
             mean += weight * here
@@ -287,12 +295,28 @@ def _posterior(
     factor = np.linalg.cholesky(kernel)
     inverse = np.linalg.inv(factor)
     level = float(np.median(above - h.slope * prior))
-    half = inverse @ (above - h.slope * prior - level)
+    half = np.einsum("mn,n->m", inverse, above - h.slope * prior - level)
     shape = 0.5 * (SCALE_SAMPLES + count)
-    rate = 0.5 * (SCALE_SAMPLES * SCALE + float(half @ half))
+    rate = 0.5 * (SCALE_SAMPLES * SCALE + float((half**2).sum()))
     evidence = log(h.belief) - float(np.log(np.diag(factor)).sum()) - shape * log(rate)
     scale = rate / (shape - 1.0)
-    return _Posterior(h, level, inverse.T @ half, inverse, scale, evidence)
+    return _Posterior(h, level, np.einsum("mn,m->n", inverse, half), inverse, scale, evidence)
+
+
+def times_on_one_core(one: FloatArray, two: FloatArray) -> FloatArray:
+    """`one` (P, K) times `two` (K, N), by as many rows at once as BLAS multiplies on one core: the
+    threads of a larger product spin on for a while, and disturb what is measured next."""
+    count, inner = one.shape
+    rows = max(ONE_CORE_PRODUCT // max(inner * two.shape[1], 1), 1)
+    whole = count // rows * rows
+    result: FloatArray = np.empty((count, two.shape[1]))
+    np.matmul(
+        one[:whole].reshape(-1, rows, inner),
+        two,
+        out=result[:whole].reshape(-1, rows, two.shape[1]),
+    )
+    np.matmul(one[whole:], two, out=result[whole:])
+    return result
 
 
 def _near(distance: FloatArray) -> FloatArray:

@@ -2,8 +2,8 @@
 
 Trees learn the residual z = log2(measured seconds) - log2(prior's seconds), so before the first
 measurement the prediction is the prior, and after a few it is the prior, corrected. Four small
-models on resampled data disagree where little was measured: their spread is the doubt `sigma`. Each
-leaves out a fourth of the samples, so all of them together say how wrong they are (`left_out`).
+models on resampled data disagree where little was measured: their spread is the doubt `sigma`.
+Where each leaves out some of the samples, they say together how wrong they are (`left_out`).
 Source: bagging (Breiman 1996) over XGBoost (Chen and Guestrin, KDD 2016); fast candidates weigh
 more, as in Ansor (OSDI 2020).
 """
@@ -34,7 +34,8 @@ MISSING_XGBOOST = "no learned cost model: xgboost is not installed (pip install 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Size of the ensemble. `min_samples` successful samples are needed before trees are grown."""
+    """Size of the ensemble. `min_samples` successful samples are needed before trees are grown.
+    With `leave_out` each member leaves out every `members`-th sample, see `left_out`."""
 
     members: int = 4
     trees: int = 40
@@ -42,6 +43,7 @@ class ModelSettings:
     eta: float = 0.2
     min_samples: int = 8
     seed: int = 0
+    leave_out: bool = False
 
 
 class ResidualModel:
@@ -49,7 +51,7 @@ class ResidualModel:
 
     `note` is one line for people where the trees cannot be used, else "". `left_out` (n,) is how
     far each sample that ran is from what the trees that never saw it say, log2 units; None where
-    there are no trees.
+    there are no trees, or all saw it.
     """
 
     def __init__(self, space: ScheduleSpace, settings: ModelSettings | None = None) -> None:
@@ -84,6 +86,8 @@ class ResidualModel:
             self._grow(xgboost, features, residual - self._offset, weights, member)
             for member in range(self.settings.members)
         ]
+        if not self.settings.leave_out:
+            return
         fold = np.arange(len(residual)) % self.settings.members
         missed = residual - self._offset
         for member, booster in enumerate(self._boosters):
@@ -130,9 +134,10 @@ class ResidualModel:
     ) -> Any:
         s = self.settings
         rng = np.random.default_rng([s.seed, member, len(residual)])
-        # Bayesian bootstrap of all but one fold: random weights, as few samples need.
+        # Bayesian bootstrap: every sample stays in, with a random weight; few samples need that.
         drawn = weights * rng.exponential(size=len(residual))
-        drawn[member :: s.members] = 0.0
+        if s.leave_out:
+            drawn[member :: s.members] = 0.0
         data = xgboost.DMatrix(features, label=residual, weight=drawn, nthread=1)
         parameters = {
             "objective": "reg:squarederror",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import sin
 
 import numpy as np
 import pytest
@@ -121,13 +122,13 @@ def mean_log2_found(name: str, seeds: range, trials: int) -> float:
 
 
 def test_learning_leads_on_machines_unlike_the_prior() -> None:
-    """32 trials each. Following the prior blindly, or a model that learns from the wrong times,
+    """24 trials each. Following the prior blindly, or a model that learns from the wrong times,
     is no better than chance there; learning from what was measured is."""
-    found = {name: mean_log2_found(name, range(3), 32) for name in MAKERS}
+    found = {name: mean_log2_found(name, range(1), 24) for name in MAKERS}
     lead = {name: value - found["annealing"] for name, value in found.items()}
-    assert lead["random"] > 0.1
-    assert lead["prior"] > 0.1
-    assert lead["permuted"] > 0.1
+    assert lead["random"] > 0.15
+    assert lead["prior"] > 0.15
+    assert lead["permuted"] > 0.15
 
 
 def trust_after(log2_secs: Callable[[Candidate], float], trials: int = 24) -> float:
@@ -154,7 +155,7 @@ def prior_of(candidate: Candidate) -> float:
 
 def test_a_wrong_prior_is_noticed_and_a_right_one_is_trusted() -> None:
     def off_by_little(c: Candidate) -> float:
-        return prior_of(c) + 0.05 * np.sin(sum(c.setting))
+        return prior_of(c) + 0.05 * sin(sum(c.setting))
 
     assert trust_after(off_by_little) > 0.6
     assert trust_after(lambda c: -20.0 - prior_of(c)) < 0.05
@@ -162,14 +163,14 @@ def test_a_wrong_prior_is_noticed_and_a_right_one_is_trusted() -> None:
 
 def test_large_spaces_are_walked_and_still_beat_random(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_look, "MOST_LISTED", 100)
-    annealed = mean_log2_found("annealing", range(2), 32)
+    annealed = mean_log2_found("annealing", range(1), 24)
     monkeypatch.undo()
-    assert mean_log2_found("random", range(2), 32) > annealed + 0.05
+    assert mean_log2_found("random", range(1), 24) > annealed + 0.05
 
 
 def test_on_a_landscape_like_the_prior_the_optimum_is_near() -> None:
     optimum = optimum_secs(SPACE)
-    found = [best_of_run("annealing", seed, 32) for seed in range(4)]
+    found = [best_of_run("annealing", seed, 32) for seed in range(2)]
     assert np.median(found) <= 1.2 * optimum
 
 

@@ -33,8 +33,8 @@ from .pool import Pool
 OPENING = (4, 4)
 """Trials before the first model: the prior's best, then some from all over the space."""
 
-SMALL_BLOCKS_UNTIL, SMALL_BLOCK, BLOCK = 32, 4, 8
-"""Trials up to which blocks are small, since early ones teach most, and the sizes of blocks."""
+SMALL_BLOCKS, BLOCK = ((16, 2), (32, 4)), 8
+"""Trials up to which blocks have this many, since early ones teach most, and how many later."""
 
 FIRST_DESCENT = 32
 """Trials from which every other block is half neighbours of the fastest."""
@@ -50,7 +50,7 @@ EXPLORED = 4
 
 CLOSE_TO_BOUND = 1.03
 SMALL_GAIN = 0.005
-QUIET_TRIALS = 16
+QUIET_TRIALS = 24
 ENOUGH_TRIALS = 32
 ELITE = 384
 
@@ -322,6 +322,5 @@ class AnnealingStrategy:
 
 def _block_end(number: int) -> int:
     """How many trials are done when the block of trial `number` (from 0) is."""
-    if number < SMALL_BLOCKS_UNTIL:
-        return (number // SMALL_BLOCK + 1) * SMALL_BLOCK
-    return (number // BLOCK + 1) * BLOCK
+    size = next((size for until, size in SMALL_BLOCKS if number < until), BLOCK)
+    return (number // size + 1) * size
