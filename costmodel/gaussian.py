@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from math import log, log2
+from math import erf, log, log2, sqrt
 from typing import TypeAlias
 
 import numpy as np
@@ -75,6 +75,9 @@ class Hypothesis:
 
 TRUSTED, DOUBTED = (1.0, 0.15, 2.0), (0.4, 0.5, 1.0)
 """Slope, its standard deviation and belief for a prior that is right and one that may be wrong."""
+
+REAL_SHARE = 0.25
+"""A prior of which less than this part is real is called wrong."""
 
 LENGTHS = (0.2, 0.4, 0.8)
 SHARES = ((0.8, 0.2, 0.0), (0.4, 0.4, 0.2), (0.2, 0.2, 0.6), (0.0, 0.8, 0.2))
@@ -157,9 +160,9 @@ class _Posterior:
 class GaussianModel:
     """`CostModel` for one space.
 
-    `prior_trust` is the probability, 0..1, that the prior's differences are right in size and
-    direction; `left_out` (n,) how far each sample that ran is from what the others say of it, log2
-    units. Both are None before there are enough samples.
+    `prior_trust` is the probability, 0..1, that at least `REAL_SHARE` of the differences that the
+    prior sees is real; `left_out` (n,) how far each sample that ran is from what the others say of
+    it, log2 units. Both are None before there are enough samples.
     """
 
     def __init__(self, space: ScheduleSpace) -> None:
@@ -199,10 +202,8 @@ class GaussianModel:
         self._mean_prior = float(prior.mean())
         found = self._all_posteriors(known, above, prior - self._mean_prior)
         weights = np.exp([p.evidence - found[0].evidence for p in found])
-        self.prior_trust = float(
-            sum(w for w, p in zip(weights, found, strict=True) if p.hypothesis.slope == TRUSTED[0])
-            / weights.sum()
-        )
+        trusts = np.array([_trust(p, prior - self._mean_prior) for p in found])
+        self.prior_trust = float((weights * trusts).sum() / weights.sum())
         kept = [(float(w), p) for w, p in zip(weights, found, strict=True) if w >= LEAST_WEIGHT]
         kept = kept[:MOST_KEPT]
         total = sum(w for w, _ in kept)
@@ -301,6 +302,16 @@ def _posterior(
     evidence = log(h.belief) - float(np.log(np.diag(factor)).sum()) - shape * log(rate)
     scale = rate / (shape - 1.0)
     return _Posterior(h, level, np.einsum("mn,m->n", inverse, half), inverse, scale, evidence)
+
+
+def _trust(posterior: _Posterior, prior: FloatArray) -> float:
+    """The probability that the slope is above `REAL_SHARE`; `prior` (N,) is that of the samples."""
+    h = posterior.hypothesis
+    half = np.einsum("mn,n->m", posterior.inverse, prior)
+    mean = h.slope + h.slope_sigma**2 * float((prior * posterior.alpha).sum())
+    known = h.slope_sigma**2 * float((half**2).sum())
+    sigma = h.slope_sigma * sqrt(posterior.scale * max(1.0 - known, 1e-6))
+    return 0.5 * (1.0 + erf((mean - REAL_SHARE) / (sigma * sqrt(2.0))))
 
 
 def times_on_one_core(one: FloatArray, two: FloatArray) -> FloatArray:

@@ -105,7 +105,8 @@ def test_few_samples_teach_the_process_more_than_the_trees() -> None:
 
     def odd_log2_secs(settings: IntArray) -> FloatArray:
         x = settings.astype(np.float64)
-        return np.abs(x[:, 0] - 4.0) + 0.7 * np.abs(x[:, 2] - 1.0) + 0.5 * (x[:, 4] == 0)
+        secs: FloatArray = np.abs(x[:, 0] - 4) + 0.7 * np.abs(x[:, 2] - 1) + 0.5 * (x[:, 4] == 0)
+        return secs
 
     seen, unseen = drawn(24, seed=3), drawn(400, seed=9)
     rows = zip(seen.tolist(), odd_log2_secs(seen).tolist(), strict=True)

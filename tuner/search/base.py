@@ -56,8 +56,8 @@ class SearchStrategy(Protocol):
 
     @property
     def prior_trust(self) -> float | None:
-        """Probability, 0..1, that the analytic prior is right about how times differ on this
-        machine, by what was measured; None where too little was, or nobody asks."""
+        """Probability, 0..1, by what was measured, that the differences the analytic prior sees
+        are real on this machine; None where too little was measured, or nobody asks."""
         ...
 
     @property
