@@ -12,8 +12,9 @@ time of what looked best after n trials, over the best known of that landscape: 
 runs on it, improved by walking downhill on true times.
 
 Machines and workloads of the part "held back" were never looked at while the strategy's constants
-were chosen. The same seeds give the same results on any computer. One JSON line a landscape and
-strategy goes to `benchmarks/search_comparison.jsonl`, which the tables in the docs are made of.
+were chosen. A run that was stopped goes on where it was. The same seeds give the same results
+whenever they are run. One JSON line a landscape and strategy goes to
+`benchmarks/search_comparison.jsonl`, which the tables in the docs are made of.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -252,29 +254,24 @@ def run(landscape: Landscape, make: Make, seed: int) -> tuple[list[float], Candi
     return found, best, trials
 
 
-def compare(
-    workload: str, threads: int, group: Sequence[Case], names: Sequence[str], seeds: int
-) -> list[dict[str, Any]]:
-    """Result lines of all cases of one workload."""
-    space = space_for(parse_workload(workload), mocked_target(threads))
-    traces: dict[Candidate, Trace | None] = {}
-    lines = []
-    for case in group:
-        machine = read_simulated(MACHINES / f"{case.machine}.json")
-        for number in range(min(LANDSCAPES, seeds)):
-            landscape = Landscape(space, replace(machine, seed=number), traces)
-            lines += _compare_on(case, landscape, names, range(number, seeds, LANDSCAPES))
-    return lines
+@cache
+def _space(workload: str, threads: int) -> tuple[ScheduleSpace, dict[Candidate, Trace | None]]:
+    """A space, and the traces that a process has made of its candidates."""
+    return space_for(parse_workload(workload), mocked_target(threads)), {}
 
 
-def _compare_on(
-    case: Case, landscape: Landscape, names: Sequence[str], seeds: Sequence[int]
-) -> list[dict[str, Any]]:
+def compare(case: Case, number: int, names: Sequence[str], seeds: int) -> list[dict[str, Any]]:
+    """One line a strategy: landscape `number` of a case, searched with every `LANDSCAPES`-th of
+    `seeds` seeds."""
+    machine = replace(read_simulated(MACHINES / f"{case.machine}.json"), seed=number)
+    space, traces = _space(case.workload, case.threads)
+    landscape = Landscape(space, machine, traces)
     found: dict[str, list[list[float]]] = {name: [] for name in names}
     trials: dict[str, list[int]] = {name: [] for name in names}
     ends: dict[Candidate, float] = {}
+    own = range(number, seeds, LANDSCAPES)
     for name in names:
-        for seed in seeds:
+        for seed in own:
             secs, best, count = run(landscape, STRATEGIES[name], seed)
             found[name].append(secs)
             trials[name].append(count)
@@ -283,13 +280,10 @@ def _compare_on(
     known = min(*ends.values(), landscape.downhill(start))
     return [
         {
-            "machine": case.machine,
-            "landscape": landscape.measurer.machine.seed,
-            "workload": case.workload,
-            "threads": case.threads,
-            "held_back": case.held_back,
+            **asdict(case),
+            "landscape": number,
             "strategy": name,
-            "seeds": list(seeds),
+            "seeds": list(own),
             "best_known_secs": float(f"{known:.5g}"),
             "over_best_known": [[round(secs / known, 3) for secs in row] for row in found[name]],
             "trials": trials[name],
@@ -342,27 +336,47 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--part", choices=("all", "tuned", "held-back"), default="all")
     parser.add_argument("--strategies", default=",".join(STRATEGIES))
     parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines to write")
+    parser.add_argument("--fresh", action="store_true", help="keep nothing of an earlier run")
     parser.add_argument("--table-only", action="store_true", help="tables of what is written")
     given = parser.parse_args(arguments)
     if not given.table_only:
-        chosen = [
-            case for case in cases() if given.part == "all"
-            or case.held_back is (given.part == "held-back")
-        ]  # fmt: skip
-        groups: dict[tuple[str, int], list[Case]] = {}
-        for case in chosen:
-            groups.setdefault((case.workload, case.threads), []).append(case)
-        names = given.strategies.split(",")
-        with ProcessPoolExecutor(given.jobs) as pool:
-            futures = [
-                pool.submit(compare, workload, threads, group, names, given.seeds)
-                for (workload, threads), group in groups.items()
-            ]
-            lines = [line for future in futures for line in future.result()]
-        given.results.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        _measure(given)
     lines = [json.loads(line) for line in given.results.read_text("utf-8").splitlines()]
     print(tables(lines))
     return 0
+
+
+def _measure(given: argparse.Namespace) -> None:
+    """Search what the file of results lacks; every landscape is written when it is done."""
+    lines = []
+    if given.results.exists() and not given.fresh:
+        lines = [json.loads(line) for line in given.results.read_text("utf-8").splitlines()]
+    done = {(line["machine"], line["workload"], line["landscape"]) for line in lines}
+    chosen = [
+        case
+        for case in cases()
+        if given.part == "all" or case.held_back is (given.part == "held-back")
+    ]
+    left = [
+        (case, number)
+        for case in chosen
+        for number in range(min(LANDSCAPES, given.seeds))
+        if (case.machine, case.workload, number) not in done
+    ]
+    names = given.strategies.split(",")
+    with ProcessPoolExecutor(given.jobs) as pool:
+        futures = [pool.submit(compare, case, n, names, given.seeds) for case, n in left]
+        for future in as_completed(futures):
+            lines += future.result()
+            lines.sort(key=lambda line: _order(line, names))
+            given.results.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+def _order(line: dict[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
+    """The order of cases, landscapes and strategies, however the processes were scheduled."""
+    places = {(case.machine, case.workload): place for place, case in enumerate(cases())}
+    strategy = names.index(line["strategy"]) if line["strategy"] in names else len(names)
+    return places[line["machine"], line["workload"]], line["landscape"], strategy
 
 
 if __name__ == "__main__":
