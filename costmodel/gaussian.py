@@ -318,15 +318,10 @@ def times_on_one_core(one: FloatArray, two: FloatArray) -> FloatArray:
     """`one` (P, K) times `two` (K, N), by as many rows at once as BLAS multiplies on one core: the
     threads of a larger product spin on for a while, and disturb what is measured next."""
     count, inner = one.shape
+    result: FloatArray = np.zeros((count, two.shape[1]))
     rows = max(ONE_CORE_PRODUCT // max(inner * two.shape[1], 1), 1)
-    whole = count // rows * rows
-    result: FloatArray = np.empty((count, two.shape[1]))
-    np.matmul(
-        one[:whole].reshape(-1, rows, inner),
-        two,
-        out=result[:whole].reshape(-1, rows, two.shape[1]),
-    )
-    np.matmul(one[whole:], two, out=result[whole:])
+    for start in range(0, count, rows):
+        np.matmul(one[start : start + rows], two, out=result[start : start + rows])
     return result
 
 

@@ -141,6 +141,14 @@ def test_products_in_pieces_are_products(rng: np.random.Generator) -> None:
     one, two = rng.random((1003, 70)), rng.random((70, 90))
     assert np.allclose(times_on_one_core(one, two), one @ two)
     assert times_on_one_core(one[:0], two).shape == (0, 90)
+    assert not times_on_one_core(one[:, :0], two[:0]).any()
+
+
+def test_candidates_that_look_alike_to_the_prior_are_no_trouble() -> None:
+    model = GaussianModel(SPACE)
+    (candidate, *_) = samples(2)
+    model.fit([candidate] * 6)
+    assert np.isfinite(model.predict(0, drawn(20)).log2_secs).all()
 
 
 def test_without_xgboost_the_prior_remains_and_a_note_says_so(
