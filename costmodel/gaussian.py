@@ -31,8 +31,9 @@ from .model import FAILED_FACTOR, PRIOR_SIGMA
 MIN_SAMPLES = 4
 """Successful samples from which more than the level is learned."""
 
-MOST_SAMPLES = 192
-"""Samples that are learned from, because work grows with their cube: fastest and newest ones."""
+MOST_SAMPLES = 96
+"""Samples that are learned from, fastest and newest ones. Work grows with their cube, and from 128
+on OpenBLAS factorises in threads, which spin while the next candidate is timed."""
 
 FAR = 2.0
 """Beyond this many log2 units above the fastest only the logarithm of the distance counts: how
@@ -48,8 +49,7 @@ LEAST_WEIGHT, MOST_KEPT = 0.05, 4
 """Hypotheses that predict: the likeliest ones of at least this weight beside the likeliest."""
 
 ONE_CORE_PRODUCT = 1 << 18
-"""Multiplications up to which OpenBLAS starts no threads for a product (interface/gemm.c). Its
-factorisations start none up to 40,000 elements, more than MOST_SAMPLES squared."""
+"""Multiplications up to which OpenBLAS starts no threads for a product (interface/gemm.c)."""
 
 SEEN = next(i for i, f in enumerate(FEATURES) if f.name == "knob_0")
 """Features before this one are what the prior sees; from it on they are the knobs again."""
