@@ -255,6 +255,11 @@ def bench_table(document: Document, flops: float) -> RenderableType:
     packing = document["kernel"].get("run_secs_with_packing")
     if packing is not None:
         rows.append(["packing in the call", duration(packing), speed(flops, packing), "", ""])
+    misaligned = document["kernel"].get("run_secs_misaligned")
+    if misaligned is not None:
+        name = f"arrays {document['kernel']['bytes_behind_line']} bytes behind a line"
+        slower = f"{misaligned / document['kernel']['run_secs']:.2f}x"
+        rows.append([name, duration(misaligned), speed(flops, misaligned), slower, ""])
     for name, peer in document["against"].items():
         if peer.get("run_secs") is None:
             rows.append([name, "-", str(peer.get("detail", "")), "", ""])
