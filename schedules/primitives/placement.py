@@ -21,7 +21,7 @@ from ..loop_ir import (
     walk,
 )
 from ..loop_ir import Prefetch as PrefetchLeaf
-from ..scalar import Load, Scalar
+from ..scalar import Load, Scalar, loads
 from ..scalar import rewrite as rewrite_scalar
 from ..scalar import substitute as substitute_scalar
 from .nest_edit import (
@@ -157,12 +157,11 @@ class ComputeAt:
 def _outlived(nest: Nest) -> Nest:
     """`nest` with buffers that a stage took along allocated around everything: the stage was
     moved out of the part in which they existed."""
+    missing = _used_unallocated(nest.body)
     outside: list[Buffer] = []
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Allocate) and _uses(nest.body, stmt.buffer.name) > _uses(
-            stmt.body, stmt.buffer.name
-        ):
+        if isinstance(stmt, Allocate) and stmt.buffer.name in missing:
             outside.append(stmt.buffer)
             return transform(stmt.body, change)
         return None
@@ -173,9 +172,22 @@ def _outlived(nest: Nest) -> Nest:
     return replace(nest, body=body)
 
 
-def _uses(stmts: tuple[Stmt, ...], buffer: str) -> int:
-    """How many reads, writes and hints of `buffer` there are below `stmts`."""
-    return len(reads_of(stmts, buffer)) + sum(1 for leaf in leaves(stmts) if leaf.buffer == buffer)
+def _used_unallocated(stmts: tuple[Stmt, ...], inside: frozenset[str] = frozenset()) -> set[str]:
+    """Buffers with a read, write or hint below `stmts` that no allocation is around; arguments are
+    among them."""
+    found: set[str] = set()
+    for stmt in stmts:
+        match stmt:
+            case For():
+                found |= _used_unallocated(stmt.body, inside)
+            case Allocate():
+                found |= _used_unallocated(stmt.body, inside | {stmt.buffer.name})
+            case PrefetchLeaf():
+                found.add(stmt.buffer)
+            case Store() | Update():
+                found.add(stmt.buffer)
+                found.update(load.tensor for load in loads(stmt.value))
+    return found - inside
 
 
 def _moved_stage(
