@@ -1,7 +1,7 @@
 """Who checks the checker: plant mistakes blindly and see what verification makes of them.
 
     python benchmarks/planted_miscompiles.py [--seed 0] [--each 1] [--controls 200]
-        [--tuned SETTINGS] [--only NAME,...] [--verbose]
+        [--tuned SETTINGS] [--only NAME,...] [--jsonl FILE] [--verbose]
 
 `--tuned 2` plants in two generated kernels each of workloads of the sizes people tune, for this
 machine, instead of in the small written-down ones; survivors are then run beside the right kernel
@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from tuner.measure.compile_pool import CompilePool  # noqa: E402
 from tuner.native_target import detect  # noqa: E402
 
 CAUGHT = (Verdict.QUICK, Verdict.FULL)
+SURVIVED = (Verdict.EQUIVALENT, Verdict.MISSED)
 COLUMNS = (*CAUGHT, Verdict.EQUIVALENT, Verdict.SAME, Verdict.REFUSED, Verdict.MISSED)
 CONTROLS: tuple[tuple[str, dict[str, int | str]], ...] = (
     ("matmul", {"M": 31, "N": 65, "K": 33}),
@@ -102,6 +104,27 @@ def table(rows: dict[str, Counter[Verdict]]) -> str:
     return "\n".join(lines)
 
 
+def line(
+    name: str, options: argparse.Namespace, counts: Counter[Verdict], survivors: list[Judged]
+) -> dict[str, Any]:
+    """What became of the mistakes planted in one kernel, with each that was not caught."""
+    return {
+        "planted_in": name,
+        "seed": options.seed,
+        "each": options.each,
+        "counts": {str(c): counts[c] for c in COLUMNS if counts[c]},
+        "survivors": [
+            {
+                "verdict": str(j.verdict),
+                "operator": j.mutant.operator,
+                "edit": j.mutant.edit,
+                "because": j.detail,
+            }
+            for j in survivors
+        ],
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="where mistakes are planted")
@@ -109,6 +132,7 @@ def main() -> int:
     parser.add_argument("--controls", type=int, default=200, help="right kernels to verify")
     parser.add_argument("--tuned", type=int, default=0, help="kernels a workload of tuning size")
     parser.add_argument("--only", default="", help="only kernels with one of these in their names")
+    parser.add_argument("--jsonl", type=Path, help="append what became of them, a line a kernel")
     parser.add_argument("--verbose", action="store_true", help="say what became of each")
     options = parser.parse_args()
     start = time.perf_counter()
@@ -127,6 +151,7 @@ def main() -> int:
             rows[name] = Counter()
             mutants = plant(base, options.seed, options.each)
             closer = bool(options.tuned)
+            survivors = []
             for judged in judge(base, mutants, pool, options.seed, examined=closer):
                 if judged.verdict is Verdict.ALARM:
                     failed.append(judged)
@@ -135,10 +160,14 @@ def main() -> int:
                 rows[name][judged.verdict] += 1
                 statuses[str(judged.status)] += judged.verdict in CAUGHT
                 failed += [judged] if judged.verdict is Verdict.MISSED else []
+                survivors += [judged] if judged.verdict in SURVIVED else []
                 if options.verbose:
                     print(
                         f"{judged.verdict:<10} {judged.mutant.name} | {judged.detail}", flush=True
                     )
+            if options.jsonl:
+                with options.jsonl.open("a") as file:
+                    print(json.dumps(line(name, options, rows[name], survivors)), file=file)
         checked, rejected = alarms(options.controls, options.seed, pool)
     counts = sum(rows.values(), Counter())
     print(table(rows))

@@ -206,3 +206,17 @@ def test_balanced_integers_vanish_along_every_axis(shape: tuple[int, ...]) -> No
     for axis in range(len(shape)):
         assert not values.sum(axis=axis).any()
     assert values.all()
+
+
+def test_weights_that_are_far_below_the_largest_one_and_not_yet_zero() -> None:
+    """Two factors applied one after the other lose what is below 2**-62: results of 1e-20 to
+    1e-38 are missing, and neither usual values nor outliers give such differences."""
+
+    def kernel(x: Array) -> Array:
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        y = e * np.float32(2.0**-64) / (e.sum(axis=1, keepdims=True) * np.float32(2.0**-64))
+        return np.asarray(y, np.float32)
+
+    workload = softmax(16, 250)
+    assert caught_by(workload, kernel) is InputKind.WIDE
+    assert caught_by(workload, softmax_of) is None

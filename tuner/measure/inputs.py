@@ -50,7 +50,10 @@ class InputKind(StrEnum):
       thousands of others are added, as in a softmax.
     - extremes: integer types over their full range, a fifth of them at its ends; floats normal.
     - normal: N(0, 1). uniform: U(0, 1).
-    - special: normal, with zeros of both signs, 5 % denormals and a few large values.
+    - special: normal, with zeros of both signs, 5 % denormals, 10 % of sizes between what is usual
+      and 2**10, and a few large values. wide: the same with all others of such sizes and no large
+      values, for workloads whose results may overflow for these. Differences between 59 and 87,
+      whose exponentials are far below 1 and yet normal numbers, come with no other kind.
     - peaks: normal, with 100 to 6400 at one place of each row, one further in each (the seed
       says where the first is), and as much subtracted at a few. Exponentials of these overflow,
       so what is subtracted first to prevent that must be the right thing.
@@ -86,6 +89,7 @@ class InputKind(StrEnum):
     NORMAL = "normal"
     UNIFORM = "uniform"
     SPECIAL = "special"
+    WIDE = "wide"
     PEAKS = "peaks"
     SUNK = "sunk"
     RAISED = "raised"
@@ -129,6 +133,7 @@ class InputPlan:
 REAL_SPAN = 8.0
 """Normal values are kept in [-8, 8]: beyond it lies one value in 10**15."""
 _SHIFT = 8000.0
+WIDE_EXPONENT = 10  # wide values are below 2**10
 LARGE_EXPONENTS = (60, 40, 20, 10, 5, 3)
 
 
@@ -358,8 +363,8 @@ def _floats(
             return _uniform(tensor, plan, rng)
         case InputKind.PEAKS:
             return _peaks(tensor, drawn)
-        case InputKind.SPECIAL:
-            return _special(tensor, plan, rng)
+        case InputKind.SPECIAL | InputKind.WIDE:
+            return _special(tensor, plan, rng, is_wide=kind is InputKind.WIDE)
         case InputKind.ANCHORS | InputKind.BELOW | InputKind.ABOVE:
             return _anchors(tensor, kind, drawn)
         case InputKind.BALANCED:
@@ -449,7 +454,9 @@ def _peak_sizes(count: int, rng: np.random.Generator) -> Array:
     return sizes
 
 
-def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
+def _special(
+    tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wide: bool
+) -> Array:
     if plan.positive:
         exponents = rng.integers(-6, 6, tensor.shape, np.int32)
         scaled: Array = np.ldexp(rng.random(tensor.shape, _float_type(tensor)) + 1, exponents)
@@ -465,7 +472,12 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array
         values[choice < 0.05] *= values.dtype.type(denormal)
         values[(choice >= 0.05) & (choice < 0.10)] = -0.0
         values[(choice >= 0.10) & (choice < 0.15)] = 0.0
-        values[choice > 1.0 - min(0.05, 4.0 / plan.terms)] *= values.dtype.type(large)
+        if is_wide or plan.large_exponent >= WIDE_EXPONENT:
+            graded = (choice >= 0.15) & (choice < (1.0 if is_wide else 0.25))
+            most = WIDE_EXPONENT - np.log2(REAL_SPAN)
+            values[graded] *= np.exp2(most * rng.random(int(graded.sum()), _float_type(tensor)))
+        if not is_wide:
+            values[choice > 1.0 - min(0.05, 4.0 / plan.terms)] *= values.dtype.type(large)
         return values
 
     return _tiled(tensor.shape, draw)
