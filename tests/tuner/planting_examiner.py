@@ -116,7 +116,8 @@ def compare(exact: Sequence[Array], right: Sequence[Array], mutant: Sequence[Arr
         reason = ROUNDS
         wide = known.astype(np.float64)
         with np.errstate(all="ignore"):
-            size = np.abs(wide) + 1e-30
+            # Nowhere is less than the least normal number promised.
+            size = np.maximum(np.abs(wide), _least_size(a.dtype))
             errors = [np.abs(y.astype(np.float64) - wide) for y in (a, b)]
         finite = np.isfinite(errors[0])
         if not np.isfinite(errors[1][finite]).all():
@@ -131,6 +132,13 @@ def compare(exact: Sequence[Array], right: Sequence[Array], mutant: Sequence[Arr
             pair = f"{b.flat[at]} for {wide.flat[at]}, right kernel {a.flat[at]}"
             return Examined(None, f"{int(beyond.sum())} elements further off, worst {pair}")
     return Examined(reason)
+
+
+def _least_size(dtype: np.dtype[Any]) -> float:
+    """What an error as large as the least normal number is one unit in the last place of."""
+    if dtype.kind != "f":
+        return 1.0
+    return float(np.finfo(dtype).tiny) / float(np.finfo(dtype).eps)
 
 
 def _examine_here(document: dict[str, Any]) -> Examined:

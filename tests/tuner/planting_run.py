@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -172,7 +173,12 @@ def judge(
         "cpus": [],
         "kept_bytes": _KEPT_BYTES,
     }
-    with RunnerClient(document, environment=openmp_environment(base.target.threads)) as runner:
+    environment = openmp_environment(base.target.threads)
+    with (
+        RunnerClient(document, environment=environment) as runner,
+        ThreadPoolExecutor(max_workers=1) as aside,  # survivors are examined beside the next check
+    ):
+        examinations = []
         right = right_kernel(base)
         compiled = compile_all([right, *mutants], base, pool)
         expected = compiled[0].object_bytes
@@ -189,8 +195,13 @@ def judge(
                     secs = time.perf_counter() - start
                     deadline_secs = max(_DEADLINE_SECS, min(secs, _FIRST_DEADLINE_SECS))
                 if examined and judged.verdict is Verdict.MISSED:
-                    judged = _examined(judged, base, expected, built.object_bytes)
-                yield judged
+                    examinations.append(
+                        aside.submit(_examined, judged, base, expected, built.object_bytes)
+                    )
+                else:
+                    yield judged
+        for examination in examinations:
+            yield examination.result()
 
 
 def compile_all(mutants: list[Mutant], base: Base, pool: CompilePool) -> list[Compiled]:

@@ -454,9 +454,7 @@ def _peak_sizes(count: int, rng: np.random.Generator) -> Array:
     return sizes
 
 
-def _special(
-    tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wide: bool
-) -> Array:
+def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wide: bool) -> Array:
     if plan.positive:
         exponents = rng.integers(-6, 6, tensor.shape, np.int32)
         scaled: Array = np.ldexp(rng.random(tensor.shape, _float_type(tensor)) + 1, exponents)
