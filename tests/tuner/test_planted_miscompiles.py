@@ -159,11 +159,7 @@ def test_explanations_are_of_bases_and_operators_there_are() -> None:
     assert why_equivalent("matmul_packed", "drop_store", "store") is None
 
 
-SAMPLED = (
-    "softmax_mn:M=64,N=1000 #0",
-    "layernorm_mn:M=256,N=768 #0",
-    "matmul:M=127,N=131,K=137 #0",
-)
+SAMPLED = ("softmax_mn:M=64,N=1000 #0", "matmul:M=127,N=131,K=137 #0")
 
 
 def test_a_sample_of_mistakes_at_sizes_people_tune(pool: CompilePool) -> None:
@@ -172,10 +168,10 @@ def test_a_sample_of_mistakes_at_sizes_people_tune(pool: CompilePool) -> None:
     judged = []
     for base in bases:
         planted = plant(base, seed=0, each=1)
-        some = random.Random(0).sample(planted, 10)
+        some = random.Random(0).sample(planted, 8)
         judged += judge(base, some, pool, seed=0, examined=True)
     assert [j.mutant.name for j in judged if j.verdict in (Verdict.MISSED, Verdict.ALARM)] == []
-    assert sum(j.verdict in (Verdict.QUICK, Verdict.FULL) for j in judged) >= 12
+    assert sum(j.verdict in (Verdict.QUICK, Verdict.FULL) for j in judged) >= 8
 
 
 def test_results_below_the_least_normal_number_have_no_relative_error() -> None:

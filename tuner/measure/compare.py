@@ -37,7 +37,7 @@ from .inputs import (
     make_inputs,
     plan_inputs,
 )
-from .telling_inputs import places_that_tell, subtracts_sums
+from .telling_inputs import places_that_tell, subtracts_sums, sums_of_vanishing
 
 Array = npt.NDArray[Any]
 
@@ -288,6 +288,8 @@ class Oracle:
         if sums:
             below = list(self._judged(InputKind.BELOW, seed))
             yield from below or self._judged(InputKind.ABOVE, seed)
+        if sums_of_vanishing(self.workload) and not (self.plan.positive or self._is_large):
+            yield from self._judged(InputKind.FEW, seed)
         if subtracts_sums(self.workload):
             yield from self._judged(InputKind.BALANCED, seed)
 

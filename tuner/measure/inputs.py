@@ -32,6 +32,7 @@ from .telling_inputs import (
     ANCHOR,
     FAR_BELOW_BITS,
     balanced,
+    few,
     lone,
     one_place_a_line,
     reduced_dims,
@@ -70,6 +71,8 @@ class InputKind(StrEnum):
     - lone_top: one input (the seed says which) is -2**14, and 0 at one place of each line that a
       reduction runs along, the places in turn (the seed says where they begin); the others are 1
       and 2. lone_bottom: the same with 2**14. A maximum (minimum) that misses a place shows.
+    - few: -2**14, and N(0, 1) at four places of each line. Exponentials and sigmoids of the others
+      are 0, so sums have four terms, and each of these is held to what a function may be off.
     - balanced: integers between 1 and 4 of both signs whose sum is zero along every axis, so that
       means are and variances are sums of integers.
     - single: one float input (the seed says which) has full significands, the others a power of
@@ -98,6 +101,7 @@ class InputKind(StrEnum):
     ABOVE = "above"
     LONE_TOP = "lone_top"
     LONE_BOTTOM = "lone_bottom"
+    FEW = "few"
     BALANCED = "balanced"
     SINGLE = "single"
     SIGNED = "signed"
@@ -347,6 +351,7 @@ _FEW_VALUES = (
     InputKind.ANCHORS,
     InputKind.BELOW,
     InputKind.ABOVE,
+    InputKind.FEW,
     InputKind.BALANCED,
     InputKind.SINGLE,
 )
@@ -367,6 +372,8 @@ def _floats(
             return _special(tensor, plan, rng, is_wide=kind is InputKind.WIDE)
         case InputKind.ANCHORS | InputKind.BELOW | InputKind.ABOVE:
             return _anchors(tensor, kind, drawn)
+        case InputKind.FEW:
+            return few(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
         case InputKind.BALANCED:
             values = balanced(tensor.shape, plan.terms, rng)
             return np.abs(values) + 1 if plan.positive else values
