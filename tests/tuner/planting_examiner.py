@@ -71,11 +71,15 @@ def examine(workload: Workload, job: dict[str, Any], right: bytes, mutant: bytes
     return Examined(**json.loads(done.stdout.splitlines()[-1]))
 
 
+_KINDS = ("usual", "wide", "outliers", "positive", "alike", "few", "spread")
+
+
 def inputs_of(workload: Workload) -> Iterator[tuple[str, list[Array]]]:
-    """Named inputs: usual ones, of many sizes, with outliers at chance places, all alike."""
-    for number in range(10):
+    """Named inputs: usual ones, of many sizes, with outliers at chance places, all alike, with few
+    that exponentials do not make zero, and spread so far that some of them nearly are."""
+    for number in range(2 * len(_KINDS)):
         rng = np.random.default_rng(1000 + number)
-        kind = ("usual", "wide", "outliers", "positive", "alike")[number % 5]
+        kind = _KINDS[number % len(_KINDS)]
         yield kind, [_drawn(t, kind, rng) for t in workload.inputs]
 
 
@@ -96,6 +100,10 @@ def _drawn(tensor: Tensor, kind: str, rng: np.random.Generator) -> Array:
             values = np.where(chosen, values * 300, values)
         case "positive":
             values = 0.5 + rng.random(tensor.shape)
+        case "few":
+            values = np.where(rng.random(tensor.shape) < 0.01, values, -(2.0**14))
+        case "spread":
+            values *= 32.0
         case "alike":
             values = np.full(tensor.shape, values.flat[0] if values.size else 1.0)
         case _:
