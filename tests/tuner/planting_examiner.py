@@ -42,15 +42,17 @@ class Examined:
     detail: str = ""
 
 
-def examine(workload: Workload, job: dict[str, Any], right: bytes, mutant: bytes) -> Examined:
-    """Run `mutant` beside `right`, both object files whose needs `job` tells."""
+def examine(
+    workload: Workload, jobs: tuple[dict[str, Any], dict[str, Any]], right: bytes, mutant: bytes
+) -> Examined:
+    """Run `mutant` beside `right`, object files whose needs `jobs` tell, the right one's first."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, "right.o"), Path(folder, "mutant.o")]
         for file, blob in zip(files, (right, mutant), strict=True):
             file.write_bytes(blob)
         document = {
             "workload": workload_json.to_json(workload),
-            "job": job,
+            "jobs": jobs,
             "files": [str(f) for f in files],
         }
         try:
@@ -62,7 +64,7 @@ def examine(workload: Workload, job: dict[str, Any], right: bytes, mutant: bytes
                 timeout=TIMEOUT_SECS,
                 check=False,
                 cwd=Path(__file__).resolve().parents[2],
-                env={**os.environ, "OMP_NUM_THREADS": str(job["threads"])},
+                env={**os.environ, "OMP_NUM_THREADS": str(jobs[0]["threads"])},
             )
         except subprocess.TimeoutExpired:
             return Examined(None, "did not end")
@@ -154,24 +156,27 @@ def _examine_here(document: dict[str, Any]) -> Examined:
     from tuner.measure.entries import Needs, whole_entry
 
     workload = workload_json.from_json(document["workload"])
-    job = document["job"]
+    jobs = document["jobs"]
     loader.use_openmp(None)  # a mistake may be a parallel loop in a kernel for one thread
-    needs = Needs(job["workspace_bytes"])
+    # A mistake may make the workspace smaller: the right kernel needs its own.
+    needs = [Needs(job["workspace_bytes"]) for job in jobs]
     count = len(workload.arguments)
-    kernels = [loader.load_object(Path(f).read_bytes(), job["symbol"]) for f in document["files"]]
-    entries = [whole_entry(kernel, needs, count) for kernel in kernels]
+    kernels = [
+        loader.load_object(Path(f).read_bytes(), jobs[0]["symbol"]) for f in document["files"]
+    ]
+    entries = [whole_entry(k, n, count) for k, n in zip(kernels, needs, strict=True)]
     found = Examined(SAME)
     for number, (kind, inputs) in enumerate(inputs_of(workload)):
         with np.errstate(all="ignore"):
             exact = evaluate(workload, inputs)
         results = []
-        for entry in entries:
+        for entry, needed in zip(entries, needs, strict=True):
             arrays = [_placed(array, 4 * number) for array in inputs]
             outputs = [
                 _placed(np.zeros(t.shape, t.dtype.numpy), 4 * number)
                 for t in workload.output_tensors
             ]
-            workspace = _placed(np.full(needs.workspace_bytes, 0x5A, np.uint8), 0)
+            workspace = _placed(np.full(needed.workspace_bytes, 0x5A, np.uint8), 0)
             addresses = [a.ctypes.data for a in (*arrays, *outputs)]
             entry.call(*entry.pointers(addresses, 0, workspace.ctypes.data))
             results.append(

@@ -223,7 +223,8 @@ def compile_all(mutants: list[Mutant], base: Base, pool: CompilePool) -> list[Co
 
 def _examined(judged: Judged, base: Base, right: bytes, changed: bytes) -> Judged:
     """A survivor after a closer look: equivalent, or missed with what is wrong about it."""
-    found = examine(base.workload, _job(judged.mutant, base), right, changed)
+    jobs = (_job(right_kernel(base), base), _job(judged.mutant, base))
+    found = examine(base.workload, jobs, right, changed)
     if found.reason is None:
         return replace(judged, detail=found.detail)
     return replace(judged, verdict=Verdict.EQUIVALENT, detail=found.reason)

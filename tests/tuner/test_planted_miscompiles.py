@@ -165,7 +165,7 @@ SAMPLED = ("softmax_mn:M=64,N=1000 #0", "matmul:M=127,N=131,K=137 #0")
 def test_a_sample_of_mistakes_at_sizes_people_tune(pool: CompilePool) -> None:
     bases = [b for b in tuned_bases(detect(), 1, seed=0) if b.name.startswith(SAMPLED)]
     assert len(bases) == len(SAMPLED)
-    judged = []
+    judged: list[Judged] = []
     for base in bases:
         planted = plant(base, seed=0, each=1)
         some = random.Random(0).sample(planted, 8)
