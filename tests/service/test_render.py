@@ -125,6 +125,13 @@ def test_a_summary_of_mocked_timings_claims_no_check() -> None:
     assert "rebuilt" not in text
 
 
+def test_a_summary_says_when_the_prior_was_found_wrong() -> None:
+    for trust, said in ((0.01, True), (0.9, False), (None, False)):
+        document = {**report(None), "cost_model": {"prior_trust": trust}}
+        text = shown(render.tune_summary(document, again="mm"))
+        assert ("wrong for this machine" in text) is said
+
+
 def test_a_summary_without_a_best_says_so() -> None:
     text = shown(render.tune_summary(report(None), again="mm"))
     assert "none: no candidate passed" in text

@@ -43,6 +43,11 @@ PEERS = ("numpy", "torch", "default")
 WITH_PACKING = "with packing"
 """The side that is the kernel itself, packing its constant inputs in every call."""
 
+MISALIGNED = "on misaligned arrays"
+"""The side that is the kernel itself on arrays that begin somewhere behind a cache line."""
+
+LINE_BYTES = 64
+
 _BLOCK_SECS, _LEAST_BLOCKS, _MOST_BLOCKS = 0.04, 5, 500
 _SAMPLE_SECS = 1e-3
 _SPIN_SECS = 0.15  # how long threads of a pool may go on after a call
@@ -79,7 +84,8 @@ class BenchReport:
     """`run_secs` is the kernel's; `against` has one entry a side, in the order asked for.
 
     `packed_ahead`: inputs are constant, and `run_secs` is of calls that find them packed;
-    `run_secs_with_packing` is of calls that pack them.
+    `run_secs_with_packing` is of calls that pack them. `run_secs` is of arrays aligned to a cache
+    line, `run_secs_misaligned` of such that begin `bytes_behind_line` behind one, where asked for.
     """
 
     run_secs: float
@@ -87,12 +93,17 @@ class BenchReport:
     against: dict[str, Side] = field(default_factory=dict)
     packed_ahead: bool = False
     run_secs_with_packing: float | None = None
+    bytes_behind_line: int = 0
+    run_secs_misaligned: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What `bench --json` prints; a side that took no part has only nulls and `detail`."""
         kernel: dict[str, Any] = {"run_secs": self.run_secs, "packed_ahead": self.packed_ahead}
         if self.packed_ahead:
             kernel["run_secs_with_packing"] = self.run_secs_with_packing
+        if self.run_secs_misaligned is not None:
+            kernel["bytes_behind_line"] = self.bytes_behind_line
+            kernel["run_secs_misaligned"] = self.run_secs_misaligned
         return {
             "kernel": kernel,
             "blocks": self.blocks,
@@ -108,13 +119,20 @@ def bench(
     against: Sequence[str] = ("numpy",),
     seconds: float = 5.0,
     seed: int = 0,
+    bytes_behind_line: int = 0,
     lock_path: Path | None = None,
 ) -> BenchReport:
     """Time the kernel of `trace` and its peers for about `seconds`.
 
-    `against` are of "numpy", "torch" and "default", the schedule chosen with no measurement.
-    Every side's result is checked before it is timed. BenchError if the kernel's is wrong.
+    `against` are of "numpy", "torch" and "default", the schedule chosen with no measurement. Unless
+    `bytes_behind_line` is 0, the kernel is also timed on arrays that all begin so many bytes, at
+    most 63 and rounded down to whole elements, behind a cache line. Every side's result is checked
+    before it is timed. BenchError if the kernel's is wrong.
     """
+    if not 0 <= bytes_behind_line < LINE_BYTES:
+        raise BenchError(
+            f"arrays begin 0 to {LINE_BYTES - 1} bytes behind a line; got {bytes_behind_line}"
+        )
     unknown = [name for name in against if name not in PEERS]
     if unknown:
         raise BenchError(f"against must be of {', '.join(PEERS)}; got {unknown[0]!r}")
@@ -122,7 +140,9 @@ def bench(
     if "default" in against:
         traces["default"] = default_trace(workload, target)
     built = _build(workload, traces, target)
-    packing = (WITH_PACKING,) if built["kernel"].constants else ()
+    ours = ["kernel"]
+    ours += [WITH_PACKING] if built["kernel"].constants else []
+    ours += [MISALIGNED] if bytes_behind_line else []
     document = {
         "workload": workload_json.to_json(workload),
         "seed": seed,
@@ -133,22 +153,23 @@ def bench(
         stack.enter_context(machine_lock(lock_path))
         sides: dict[str, _Contender] = {}
         missing: dict[str, str] = {}
-        for name in ("kernel", *packing, *against):
+        for name in (*ours, *against):
             contender = stack.enter_context(_Contender(target.threads))
-            source = "kernel" if name in packing else name
+            source = "kernel" if name in ours else name
             rewrites = Trace(traces[source].rewrites).to_json() if source in traces else []
-            asked = {**document, "rewrites": rewrites}
+            behind = bytes_behind_line if name == MISALIGNED else 0
+            asked = {**document, "rewrites": rewrites, "bytes_behind_line": behind}
             problem = contender.open(name, asked, built.get(source))
             if problem is None:
                 sides[name] = contender
-            elif name == "kernel" or name in packing:
+            elif name in ours:
                 raise BenchError(f"the kernel cannot be timed: {problem}")
             else:
                 missing[name] = problem
         blocks = _alternate(list(sides.values()), seconds)
     times = dict(zip(sides, blocks, strict=True))
     said = {name: contender.said for name, contender in sides.items()}
-    return _report(times, missing, said, against, seed)
+    return _report(times, missing, said, against, seed, bytes_behind_line)
 
 
 def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict[str, Compiled]:
@@ -188,6 +209,7 @@ def _report(
     said: dict[str, dict[str, Any]],
     against: Sequence[str],
     seed: int,
+    bytes_behind_line: int,
 ) -> BenchReport:
     kernel = times["kernel"]
     rng = np.random.default_rng(seed)
@@ -198,13 +220,15 @@ def _report(
             continue
         low, middle, high = speedup_interval(times[name] / kernel, rng)
         sides[name] = Side(float(np.median(times[name])), middle, low, high, **said[name])
-    packing = times.get(WITH_PACKING)
+    packing, misaligned = times.get(WITH_PACKING), times.get(MISALIGNED)
     return BenchReport(
         float(np.median(kernel)),
         kernel.size,
         sides,
         packed_ahead=packing is not None,
         run_secs_with_packing=None if packing is None else float(np.median(packing)),
+        bytes_behind_line=bytes_behind_line,
+        run_secs_misaligned=None if misaligned is None else float(np.median(misaligned)),
     )
 
 
