@@ -23,7 +23,7 @@ help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1|/' \
 		| awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
 
-demo: $(VENV)/.installed-tune  ## tune a matrix multiplication and print the before/after table
+demo: $(VENV)/.installed-tune  ## tune four computations and race them against libraries
 	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
 
 # Nothing hides behind the first failure: every check runs, pytest's summary comes last.

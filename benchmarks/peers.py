@@ -14,19 +14,56 @@ from math import pi, sqrt
 import numpy as np
 
 from benchmarks import window_peers
-from benchmarks.peer_types import LAYERNORM_EPS, Array, Call, Sizes, fastest
+from benchmarks.peer_types import LAYERNORM_EPS, Array, Call, Sizes
+from tuner.measure.ways import Way
 
 
 def numpy_peer(
     peer: str, epilogue: str, inputs: Sequence[Array], output: Array, sizes: Sizes
 ) -> Call:
     """A call that fills `output` from `inputs`; both are in the order of the workload."""
+    return _with_epilogue(_WAYS[peer], epilogue, inputs, output, sizes)
+
+
+def numpy_ways(
+    peer: str,
+    epilogue: str,
+    inputs: Sequence[Array],
+    output: Array,
+    sizes: Sizes,
+    *,
+    constant: bool = False,
+) -> list[Way]:
+    """Every way of filling `output`; `constant`: the weights (the second input) never change."""
+    found = {_plain_name(peer): _WAYS[peer], **_MORE_WAYS.get(peer, {})}
+    if constant:
+        found |= _CONSTANT_WAYS.get(peer, {})
+
+    def prepared(plan: Plan) -> Callable[[], Call]:
+        return lambda: _with_epilogue(plan, epilogue, inputs, output, sizes)
+
+    return [Way(name, prepared(plan)) for name, plan in found.items()]
+
+
+def _plain_name(peer: str) -> str:
+    """What the first way of a computation is made of."""
+    if "matmul" in peer or peer in ("gemv", "attention_values"):
+        return "np.matmul"
+    return "columns and np.matmul" if _WAYS[peer] is window_peers.convolution else "ufuncs"
+
+
+Plan = Callable[[Sequence[Array], Array, Sizes], Call]
+
+
+def _with_epilogue(
+    plan: Plan, epilogue: str, inputs: Sequence[Array], output: Array, sizes: Sizes
+) -> Call:
     extra = {"bias": 1, "add": 1}
     steps = epilogue.split("+") if epilogue else []
     count = sum(extra.get(step, 0) for step in steps)
     operands = list(inputs[: len(inputs) - count])
     rest = list(inputs[len(inputs) - count :])
-    main = _WAYS[peer](operands, output, sizes)
+    main = plan(operands, output, sizes)
     calls: list[Call] = [main]
     for step in steps:
         match step:
@@ -110,8 +147,11 @@ def _conv_bn_relu(x: Sequence[Array], y: Array, sizes: Sizes) -> Call:
 
 
 def _colsum(x: Sequence[Array], y: Array, _: Sizes) -> Call:
-    ones = np.ones(x[0].shape[0], y.dtype)
-    return fastest(partial(np.sum, x[0], axis=0, out=y), partial(np.matmul, ones, x[0], out=y))
+    return partial(np.sum, x[0], axis=0, out=y)
+
+
+def _colsum_as_product(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    return partial(np.matmul, np.ones(x[0].shape[0], y.dtype), x[0], out=y)
 
 
 def _global_avg_pool(x: Sequence[Array], y: Array, _: Sizes) -> Call:
@@ -307,7 +347,61 @@ def _gated(x: Sequence[Array], y: Array, _: Sizes) -> Call:
     return gate
 
 
-_WAYS: dict[str, Callable[[Sequence[Array], Array, Sizes], Call]] = {
+def _dot(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    return partial(np.dot, x[0], x[1], out=y)
+
+
+def _exchanged(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    """The transposed product, into a view of the output."""
+    return partial(np.matmul, x[1].T, x[0].T, out=y.T)
+
+
+def _turned_weights(x: Sequence[Array], y: Array, sizes: Sizes) -> Call:
+    return _matmul([x[0], np.asfortranarray(x[1])], y, sizes)
+
+
+def _turned_weights_nt(x: Sequence[Array], y: Array, sizes: Sizes) -> Call:
+    return _matmul([x[0], np.ascontiguousarray(x[1].T)], y, sizes)
+
+
+def _each_dot(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+    return partial(_all, [partial(np.dot, a, b, out=c) for a, b, c in zip(*x, y, strict=True)])
+
+
+def _einsum(subscripts: str) -> Plan:
+    """By its subscripts, in the order NumPy finds best."""
+
+    def plan(x: Sequence[Array], y: Array, _: Sizes) -> Call:
+        order = np.einsum_path(subscripts, *x, optimize="optimal")[0]
+        return partial(np.einsum, subscripts, *x, out=y, optimize=order)
+
+    return plan
+
+
+_MORE_WAYS: dict[str, dict[str, Plan]] = {
+    "matmul": {"np.dot": _dot, "operands exchanged": _exchanged},
+    "gemv": {"np.dot": _dot},
+    "batch_matmul": {"np.dot for each": _each_dot},
+    "colsum_mn": {"product with ones": _colsum_as_product},
+    "scaled_product": {"einsum": _einsum("ik,k,kj->ij")},
+    "row_dot": {"einsum": _einsum("ik,ik->i")},
+    "three_way": {"einsum": _einsum("ijk,jr,kr->ir")},
+    "tensor_product": {"einsum": _einsum("kim,mjkl->jil")},
+    "norm_bmn": {"einsum": lambda x, y, _: _root_of(_einsum("bmn,bmn->b")([*x, *x], y, _), y)},
+}
+"""What else a practised user would try."""
+
+_CONSTANT_WAYS: dict[str, dict[str, Plan]] = {
+    "matmul": {"weights turned": _turned_weights},
+    "matmul_nt": {"weights turned": _turned_weights_nt},
+}
+
+
+def _root_of(call: Call, y: Array) -> Call:
+    return partial(_all, [call, partial(np.sqrt, y, out=y)])
+
+
+_WAYS: dict[str, Plan] = {
     "matmul": _matmul, "matmul_nt": _matmul_nt, "matmul_tn": _matmul_tn, "gemv": _matmul,
     "batch_matmul": _matmul, "batch_matmul_nt": _batch_matmul_nt,
     "transpose_batch_matmul": _scores, "transpose_batch_matmul_softmax": _scores_softmax,

@@ -1,7 +1,7 @@
 """Who checks the checker: plant mistakes blindly and see what verification makes of them.
 
     python benchmarks/planted_miscompiles.py [--seed 0] [--each 1] [--controls 200]
-        [--tuned SETTINGS] [--only NAME,...] [--verbose]
+        [--tuned SETTINGS] [--only NAME,...] [--jsonl FILE] [--verbose]
 
 `--tuned 2` plants in two generated kernels each of workloads of the sizes people tune, for this
 machine, instead of in the small written-down ones; survivors are then run beside the right kernel
@@ -18,8 +18,10 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,17 +30,23 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from schedules import operators  # noqa: E402
+from schedules.errors import ScheduleError  # noqa: E402
 from schedules.rules import space_for  # noqa: E402
 from schedules.space import Candidate, ScheduleSpace  # noqa: E402
+from schedules.target import Target  # noqa: E402
+from schedules.trace import Trace  # noqa: E402
+from schedules.workload import Workload  # noqa: E402
 from tests.tuner.planting_bases import TARGET, Base, load_bases  # noqa: E402
 from tests.tuner.planting_run import COMPILER, Judged, Verdict, judge, plant  # noqa: E402
 from tests.tuner.planting_run import right_kernel as kernel_of  # noqa: E402
-from tests.tuner.planting_tuned import tuned_bases  # noqa: E402
+from tests.tuner.planting_tuned import tuned_bases, tuned_workloads  # noqa: E402
 from tuner.measure.compile_pool import CompilePool  # noqa: E402
 from tuner.native_target import detect  # noqa: E402
 
 CAUGHT = (Verdict.QUICK, Verdict.FULL)
+SURVIVED = (Verdict.EQUIVALENT, Verdict.MISSED)
 COLUMNS = (*CAUGHT, Verdict.EQUIVALENT, Verdict.SAME, Verdict.REFUSED, Verdict.MISSED)
+FULL_SHARE = 8  # one right kernel in so many is checked in full
 CONTROLS: tuple[tuple[str, dict[str, int | str]], ...] = (
     ("matmul", {"M": 31, "N": 65, "K": 33}),
     ("matmul", {"M": 7, "N": 13, "K": 17, "dtype": "i8"}),
@@ -55,40 +63,52 @@ CONTROLS: tuple[tuple[str, dict[str, int | str]], ...] = (
 )
 
 
-def candidates(space: ScheduleSpace, count: int, rng: np.random.Generator) -> Iterator[Candidate]:
-    """`count` feasible points drawn by chance."""
+def small_workloads() -> Iterator[tuple[str, Workload]]:
+    """Those of `CONTROLS` by name, in normal form."""
+    for name, parameters in CONTROLS:
+        yield name, operators.build(name, parameters).normalised()
+
+
+def traces(space: ScheduleSpace, count: int, rng: np.random.Generator) -> Iterator[Trace]:
+    """`count` schedules at feasible points drawn by chance."""
     found = 0
     while found < count:
         sketch = int(rng.integers(len(space.sketches)))
         knobs = space.sketches[sketch].knobs
         setting = np.array([[rng.integers(len(k.values)) for k in knobs]], dtype=np.int64)
-        if space.sketches[sketch].feasible(setting)[0]:
+        if not space.sketches[sketch].feasible(setting)[0]:
+            continue
+        with suppress(ScheduleError):  # a sketch may find out late
+            yield space.trace(Candidate(sketch, tuple(int(v) for v in setting[0])))
             found += 1
-            yield Candidate(sketch, tuple(int(v) for v in setting[0]))
 
 
-def alarms(count: int, seed: int, pool: CompilePool) -> tuple[int, list[Judged]]:
-    """Right candidates verified quickly: how many, and those that were rejected."""
+def alarms(
+    workloads: Mapping[str, Workload], target: Target, count: int, seed: int, pool: CompilePool
+) -> tuple[int, int, list[Judged]]:
+    """`count` right candidates verified quickly, one in `FULL_SHARE` also in full: how many there
+    were, how many in full, and those that were rejected."""
     rng = np.random.default_rng(seed)
-    share = -(-count // (2 * len(CONTROLS)))
-    checked, rejected = 0, []
-    for name, parameters in CONTROLS:
-        workload = operators.build(name, parameters).normalised()
+    share = -(-count // (2 * max(len(workloads), 1)))
+    checked, in_full, rejected = 0, 0, []
+    for name, workload in workloads.items() if count else ():
         for threads in (1, 2):
-            target = TARGET.with_threads(threads)
-            space = space_for(workload, target)
+            space = space_for(workload, target.with_threads(threads))
             bases = [
-                Base(f"{name} {number}", workload, space.trace(point), target)
-                for number, point in enumerate(candidates(space, share, rng))
+                Base(f"{name} {number}", workload, trace, space.target)
+                for number, trace in enumerate(traces(space, share, rng))
             ]
-            if not bases:
-                continue
             # Each is planted in the first as if it were a mutant of it: none must be caught.
             mutants = [kernel_of(base, level="right") for base in bases]
-            checked += len(mutants)
-            judged = judge(bases[0], mutants, pool, seed, full=False)
-            rejected += [j for j in judged if j.verdict in (*CAUGHT, Verdict.ALARM)]
-    return checked, rejected
+            first = len(mutants) // FULL_SHARE + 1
+            for some, full in ((mutants[:first], True), (mutants[first:], False)):
+                if not some:
+                    continue
+                checked += len(some)
+                in_full += len(some) if full else 0
+                judged = judge(bases[0], some, pool, seed, full=full)
+                rejected += [j for j in judged if j.verdict in (*CAUGHT, Verdict.ALARM)]
+    return checked, in_full, rejected
 
 
 def table(rows: dict[str, Counter[Verdict]]) -> str:
@@ -102,6 +122,27 @@ def table(rows: dict[str, Counter[Verdict]]) -> str:
     return "\n".join(lines)
 
 
+def line(
+    name: str, options: argparse.Namespace, counts: Counter[Verdict], survivors: list[Judged]
+) -> dict[str, Any]:
+    """What became of the mistakes planted in one kernel, with each that was not caught."""
+    return {
+        "planted_in": name,
+        "seed": options.seed,
+        "each": options.each,
+        "counts": {str(c): counts[c] for c in COLUMNS if counts[c]},
+        "survivors": [
+            {
+                "verdict": str(j.verdict),
+                "operator": j.mutant.operator,
+                "edit": j.mutant.edit,
+                "because": j.detail,
+            }
+            for j in survivors
+        ],
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="where mistakes are planted")
@@ -109,6 +150,7 @@ def main() -> int:
     parser.add_argument("--controls", type=int, default=200, help="right kernels to verify")
     parser.add_argument("--tuned", type=int, default=0, help="kernels a workload of tuning size")
     parser.add_argument("--only", default="", help="only kernels with one of these in their names")
+    parser.add_argument("--jsonl", type=Path, help="append what became of them, a line a kernel")
     parser.add_argument("--verbose", action="store_true", help="say what became of each")
     options = parser.parse_args()
     start = time.perf_counter()
@@ -127,6 +169,7 @@ def main() -> int:
             rows[name] = Counter()
             mutants = plant(base, options.seed, options.each)
             closer = bool(options.tuned)
+            survivors = []
             for judged in judge(base, mutants, pool, options.seed, examined=closer):
                 if judged.verdict is Verdict.ALARM:
                     failed.append(judged)
@@ -135,11 +178,21 @@ def main() -> int:
                 rows[name][judged.verdict] += 1
                 statuses[str(judged.status)] += judged.verdict in CAUGHT
                 failed += [judged] if judged.verdict is Verdict.MISSED else []
+                survivors += [judged] if judged.verdict in SURVIVED else []
                 if options.verbose:
                     print(
                         f"{judged.verdict:<10} {judged.mutant.name} | {judged.detail}", flush=True
                     )
-        checked, rejected = alarms(options.controls, options.seed, pool)
+            if options.jsonl:
+                with options.jsonl.open("a") as file:
+                    print(json.dumps(line(name, options, rows[name], survivors)), file=file)
+        controls = {
+            name: workload
+            for name, workload in (tuned_workloads() if options.tuned else small_workloads())
+            if any(part in name for part in options.only.split(","))
+        }
+        target = detect() if options.tuned else TARGET
+        checked, in_full, rejected = alarms(controls, target, options.controls, options.seed, pool)
     counts = sum(rows.values(), Counter())
     print(table(rows))
     for judged in [*failed, *rejected]:
@@ -152,6 +205,7 @@ def main() -> int:
         "equivalent": {"same_object": counts[Verdict.SAME], "listed": counts[Verdict.EQUIVALENT]},
         "missed": counts[Verdict.MISSED],
         "right_kernels": checked,
+        "of_them_checked_in_full": in_full,
         "false_alarms": len(rejected) + sum(j.verdict is Verdict.ALARM for j in failed),
         "seed": options.seed,
         "wall_secs": round(time.perf_counter() - start, 1),

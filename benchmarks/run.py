@@ -67,7 +67,7 @@ def _measure_missing(
     session = results.begin({**description, "quick": options.quick})
     rows = [row for group in options.rows for row in GROUPS[group](context)]
     if options.only:
-        rows = [row for row in rows if options.only in row.key]
+        rows = [row for row in rows if any(part in row.key for part in options.only.split(","))]
     wanted = [r for r in rows if options.fresh or _missing(r, results, options.redo_busy)]
     _say(f"{len(rows)} rows, {len(rows) - len(wanted)} measured before; results in {folder}")
     _warn_of_other_commits(results, description["commit"], rows)
@@ -151,7 +151,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--rows", type=_groups, default=list(GROUPS), metavar="GROUP,...",
         help=f"only these groups, of {', '.join(GROUPS)}",
     )  # fmt: skip
-    parser.add_argument("--only", metavar="TEXT", help="only rows with TEXT in their key")
+    parser.add_argument(
+        "--only", metavar="TEXT,...", help="only rows with one of these in their key"
+    )
     parser.add_argument("--fresh", action="store_true", help="measure again what is there")
     parser.add_argument(
         "--redo-busy", action="store_true", help="measure again what was timed on a busy machine"
@@ -170,7 +172,7 @@ def _add_suite_options(parser: argparse.ArgumentParser) -> None:
         "--families", type=_families, default=[], metavar="FAMILY,...",
         help=f"only these families, of {', '.join(FAMILIES)}",
     )  # fmt: skip
-    suite.add_argument("--trials", type=int, default=32, help="trials a case (default: 32)")
+    suite.add_argument("--trials", type=int, default=24, help="trials a case (default: 24)")
     suite.add_argument("--heavy", action="store_true", help="also cases of over 2e10 operations")
     suite.add_argument(
         "--with-default", action="store_true", help="race the schedule chosen without measuring too"

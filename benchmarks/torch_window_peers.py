@@ -1,170 +1,173 @@
 """How a practised user asks PyTorch (CPU) for convolutions and pooling.
 
 Tensors are channels last, weights converted beforehand. There is no `out=`: results come from
-PyTorch's allocator, which race.py makes keep its memory, so that no call pays for new pages.
+PyTorch's allocator, which `suite/crew.py` makes keep its memory, so no call pays for new pages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from benchmarks.peer_types import Sizes, fastest
+from benchmarks.peer_types import Sizes
 from benchmarks.windows import Windows
+from tuner.measure.torch_convolutions import Convolution, convolution_ways
+from tuner.measure.torch_products import ACTIVATIONS, Epilogue, product_ways
+from tuner.measure.ways import Way
 
 Call = Callable[[], Tensor]
-_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-_CONVOLUTIONS = {3: nnf.conv1d, 4: nnf.conv2d, 5: nnf.conv3d}
 
 
-def finish(y: Tensor, steps: Sequence[str], rest: Sequence[Tensor]) -> Tensor:
-    """What follows in place: `rest` are the tensors that are added."""
-    added = iter(rest)
-    for step in steps:
-        match step:
-            case "add" | "bias":
-                y.add_(next(added))
-            case "relu":
-                y.relu_()
-            case "relu6":
-                y.clamp_(0, 6)
-            case "gelu":
-                torch.ops.aten.gelu_(y, approximate="tanh")
-            case _:
-                raise ValueError(f"no PyTorch spelling of the epilogue {step!r}")
-    return y
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Inputs, where the result may go, sizes of the case, and what follows (`bias`, `relu`, ...).
+
+    `constant`: the weights never change, and may lie as the library wants them.
+    """
+
+    x: Sequence[Tensor]
+    y: Tensor
+    sizes: Sizes
+    steps: tuple[str, ...] = ()
+    constant: bool = False
 
 
-def convolution(x: Sequence[Tensor], y: Tensor, sizes: Sizes, steps: Sequence[str]) -> Call:
+def epilogue_of(steps: Sequence[str], rest: Sequence[Tensor]) -> Epilogue:
+    """`bias`, `add` and a function, in this order; `rest` are the tensors that are added.
+
+    ValueError for another order, or a function PyTorch has no name for here.
+    """
+    names, tensors = list(steps), list(rest)
+    bias = tensors.pop(0) if names[:1] == ["bias"] and names.pop(0) else None
+    added = tensors.pop(0) if names[:1] == ["add"] and names.pop(0) else None
+    activation = names.pop(0) if names else ""
+    if names or tensors or (activation and activation not in ACTIVATIONS):
+        raise ValueError(f"no PyTorch spelling of the epilogue {'+'.join(steps)!r}")
+    return Epilogue(bias, added, activation)
+
+
+def convolution(r: Request) -> list[Way]:
     """X[N,*axes,CI] with W[*taps,CI/groups,CO], one axis to three."""
-    data, weight, *rest = x
-    windows = Windows.of(sizes, data.ndim - 2)
-    groups = sizes.get("groups", 1)
-    ways = [_library_call(data, weight, windows, groups, steps, rest)]
+    data, weight, *rest = r.x
+    windows = Windows.of(r.sizes, data.ndim - 2)
+    groups = r.sizes.get("groups", 1)
+    ways = _library_ways(data, weight, windows, groups, r, rest)
     if data.ndim == 3:  # as an image of one line, which has a channels-last form
         lifted = Windows(*((one, *each) for one, each in _with_ones(windows)))
-        call = _library_call(
-            data.unsqueeze(1), weight.unsqueeze(0), lifted, groups, steps,
-            [r.unsqueeze(1) if r.ndim == 3 else r for r in rest],
+        lines = _library_ways(
+            data.unsqueeze(1), weight.unsqueeze(0), lifted, groups, r,
+            [t.unsqueeze(1) if t.ndim == 3 else t for t in rest],
         )  # fmt: skip
-        ways.append(lambda: call().squeeze(1))
+        ways += [_then(line, lambda y: y.squeeze(1), "as an image, ") for line in lines]
     if windows.pointwise and groups == 1:
-        ways.append(_product(data, weight, y, steps, rest))
-    return fastest(*ways)
+        ways += _products(data, weight, r, rest)
+    return ways
 
 
 def _with_ones(windows: Windows) -> list[tuple[int, tuple[int, ...]]]:
     return [(1, windows.taps), (1, windows.stride), (0, windows.pad), (1, windows.dilation)]
 
 
-def _library_call(
-    data: Tensor, weight: Tensor, windows: Windows, groups: int, steps: Sequence[str],
+def _then(way: Way, change: Callable[[Tensor], Tensor], said: str = "") -> Way:
+    """`way`, with its result as `change` gives it."""
+
+    def prepare() -> Call:
+        call = way.prepare()
+        return lambda: change(call())
+
+    return Way(f"{said}{way.name}", prepare)
+
+
+def _library_ways(
+    data: Tensor, weight: Tensor, windows: Windows, groups: int, r: Request,
     rest: Sequence[Tensor],
-) -> Call:  # fmt: skip
-    """The library's convolution: a leading bias is its own, everything else follows in place.
-
-    As PyTorch dispatches it, or oneDNN's by name (on one thread PyTorch prefers another, slower
-    way for some sizes), with weights in both of their usual layouts.
-    """
-    image = _channels_second(data)
-    plain = weight.permute(-1, -2, *range(weight.ndim - 2)).contiguous()
-    kernels = [plain]
-    if plain.ndim in _LAST:
-        kernels.append(plain.contiguous(memory_format=_LAST[plain.ndim]))
-    bias = rest[0] if steps[:1] == ["bias"] else None
-    after = steps if bias is None else steps[1:]
-    added = [_channels_second(r) for r in rest[0 if bias is None else 1 :]]
-    named = data.ndim > 3 and "USE_MKLDNN=ON" in torch.__config__.show()
-
-    def way(convolve: Callable[..., Tensor], kernel: Tensor, *arguments: object) -> Call:
-        return lambda: _channels_last(
-            finish(convolve(image, kernel, bias, *arguments, groups), after, added)
-        )
-
-    w = windows
-    ways = []
-    for kernel in kernels:
-        ways.append(way(_CONVOLUTIONS[data.ndim], kernel, w.stride, w.pad, w.dilation))
-        if named:
-            ways.append(way(torch.mkldnn_convolution, kernel, w.pad, w.stride, w.dilation))
-    return fastest(*ways)
+) -> list[Way]:  # fmt: skip
+    """The library's convolution; results are channels last again."""
+    kernel = weight.permute(-1, -2, *range(weight.ndim - 2))
+    how = Convolution(windows.stride, windows.pad, windows.dilation, groups)
+    return _image_ways(data, kernel, how, r, rest)
 
 
-def _product(
-    data: Tensor, weight: Tensor, y: Tensor, steps: Sequence[str], rest: Sequence[Tensor]
-) -> Call:
+def _image_ways(
+    data: Tensor, kernel: Tensor, how: Convolution, r: Request, rest: Sequence[Tensor]
+) -> list[Way]:
+    epilogue = epilogue_of(r.steps, [_channels_second(t) for t in rest])
+    found = convolution_ways(_channels_second(data), kernel, how, epilogue, constant=r.constant)
+    return [_then(each, _channels_last) for each in found]
+
+
+def _products(data: Tensor, weight: Tensor, r: Request, rest: Sequence[Tensor]) -> list[Way]:
     """A pointwise convolution as the matrix product it is."""
     flat, matrix = data.reshape(-1, data.shape[-1]), weight.reshape(-1, weight.shape[-1])
-    out = y.view(-1, y.shape[-1])
-    bias = rest[0] if steps[:1] == ["bias"] else None
-    added = [r.reshape(out.shape) for r in rest if r.ndim > 1]
-    if bias is None:
-        return lambda: finish(torch.mm(flat, matrix, out=out), steps, added)
-    return lambda: finish(torch.addmm(bias, flat, matrix, out=out), steps[1:], added)
+    out = r.y.view(-1, r.y.shape[-1])
+    epilogue = epilogue_of(r.steps, [t.reshape(out.shape) if t.ndim > 1 else t for t in rest])
+    return product_ways(flat, matrix, out, epilogue, constant=r.constant)
 
 
-def conv_bn_relu(x: Sequence[Tensor], y: Tensor, sizes: Sizes, steps: Sequence[str]) -> Call:
+def conv_bn_relu(r: Request) -> list[Way]:
     """Scale and offset are inputs, so they are not folded into the weights."""
-    data, weight, bias, scale, offset = x
-    convolve = convolution([data, weight, bias], y, sizes, ["bias"])
-    return lambda: torch.addcmul(offset, convolve(), scale, out=y).relu_()
+    data, weight, bias, scale, offset = r.x
+    plain = replace(r, x=[data, weight, bias], steps=("bias",))
+    return [
+        _then(each, lambda y: torch.addcmul(offset, y, scale, out=r.y).relu_())
+        for each in convolution(plain)
+    ]
 
 
-def depthwise(x: Sequence[Tensor], y: Tensor, sizes: Sizes, steps: Sequence[str]) -> Call:
-    data, weight, *rest = x
-    windows = Windows.of(sizes, 2)
-    return _library_call(data, weight.unsqueeze(2), windows, data.shape[3], steps, rest)
+def depthwise(r: Request) -> list[Way]:
+    data, weight, *rest = r.x
+    windows = Windows.of(r.sizes, 2)
+    return _library_ways(data, weight.unsqueeze(2), windows, data.shape[3], r, rest)
 
 
-def capsules(x: Sequence[Tensor], y: Tensor, sizes: Sizes, steps: Sequence[str]) -> Call:
+def capsules(r: Request) -> list[Way]:
     """A convolution along h, w and i: (k,c) are its input channels, (j,co) its output channels.
 
     Either as a volume whose third axis is i, or as an image for each i, which costs copies.
     """
-    data, weight = x
+    data, weight = r.x
     n, h, w, q, _, _ = data.shape
-    windows = Windows.of(sizes, 2)
+    windows = Windows.of(r.sizes, 2)
     kernel = weight.permute(0, 1, 2, 4, 3, 5).reshape(*weight.shape[:2], q * weight.shape[4], -1)
     volume = data.reshape(n, h, w, q, -1)
-    as_volume = _library_call(volume, kernel.unsqueeze(2), windows.and_a_point(), 1, steps, [])
+    ways = _library_ways(volume, kernel.unsqueeze(2), windows.and_a_point(), 1, r, [])
     images = torch.empty(n, q, h, w, volume.shape[-1])
-    as_images = _library_call(images.flatten(0, 1), kernel, windows, 1, steps, [])
-    folded = y.view(n, *y.shape[1:4], -1)
+    folded = r.y.view(n, *r.y.shape[1:4], -1)
 
-    def with_copies() -> Tensor:
-        images.copy_(volume.permute(0, 3, 1, 2, 4))
-        result = as_images()
-        folded.copy_(result.view(n, q, *result.shape[1:]).permute(0, 2, 3, 1, 4))
-        return y
+    def with_copies(way: Way) -> Way:
+        def prepare() -> Call:
+            call = way.prepare()
 
-    return fastest(as_volume, with_copies)
+            def copied() -> Tensor:
+                images.copy_(volume.permute(0, 3, 1, 2, 4))
+                result = call()
+                folded.copy_(result.view(n, q, *result.shape[1:]).permute(0, 2, 3, 1, 4))
+                return r.y
 
+            return copied
 
-def transposed(x: Sequence[Tensor], y: Tensor, sizes: Sizes, steps: Sequence[str]) -> Call:
-    data, weight, *rest = x
-    windows = Windows.of(sizes, 2)
-    image, added = _channels_second(data), [_channels_second(r) for r in rest]
-    plain = weight.permute(2, 3, 0, 1).contiguous()
+        return Way(f"as images, {way.name}", prepare)
 
-    def way(kernel: Tensor) -> Call:
-        return lambda: _channels_last(
-            finish(
-                nnf.conv_transpose2d(image, kernel, None, windows.stride, windows.pad),
-                steps, added,
-            )
-        )  # fmt: skip
-
-    return fastest(way(plain), way(plain.contiguous(memory_format=torch.channels_last)))
+    by_images = _library_ways(images.flatten(0, 1), kernel, windows, 1, r, [])
+    return [*ways, *(with_copies(each) for each in by_images)]
 
 
-def max_pool(x: Sequence[Tensor], y: Tensor, sizes: Sizes, steps: Sequence[str]) -> Call:
-    windows = Windows.of(sizes, 2)
+def transposed(r: Request) -> list[Way]:
+    data, weight, *rest = r.x
+    windows = Windows.of(r.sizes, 2)
+    how = Convolution(windows.stride, windows.pad, (1, 1), transposed=True)
+    return _image_ways(data, weight.permute(2, 3, 0, 1), how, r, rest)
+
+
+def max_pool(r: Request) -> Call:
+    windows = Windows.of(r.sizes, 2)
     pool = partial(
-        nnf.max_pool2d, _channels_second(x[0]), windows.taps, windows.stride, windows.pad,
+        nnf.max_pool2d, _channels_second(r.x[0]), windows.taps, windows.stride, windows.pad,
         windows.dilation,
     )  # fmt: skip
     return lambda: _channels_last(pool())

@@ -3,6 +3,7 @@
 Trees learn the residual z = log2(measured seconds) - log2(prior's seconds), so before the first
 measurement the prediction is the prior, and after a few it is the prior, corrected. Four small
 models on resampled data disagree where little was measured: their spread is the doubt `sigma`.
+Where each leaves out some of the samples, they say together how wrong they are (`left_out`).
 Source: bagging (Breiman 1996) over XGBoost (Chen and Guestrin, KDD 2016); fast candidates weigh
 more, as in Ansor (OSDI 2020).
 """
@@ -33,7 +34,8 @@ MISSING_XGBOOST = "no learned cost model: xgboost is not installed (pip install 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Size of the ensemble. `min_samples` successful samples are needed before trees are grown."""
+    """Size of the ensemble. `min_samples` successful samples are needed before trees are grown.
+    With `leave_out` each member leaves out every `members`-th sample, see `left_out`."""
 
     members: int = 4
     trees: int = 40
@@ -41,23 +43,27 @@ class ModelSettings:
     eta: float = 0.2
     min_samples: int = 8
     seed: int = 0
+    leave_out: bool = False
 
 
 class ResidualModel:
     """`CostModel` for one space: prior, plus trees once there are enough samples.
 
-    `note` is one line for people where the trees cannot be used, else "".
+    `note` is one line for people where the trees cannot be used, else "". `left_out` (n,) is how
+    far each sample that ran is from what the trees that never saw it say, log2 units; None where
+    there are no trees, or all saw it.
     """
 
     def __init__(self, space: ScheduleSpace, settings: ModelSettings | None = None) -> None:
         self.featurise = Featuriser(space)
         self.settings = settings or ModelSettings()
         self.note = ""
+        self.left_out: FloatArray | None = None
         self._offset = 0.0
         self._boosters: list[Any] = []
 
     def fit(self, samples: Sequence[Sample]) -> None:
-        self._boosters, self._offset = [], 0.0
+        self._boosters, self._offset, self.left_out = [], 0.0, None
         timed = [s.run_secs for s in samples if s.run_secs is not None]
         if not timed:
             return
@@ -80,6 +86,14 @@ class ResidualModel:
             self._grow(xgboost, features, residual - self._offset, weights, member)
             for member in range(self.settings.members)
         ]
+        if not self.settings.leave_out:
+            return
+        fold = np.arange(len(residual)) % self.settings.members
+        missed = residual - self._offset
+        for member, booster in enumerate(self._boosters):
+            rows = fold == member
+            missed[rows] -= booster.inplace_predict(features[rows])
+        self.left_out = missed[ran]
 
     def predict(self, sketch: int, settings: IntArray) -> Prediction:
         return self.predict_from(self.describe(sketch, settings))
@@ -122,6 +136,8 @@ class ResidualModel:
         rng = np.random.default_rng([s.seed, member, len(residual)])
         # Bayesian bootstrap: every sample stays in, with a random weight; few samples need that.
         drawn = weights * rng.exponential(size=len(residual))
+        if s.leave_out:
+            drawn[member :: s.members] = 0.0
         data = xgboost.DMatrix(features, label=residual, weight=drawn, nthread=1)
         parameters = {
             "objective": "reg:squarederror",

@@ -1,4 +1,4 @@
-"""Tune a 512 x 512 matrix multiplication and show what came of it: what `make demo` runs.
+"""Tune four computations and race them against NumPy and PyTorch: what `make demo` runs.
 
 Every step is a command anyone can type, and is printed before it runs. What is found goes to the
 user's own database (`TILEWRIGHT_DB` names another), so the commands at the end work, and a second
@@ -8,10 +8,16 @@ run has nothing left to measure. `--fresh` measures everything again.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import io
 import json
 import re
+import shlex
 import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,97 +27,195 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-WORKLOAD = "matmul:M=512,N=512,K=512"
-PEERS = {"numpy": "NumPy", "default": "default"}
 NEST_LINES = 40
 TAIL_LOOP = re.compile(r" *for [\w.]+\.t in ")
 """A loop over what a split leaves over: its name ends in `.t`."""
+PEERS = {"numpy": "NumPy", "torch": "PyTorch"}
+WIDTH = 100
 
 Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """A computation to show, as `tilewright` takes it, and why it is here."""
+
+    title: str
+    why: str
+    arguments: tuple[str, ...]
+
+
+SHOWN = (
+    Show("product 512x512x512", "near the peak", ("matmul:M=512,N=512,K=512",)),
+    Show("product 127x131x137", "no size divides anything", ("matmul:M=127,N=131,K=137",)),
+    Show("softmax 512x512", "a reduction of rows", ("softmax_mn:M=512,N=512",)),
+    Show(
+        "max-plus 192x192",
+        "a product that is in no library",
+        (
+            "--expr", "C[i,j] max= A[i,k] + B[k,j]",
+            "--tensor", "A=f32[192,192]", "--tensor", "B=f32[192,192]",
+        ),
+    ),
+)  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demonstration; the exit code of the first command that failed, else 0."""
     options = _options(arguments)
+    shown: tuple[Show, ...] = SHOWN
+    if options.workload:
+        shown = (Show(options.workload, "asked for", (options.workload,)),)
     console = Console(highlight=False)
-    _introduce(console, options.workload)
-    tune = ["tune", options.workload, "--trials", str(options.trials)]
-    code = _show(console, [*tune, "--fresh"] if options.fresh else tune)
-    if code:
-        return code
-    console.print()
-    seconds = f"{options.seconds:g}"
-    bench = ["bench", options.workload, "--against", ",".join(PEERS), "--seconds", seconds]
-    times = _ask(console, bench)
-    best = _ask(console, ["best", options.workload])
+    _introduce(console, len(shown))
+    entries = []
+    for number, show in enumerate(shown, start=1):
+        console.print(f"[{number}/{len(shown)}] {show.title}: {show.why}", style="bold")
+        code = _tune(console, show, options)
+        if code:
+            return code
+        entries.append(_raced(console, show, options.seconds))
+        console.print()
     target = _ask(console, ["target"])
+    nest = _ask(console, ["show", *shown[0].arguments, "--what", "nest"])
     console.print()
-    console.print(before_after(times, best, target))
-    console.print()
-    nest = _ask(console, ["show", options.workload, "--what", "nest"])
-    _print_nest(console, str(nest["text"]))
-    _say_what_next(console, options.workload)
+    console.print(comparison(entries, target))
+    _print_nest(console, shown[0].title, str(nest["text"]))
+    _say_what_next(console, shown[0].arguments[0])
+    if options.save:
+        document = {"entries": entries, "target": _kept(target), "nest": nest["text"]}
+        options.save.write_text(json.dumps(document))
     return 0
 
 
-def before_after(times: Document, best: Document, target: Document) -> Table:
-    """NumPy, the default schedule and the tuned one, from `bench`, `best` and `target`."""
-    flops = float(best["workload"]["flops"])
-    peak = float(target["probes"]["peak_gflops"]["f32"][0])
-    numpy_secs = times["against"]["numpy"]["run_secs"]
+def comparison(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> Table:
+    """Time, share of the bound, and how much faster than each library, a row a computation."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    table.title = f"{best['workload']['name']} on one core of {target['cpu']}"
-    table.caption = (
-        f"peak: {peak:.0f} GFLOP/s, multiply-adds in registers, probed on this core\n"
-        "default: the schedule Tilewright takes without one measurement"
-    )
+    table.title = f"one core of {target['cpu']}"
+    table.caption = _caption(entries, target)
     table.caption_justify = "left"
-    table.add_column("")
-    for name in ("time", "GFLOP/s", "of peak", "vs NumPy"):
-        table.add_column(name, justify="right")
+    table.add_column("", no_wrap=True)
+    for name in ("time", "of bound", *(f"vs {title}" for title in PEERS.values())):
+        table.add_column(name, justify="right", no_wrap=True)
     for name in ("verified", "stored"):
-        table.add_column(name, justify="center")
-    for peer, title in PEERS.items():
-        secs = times["against"][peer]["run_secs"]
-        table.add_row(title, *_figures(secs, flops, peak, numpy_secs), "", "")
-    figures = _figures(times["kernel"]["run_secs"], flops, peak, numpy_secs)
-    verified = "yes" if best["verified"] else "no"
-    stored = str(best["record_key"]).removeprefix("sha256:")[:12]
-    table.add_row("Tilewright", *figures, verified, stored, style="bold green")
+        table.add_column(name, justify="center", no_wrap=True)
+    for entry in entries:
+        secs = entry["bench"]["kernel"]["run_secs"]
+        share = f"{100 * entry['bound_secs'] / secs:.0f} %"
+        against = [_faster(entry["bench"]["against"].get(peer)) for peer in PEERS]
+        verified = "yes" if entry["verified"] else "no"
+        table.add_row(entry["title"], _time(secs), share, *against, verified, entry["stored"])
     return table
 
 
-def _figures(secs: float | None, flops: float, peak: float, numpy_secs: float | None) -> list[str]:
-    if secs is None:
-        return ["-"] * 4
-    rate = flops / secs / 1e9
-    faster = f"{numpy_secs / secs:.2f}x" if numpy_secs else "-"
-    return [f"{secs * 1e3:.3f} ms", f"{rate:.1f}", f"{100 * rate / peak:.0f} %", faster]
+def _caption(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> str:
+    """What the libraries say they use, and how each was asked."""
+    from tuner.measure.libraries import described
+
+    lines = [f"peak: {target['probes']['peak_gflops']['f32'][0]:.0f} GFLOP/s, probed on this core"]
+    for peer, title in PEERS.items():
+        sides = [entry["bench"]["against"].get(peer, {}) for entry in entries]
+        said = [side["libraries"] for side in sides if side.get("libraries")]
+        ways = dict.fromkeys(str(side["way"]) for side in sides if side.get("way"))
+        if said:
+            lines.append(described(said[0]))
+            lines.append(f"  {title} was fastest as: {', '.join(ways)}")
+        else:
+            why = [str(side["detail"]) for side in sides if side.get("detail")]
+            lines.append(f"{title}: {why[0] if why else 'not asked'}")
+    return "\n".join(lines)
 
 
-def _introduce(console: Console, workload: str) -> None:
-    console.print(workload, style="bold")
+def transcript(document: Mapping[str, Any]) -> str:
+    """What a run printed at its end, from what it saved: the comparison and the first loops."""
+    console = Console(file=io.StringIO(), width=WIDTH, highlight=False, color_system=None)
+    with console.capture() as captured:
+        console.print(comparison(document["entries"], document["target"]))
+    lines = [line.rstrip() for line in captured.get().strip("\n").splitlines()]
+    return "\n".join([*lines, "", *_whole_loops(str(document["nest"]))])
+
+
+def _faster(side: Mapping[str, Any] | None) -> str:
+    return "-" if not side or side["speedup"] is None else f"{side['speedup']:.2f}x"
+
+
+def _time(secs: float) -> str:
+    return f"{secs * 1e6:.1f} us" if secs < 1e-3 else f"{secs * 1e3:.3f} ms"
+
+
+def _kept(target: Document) -> Document:
+    """What `comparison` needs of a target."""
+    return {"cpu": target["cpu"], "probes": {"peak_gflops": target["probes"]["peak_gflops"]}}
+
+
+def _introduce(console: Console, count: int) -> None:
     console.print(
-        "Tilewright writes schedules for it, compiles each with LLVM, runs it on one\n"
-        "core, checks the result against NumPy in exact arithmetic, times it, and\n"
-        "stores it. The first run also probes this machine, for two seconds.\n"
+        f"Tilewright writes schedules for {count} computations, compiles each with LLVM,\n"
+        "runs it on one core, checks the result against NumPy in exact arithmetic,\n"
+        "times it, and stores it. Libraries are asked in every way they have; their\n"
+        "fastest one counts. The first run also probes this machine, for two seconds.\n"
     )
 
 
-def _print_nest(console: Console, nest: str) -> None:
+def _tune(console: Console, show: Show, options: argparse.Namespace) -> int:
+    """Search, with the command's own progress on this terminal; its exit code."""
+    budget = ["--trials", str(options.trials), "--seconds", f"{options.tune_seconds:g}"]
+    command = ["tune", *show.arguments, *budget, *(["--fresh"] if options.fresh else [])]
+    _echo(console, command)
+    start = time.perf_counter()
+    done = subprocess.run([_program(), *command], check=False, stdout=subprocess.PIPE)
+    if done.returncode:
+        sys.stdout.write(done.stdout.decode())
+    console.print(f"  {time.perf_counter() - start:.1f} s", style="dim")
+    return done.returncode
+
+
+def _raced(console: Console, show: Show, seconds: float) -> Document:
+    """What `comparison` needs of one computation."""
+    from schedules.spelling import parse_workload
+    from tuner.bound import bound
+    from tuner.native_target import native_target
+
+    words = list(show.arguments)
+    if words[0] == "--expr":
+        tensors = words[3::2]
+        workload = parse_workload(expr=words[1], tensors=tensors)
+    else:
+        workload = parse_workload(words[0])
+    peers = [p for p in PEERS if p != "torch" or importlib.util.find_spec("torch")]
+    command = ["bench", *words, "--against", ",".join(peers), "--seconds", f"{seconds:g}"]
+    times = _ask(console, command)
+    best = _ask(console, ["best", *words])
+    limit = bound(workload.normalised(), native_target(1))
+    return {
+        "title": show.title,
+        "bench": times,
+        "bound_secs": limit.secs,
+        "verified": best["verified"],
+        "stored": str(best["record_key"]).removeprefix("sha256:")[:8],
+    }
+
+
+def _whole_loops(nest: str) -> list[str]:
+    """The first lines of a nest, up to what fills no whole tile; then what is left out."""
     lines = nest.splitlines()
     whole = next((i for i, line in enumerate(lines) if TAIL_LOOP.match(line)), len(lines))
     shown = lines[: min(whole, NEST_LINES)]
-    console.print("\nThe loops that do it (Tilewright's own notation):", style="bold")
+    rest = len(lines) - len(shown)
+    return [*shown, f"... and {rest} lines more, for what fills no whole tile"] if rest else shown
+
+
+def _print_nest(console: Console, title: str, nest: str) -> None:
+    console.print(
+        f"\nThe loops of {title} (Tilewright's own notation):", style="bold", soft_wrap=True
+    )
+    shown = "\n".join(_whole_loops(nest))
     if console.is_terminal:
-        code = Syntax("", "python", background_color="default").highlight("\n".join(shown))
+        code = Syntax("", "python", background_color="default").highlight(shown)
         code.rstrip()
         console.print(code, soft_wrap=True)
     else:
-        console.print("\n".join(shown), soft_wrap=True, markup=False)
-    if len(lines) > len(shown):
-        rest = len(lines) - len(shown)
-        console.print(f"... and {rest} lines more, for what fills no whole tile", style="dim")
+        console.print(shown, soft_wrap=True, markup=False)
 
 
 def _say_what_next(console: Console, workload: str) -> None:
@@ -126,12 +230,6 @@ def _say_what_next(console: Console, workload: str) -> None:
         console.print(Text.assemble(f"  {does:<22}", (command, "cyan")), soft_wrap=True)
 
 
-def _show(console: Console, arguments: list[str]) -> int:
-    """Run a command with its output on this terminal; its exit code."""
-    _echo(console, arguments)
-    return subprocess.run([_program(), *arguments], check=False).returncode
-
-
 def _ask(console: Console, arguments: list[str]) -> Document:
     """Run a command with --json; its document. Leaves with its exit code if it fails."""
     _echo(console, arguments)
@@ -144,7 +242,7 @@ def _ask(console: Console, arguments: list[str]) -> Document:
 
 
 def _echo(console: Console, arguments: list[str]) -> None:
-    text = Text.assemble(("$ ", "dim"), (f"tilewright {' '.join(arguments)}", "bold cyan"))
+    text = Text.assemble(("$ ", "dim"), (f"tilewright {shlex.join(arguments)}", "bold cyan"))
     console.print(text, soft_wrap=True)
 
 
@@ -163,10 +261,12 @@ def _program_to_type() -> str:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--workload", default=WORKLOAD, help="what to tune instead")
-    parser.add_argument("--trials", type=int, default=64, help="candidates to measure")
-    parser.add_argument("--seconds", type=float, default=4.0, help="time for the comparison")
+    parser.add_argument("--workload", help="only this one instead")
+    parser.add_argument("--trials", type=int, default=32, help="candidates to measure, each")
+    parser.add_argument("--tune-seconds", type=float, default=8.0, help="time to search, each")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time to compare, each")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the figures as JSON")
     return parser.parse_args(arguments)
 
 

@@ -1,16 +1,17 @@
 """Index conditions: one form each, what follows from what, and guards cut to what is needed.
 
-A guard is `Select(All(conditions), value, elsewhere)`. Every front end (Python, notation, JSON)
-ends in `tidy`, so that one computation has one set of guards whoever wrote it.
+A guard is `Select(All(conditions), value, elsewhere)`. `tidy` leaves one set of guards of one
+computation, whoever wrote it; `schedules.settle` is where every front end meets it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import gcd
+from typing import TypeAlias
 
-from .affine import ZERO, Affine, Cond, Eq0, FloorDiv, Ge0, Ranges, prove
-from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite, vars_of
+from .affine import ZERO, Affine, Cond, Eq0, FloorDiv, Ge0, Ranges, prove, substitute_cond
+from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite
 
 NEVER = Eq0(ZERO + 1)
 """A condition that holds nowhere."""
@@ -126,52 +127,53 @@ def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
     return bool(given) and (follows(above, given, ranges) or follows(below, given, ranges))
 
 
+Labels: TypeAlias = Mapping[str, Affine]
+"""What variables are called where names must not matter; two may be called the same."""
+
+
 def needed(
-    conds: Iterable[Cond], ranges: Ranges, given: tuple[Cond, ...] = ()
+    conds: Iterable[Cond],
+    ranges: Ranges,
+    given: tuple[Cond, ...] = (),
+    labels: Labels | None = None,
 ) -> tuple[Cond, ...] | None:
-    """The conditions that say something new, sorted by text; None if they exclude each other."""
+    """The conditions that say something new, sorted by text; None if they exclude each other.
+
+    Of conditions that follow from each other, the last by text stays: by the text with `labels`
+    in place of names, if they are given.
+    """
     ordered = sorted({normal_cond(c) for c in conds}, key=str)
     if any(excluded(c, given, ranges) for c in ordered):
         return None
     kept = [c for c in ordered if not follows(c, given, ranges)]
-    for cond in tuple(kept):
+    for cond in sorted(kept, key=lambda c: str(substitute_cond(c, labels))) if labels else [*kept]:
         others = tuple(c for c in kept if c is not cond)
         if follows(cond, given + others, ranges):
             kept.remove(cond)
+    if len(kept) > 1:
+        for cond in kept:
+            if excluded(cond, given + tuple(c for c in kept if c is not cond), ranges):
+                return None
     return tuple(kept)
 
 
-def tidy(node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = ()) -> Scalar:
+def tidy(
+    node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
+) -> Scalar:
     """`node` with every guard cut to the conditions needed, and nested guards made one.
 
-    A side that is never taken goes. Identity is kept where nothing changes.
+    A side that is never taken goes. Identity is kept where nothing changes. `labels` as in
+    `needed`.
     """
     if not _has_guard(node):
         return node
 
     def leaf(n: Scalar) -> Scalar | None:
         if isinstance(n, Select) and isinstance(n.cond, All):
-            return _tidy_guard(n, n.cond, ranges, given)
+            return _tidy_guard(n, n.cond, ranges, given, labels)
         return None
 
     return rewrite(node, leaf)
-
-
-def tidy_body(node: Scalar, ranges: Ranges, reduced: frozenset[str]) -> Scalar:
-    """The body of a stage, tidied unless that would lose one of the axes `reduced`.
-
-    Where every read is in the padding, or a guard always holds, the value may not depend on a
-    reduction axis any more; the guards then stay as they are, in normal form.
-    """
-    found = tidy(node, ranges)
-    return found if found is node or reduced <= vars_of(found) else rewrite(node, _normal_all)
-
-
-def _normal_all(node: Scalar) -> Scalar | None:
-    if not isinstance(node, All):
-        return None
-    conds = tuple(sorted({normal_cond(c) for c in node.conds}, key=str))
-    return node if conds == node.conds else All(conds)
 
 
 def _has_guard(node: Scalar) -> bool:
@@ -188,7 +190,9 @@ def _has_guard(node: Scalar) -> bool:
             return False
 
 
-def _tidy_guard(node: Select, cond: All, ranges: Ranges, given: tuple[Cond, ...]) -> Scalar:
+def _tidy_guard(
+    node: Select, cond: All, ranges: Ranges, given: tuple[Cond, ...], labels: Labels | None
+) -> Scalar:
     conds, on_true = cond.conds, node.on_true
     while (
         isinstance(on_true, Select)
@@ -196,18 +200,18 @@ def _tidy_guard(node: Select, cond: All, ranges: Ranges, given: tuple[Cond, ...]
         and on_true.on_false == node.on_false
     ):
         conds, on_true = conds + on_true.cond.conds, on_true.on_true
-    kept = needed(conds, ranges, given)
+    kept = needed(conds, ranges, given, labels)
     if kept is None:
-        return tidy(node.on_false, ranges, given)
+        return tidy(node.on_false, ranges, given, labels)
     if not kept:
-        return tidy(on_true, ranges, given)
-    on_true = tidy(on_true, ranges, given + kept)
+        return tidy(on_true, ranges, given, labels)
+    on_true = tidy(on_true, ranges, given + kept, labels)
     only = kept[0]
     otherwise = (negated(only),) if len(kept) == 1 and isinstance(only, Ge0) else ()
-    on_false = tidy(node.on_false, ranges, given + otherwise)
+    on_false = tidy(node.on_false, ranges, given + otherwise, labels)
     inner_merges = isinstance(on_true, Select) and on_true.on_false == on_false
     if inner_merges and isinstance(on_true, Select) and isinstance(on_true.cond, All):
         merged = Select(All(kept + on_true.cond.conds), on_true.on_true, on_false)
-        return _tidy_guard(merged, All(kept + on_true.cond.conds), ranges, given)
+        return _tidy_guard(merged, All(kept + on_true.cond.conds), ranges, given, labels)
     same = kept == cond.conds and on_true is node.on_true and on_false is node.on_false
     return node if same else Select(All(kept), on_true, on_false)

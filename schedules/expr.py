@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import values
-from .affine import Eq0, Interval, var
+from .affine import Eq0, Interval, prove, var
 from .checks import check_name, check_shape
-from .conditions import needed, within
+from .conditions import within
 from .dtypes import DType
 from .errors import WorkloadError
 from .expr_core import (
@@ -178,11 +178,10 @@ def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
     conds = tuple(
         c for i, extent in zip(load.index, tensor.shape, strict=True) for c in within(i, extent)
     )
-    kept = needed(conds, ranges)
-    if kept == ():
+    if all(prove(c, ranges) for c in conds):
         return read
-    outside = number(fill, tensor.dtype)
-    return guard(conds if kept is None else kept, read.vars).choose(read, outside)
+    # Which of them are needed is found where variables have places, not yet names alone.
+    return guard(conds, read.vars).choose(read, number(fill, tensor.dtype))
 
 
 def placeholder(

@@ -86,15 +86,23 @@ class Index:
         return Index(self.affine % _divisor(divisor, "%"), self.vars)
 
     def __lt__(self, other: Operand) -> Condition:
+        if isinstance(other, float):  # the index is then a number too
+            return value_condition(CompareOp.LT, self, other)
         return index_condition(self, other, lambda a, b: Ge0(b - a - 1))
 
     def __le__(self, other: Operand) -> Condition:
+        if isinstance(other, float):  # the index is then a number too
+            return value_condition(CompareOp.LE, self, other)
         return index_condition(self, other, lambda a, b: Ge0(b - a))
 
     def __gt__(self, other: Operand) -> Condition:
+        if isinstance(other, float):  # the index is then a number too
+            return value_condition(CompareOp.LT, other, self)
         return index_condition(self, other, lambda a, b: Ge0(a - b - 1))
 
     def __ge__(self, other: Operand) -> Condition:
+        if isinstance(other, float):  # the index is then a number too
+            return value_condition(CompareOp.LE, other, self)
         return index_condition(self, other, lambda a, b: Ge0(a - b))
 
 
@@ -261,7 +269,9 @@ def number(value: Operand, dtype: DType) -> Expr:
     if isinstance(value, Index) and value.affine.is_const:
         value = value.affine.const
     if isinstance(value, Index):
-        return Expr(IndexValue(value.affine, dtype), value.vars, {}, {})
+        # An index is counted in one of four types; the others are casts of these.
+        direct = IndexValue(value.affine, values.wide(dtype))
+        return Expr(values.cast(direct, dtype), value.vars, {}, {})
     assert not isinstance(value, Expr)
     return Expr(values.const(value, dtype), {}, {}, {})
 
@@ -344,7 +354,7 @@ class Condition:
 
 def index_condition(a: Index, b: object, build: Callable[[Affine, Affine], Cond]) -> Condition:
     """The condition `build(a, b)` of two indices."""
-    if isinstance(b, Expr | float):
+    if isinstance(b, Expr):
         return NotImplemented  # type: ignore[no-any-return]  # then the value compares
     right = as_index(b)
     cond = normal_cond(build(a.affine, right.affine))

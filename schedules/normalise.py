@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, islice, permutations, product
 
 from .affine import Interval, var
-from .conditions import normal_cond, tidy_body
+from .conditions import normal_cond
 from .scalar import (
     COMMUTATIVE,
     All,
@@ -41,6 +41,7 @@ from .scalar import (
     rename_tensors,
     substitute,
 )  # fmt: skip
+from .settle import settled_body
 from .validate import stage_ranges
 from .workload import Axis, Stage, Tensor, Workload
 
@@ -110,7 +111,7 @@ class _Canonical:
 def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
     """`stage` with canonical axes and operand order; loads name inputs and digests."""
     reduced = frozenset(a.name for a in stage.reduce_axes)
-    body = rename_tensors(tidy_body(stage.body, stage_ranges(stage), reduced), names)
+    body = rename_tensors(settled_body(stage.body, stage_ranges(stage), reduced), names)
     spatial = {a.name: f"d{n}" for n, a in enumerate(stage.axes)}
     axes = tuple(Axis(f"d{n}", a.extent) for n, a in enumerate(stage.axes))
     best: _Canonical | None = None
@@ -119,7 +120,9 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
         reduce_axes = tuple(Axis(f"r{n}", a.extent) for n, a in enumerate(order))
         moved = substitute(body, {old: var(new) for old, new in renamed.items()})
         ranges = {a.name: Interval(0, a.extent - 1) for a in (*axes, *reduce_axes)}
-        ordered, text = _ordered(tidy_body(moved, ranges, frozenset(a.name for a in reduce_axes)))
+        ordered, text = _ordered(
+            settled_body(moved, ranges, frozenset(a.name for a in reduce_axes))
+        )
         if best is None or text < best.text:
             found = Stage(stage.tensor, axes, ordered, stage.reducer, reduce_axes)
             best = _Canonical(found, text, renamed)

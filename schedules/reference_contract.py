@@ -70,14 +70,18 @@ class Contraction:
         return (*self.batch, *self.inner, *self.columns, *self.right_sums)
 
 
-def recognise(stage: Stage) -> Contraction | None:
-    """`stage` as a contraction, or None where it is none or nothing is gained."""
+def recognise(stage: Stage, gain: int = 4) -> Contraction | None:
+    """`stage` as a contraction, or None where it is none or nothing is gained.
+
+    Something is gained where each factor has `gain` times fewer points than the sum has terms;
+    with 1, a product of matrix and vector is a contraction too.
+    """
     if stage.reducer is not Reducer.SUM or stage.tensor.dtype is DType.BOOL:
         return None
     stage = _without_divisions(stage)
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     factors, masked = _factors(stage.body)
-    pair = _merged(factors, extents, limit=prod(extents.values()) // 4)
+    pair = _merged(factors, extents, limit=prod(extents.values()) // gain)
     return None if pair is None else _with_roles(stage, *pair, masked)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .affine import Interval, affine, fresh, var
-from .conditions import tidy_body
+from .affine import affine, fresh, var
 from .errors import WorkloadError
 from .expr_core import Expr, LoopVar, Reduction, TensorExpr
 from .scalar import Load, Reducer, Scalar, loads, rename_tensors, rewrite, substitute
-from .validate import validate, validate_stage
+from .validate import settled_stage, validate
 from .workload import Axis, Stage, Tensor, Workload
 
 
@@ -95,12 +94,9 @@ class _Splitter:
         tensor = Tensor(name, tuple(v.extent for v in axes), body.dtype)
         spatial = tuple(Axis(names[v.name], v.extent) for v in axes)
         reduced = tuple(Axis(names[v.name], v.extent) for v in reduce_axes)
-        ranges = {a.name: Interval(0, a.extent - 1) for a in (*spatial, *reduced)}
-        body = tidy_body(body, ranges, frozenset(a.name for a in reduced))
-        stage = Stage(tensor, spatial, body, reducer, reduced)
         if name in self._known:
             raise WorkloadError(f"two tensors are named {name!r}", code="duplicate")
-        validate_stage(stage, self._known)
+        stage = settled_stage(Stage(tensor, spatial, body, reducer, reduced), self._known)
         self._known[name] = tensor
         self.stages.append(stage)
         return tensor
@@ -144,8 +140,9 @@ def _ordered(outputs: Sequence[TensorExpr]) -> list[TensorExpr]:
         by_name = {t.name: t for t in tensor.reads}
         first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
         used = [by_name[n] for n in first_use if n in by_name]
-        # An input whose reads were all proved to be in the padding is still an argument.
-        used += [t for t in tensor.reads if not t.stages and t.name not in first_use]
+        # An input whose reads were all proved to be in the padding is still an argument, be it
+        # through a stage that nothing reads any more.
+        used += [t for t in tensor.reads if t.name not in first_use]
         pending.extend((t, False) for t in reversed(used))
     return order
 

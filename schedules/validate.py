@@ -7,6 +7,7 @@ axes' ranges alone. Pointers in errors are those of the workload's JSON document
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .affine import Interval
@@ -30,7 +31,8 @@ from .scalar import (
     index_conds,
     vars_of,
 )  # fmt: skip
-from .validate_body import BodyChecker
+from .settle import settled_body
+from .validate_body import check_nodes, check_reads
 
 if TYPE_CHECKING:
     from .workload import Axis, Stage, Tensor, Workload
@@ -38,7 +40,19 @@ if TYPE_CHECKING:
 
 def validate(workload: Workload) -> None:
     """WorkloadError with a stable code and a JSON pointer unless every rule holds."""
+    _stages(workload, settle=False)
+
+
+def settled(workload: Workload) -> Workload:
+    """`workload` with every body in its one form (`schedules.settle`), which is valid;
+    WorkloadError as `validate`. Reads that never happen may be anywhere."""
+    return replace(workload, stages=_stages(workload, settle=True))
+
+
+def _stages(workload: Workload, *, settle: bool) -> tuple[Stage, ...]:
+    """The stages, each one checked and, if asked for, settled; all other rules are checked too."""
     _check_counts(workload)
+    found: list[Stage] = []
     known: dict[str, Tensor] = {}
     for number, tensor in enumerate(workload.inputs):
         _check_new(tensor, known, f"/inputs/{number}")
@@ -62,10 +76,15 @@ def validate(workload: Workload) -> None:
                 code="too_large",
                 pointer=f"{pointer}/body",
             )
-        validate_stage(stage, known, pointer)
+        if settle:
+            found.append(settled_stage(stage, known, pointer))
+        else:
+            validate_stage(stage, known, pointer)
+            found.append(stage)
         known[stage.name] = stage.tensor
     _check_outputs(workload)
     check_limits(workload, max_bytes=MAX_BYTES)
+    return tuple(found)
 
 
 def _check_counts(workload: Workload) -> None:
@@ -134,6 +153,24 @@ def stage_ranges(stage: Stage) -> dict[str, Interval]:
 
 def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> None:
     """WorkloadError unless `stage` is well formed; `known` are the tensors it may read."""
+    _check_form(stage, known, pointer)
+    check_reads(stage, stage.body, known, stage_ranges(stage), pointer)
+
+
+def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> Stage:
+    """`stage` with its body in its one form; WorkloadError unless it is well formed.
+
+    Everything it says must make sense, and what is left of it must stay in bounds.
+    """
+    _check_form(stage, known, pointer)
+    ranges = stage_ranges(stage)
+    body = settled_body(stage.body, ranges, frozenset(a.name for a in stage.reduce_axes))
+    check_reads(stage, body, known, ranges, pointer)
+    return stage if body is stage.body else replace(stage, body=body)
+
+
+def _check_form(stage: Stage, known: Mapping[str, Tensor], pointer: str) -> None:
+    """Every rule of one stage but the bounds of its reads."""
     _check_axes(stage, pointer)
     if stage.reducer is not None and stage.tensor.dtype is DType.BF16:
         raise WorkloadError(
@@ -141,8 +178,7 @@ def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "")
             code="bad_dtype",
             pointer=pointer,
         )
-    ranges = stage_ranges(stage)
-    BodyChecker(stage.name, known, ranges).check(stage.body, (), f"{pointer}/body")
+    check_nodes(stage, known, stage_ranges(stage), f"{pointer}/body")
     if stage.body.dtype is not stage.tensor.dtype:
         raise WorkloadError(
             f"stage {stage.name!r} stores {stage.tensor.dtype}, its expression is"

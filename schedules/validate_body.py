@@ -1,8 +1,8 @@
-"""Rules of one expression: types agree, indices are in bounds wherever they are evaluated."""
+"""Rules of one expression: nodes make sense, reads are in bounds wherever they are evaluated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, assert_never
 
 from .affine import Affine, Cond, FloorDiv, Ge0, Mod, Ranges, interval
@@ -24,40 +24,107 @@ from .scalar import (
     Select,
     Unary,
     UnaryOp,
+    children,
 )
 
 if TYPE_CHECKING:
-    from .workload import Tensor
+    from .workload import Stage, Tensor
 
 _ANY_TYPE = frozenset({UnaryOp.NEG, UnaryOp.ABS})
 
 
-class BodyChecker:
-    """Checks one body, carrying the index conditions known to hold where a node is evaluated."""
+def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
+    """WorkloadError unless every node of the body makes sense, evaluated or not: types, names,
+    numbers of indices. `pointer` is that of the body."""
+    _NodeChecker(stage.name, known, ranges).check(stage.body, pointer)
+
+
+def check_reads(
+    stage: Stage, body: Scalar, known: Mapping[str, Tensor], ranges: Ranges, pointer: str
+) -> None:
+    """WorkloadError unless every read of `body` is proved in bounds wherever it is evaluated.
+
+    `body` is made of the reads of `stage.body`, where errors point; `pointer` is the stage's.
+    """
+    for load, given in _reads(body, ()):
+        extents = known[load.tensor].shape
+        for dim, (index, extent) in enumerate(zip(load.index, extents, strict=True)):
+            if all(follows(c, given, ranges) for c in within(index, extent)):
+                continue
+            found = interval(index, ranges)
+            place = _place(stage.body, load, f"{pointer}/body") or f"{pointer}/body"
+            raise WorkloadError(
+                f"stage {stage.name!r}: {load.tensor}[{', '.join(map(str, load.index))}] may be"
+                f" out of bounds: {shorten(str(index))} in dimension {dim} takes"
+                f" {found.lo}..{found.hi}, the extent is {extent}; guard it with select or read it"
+                " with padded",
+                code="out_of_bounds",
+                pointer=f"{place}/index/{dim}",
+            )
+
+
+def _reads(node: Scalar, given: tuple[Cond, ...]) -> Iterator[tuple[Load, tuple[Cond, ...]]]:
+    """Every read with the index conditions known to hold where it is evaluated."""
+    if isinstance(node, Load):
+        yield node, given
+    if not isinstance(node, Select):
+        for child in children(node):
+            yield from _reads(child, given)
+        return
+    holds: tuple[Cond, ...] = ()
+    fails: tuple[Cond, ...] = ()
+    if isinstance(node.cond, All):
+        holds = node.cond.conds
+        only = holds[0]
+        fails = (negated(only),) if len(holds) == 1 and isinstance(only, Ge0) else ()
+    yield from _reads(node.cond, given)
+    yield from _reads(node.on_true, given + holds)
+    yield from _reads(node.on_false, given + fails)
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {
+    Unary: ("x",), Cast: ("x",), Binary: ("a", "b"), Compare: ("a", "b"),
+    Select: ("cond", "on_true", "on_false"),
+}  # fmt: skip
+
+
+def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
+    """The JSON pointer of the node `wanted`, itself and not one like it; None if it is not here."""
+    if node is wanted:
+        return pointer
+    for name in _FIELDS.get(type(node), ()):
+        found = _place(getattr(node, name), wanted, f"{pointer}/{name}")
+        if found is not None:
+            return found
+    return None
+
+
+class _NodeChecker:
+    """Checks the nodes of one body; index numbers must fit over the `ranges` of its axes."""
 
     def __init__(self, stage: str, known: Mapping[str, Tensor], ranges: Ranges) -> None:
         self._stage = stage
         self._known = known
         self._ranges = ranges
 
-    def check(self, node: Scalar, given: tuple[Cond, ...], pointer: str) -> None:
+    def check(self, node: Scalar, pointer: str) -> None:
         match node:
             case Const():
                 if node.dtype is DType.BOOL:
                     raise self._error("a constant may not be bool", "bad_dtype", pointer)
             case Load():
-                self._check_load(node, given, pointer)
+                self._check_load(node, pointer)
             case IndexValue():
                 self._check_index_value(node, pointer)
             case Unary():
-                self.check(node.x, given, f"{pointer}/x")
+                self.check(node.x, f"{pointer}/x")
                 self._check_unary(node, pointer)
             case Binary() | Compare():
-                self.check(node.a, given, f"{pointer}/a")
-                self.check(node.b, given, f"{pointer}/b")
+                self.check(node.a, f"{pointer}/a")
+                self.check(node.b, f"{pointer}/b")
                 self._check_pair(node, pointer)
             case Cast():
-                self.check(node.x, given, f"{pointer}/x")
+                self.check(node.x, f"{pointer}/x")
                 if DType.BOOL in (node.x.dtype, node.dtype):
                     raise self._error("a cast may not be from or to bool", "bad_dtype", pointer)
             case All():
@@ -70,14 +137,14 @@ class BodyChecker:
                 for cond in node.conds:
                     self._check_index(cond.index, pointer)
             case Select():
-                self._check_select(node, given, pointer)
+                self._check_select(node, pointer)
             case _:
                 assert_never(node)
 
     def _error(self, what: str, code: str, pointer: str) -> WorkloadError:
         return WorkloadError(f"stage {self._stage!r}: {what}", code=code, pointer=pointer)
 
-    def _check_load(self, node: Load, given: tuple[Cond, ...], pointer: str) -> None:
+    def _check_load(self, node: Load, pointer: str) -> None:
         tensor = self._known.get(node.tensor)
         if tensor is None:
             names = ", ".join(self._known) or "none"
@@ -99,18 +166,8 @@ class BodyChecker:
                 "bad_rank",
                 pointer,
             )
-        for dim, (index, extent) in enumerate(zip(node.index, tensor.shape, strict=True)):
+        for dim, index in enumerate(node.index):
             self._check_index(index, f"{pointer}/index/{dim}")
-            if all(follows(c, given, self._ranges) for c in within(index, extent)):
-                continue
-            found = interval(index, self._ranges)
-            raise self._error(
-                f"{node.tensor}[{', '.join(map(str, node.index))}] may be out of bounds:"
-                f" {shorten(str(index))} in dimension {dim} takes {found.lo}..{found.hi},"
-                f" the extent is {extent}; guard it with select or read it with padded",
-                "out_of_bounds",
-                f"{pointer}/index/{dim}",
-            )
 
     def _check_index(self, index: Affine, pointer: str, level: int = 0) -> None:
         unknown = index.vars() - self._ranges.keys()
@@ -173,22 +230,16 @@ class BodyChecker:
         if node.op is BinaryOp.DIV and not a.is_float:
             raise self._error(f"div of {a}: only floats divide, cast first", "bad_dtype", pointer)
 
-    def _check_select(self, node: Select, given: tuple[Cond, ...], pointer: str) -> None:
-        self.check(node.cond, given, f"{pointer}/cond")
+    def _check_select(self, node: Select, pointer: str) -> None:
+        self.check(node.cond, f"{pointer}/cond")
         if node.cond.dtype is not DType.BOOL:
             raise self._error(
                 f"a select needs a condition, got a value of type {node.cond.dtype}",
                 "bad_dtype",
                 f"{pointer}/cond",
             )
-        holds: tuple[Cond, ...] = ()
-        fails: tuple[Cond, ...] = ()
-        if isinstance(node.cond, All):
-            holds = node.cond.conds
-            only = holds[0]
-            fails = (negated(only),) if len(holds) == 1 and isinstance(only, Ge0) else ()
-        self.check(node.on_true, given + holds, f"{pointer}/on_true")
-        self.check(node.on_false, given + fails, f"{pointer}/on_false")
+        self.check(node.on_true, f"{pointer}/on_true")
+        self.check(node.on_false, f"{pointer}/on_false")
         a, b = node.on_true.dtype, node.on_false.dtype
         if DType.BOOL in (a, b):
             raise self._error(

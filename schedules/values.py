@@ -18,7 +18,6 @@ from .scalar import (
     Compare,
     CompareOp,
     Const,
-    IndexValue,
     Reducer,
     Scalar,
     Unary,
@@ -97,12 +96,8 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 
 def cast(node: Scalar, dtype: DType) -> Scalar:
-    """`node` as `dtype`; nothing where it already is, and numbers simply change their type."""
-    if node.dtype is dtype:
-        return node
-    if isinstance(node, IndexValue) and dtype in (DType.F32, DType.F64, DType.I32, DType.I64):
-        return IndexValue(node.index, dtype)
-    return Cast(node, dtype)
+    """`node` as `dtype`; nothing where it already is."""
+    return node if node.dtype is dtype else Cast(node, dtype)
 
 
 def same_type(a: Scalar, b: Scalar, what: str, *, keep: bool = False) -> tuple[Scalar, Scalar]:

@@ -38,7 +38,7 @@ from .scalar import (
     Unary,
 )  # fmt: skip
 from .strict_json import parse_json_text
-from .validate import validate
+from .validate import settled
 from .workload import Axis, Stage, Tensor, Workload
 
 FORMAT_VERSION = 1
@@ -168,8 +168,7 @@ def from_json(document: object) -> Workload:
         json_count(fields.get("declared_min_bytes"), "/declared_min_bytes"),
         _allowed_error(fields.get("allowed_error")),
     )
-    validate(workload)
-    return workload
+    return settled(workload)
 
 
 def _allowed_error(value: object) -> float | None:

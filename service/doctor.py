@@ -45,7 +45,7 @@ def examine(db_url: str | None, *, clock: Callable[[], float] = time.perf_counte
         cores(),
         governor(),
         steal(),
-        thread_limits(dict(os.environ)),
+        library_settings(dict(os.environ)),
         noise(clock),
         probes(),
         database(db_url),
@@ -146,13 +146,19 @@ def steal(path: Path = Path("/proc/stat")) -> Finding:
     return Finding("steal", "ok", f"{share:.1%} of the time since boot")
 
 
-def thread_limits(environment: dict[str, str]) -> Finding:
-    """Variables that change how many threads a kernel gets."""
-    names = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "GOMP_CPU_AFFINITY", "OMP_PROC_BIND")
-    found = ", ".join(f"{name}={environment[name]}" for name in names if name in environment)
+def library_settings(environment: dict[str, str]) -> Finding:
+    """Variables that steer NumPy, PyTorch and what computes for them: cores, caches, threads."""
+    from tuner.measure.environment import steering
+
+    found = ", ".join(f"{name}={value}" for name, value in steering(environment).items())
     if found:
-        return Finding("OpenMP settings", "warn", found, "They also bind your own calls.")
-    return Finding("OpenMP settings", "ok", "none")
+        return Finding(
+            "library settings",
+            "warn",
+            found,
+            "Programs you start run with them, held down maybe; tune and bench leave them out.",
+        )
+    return Finding("library settings", "ok", "none")
 
 
 def noise(clock: Callable[[], float]) -> Finding:

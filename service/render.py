@@ -17,6 +17,10 @@ from rich.text import Text
 Document = Mapping[str, Any]
 
 
+PRIOR_DOUBTED = 0.05
+"""`prior_trust` below which a report says that the cost model's prior was found wrong."""
+
+
 def duration(secs: float | None) -> str:
     """`secs` with three digits and a unit: `1.03 ms`."""
     if secs is None:
@@ -140,6 +144,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
         ("space", f"{quantity(report['space_size'])} schedules"),
         ("wall time", f"{duration(report['wall_secs'])} ({_phases(report)})"),
         ("stopped", str(report["stopped_because"])),
+        *_prior_rows(report.get("cost_model", {})),
     ]
     learned = (report.get("bound") or {}).get("notes", ())  # absent in reports of older versions
     rows += [("bound", note) for note in learned]
@@ -154,6 +159,14 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
             )
         )
     return Group(*parts)
+
+
+def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:
+    """A word where the search left the analytic prior because measurements spoke against it."""
+    trust = cost_model.get("prior_trust")
+    if trust is None or trust >= PRIOR_DOUBTED:
+        return []
+    return [("prior", "wrong for this machine by what was measured; the search went by that")]
 
 
 def rewritten_rows(rewritten: Document) -> list[tuple[str, str]]:
@@ -234,21 +247,33 @@ def grade_text(answer: Document) -> str:
 
 
 def bench_table(document: Document, flops: float) -> RenderableType:
-    """The kernel beside its peers; speed-up with its interval."""
+    """The kernel beside its peers, each asked in its fastest way; speed-up with its interval."""
+    from tuner.measure.libraries import described
+
     rows = [["tilewright", duration(document["kernel"]["run_secs"]),
-             speed(flops, document["kernel"]["run_secs"]), ""]]  # fmt: skip
+             speed(flops, document["kernel"]["run_secs"]), "", ""]]  # fmt: skip
     packing = document["kernel"].get("run_secs_with_packing")
     if packing is not None:
-        rows.append(["packing in the call", duration(packing), speed(flops, packing), ""])
+        rows.append(["packing in the call", duration(packing), speed(flops, packing), "", ""])
+    misaligned = document["kernel"].get("run_secs_misaligned")
+    if misaligned is not None:
+        name = f"arrays {document['kernel']['bytes_behind_line']} bytes behind a line"
+        slower = f"{misaligned / document['kernel']['run_secs']:.2f}x"
+        rows.append([name, duration(misaligned), speed(flops, misaligned), slower, ""])
     for name, peer in document["against"].items():
         if peer.get("run_secs") is None:
-            rows.append([name, "-", str(peer.get("detail", "")), ""])
+            rows.append([name, "-", str(peer.get("detail", "")), "", ""])
             continue
         interval = (
             f"{peer['speedup']:.2f}x ({peer['speedup_low']:.2f} to {peer['speedup_high']:.2f})"
         )
-        rows.append([name, duration(peer["run_secs"]), speed(flops, peer["run_secs"]), interval])
-    return grid(["", "time a call", "speed", "tilewright is faster by"], rows)
+        time, rate = duration(peer["run_secs"]), speed(flops, peer["run_secs"])
+        rows.append([name, time, rate, interval, str(peer.get("way", ""))])
+    head = ["", "time a call", "speed", "tilewright is faster by", "asked for as"]
+    table = grid(head, rows)
+    notes = [described(peer["libraries"]) for peer in document["against"].values()
+             if peer.get("libraries")]  # fmt: skip
+    return Group(table, Text("\n".join(notes), style="dim")) if notes else table
 
 
 def job_facts(job: Document) -> RenderableType:

@@ -367,12 +367,19 @@ def bench(
     peers: list[str],
     seconds: float,
     seed: int,
+    bytes_behind_line: int = 0,
 ) -> dict[str, Any]:
     """Time the kernel beside its peers; the document `bench --json` prints."""
     from tuner.measure.bench import bench as run_bench
 
     result: dict[str, Any] = run_bench(
-        workload, found.trace, target, against=peers, seconds=seconds, seed=seed
+        workload,
+        found.trace,
+        target,
+        against=peers,
+        seconds=seconds,
+        seed=seed,
+        bytes_behind_line=bytes_behind_line,
     ).to_json()
     return result
 

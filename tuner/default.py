@@ -8,7 +8,8 @@ from schedules.workload import Workload
 
 
 def default_trace(workload: Workload, target: Target) -> Trace:
-    """The analytic prior's best of the space that is legal: every valid workload has one.
+    """The analytic prior's best of the space that is legal. ScheduleError: no kernel can be made of
+    the workload at all, as where its intermediate tensors exceed `MAX_WORKSPACE_BYTES`.
     Deterministic; needs neither LLVM nor xgboost."""
     from schedules.rules import space_for
 

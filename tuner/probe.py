@@ -71,13 +71,15 @@ def probe_target(target: Target) -> Probes:
 
 
 def _probe_now(target: Target) -> Probes:
+    from .measure.environment import clean_environment
     from .measure.loader import openmp_environment
 
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     # Regions cost what they cost where kernels are timed: each thread on a core of its own.
     places = openmp_environment(target.cores)
-    environment = {**os.environ, **places, "PYTHONPATH": os.pathsep.join(paths)}
+    clean = clean_environment(os.environ, target.cores)
+    environment = {**clean, **places, "PYTHONPATH": os.pathsep.join(paths)}
     try:
         done = subprocess.run(
             [sys.executable, "-m", "tuner.probe"],

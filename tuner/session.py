@@ -521,7 +521,9 @@ class _Session:
             best=None if best is None else self._best_found(best),
             default=self._default(best),
             curve=self.curve,
-            cost_model=prediction_quality(self.trials, self.strategy.predictions),
+            cost_model=prediction_quality(
+                self.trials, self.strategy.predictions, self.strategy.prior_trust
+            ),
             bound=self.limit.to_json(),
         )
 

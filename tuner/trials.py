@@ -44,9 +44,14 @@ def explain(reason: str, trials: Sequence[Trial], *, found: bool) -> str:
 
 
 def prediction_quality(
-    trials: Sequence[Trial], predictions: Mapping[Candidate, float]
+    trials: Sequence[Trial],
+    predictions: Mapping[Candidate, float],
+    prior_trust: float | None = None,
 ) -> dict[str, float | None]:
-    """How well times were ranked before they were taken; None where too few were taken to say."""
+    """How well times were ranked before they were taken; None where too few were taken to say.
+
+    `prior_trust` is the strategy's, see `SearchStrategy`.
+    """
     pairs = [
         (predictions[t.candidate], t.record.result.run_secs_estimate)
         for t in trials
@@ -56,4 +61,5 @@ def prediction_quality(
     return {
         "rank_correlation": spearman(predicted, measured),
         f"recall_at_{RECALL_K}": recall_at_k(predicted, measured, RECALL_K),
+        "prior_trust": prior_trust,
     }

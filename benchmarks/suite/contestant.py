@@ -14,18 +14,21 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from benchmarks.peer_types import Array
-from benchmarks.peers import numpy_peer
+from benchmarks.peers import numpy_peer, numpy_ways
 from benchmarks.suite.cases import Case
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.shelf import Shelf
 from schedules.workload import Tensor
+from tuner.measure.libraries import numpy_libraries, torch_libraries
 from tuner.measure.linux import die_with_parent
+from tuner.measure.ways import NoPeerError, choose
 
 TOLERANCE = 1e-4
 """Of the largest element. This only guards against timing something else: what a kernel may
@@ -112,10 +115,15 @@ def _pointers(arrays: Sequence[Array]) -> Any:
 
 
 class CallSide:
-    """A Python callable; what calling costs in Python is measured and taken off."""
+    """A Python callable; what calling costs in Python is measured and taken off.
 
-    def __init__(self, call: Callable[[], object], result: Callable[[], Array]) -> None:
-        self._call, self._result = call, result
+    `said` is what goes with the row: which way of several it is, and of which library.
+    """
+
+    def __init__(
+        self, call: Callable[[], object], result: Callable[[], Array], said: dict[str, Any]
+    ) -> None:
+        self._call, self._result, self.said = call, result, said
 
     def result(self) -> Array:
         return self._result()
@@ -209,15 +217,66 @@ def _open(request: dict[str, Any]) -> Side | str:
         from benchmarks.tvm_peer import TvmSide
 
         return TvmSide(request["tvm_library"], inputs, output)
-    if request["side"] == "numpy":
-        call = numpy_peer(case.peer, case.epilogue, inputs, output, case.sizes)
-        return CallSide(call, lambda: output)
+    expected = _reference(request)
+    side = _numpy_side if request["side"] == "numpy" else _torch_side
     try:
-        from benchmarks.torch_peers import torch_peer
-    except ImportError:
-        return "PyTorch is not installed"
-    torch_call, result = torch_peer(case.peer, case.epilogue, inputs, output, case.sizes, threads)
-    return CallSide(torch_call, result)
+        return side(case, inputs, output, expected, threads)
+    except (ImportError, NoPeerError) as error:
+        return "PyTorch is not installed" if isinstance(error, ImportError) else str(error)
+
+
+def _numpy_side(
+    case: Case, inputs: list[Array], output: Array, expected: Array, threads: int
+) -> CallSide:
+    ways = numpy_ways(
+        case.peer, case.epilogue, inputs, output, case.sizes, constant=bool(case.constants)
+    )
+
+    def check(_: object) -> str | None:
+        problem = _problem(output, expected)
+        output.fill(np.nan)  # what the next way leaves out must not be this one's
+        return problem
+
+    choice = choose(ways, check)
+    said = {**choice.to_json(), "libraries": numpy_libraries()}
+    return CallSide(choice.call, lambda: output, said)
+
+
+def _torch_side(
+    case: Case, inputs: list[Array], output: Array, expected: Array, threads: int
+) -> CallSide:
+    """ImportError without PyTorch."""
+    from benchmarks.torch_peers import torch_ways
+
+    constant = bool(case.constants)
+    ways = torch_ways(
+        case.peer, case.epilogue, inputs, output, case.sizes, threads, constant=constant
+    )
+
+    def array_of(result: Any) -> Array:
+        found: Array = result.numpy().reshape(output.shape)
+        return found
+
+    def check(result: Any) -> str | None:
+        problem = _problem(array_of(result), expected)
+        output.fill(np.nan)
+        return problem
+
+    choice = choose(ways, check)
+    held = [choice.call()]
+
+    def call() -> None:
+        held[0] = choice.call()
+
+    said = {**choice.to_json(), "libraries": torch_libraries()}
+    return CallSide(call, lambda: array_of(held[0]), said)
+
+
+def _problem(found: Array, expected: Array) -> str | None:
+    difference = _difference(found, expected)
+    if difference <= TOLERANCE:
+        return None
+    return f"wrong result: off by {difference:.3g} of the largest element"
 
 
 def reference(case: Case, seed: int) -> Array:
@@ -234,7 +293,12 @@ def _reference(request: dict[str, Any]) -> Array:
     if "reference" in request:
         known: Array = np.load(request["reference"])
         return known
-    return reference(every_case()[request["case"]], request["seed"])
+    return _last_reference(request["case"], request["seed"])
+
+
+@lru_cache(maxsize=1)
+def _last_reference(case: str, seed: int) -> Array:
+    return reference(every_case()[case], seed)
 
 
 def _difference(found: Array, expected: Array) -> float:
@@ -253,13 +317,15 @@ def _opened(request: dict[str, Any]) -> tuple[Side | None, dict[str, Any]]:
     found = side.result()
     difference = 0.0
     if found is not None:
-        difference = _difference(found, _reference(request))
-        if not difference <= TOLERANCE:
-            why = f"wrong result: off by {difference:.3g} of the largest element"
-            return None, {"missing": why}
+        expected = _reference(request)
+        problem = _problem(found, expected)
+        if problem is not None:
+            return None, {"missing": problem}
+        difference = _difference(found, expected)
     slow = first_secs > SLOW_SECS
     call_secs = first_secs if slow else min(side.time(1, 3))
-    return side, {"call_secs": call_secs, "difference": difference}
+    said = side.said if isinstance(side, CallSide) else {}
+    return side, {"call_secs": call_secs, "difference": difference, **said}
 
 
 def _answer(request: dict[str, Any], side: Side | None) -> tuple[Side | None, dict[str, Any]]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.suite.crew import Crew
+from tuner.measure.environment import clean_environment
+from tuner.measure.loader import openmp_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +31,7 @@ class Settings:
     and takes part in the races.
     """
 
-    trials: int = 32
+    trials: int = 24
     families: tuple[str, ...] = ()
     heavy: bool = False
     default_side: bool = False
@@ -80,8 +82,13 @@ class Row:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """This process's environment, with caches below `folder`: a user's own stay untouched."""
-    return {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+    """This process's environment, with caches below `folder`: a user's own stay untouched.
+
+    Without anything that steers a library: what is tuned is tuned as it will be raced."""
+    kept = clean_environment(os.environ, 1)
+    for name in openmp_environment(1):  # commands decide about threads themselves
+        del kept[name]
+    return {**kept, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
 
 
 def run(command: list[str], folder: Path, deadline_secs: float) -> tuple[int, str, str, float]:

@@ -13,7 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tuner.measure.loader import openmp_environment
+from tuner.measure.environment import KEPT_MEMORY, clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE_SECS, BLOCK_SECS = 1e-3, 0.03
@@ -22,9 +22,6 @@ MOST_ROUNDS = 40
 LEAST_ROUNDS, LEAST_LONG_ROUNDS, LONG_SECS = {True: 8, False: 1}, {True: 2, False: 1}, 0.01
 ANSWER_SECS = 120.0
 TUNED_A_PROCESS = 25
-KEPT_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776"
-"""Freed memory stays with the process: PyTorch allocates every result it gives, and would pay for
-new pages in every call. On huge pages, like the arrays of every side."""
 
 
 class RaceError(Exception):
@@ -32,7 +29,8 @@ class RaceError(Exception):
 
 
 class Served:
-    """The near end of a process that answers each line of JSON with one."""
+    """The near end of a process that answers each line of JSON with one. `environment` is all it
+    gets."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -40,8 +38,12 @@ class Served:
         self._errors = log.open("ab")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            cwd=ROOT, env={**environment, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def close(self) -> None:
         self._process.kill()
@@ -85,11 +87,9 @@ class Contestant(Served):
     """A process that times one side, with the pace it is given."""
 
     def __init__(self, threads: int, log: Path, python: str = sys.executable) -> None:
-        names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")
         environment = {
-            **dict.fromkeys(names, str(threads)),
-            **openmp_environment(threads),
-            "GLIBC_TUNABLES": f"{KEPT_MEMORY}:glibc.malloc.hugetlb=1",
+            **clean_environment(os.environ, threads),
+            "GLIBC_TUNABLES": KEPT_MEMORY,
         }
         super().__init__([python, "-m", "benchmarks.suite.contestant"], environment, log)
         self._threads = threads

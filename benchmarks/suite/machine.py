@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tuner.measure.environment import steering
+
 LOOK_SECS = 0.4
 QUIET_SHARE = 0.08
 """Of one core: what an idle machine's own services use at most."""
@@ -37,6 +39,7 @@ def describe(target: dict[str, Any], root: Path) -> dict[str, Any]:
         },
         "compiler": _first_line([os.environ.get("CC", "cc"), "--version"]),
         "commit": _commit(root),
+        "removed_variables": steering(os.environ),
     }
 
 

@@ -39,6 +39,9 @@ SHARED_CORE = 1.25
 its fastest one of the race. As in races between candidates (ADR 18)."""
 PATIENCE_SECS, PAUSE_SECS = 4.0, 0.2
 """How long shared rounds are repeated, and the rest before the next one: cores are dealt anew."""
+EARLY, SETTLED, SETTLED_BLOCKS = 0.5, 0.003, 6
+"""A race may end after this share of its time, when the quartiles of each ratio over so many blocks
+are so near to each other (relative, over the root of the number of blocks)."""
 HOPELESS, HOPELESS_SECS = 20.0, 1e-3
 HOPELESS_WORDS = "times slower than the other peer"
 """A peer that takes so many times longer than another one, and this long, is left out."""
@@ -140,16 +143,34 @@ def _alternate(contestants: Mapping[str, Contestant], seconds: float) -> list[Ro
         order = list(contestants)
         if len(rounds) % 2:
             order.reverse()
-        rounds.append({name: contestants[name].block() for name in order})
+        samples = {name: contestants[name].block() for name in order}
+        rounds.append({name: samples[name] for name in contestants})  # the first one stays first
         if rounds[-1] not in unshared(rounds):
             time.sleep(PAUSE_SECS)
     return rounds
 
 
 def _goes_on(rounds: Sequence[Round], passed_secs: float, seconds: float) -> bool:
-    if len(rounds) < LEAST_BLOCKS or passed_secs < seconds:
+    if len(rounds) < LEAST_BLOCKS:
         return True
+    if passed_secs < seconds:
+        return not (passed_secs > EARLY * seconds and settled(rounds))
     return len(unshared(rounds)) < LEAST_BLOCKS and passed_secs < seconds + PATIENCE_SECS
+
+
+def settled(rounds: Sequence[Round]) -> bool:
+    """Whether every ratio is known to SETTLED already. Decided by spreads, never by who leads."""
+    alone = unshared(rounds)
+    if len(alone) < SETTLED_BLOCKS:
+        return False
+    first, *others = alone[0]
+    base = np.array([min(each[first]) for each in alone])
+    for name in others:
+        ratios = np.array([min(each[name]) for each in alone]) / base
+        low, middle, high = np.percentile(ratios, [25, 50, 75])
+        if (high - low) / middle / np.sqrt(len(ratios)) > SETTLED:
+            return False
+    return True
 
 
 def unshared(rounds: Sequence[Round]) -> list[Round]:

@@ -11,7 +11,7 @@ from benchmarks.suite.cases import Case
 from benchmarks.suite.context import Context, Row, RowError, environment
 from benchmarks.suite.crew import RaceError
 from benchmarks.suite.duel import INPUT_SEED, derived, shortened
-from benchmarks.suite.families import Family, family_of
+from benchmarks.suite.families import Family, families_of, family_of
 from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
 from benchmarks.suite.race import PEERS, build_library, race
 from benchmarks.suite.registry import workload_of
@@ -95,6 +95,7 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
     return {
         "case": case.name,
         "family": family,
+        "families": [each.key for each in families_of(case)],
         "threads": threads,
         "tune": shortened(report),
         "process_secs": found["process_secs"],

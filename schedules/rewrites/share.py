@@ -50,9 +50,10 @@ class Share:
         tensor = Tensor(name, tuple(axis.extent for axis in axes), wanted.node.dtype)
         stages: list[Stage] = []
         for old in workload.stages:
-            if old is stage:
-                stages.append(Stage(tensor, axes, wanted.node))
-            stages.append(_reading(old, wanted, tensor, order))
+            reading = _reading(old, wanted, tensor, order)
+            if reading is not old and tensor not in (made.tensor for made in stages):
+                stages.append(Stage(tensor, axes, wanted.node))  # before the first that reads it
+            stages.append(reading)
         return replace(workload, stages=tuple(stages)).normalised()
 
     def stated_error(self, workload: Workload) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from ..affine import Affine, Eq0, fresh, var
+from ..affine import Affine, Cond, Eq0, fresh, var
 from ..conditions import within
 from ..errors import ScheduleError
 from ..scalar import (
@@ -69,7 +69,7 @@ class OverTaps:
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Factor `number` of a sum is `load`, whose index `dim` is step * axis + rest in a tensor of
-    `taps` elements along that dimension, or zero outside."""
+    `shape`, or zero outside."""
 
     axis: Axis
     number: int
@@ -77,7 +77,12 @@ class Filter:
     dim: int
     step: int
     rest: Affine
-    taps: int
+    shape: tuple[int, ...]
+
+    @property
+    def taps(self) -> int:
+        """How long the filter is."""
+        return self.shape[self.dim]
 
     @property
     def most_met(self) -> int:
@@ -104,7 +109,7 @@ def _filters(axis: Axis, number: int, load: Load, tensor: Tensor) -> Iterator[Fi
         step = index.coefficient(axis.name)
         if step and index.is_linear_in(axis.name):
             rest = index - var(axis.name) * step
-            yield Filter(axis, number, load, dim, step, rest, tensor.shape[dim])
+            yield Filter(axis, number, load, dim, step, rest, tensor.shape)
 
 
 def _over_taps(stage: Stage, found: Filter) -> Stage:
@@ -121,7 +126,7 @@ def _over_taps(stage: Stage, found: Filter) -> Stage:
         if found.axis.name not in vars_of(factor):
             return factor
         if number == found.number:
-            return _filter(factor, found, tap, element)
+            return _filter(factor, found, tap, element, conds)
         inner = substitute(factor, {found.axis.name: element})
         return Select(All(conds), inner, Const(0, inner.dtype))
 
@@ -135,8 +140,11 @@ def _over_taps(stage: Stage, found: Filter) -> Stage:
     return replace(stage, body=body, reduce_axes=axes)
 
 
-def _filter(factor: Scalar, found: Filter, tap: Axis, element: Affine) -> Scalar:
-    """The filter's read at a tap, under the conditions that do not speak of the taps."""
+def _filter(
+    factor: Scalar, found: Filter, tap: Axis, element: Affine, exists: tuple[Cond, ...]
+) -> Scalar:
+    """The filter's read at a tap, under the conditions that do not speak of the taps. Where it
+    depends on the element otherwise too, it is read only where that `exists`."""
     assert isinstance(factor, Select)
     assert isinstance(factor.cond, All)
     (load,) = loads(factor)
@@ -149,4 +157,7 @@ def _filter(factor: Scalar, found: Filter, tap: Axis, element: Affine) -> Scalar
     )
     read = Load(load.tensor, index, load.dtype)
     conds = tuple(substitute_cond(c, moved) for c in kept)
+    for i, new, extent in zip(load.index, index, found.shape, strict=True):
+        if found.axis.name in i.vars() and new != var(tap.name):
+            conds = (*conds, *exists, *within(new, extent))
     return Select(All(conds), read, factor.on_false) if conds else read

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.peers import numpy_peer
+from benchmarks.peers import numpy_peer, numpy_ways
 from benchmarks.suite.cases import EXPRESSIONS, EXTENTS, GEMMS, OPERATORS
 from benchmarks.suite.check_extents import sizes_at
 from benchmarks.suite.contestant import make_inputs
@@ -48,23 +49,35 @@ def test_a_peer_computes_the_workload(name: str, mixed: bool) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("name", COMPARED)
-def test_pytorch_computes_what_numpy_does(name: str) -> None:
-    pytest.importorskip("torch")
-    from benchmarks.torch_peers import torch_peer
-
+def test_every_way_of_a_library_computes_what_numpy_does(name: str, constant: bool) -> None:
+    """Each is asked alone: one that fails would be left out of the races without a word here."""
     case = every_case()[name]
     sizes = sizes_at(case, EXTENTS.index(13), mixed=True)
     workload = workload_of(case, sizes)
     inputs = make_inputs(workload.inputs, 3, Shelf())
-    numpy_output, torch_output = (
-        np.empty(workload.output_tensors[0].shape, np.float32) for _ in "ab"
-    )
-    numpy_peer(case.peer, case.epilogue, inputs, numpy_output, sizes)()
-    call, result = torch_peer(case.peer, case.epilogue, inputs, torch_output, sizes, threads=1)
-    call()
-    scale = float(np.abs(numpy_output).max())
-    np.testing.assert_allclose(result(), numpy_output, atol=2e-5 * max(scale, 1.0), rtol=0)
+    shape = workload.output_tensors[0].shape
+    expected = np.empty(shape)
+    exact = [a.astype(np.float64) for a in inputs]
+    numpy_peer(case.peer, case.epilogue, exact, expected, sizes)()
+    limit = 2e-5 * max(float(np.abs(expected).max()), 1.0)
+    output = np.empty(shape, np.float32)
+    ways = numpy_ways(case.peer, case.epilogue, inputs, output, sizes, constant=constant)
+    for way in ways:
+        output.fill(np.nan)
+        way.prepare()()
+        np.testing.assert_allclose(output, expected, atol=limit, rtol=0, err_msg=way.name)
+    if importlib.util.find_spec("torch") is None:
+        return
+    from benchmarks.torch_peers import torch_ways
+
+    ways = torch_ways(case.peer, case.epilogue, inputs, output, sizes, 1, constant=constant)
+    assert len({way.name for way in ways}) == len(ways)
+    for way in ways:
+        output.fill(np.nan)
+        found = way.prepare()().numpy().reshape(shape)
+        np.testing.assert_allclose(found, expected, atol=limit, rtol=0, err_msg=way.name)
 
 
 def test_names_are_unique() -> None:

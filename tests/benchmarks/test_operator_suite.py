@@ -15,7 +15,7 @@ from benchmarks.suite.cases import Case
 from benchmarks.suite.contestant import KernelSide, PrepackedSide, make_inputs, reference
 from benchmarks.suite.context import Context, RowError, Settings
 from benchmarks.suite.crew import Contestant, Crew, RaceError
-from benchmarks.suite.families import BIG_FLOPS, FAMILIES, family_of
+from benchmarks.suite.families import BIG_FLOPS, FAMILIES, families_of, family_of
 from benchmarks.suite.family_goals import (
     ALL,
     Spread,
@@ -23,13 +23,15 @@ from benchmarks.suite.family_goals import (
     judge_suite,
     read_tvm,
 )
-from benchmarks.suite.family_report import constant_sections, suite_sections
+from benchmarks.suite.family_report import constant_sections, suite_sections, under_table
 from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
 from benchmarks.suite.race import (
     LEAST_UNSHARED,
+    SETTLED_BLOCKS,
     _leave_out_hopeless,
     build_library,
     counting,
+    settled,
     unshared,
 )
 from benchmarks.suite.registry import every_case, workload_of
@@ -73,7 +75,7 @@ def test_every_family_has_members() -> None:
     for case in suite_cases():
         members[family_of(case).key] += 1
     assert min(members.values()) >= 3
-    assert all(members[key] >= 6 for key in FAMILIES if FAMILIES[key].speedup is not None)
+    assert all(members[key] >= 6 for key in FAMILIES if FAMILIES[key].of_bound is not None)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,39 @@ def test_every_family_has_members() -> None:
 )  # fmt: skip
 def test_the_family_follows_from_operation_and_sizes(name: str, family: str) -> None:
     assert family_of(every_case()[name]).key == family
+
+
+@pytest.mark.parametrize(
+    ("name", "families"),
+    [
+        ("R50_03_b1", ["fused", "conv"]), ("CBR_1_b1", ["fused", "conv"]),
+        ("R50_00_b1", ["fused"]), ("bertB_ffn1", ["fused"]), ("C2D_2_b1", ["conv"]),
+        ("MB2_dw1", ["depthwise"]),
+    ],
+)  # fmt: skip
+def test_a_dense_convolution_counts_as_one_with_an_epilogue_too(
+    name: str, families: list[str]
+) -> None:
+    assert [family.key for family in families_of(every_case()[name])] == families
+
+
+def test_a_row_counts_in_each_of_its_families(tmp_path: Path) -> None:
+    both = {**row_data("a", "fused", 1, 1.2, 0.9), "families": ["fused", "conv"]}
+    found = family_figures(results_of(tmp_path, both, row_data("b", "conv", 1, 1.1, 0.9)))
+    counts = {each.family.key: len(each.rows) for each in found if each.which == "1"}
+    assert counts == {"conv": 2, "fused": 1}
+
+
+def test_a_case_within_its_spread_is_not_below(tmp_path: Path) -> None:
+    wide = row_data("a", "rows", 1, 0.95, 0.9)
+    wide["against_best_peer"] |= {"low": 0.9, "high": 1.01}
+    sure = row_data("b", "rows", 1, 0.95, 0.9)
+    results = results_of(tmp_path, wide, sure)
+    (one,) = (each for each in family_figures(results) if each.which == "1")
+    assert [row.data["case"] for row in one.below] == ["b"]
+    table = under_table(results.matching("suite/"))
+    assert "| a | 1 | 0.950x | 0.900 to 1.010 | no | numpy: - |" in table
+    assert "| b | 1 | 0.950x | 0.950 to 0.950 | **yes** | numpy: - |" in table
 
 
 def test_dense_convolutions_are_large() -> None:
@@ -166,7 +201,10 @@ def test_the_report_has_families_cases_and_why_a_side_is_missing(tmp_path: Path)
     judgements = judge_suite(results, {})
     assert [each.met for each in judgements] == [True, True]
     text = document(results, judgements, suite_sections(results, {}))
-    assert "| depthwise and pooling windows | 1 | 1 | 2.00x | 2.00x a 1t | 1.50x | yes |" in text
+    assert (
+        "| depthwise and pooling windows | 1 | 1 | 2.00x | 2.00x a 1t | 1.05x, each 0.97x | yes |"
+        in text
+    )
     assert "25 times slower than the other peer" in text
     assert "0.90 (0.45)" in text
 
@@ -389,7 +427,7 @@ def test_options_that_cannot_be_are_refused_at_once(
 
 def test_options_are_few_by_default() -> None:
     options = _options([])
-    assert options.trials == 32
+    assert options.trials == 24
     assert options.tvm_python is None
     assert not options.heavy
 
@@ -425,6 +463,17 @@ def test_rows_of_the_suite_follow_the_settings(tmp_path: Path) -> None:
 
 def rounds_of(peaks: list[list[float]]) -> list[dict[str, list[float]]]:
     return [{"kernel": [1.0 + i], "peak": peak} for i, peak in enumerate(peaks)]
+
+
+def test_a_race_whose_ratios_are_known_may_end_early() -> None:
+    def race_of(spread: float) -> list[dict[str, list[float]]]:
+        return [
+            {"kernel": [1.0], "numpy": [2.0 + spread * (i % 2)], "peak": [4.0]} for i in range(8)
+        ]
+
+    assert settled(race_of(0.001))
+    assert not settled(race_of(0.1))
+    assert not settled(race_of(0.0)[: SETTLED_BLOCKS - 1])
 
 
 def test_rounds_on_shared_cores_count_for_no_side() -> None:

@@ -97,7 +97,7 @@ class StrategyContract:
         strategy = self.make()
         failed = MeasureResult(MeasureStatus.RUN_CRASH)
         total = 0
-        for _ in range(6):
+        for _ in range(16):
             batch = strategy.ask(8)
             strategy.tell([(c, failed) for c in batch])
             total += len(batch)

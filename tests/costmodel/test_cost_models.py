@@ -14,9 +14,11 @@ import pytest
 from costmodel import model as learned
 from costmodel.base import CostModel, Sample
 from costmodel.baselines import PriorModel, RandomModel
+from costmodel.blend import BlendedModel
+from costmodel.gaussian import MOST_SAMPLES, GaussianModel, times_on_one_core
 from costmodel.metrics import spearman
 from costmodel.model import ResidualModel
-from schedules.space import ScheduleSpace
+from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
 from tests.contracts.cost_model_contract import SPACE, CostModelContract, drawn, samples
 from tests.synthetic_machine import bent_log2_secs
 
@@ -26,6 +28,16 @@ ROOT = Path(__file__).resolve().parents[2]
 class TestResidualModel(CostModelContract):
     def make(self, space: ScheduleSpace) -> CostModel:
         return ResidualModel(space)
+
+
+class TestGaussianModel(CostModelContract):
+    def make(self, space: ScheduleSpace) -> CostModel:
+        return GaussianModel(space)
+
+
+class TestBlendedModel(CostModelContract):
+    def make(self, space: ScheduleSpace) -> CostModel:
+        return BlendedModel(space)
 
 
 class TestPriorModel(CostModelContract):
@@ -86,6 +98,57 @@ def test_doubt_is_smaller_where_it_was_measured() -> None:
     model.fit(seen)
     rows = np.array([s.candidate.setting for s in seen if s.candidate.sketch == 0])
     assert model.predict(0, rows).sigma.mean() < model.predict(0, drawn(400, 5)).sigma.mean()
+
+
+def test_few_samples_teach_the_process_more_than_the_trees() -> None:
+    """24 samples of a landscape that has nothing of the prior."""
+
+    def odd_log2_secs(settings: IntArray) -> FloatArray:
+        x = settings.astype(np.float64)
+        secs: FloatArray = np.abs(x[:, 0] - 4) + 0.7 * np.abs(x[:, 2] - 1) + 0.5 * (x[:, 4] == 0)
+        return secs
+
+    seen, unseen = drawn(24, seed=3), drawn(400, seed=9)
+    rows = zip(seen.tolist(), odd_log2_secs(seen).tolist(), strict=True)
+    known = [Sample(Candidate(0, tuple(row)), 2.0**z) for row, z in rows]
+    found = {}
+    for model in (GaussianModel(SPACE), ResidualModel(SPACE)):
+        model.fit(known)
+        predicted = model.predict(0, unseen).log2_secs
+        found[type(model)] = spearman(predicted, odd_log2_secs(unseen)) or 0.0
+    assert found[GaussianModel] > 0.8
+    assert found[GaussianModel] > found[ResidualModel] + 0.05
+
+
+def test_left_out_samples_are_missed_by_more_than_shown_ones() -> None:
+    model = GaussianModel(SPACE)
+    known = samples(40)
+    model.fit(known)
+    assert model.left_out is not None
+    assert model.left_out.shape == (40,)
+    assert 0.05 < np.abs(model.left_out).mean() < 2.0
+
+
+def test_the_process_learns_from_a_bounded_number_of_samples() -> None:
+    model = GaussianModel(SPACE)
+    many = samples(400)
+    model.fit(many)
+    assert model.left_out is not None
+    assert len(model.left_out) == MOST_SAMPLES
+
+
+def test_products_in_pieces_are_products(rng: np.random.Generator) -> None:
+    one, two = rng.random((1003, 70)), rng.random((70, 90))
+    assert np.allclose(times_on_one_core(one, two), one @ two)
+    assert times_on_one_core(one[:0], two).shape == (0, 90)
+    assert not times_on_one_core(one[:, :0], two[:0]).any()
+
+
+def test_candidates_that_look_alike_to_the_prior_are_no_trouble() -> None:
+    model = GaussianModel(SPACE)
+    (candidate, *_) = samples(2)
+    model.fit([candidate] * 6)
+    assert np.isfinite(model.predict(0, drawn(20)).log2_secs).all()
 
 
 def test_without_xgboost_the_prior_remains_and_a_note_says_so(

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from benchmarks.tuning_curve import curve_of, draw, levels_of
 from examples import my_ops
-from examples.demo import before_after
+from examples.demo import SHOWN, transcript
 from schedules import Target, Workload
 from schedules.lower import lower
+from schedules.spelling import parse_workload
 from service.cli import run
 from tests.project.project_texts import ROOT
 from tuner.default import default_trace
@@ -70,22 +70,35 @@ def test_a_project_tests_with_mocked_timings() -> None:
     assert "5 passed" in done.stdout
 
 
-def test_the_demo_compares_with_numpy_and_the_peak() -> None:
-    times = {
-        "kernel": {"run_secs": 0.002},
-        "against": {"numpy": {"run_secs": 0.004}, "default": {"run_secs": None}},
-    }
-    best = {
-        "workload": {"name": "matmul:M=512,N=512,K=512", "flops": 200_000_000},
-        "verified": True,
-        "record_key": "sha256:0123456789abcdef",
-    }
+def entry(title: str, **against: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "title": title, "bound_secs": 0.0016, "verified": True,
+        "stored": "0123456789ab", "bench": {"kernel": {"run_secs": 0.002}, "against": against},
+    }  # fmt: skip
+
+
+def test_the_demo_compares_with_libraries_and_the_bound() -> None:
+    libraries = {"numpy": "2.4.6", "blas": "OpenBLAS 0.3.31", "core": "SkylakeX"}
+    numpy = {"run_secs": 0.004, "speedup": 2.0, "way": "np.dot", "libraries": libraries}
+    absent = {"run_secs": None, "speedup": None, "detail": "PyTorch is not installed"}
     target = {"cpu": "znver3", "probes": {"peak_gflops": {"f32": [125.0]}}}
-    console = Console(width=100)
-    with console.capture() as captured:
-        console.print(before_after(times, best, target))
-    for figure in ("100.0", "80 %", "2.00x", "0123456789ab"):
-        assert figure in captured.get()
+    entries = [entry("a product", numpy=numpy, torch=absent), entry("a sum", numpy=numpy)]
+    nest = "for i in range(8):\n  a\n  for i.t in range(3):\n    b"
+    text = transcript({"entries": entries, "target": target, "nest": nest})
+    for part in (
+        "a product", "2.000 ms", "80 %", "2.00x", "0123456789ab", "np.dot",
+        "OpenBLAS 0.3.31 with SkylakeX kernels", "PyTorch is not installed", "and 2 lines more",
+    ):  # fmt: skip
+        assert part in text
+
+
+def test_the_demo_takes_its_examples_as_commands_do() -> None:
+    for show in SHOWN:
+        words = show.arguments
+        if words[0] == "--expr":
+            assert parse_workload(expr=words[1], tensors=list(words[3::2])).outputs
+        else:
+            assert parse_workload(words[0]).outputs
 
 
 def test_a_tuning_curve_holds_the_best_so_far() -> None:

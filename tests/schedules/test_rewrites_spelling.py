@@ -111,6 +111,12 @@ TAPS = {
     "a filter as long as the input": ("Y[y] += W[y-i] * I[i]", "I=f32[5] W=f32[5]", {"y": 9}, 0),
     "hardly a longer input": ("Y[y] += W[y-i] * I[i]", "I=f32[6] W=f32[5]", {"y": 10}, 0),
     "a plain convolution": ("Y[y] += W[r] * I[y+r-1]", "I=f32[20] W=f32[3]", {"y": 20}, 0),
+    "a filter for each element": (
+        "Y[y] += W[y+1-2*i,i] * I[i]", "I=f32[20] W=f32[4,20]", {"y": 44}, 1,
+    ),
+    "a filter with a diagonal": (
+        "Y[y,x] += W[y+1-2*i,x+i] * I[i]", "I=f32[20] W=f32[4,30]", {"y": 44, "x": 5}, 1,
+    ),
     "a maximum": ("Y[y] max= W[y-i] * I[i]", "I=f32[20] W=f32[3]", {"y": 22}, 0),
 }  # fmt: skip
 
@@ -178,6 +184,13 @@ def test_shared_formulas_mean_the_same(name: str) -> None:
     assert len(steps) == count
     if steps:
         same_meaning(workload, steps)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_formula_named_by_a_later_stage_is_computed_before_the_first(part: int) -> None:
+    workload = expression(TWICE, "A=f32[9,50]")
+    form = same_meaning(workload, (Share(workload.stages[-1].name, part),))
+    assert len(form.stages) == len(workload.stages) + 1
 
 
 def test_special_values_come_through_a_shared_formula() -> None:

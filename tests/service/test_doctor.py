@@ -34,11 +34,13 @@ def test_stolen_time_is_a_warning(tmp_path: Path) -> None:
     assert doctor.steal(file).status == "ok"
 
 
-def test_settings_of_openmp_are_told() -> None:
-    assert doctor.thread_limits({}).status == "ok"
-    found = doctor.thread_limits({"OMP_NUM_THREADS": "1", "HOME": "/"})
+def test_settings_that_hold_libraries_down_are_told() -> None:
+    assert doctor.library_settings({"HOME": "/"}).status == "ok"
+    found = doctor.library_settings(
+        {"OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "1", "HOME": "/"}
+    )
     assert found.status == "warn"
-    assert found.detail == "OMP_NUM_THREADS=1"
+    assert found.detail == "OMP_NUM_THREADS=1, OPENBLAS_CORETYPE=Haswell"
 
 
 def test_work_that_varies_is_noise() -> None:

@@ -125,6 +125,13 @@ def test_a_summary_of_mocked_timings_claims_no_check() -> None:
     assert "rebuilt" not in text
 
 
+def test_a_summary_says_when_the_prior_was_found_wrong() -> None:
+    for trust, said in ((0.01, True), (0.9, False), (None, False)):
+        document = {**report(None), "cost_model": {"prior_trust": trust}}
+        text = shown(render.tune_summary(document, again="mm"))
+        assert ("wrong for this machine" in text) is said
+
+
 def test_a_summary_without_a_best_says_so() -> None:
     text = shown(render.tune_summary(report(None), again="mm"))
     assert "none: no candidate passed" in text
@@ -142,6 +149,18 @@ def test_a_peer_that_could_not_take_part_says_why() -> None:
     text = shown(render.bench_table(document, 2e6))
     assert "2.00x (1.90 to 2.10)" in text
     assert "not installed" in text
+
+
+def test_a_peer_says_how_it_was_asked_and_what_it_uses() -> None:
+    libraries = {"numpy": "2.4.6", "blas": "OpenBLAS 0.3.31", "core": "SkylakeX"}
+    numpy = {
+        "run_secs": 2e-3, "speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1,
+        "way": "np.dot", "libraries": libraries,
+    }  # fmt: skip
+    document = {"kernel": {"run_secs": 1e-3}, "against": {"numpy": numpy}}
+    text = shown(render.bench_table(document, 2e6))
+    assert "np.dot" in text
+    assert "NumPy 2.4.6, OpenBLAS 0.3.31 with SkylakeX kernels" in text
 
 
 def test_names_with_brackets_are_printed_as_they_are() -> None:

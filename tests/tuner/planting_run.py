@@ -7,7 +7,9 @@ guard pages, poison, races and comparison, then the full check if the quick one 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -17,11 +19,15 @@ from schedules.errors import ScheduleError
 from schedules.loop_ir import Nest
 from schedules.record import MeasureStatus
 from schedules.target import Target
+from schedules.trace import Trace
 from tuner.codegen.emit import emit_object
 from tuner.codegen.kernel import CompiledKernel
 from tuner.codegen.nest_writer import GeneratedModule, generate
 from tuner.measure.cases import DEFAULT_CASES
 from tuner.measure.compile_pool import Compiled, CompilePool
+from tuner.measure.entries import Needs
+from tuner.measure.jobs import checked_in_full, kernel_job
+from tuner.measure.loader import openmp_environment
 from tuner.measure.runner_client import RunnerClient
 
 from . import planting_nests, planting_text
@@ -31,9 +37,8 @@ from .planting_examiner import examine
 
 COMPILER = "tests.tuner.planting_run:compile_mutant"
 SYMBOL = "kernel"
-_DEADLINE_SECS = 3.0
-_TUNED_DEADLINE_SECS = 60.0
-_REPEATS = 5
+_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 3.0, 60.0
+_KEPT_BYTES = 4 << 30  # of cases: hundreds of mutants are held against them
 
 # What code generation raises for a nest that breaks the rules it relies on: no such loop or
 # buffer, an index it cannot take apart, two lanes that are one element.
@@ -45,6 +50,7 @@ class Mutant:
     """One planted mistake: `edit` says what `operator` changed in `base`.
 
     `level` is "nest" or "text", where it was planted; "none" for the kernel that must pass in full.
+    `trace` is what it was made by; None: by that of its base.
     `made` is what the generator says beside the text: sizes of workspace and packed memory.
     """
 
@@ -54,6 +60,7 @@ class Mutant:
     text: str
     made: GeneratedModule
     level: str
+    trace: Trace | None = None
 
     @property
     def name(self) -> str:
@@ -93,7 +100,7 @@ class Judged:
 def right_kernel(base: Base, level: str = "none") -> Mutant:
     """The kernel of `base` with nothing planted in it."""
     made = generate(base.nest, base.target, SYMBOL)
-    return Mutant(base.name, "nothing", "", made.text, made, level)
+    return Mutant(base.name, "nothing", "", made.text, made, level, base.trace)
 
 
 def plant(base: Base, seed: int, each: int) -> list[Mutant]:
@@ -164,23 +171,37 @@ def judge(
         "seed": seed,
         "lanes": base.target.vector_bits // 32,
         "cpus": [],
+        "kept_bytes": _KEPT_BYTES,
     }
-    threads = str(base.target.threads)
-    with RunnerClient(document, environment={"OMP_NUM_THREADS": threads}) as runner:
+    environment = openmp_environment(base.target.threads)
+    with (
+        RunnerClient(document, environment=environment) as runner,
+        ThreadPoolExecutor(max_workers=1) as aside,  # survivors are examined beside the next check
+    ):
+        examinations = []
         right = right_kernel(base)
         compiled = compile_all([right, *mutants], base, pool)
         expected = compiled[0].object_bytes
+        deadline_secs = _FIRST_DEADLINE_SECS
         for mutant, built in zip([right, *mutants], compiled, strict=True):
             if built.status is not MeasureStatus.OK:
                 yield Judged(mutant, Verdict.REFUSED, built.status, built.detail)
             elif mutant is not right and built.object_bytes == expected:
                 yield Judged(mutant, Verdict.SAME, MeasureStatus.OK, "")
             else:
-                deadline = _TUNED_DEADLINE_SECS if examined else _DEADLINE_SECS
-                judged = _run(mutant, built, base, runner, full=full, deadline_secs=deadline)
+                start = time.perf_counter()
+                judged = _run(mutant, built, base, runner, full=full, deadline_secs=deadline_secs)
+                if mutant is right:  # all cases are in this time, so it allows much
+                    secs = time.perf_counter() - start
+                    deadline_secs = max(_DEADLINE_SECS, min(secs, _FIRST_DEADLINE_SECS))
                 if examined and judged.verdict is Verdict.MISSED:
-                    judged = _examined(judged, base, expected, built.object_bytes)
-                yield judged
+                    examinations.append(
+                        aside.submit(_examined, judged, base, expected, built.object_bytes)
+                    )
+                else:
+                    yield judged
+        for examination in examinations:
+            yield examination.result()
 
 
 def compile_all(mutants: list[Mutant], base: Base, pool: CompilePool) -> list[Compiled]:
@@ -202,22 +223,22 @@ def compile_all(mutants: list[Mutant], base: Base, pool: CompilePool) -> list[Co
 
 def _examined(judged: Judged, base: Base, right: bytes, changed: bytes) -> Judged:
     """A survivor after a closer look: equivalent, or missed with what is wrong about it."""
-    found = examine(base.workload, _job(judged.mutant, base), right, changed)
+    jobs = (_job(right_kernel(base), base), _job(judged.mutant, base))
+    found = examine(base.workload, jobs, right, changed)
     if found.reason is None:
         return replace(judged, detail=found.detail)
     return replace(judged, verdict=Verdict.EQUIVALENT, detail=found.reason)
 
 
 def _job(mutant: Mutant, base: Base) -> dict[str, Any]:
-    inputs = enumerate(base.workload.inputs)
-    return {
-        "symbol": SYMBOL,
-        "workspace_bytes": mutant.made.workspace_bytes,
-        "threads": base.target.threads,
-        "timed": False,
-        "constants": tuple(n for n, t in inputs if t.constant),
-        "packed_bytes": mutant.made.packed_bytes,
-        "prepacked_workspace_bytes": mutant.made.prepacked_workspace_bytes,
+    needs = Needs(
+        mutant.made.workspace_bytes,
+        tuple(n for n, t in enumerate(base.workload.inputs) if t.constant),
+        mutant.made.packed_bytes,
+        mutant.made.prepacked_workspace_bytes,
+    )
+    return kernel_job(SYMBOL, base.target.threads, needs, mutant.trace or base.trace) | {
+        "timed": False
     }
 
 
@@ -230,20 +251,16 @@ def _run(
     full: bool,
     deadline_secs: float,
 ) -> Judged:
-    threads = base.target.threads
     job = _job(mutant, base)
     quick = _answer(runner, job, built.object_bytes, "measure", deadline_secs)
     if mutant.level == "none":
-        more = {"team_sizes": sorted({1, threads}), "repeats": _REPEATS, "every_entry": True}
-        quick = _answer(runner, job | more, built.object_bytes, "check", deadline_secs)
+        quick = _answer(runner, checked_in_full(job), built.object_bytes, "check", deadline_secs)
         verdict = Verdict.SAME if quick.ok else Verdict.ALARM
         return Judged(mutant, verdict, quick.status, quick.detail)
     if not quick.ok:
         return Judged(mutant, Verdict.QUICK, quick.status, quick.detail)
     if full:
-        repeats = _REPEATS if threads > 1 else 1
-        more = {"team_sizes": sorted({1, threads}), "repeats": repeats, "every_entry": True}
-        answer = _answer(runner, job | more, built.object_bytes, "check", deadline_secs)
+        answer = _answer(runner, checked_in_full(job), built.object_bytes, "check", deadline_secs)
         if not answer.ok:
             return Judged(mutant, Verdict.FULL, answer.status, answer.detail)
     reason = why_equivalent(mutant.base, mutant.operator, mutant.edit)

@@ -74,3 +74,10 @@ def test_a_search_begins_with_the_same_default() -> None:
     space = tiny_space()
     look = default_look(space)
     assert space.trace(look.default) == look.default_trace
+
+
+def test_a_workload_that_no_workspace_can_hold_is_refused_with_the_reason() -> None:
+    text = "T[i,j] = exp(X[i]+Z[j]); Q[j] += T[i,j]; Y[i,j] = T[j,i] * Q[i]"
+    workload = notation(text, X="f32[60000]", Z="f32[60000]")
+    with pytest.raises(ScheduleError, match="workspace: needs"):
+        default_trace(workload, this_machine())

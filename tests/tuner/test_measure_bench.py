@@ -70,6 +70,21 @@ def test_a_kernel_that_calls_the_c_library_is_timed(tmp_path: Path) -> None:
     assert report.run_secs_with_packing is not None
 
 
+def test_a_kernel_is_timed_on_arrays_behind_a_line_as_well(tmp_path: Path) -> None:
+    workload, target = operators.build("elementwise_add_relu", M=40, N=50).normalised(), detect()
+    trace, lock = default_trace(workload, target), tmp_path / "lock"
+    report = bench(
+        workload, trace, target, against=(), seconds=0.1, bytes_behind_line=16, lock_path=lock
+    )
+    kernel = report.to_json()["kernel"]
+    assert kernel["bytes_behind_line"] == 16
+    assert kernel["run_secs_misaligned"] > 0
+    plain = bench(workload, trace, target, against=(), seconds=0.1, lock_path=lock)
+    assert "run_secs_misaligned" not in plain.to_json()["kernel"]
+    with pytest.raises(BenchError, match="0 to 63 bytes behind a line; got 64"):
+        bench(workload, trace, target, against=(), bytes_behind_line=64, lock_path=lock)
+
+
 def test_a_kernel_that_does_not_compile_has_no_benchmark() -> None:
     workload = operators.build("matmul", M=4, N=4, K=4).normalised()
     with pytest.raises(BenchError, match="cannot be timed: not_legal: "):

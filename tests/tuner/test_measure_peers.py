@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 from schedules import operators
+from schedules.constants import with_constants
 from schedules.reference import evaluate
+from schedules.spelling import parse_workload
 from schedules.workload import Workload
+from tuner.measure import numpy_peer
 from tuner.measure.compare import Oracle
 from tuner.measure.convolution_form import ConvolutionForm, convolution_form
-from tuner.measure.numpy_peer import NoPeerError, NumpyPeer
+from tuner.measure.epilogue_form import EpilogueForm, epilogue_form
+from tuner.measure.numpy_peer import NumpyPeer
+from tuner.measure.ways import Choice, NoPeerError, Way, choose
 
 SMALL: dict[str, dict[str, Any]] = {
     "matmul": {"M": 7, "N": 5, "K": 6},
@@ -41,15 +46,47 @@ def test_numpy_computes_the_workload_again_and_again(name: str) -> None:
         assert case.check(peer.outputs) is None
 
 
-def test_a_plain_product_is_one_call_of_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_product_is_written_in_place_by_the_fastest_way() -> None:
     workload = operators.build("matmul", M=7, N=5, K=6)
-    peer = NumpyPeer(workload, Oracle(workload, 0).quick.inputs)
-    seen: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(np, "matmul", lambda *args, out: seen.append((*args, out)))
+    case = Oracle(workload, 0).quick
+    peer = NumpyPeer(workload, case.inputs)
+    (output,) = peer.outputs
+    output.fill(7)
     peer.call()
-    ((a, b, out),) = seen
-    assert (a.shape, b.shape, out.shape) == ((7, 6), (6, 5), (7, 5))
-    assert np.shares_memory(out, peer.outputs[0])
+    assert case.check([output]) is None
+    assert peer.way in ("np.matmul", "np.dot", "operands exchanged")
+    assert peer.dropped == {}
+
+
+def test_ways_are_compared_on_what_earlier_stages_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that was never written may hold anything, NaN too."""
+    real = NumpyPeer._allocated
+
+    def poisoned(self: NumpyPeer, shape: Any, dtype: Any) -> Any:
+        made = real(self, shape, dtype)
+        made.fill(np.nan)
+        return made
+
+    monkeypatch.setattr(NumpyPeer, "_allocated", poisoned)
+    workload = operators.build("softmax_mn", M=4, N=33).normalised()
+    case = Oracle(workload, 0).quick
+    peer = NumpyPeer(workload, case.inputs)
+    peer.call()
+    assert case.check(peer.outputs) is None
+    assert peer.dropped == {}
+
+
+def test_constant_weights_may_lie_as_numpy_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = with_constants(operators.build("matmul", M=7, N=5, K=6), ["B"]).normalised()
+    raced: list[str] = []
+
+    def quickly(ways: list[Way], check: Any) -> Choice:
+        raced.extend(way.name for way in ways)
+        return choose(ways, check, 0.0)
+
+    monkeypatch.setattr(numpy_peer, "choose", quickly)
+    NumpyPeer(workload, Oracle(workload, 0).quick.inputs)
+    assert "weights turned" in raced
 
 
 @pytest.mark.parametrize(
@@ -113,13 +150,122 @@ def test_nothing_else_is_taken_for_one(name: str) -> None:
     assert [convolution_form(stage) for stage in workload.stages] == [None] * len(workload.stages)
 
 
-@pytest.mark.parametrize("name", [*SMALL])
-def test_torch_computes_the_workload(name: str) -> None:
+TORCH: dict[str, tuple[dict[str, Any], str]] = {
+    "matmul": ({"M": 7, "N": 5, "K": 6, "epilogue": "bias+relu"}, "oneDNN linear"),
+    "matmul_nt": ({"M": 7, "N": 5, "K": 6, "epilogue": "bias+gelu"}, "oneDNN linear"),
+    "matmul_tn": ({"M": 7, "N": 5, "K": 6, "constant": "B"}, "oneDNN linear, weights packed"),
+    "gemv": ({"N": 7, "K": 5}, "torch.mv"),
+    "batch_matmul": ({"B": 3, "M": 4, "N": 5, "K": 6, "epilogue": "relu"}, "torch.bmm"),
+    "transpose_batch_matmul": (
+        {"batch": 2, "seq": 4, "heads": 3, "dim": 5}, "torch.matmul of views"
+    ),
+    "conv1d_nlc": (CONVOLUTIONS["conv1d_nlc"], "as an image, oneDNN pointwise"),
+    "conv2d_nhwc": (
+        {"N": 2, "H": 9, "W": 8, "CI": 4, "CO": 6, "K": 3, "stride": 2, "pad": 1, "groups": 2,
+         "epilogue": "bias+add+relu", "constant": "W"},
+        "oneDNN pointwise, weights packed",
+    ),
+    "conv3d_ndhwc": (CONVOLUTIONS["conv3d_ndhwc"], "oneDNN convolution, weights channels last"),
+    "depthwise_conv2d_nhwc": (
+        {**CONVOLUTIONS["depthwise_conv2d_nhwc"], "epilogue": "bias+relu6"}, "oneDNN pointwise"
+    ),
+    "conv2d_transpose_nhwc": (
+        {"N": 1, "H": 5, "W": 6, "CI": 3, "CO": 4, "K": 4, "stride": 2, "pad": 1},
+        "oneDNN pointwise, weights channels last",
+    ),
+    "softmax_mn": ({"M": 4, "N": 33}, "torch.softmax along 1"),
+    "layernorm_mn": ({"M": 4, "N": 33}, "layer_norm(1e-05)"),
+    "norm_bmn": ({"B": 2, "M": 3, "N": 5}, "torch.linalg.vector_norm along (1, 2)"),
+    "elementwise_add_relu": ({"M": 3, "N": 5}, "element-wise"),
+}  # fmt: skip
+"""Sizes, and a way that must have been raced."""
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_torch_computes_the_workload_in_every_way_it_has(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from tuner.measure import torch_peer
+
+    raced: set[str] = set()
+
+    def quickly(ways: list[Way], check: Any) -> Choice:
+        choice = choose(ways, check, 0.0)
+        raced.update(way.name for way in ways if way.name not in choice.dropped)
+        return choice
+
+    monkeypatch.setattr(torch_peer, "choose", quickly)
+    sizes, expected = TORCH[name]
+    workload = parse_workload(f"{name}:" + ",".join(f"{k}={v}" for k, v in sizes.items()))
+    case = Oracle(workload.normalised(), 0).quick
+    peer = torch_peer.TorchPeer(workload.normalised(), case.inputs, 1)
+    peer.call()
+    assert case.check(peer.outputs()) is None
+    assert expected in raced
+    assert peer.way.split("; ")[-1] in raced
+
+
+def test_a_softmax_is_found_however_it_is_spelled() -> None:
     pytest.importorskip("torch")
     from tuner.measure.torch_peer import TorchPeer
 
-    workload = operators.build(name, SMALL[name])
+    text = (
+        "m[b,j] max= X[b,i,j]; s[b,j] += exp(X[b,i,j] - m[b,j]);"
+        " Y[b,i,j] = exp(X[b,i,j] - m[b,j]) / s[b,j]"
+    )
+    workload = parse_workload(expr=text, tensors=["X=f32[3,40,50]"]).normalised()
     case = Oracle(workload, 0).quick
     peer = TorchPeer(workload, case.inputs, 1)
     peer.call()
     assert case.check(peer.outputs()) is None
+    assert peer.way.startswith("torch.softmax along 1")
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_reduction_may_go_step_by_step(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cube of all terms would leave the caches, where a matrix a step does not."""
+    if library == "torch":
+        pytest.importorskip("torch")
+    from tuner.measure import torch_peer
+
+    text = "C[i,j] max= A[i,k] + abs(B[k,j])"
+    workload = parse_workload(expr=text, tensors=["A=f32[5,6]", "B=f32[6,7]"]).normalised()
+    wanted = "one step of the reduction at a time"
+
+    def only_that(ways: list[Way], check: Any) -> Choice:
+        kept = [way for way in ways if way.name == wanted] or ways
+        assert check(ways[0].prepare()()) is None
+        return choose(kept, check, 0.0)
+
+    monkeypatch.setattr(numpy_peer, "choose", only_that)
+    monkeypatch.setattr(torch_peer, "choose", only_that)
+    case = Oracle(workload, 0).quick
+    peer: Any = (
+        NumpyPeer(workload, case.inputs)
+        if library == "numpy"
+        else torch_peer.TorchPeer(workload, case.inputs, 1)
+    )
+    peer.call()
+    assert peer.way == wanted
+    assert case.check(peer.outputs if library == "numpy" else peer.outputs()) is None
+
+
+RELU6 = ["min(6, max(0, C[i,j] + b[j]))", "where(b[j] + C[i,j] >= 6, 6, max(C[i,j] + b[j], 0))"]
+
+
+@pytest.mark.parametrize("spelled", RELU6)
+def test_what_follows_is_recognised_by_its_values(spelled: str) -> None:
+    tensors = ["A=f32[4,5]", "B=f32[5,6]", "b=f32[6]"]
+    text = f"C[i,j] += A[i,k] * B[k,j]; D[i,j] = {spelled}"
+    stages = parse_workload(expr=text, tensors=tensors).normalised().stages
+    form = epilogue_form(stages[-1], stages[0].name, 1)
+    assert form == EpilogueForm("i2", None, "relu6")
+
+
+@pytest.mark.parametrize("spelled", ["C[i,j] * b[j]", "max(C[i,j], b[j])", "C[i,j] + exp(b[j])"])
+def test_what_no_call_can_do_is_no_epilogue(spelled: str) -> None:
+    tensors = ["A=f32[4,5]", "B=f32[5,6]", "b=f32[6]"]
+    text = f"C[i,j] += A[i,k] * B[k,j]; D[i,j] = {spelled}"
+    stages = parse_workload(expr=text, tensors=tensors).normalised().stages
+    assert epilogue_form(stages[-1], stages[0].name, 1) is None

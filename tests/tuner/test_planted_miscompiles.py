@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from llvmlite import binding as llvm
 
 from schedules.loop_ir import Nest
 from schedules.record import MeasureStatus
+from schedules.trace import Trace
 from tests.tuner import planting_nests, planting_text
 from tests.tuner.planting_bases import TARGET, Base, load_bases
 from tests.tuner.planting_equivalents import ANY, EQUIVALENTS, why_equivalent
+from tests.tuner.planting_examiner import ROUNDS, compare
 from tests.tuner.planting_run import (
     COMPILER,
     SYMBOL,
@@ -26,8 +30,13 @@ from tests.tuner.planting_run import (
     plant,
     right_kernel,
 )
+from tests.tuner.planting_tuned import tuned_bases
 from tuner.codegen.nest_writer import generate
 from tuner.measure.compile_pool import CompilePool
+from tuner.measure.entries import Needs
+from tuner.measure.jobs import checked_in_full, kernel_job
+from tuner.measure.teams import checked_teams
+from tuner.native_target import detect
 
 PLANTED_IN = ("matmul_parallel", "norm")
 BASES = load_bases()
@@ -148,3 +157,47 @@ def test_explanations_are_of_bases_and_operators_there_are() -> None:
     assert {e.base for e in EQUIVALENTS} <= {ANY, *BASES}
     assert all(e.reason and e.edit for e in EQUIVALENTS)
     assert why_equivalent("matmul_packed", "drop_store", "store") is None
+
+
+SAMPLED = ("softmax_mn:M=64,N=1000 #0", "matmul:M=127,N=131,K=137 #0")
+
+
+def test_a_sample_of_mistakes_at_sizes_people_tune(pool: CompilePool) -> None:
+    bases = [b for b in tuned_bases(detect(), 1, seed=0) if b.name.startswith(SAMPLED)]
+    assert len(bases) == len(SAMPLED)
+    judged: list[Judged] = []
+    for base in bases:
+        planted = plant(base, seed=0, each=1)
+        some = random.Random(0).sample(planted, 8)
+        judged += judge(base, some, pool, seed=0, examined=True)
+    assert [j.mutant.name for j in judged if j.verdict in (Verdict.MISSED, Verdict.ALARM)] == []
+    assert sum(j.verdict in (Verdict.QUICK, Verdict.FULL) for j in judged) >= 8
+
+
+def test_results_below_the_least_normal_number_have_no_relative_error() -> None:
+    exact = np.array([1e-44, 0.5])
+    right = np.array([1e-44, 0.5], np.float32)
+    lost = np.array([0.0, 0.5], np.float32)
+    assert compare([exact], [right], [lost]).reason == ROUNDS
+    exact, right = np.array([1e-20, 0.5]), np.array([1e-20, 0.5], np.float32)
+    assert compare([exact], [right], [lost]).reason is None
+
+
+def test_one_element_that_cancels_is_no_reason_to_call_an_order_wrong() -> None:
+    exact = np.linspace(1, 2, 1000)
+    exact[7] = 1e-7
+    right, other = exact.astype(np.float32), exact.astype(np.float32)
+    right[8], other[7] = right[8] + 2e-6, other[7] + 1e-7
+    assert compare([exact], [right], [other]).reason == ROUNDS
+    odd = np.where(np.arange(1000) % 2, right, right * np.float32(1.00001))
+    assert compare([exact], [right], [odd]).reason is None
+
+
+def test_a_rewritten_kernel_is_held_against_its_rewritten_form() -> None:
+    """And with every number of threads: what the runner is asked is what candidates get."""
+    trace = Trace.from_json([])
+    job = checked_in_full(kernel_job(SYMBOL, 3, Needs(64), trace))
+    assert job["team_sizes"] == checked_teams(3) == (1, 2, 3)
+    assert job["every_entry"]
+    assert job["repeats"] > 1
+    assert job["rewrites"] == trace.to_json()

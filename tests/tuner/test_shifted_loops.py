@@ -8,12 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from schedules.affine import var
+from schedules.dtypes import DType
+from schedules.loop_ir import For, LoopKind, Nest, Store
 from schedules.lower import lower
 from schedules.notation import from_notation, parse_tensor_spec
 from schedules.rules import space_for
+from schedules.scalar import Binary, BinaryOp, Load
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload import Tensor, Workload
 from tuner import compile as compile_kernel
 from tuner.codegen.nest_writer import generate
 from tuner.codegen.shifted import shift_of
@@ -103,3 +107,14 @@ def test_arrays_that_lie_alike_are_written_past_the_caches_wherever_they_begin()
     entry = whole[: whole.index("\n}")]
     assert "!nontemporal" not in entry  # the loop is in a function that gets shifted pointers
     assert entry.count("@kernel_flat1(") == 3
+
+
+def test_a_loop_that_changes_its_output_in_place_is_not_shifted() -> None:
+    y = Tensor("Y", (1024,), DType.F32)
+    place = (var("i") * 16 + var("l"),)
+    for source, shifts in (("X", True), ("Y", False)):
+        doubled = Binary(BinaryOp.ADD, *2 * (Load(source, place, DType.F32),))
+        lanes = For("l", 16, (Store("Y", place, doubled),), LoopKind.VECTORIZED)
+        loop = For("i", 64, (lanes,))
+        nest = Nest((Tensor("X", (1024,), DType.F32),), (y,), (loop,))
+        assert (shift_of(nest, loop) is not None) is shifts

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.primitives import Parallel, Primitive, Split, Vectorize
+from schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from schedules.record import MeasureStatus
 from schedules.trace import Trace
 from tests.synthetic_sketch import synthetic_space
@@ -92,6 +92,23 @@ def test_sense_is_rewarded() -> None:
     assert cost(*vector, Parallel("i0"), threads=4) < 0.5 * cost(*vector)
     tiled = Split("i0", 4), Split("i1", 4)
     assert cost(*tiled) < cost(Split("i0", 24), Split("i1", 1))
+
+
+def test_machines_differ_in_character() -> None:
+    tile = Split("i0", 4), Split("i1", 16), Vectorize("i1i"), Unroll("i0i")
+    assert cost(*tile, code_limit=2) == pytest.approx(cost(*tile) * 2**0.8, rel=0.02)
+    assert cost(*tile, code_limit=4) == cost(*tile)
+    plain = cost(*tile[:2], vector_gain=0.0, lanes=1)
+    assert cost(*tile, vector_gain=0.0, lanes=1) == pytest.approx(plain, rel=0.2)
+    assert cost(*tile, stride_cost=1.0) == pytest.approx(2 * cost(*tile), rel=0.02)
+    spread = *tile, Parallel("i0o")
+    assert cost(*spread, threads=4, thread_gain=0.0) > 2 * cost(*spread, threads=4)
+
+
+def test_interactions_are_of_pairs_alone() -> None:
+    alone = [Split(f"i{n}", 8) for n in range(8)]
+    assert cost(alone[0], interaction=1.0) == cost(alone[0])
+    assert cost(*alone, interaction=1.0) != cost(*alone)
 
 
 def test_tiles_near_the_size_of_the_cache_miss_least() -> None:

@@ -206,3 +206,36 @@ def test_balanced_integers_vanish_along_every_axis(shape: tuple[int, ...]) -> No
     for axis in range(len(shape)):
         assert not values.sum(axis=axis).any()
     assert values.all()
+
+
+def test_weights_that_are_far_below_the_largest_one_and_not_yet_zero() -> None:
+    """Two factors applied one after the other lose what is below 2**-62: results of 1e-20 to
+    1e-38 are missing, and neither usual values nor outliers give such differences."""
+
+    def kernel(x: Array) -> Array:
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        y = e * np.float32(2.0**-64) / (e.sum(axis=1, keepdims=True) * np.float32(2.0**-64))
+        return np.asarray(y, np.float32)
+
+    workload = softmax(16, 250)
+    assert caught_by(workload, kernel) is InputKind.WIDE
+    assert caught_by(workload, softmax_of) is None
+
+
+LOG_SUM_EXP = "M[i] max= X[i,j]; S[i] += exp(X[i,j] - M[i]); Y[i] = M[i] + log(S[i])"
+
+
+def test_a_function_that_is_a_little_off_on_some_lanes_of_a_long_sum() -> None:
+    """Without the square in its series: 1 + r + r^3 for |r| < ln(2)/32, in one chain of four."""
+
+    def kernel(x: Array, off: float = 0.0) -> Array:
+        top = x.max(axis=1, keepdims=True)
+        e = np.exp(x - top)
+        rest = (x - top) * np.float32(16 / np.log(2))
+        rest = (rest - np.rint(rest)) * np.float32(np.log(2) / 16)
+        e -= np.where(np.arange(5000) % 64 >= 48, np.float32(off) * e * rest * rest, 0)
+        return np.asarray(top[:, 0] + np.log(e.sum(axis=1)))
+
+    workload = notation(LOG_SUM_EXP, X="f32[40,5000]")
+    assert caught_by(workload, kernel) is None
+    assert caught_by(workload, lambda x: kernel(x, 0.5)) is InputKind.FEW

@@ -166,7 +166,7 @@ class Indices:
             return pointer
         level = self.level_of(moving)
         memo = self.text.levels[level].memo
-        key = (base, offset)
+        key = (base, element_type, offset)  # private arrays of two types may share a place
         if key not in memo:
             name = self.text.assign(
                 f"getelementptr {element_type}, ptr {pointer}, i64 {offset.const}", "p", level
@@ -179,7 +179,7 @@ class Indices:
             return base
         level = self.level_of(moving)
         memo = self.text.levels[level].memo
-        key = (base, moving)
+        key = (base, element_type, moving)
         if key in memo:
             return memo[key].name
         inner = tuple((a, c) for a, c in moving.terms if self._atom_level(a) == level)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
@@ -380,6 +381,16 @@ class Memory:
                 else:
                     self.text.add(plain)
                 return
+            only = _only_lane(where)
+            if only is not None:
+                # LLVM 22 on x86 makes a masked store of one lane of a truncated vector a scalar
+                # store of the type before truncation: it writes over what is next.
+                element = self.text.assign(f"extractelement {value.typed}, i64 {only}")
+                one = self._pointer(place, self._lane(offset, axis, only))
+                self.text.add(
+                    f"  store {scalar_type(dtype)} {element}, ptr {one}, align {dtype.bytes}"
+                )
+                return
             function = self.module.intrinsic(
                 f"llvm.masked.store.{suffix(dtype, lanes)}.p0",
                 "void",
@@ -529,6 +540,12 @@ def flat_offset(buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
     for i, stride in zip(index, strides(buffer.shape), strict=True):
         total = total + i * stride
     return recombine(total)
+
+
+def _only_lane(mask: Val) -> int | None:
+    """The lane that `mask` allows, where it is a constant that allows one; else None."""
+    lanes = re.findall(r"i1 (true|false)", mask.name) if mask.name.startswith("<") else []
+    return lanes.index("true") if lanes.count("true") == 1 else None
 
 
 def _align(place: Array, offset: Affine, lanes: int) -> int:

@@ -59,8 +59,8 @@ def shift_of(nest: Nest, loop: For) -> Shift | None:
     for node in walk_scalar(leaf.value):
         match node:
             case Load():
-                if node.tensor not in arguments:
-                    return None
+                if node.tensor not in arguments or node.tensor == leaf.buffer:
+                    return None  # what is written twice must not depend on what was there
                 other, read = arguments[node.tensor]
                 if flat_offset(read, node.index) != place:
                     return None

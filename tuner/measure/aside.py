@@ -98,7 +98,7 @@ class Aside:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=child_environment(),
+            env=child_environment(1),
             start_new_session=True,
         )
         assert self._process.stdout is not None

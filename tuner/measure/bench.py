@@ -35,13 +35,18 @@ from tuner.default import default_trace
 from tuner.host import cpu_affinity
 
 from .compile_pool import Compiled, CompilePool, child_environment, tail
+from .environment import KEPT_MEMORY
 from .frames import Frame, FrameReader, write_frame
-from .loader import openmp_environment
 from .machine_lock import machine_lock
 
 PEERS = ("numpy", "torch", "default")
 WITH_PACKING = "with packing"
 """The side that is the kernel itself, packing its constant inputs in every call."""
+
+MISALIGNED = "on misaligned arrays"
+"""The side that is the kernel itself on arrays that begin somewhere behind a cache line."""
+
+LINE_BYTES = 64
 
 _BLOCK_SECS, _LEAST_BLOCKS, _MOST_BLOCKS = 0.04, 5, 500
 _SAMPLE_SECS = 1e-3
@@ -59,7 +64,9 @@ class BenchError(TilewrightError):
 class Side:
     """One side's time; `speedup` is how many times faster the kernel is, with a 95 % interval.
 
-    All are None where the side could not take part, and `detail` says why.
+    All are None where the side could not take part, and `detail` says why. Of a library, `way`
+    names the fastest way it was found to have, `dropped` those that did not work and why, and
+    `libraries` is what it says it uses: versions, and the code it chose for this processor.
     """
 
     run_secs: float | None = None
@@ -67,6 +74,9 @@ class Side:
     speedup_low: float | None = None
     speedup_high: float | None = None
     detail: str = ""
+    way: str = ""
+    dropped: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,8 @@ class BenchReport:
     """`run_secs` is the kernel's; `against` has one entry a side, in the order asked for.
 
     `packed_ahead`: inputs are constant, and `run_secs` is of calls that find them packed;
-    `run_secs_with_packing` is of calls that pack them.
+    `run_secs_with_packing` is of calls that pack them. `run_secs` is of arrays aligned to a cache
+    line, `run_secs_misaligned` of such that begin `bytes_behind_line` behind one, where asked for.
     """
 
     run_secs: float
@@ -82,12 +93,17 @@ class BenchReport:
     against: dict[str, Side] = field(default_factory=dict)
     packed_ahead: bool = False
     run_secs_with_packing: float | None = None
+    bytes_behind_line: int = 0
+    run_secs_misaligned: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What `bench --json` prints; a side that took no part has only nulls and `detail`."""
         kernel: dict[str, Any] = {"run_secs": self.run_secs, "packed_ahead": self.packed_ahead}
         if self.packed_ahead:
             kernel["run_secs_with_packing"] = self.run_secs_with_packing
+        if self.run_secs_misaligned is not None:
+            kernel["bytes_behind_line"] = self.bytes_behind_line
+            kernel["run_secs_misaligned"] = self.run_secs_misaligned
         return {
             "kernel": kernel,
             "blocks": self.blocks,
@@ -103,13 +119,20 @@ def bench(
     against: Sequence[str] = ("numpy",),
     seconds: float = 5.0,
     seed: int = 0,
+    bytes_behind_line: int = 0,
     lock_path: Path | None = None,
 ) -> BenchReport:
     """Time the kernel of `trace` and its peers for about `seconds`.
 
-    `against` are of "numpy", "torch" and "default", the schedule chosen with no measurement.
-    Every side's result is checked before it is timed. BenchError if the kernel's is wrong.
+    `against` are of "numpy", "torch" and "default", the schedule chosen with no measurement. Unless
+    `bytes_behind_line` is 0, the kernel is also timed on arrays that all begin so many bytes, at
+    most 63 and rounded down to whole elements, behind a cache line. Every side's result is checked
+    before it is timed. BenchError if the kernel's is wrong.
     """
+    if not 0 <= bytes_behind_line < LINE_BYTES:
+        raise BenchError(
+            f"arrays begin 0 to {LINE_BYTES - 1} bytes behind a line; got {bytes_behind_line}"
+        )
     unknown = [name for name in against if name not in PEERS]
     if unknown:
         raise BenchError(f"against must be of {', '.join(PEERS)}; got {unknown[0]!r}")
@@ -117,7 +140,9 @@ def bench(
     if "default" in against:
         traces["default"] = default_trace(workload, target)
     built = _build(workload, traces, target)
-    packing = (WITH_PACKING,) if built["kernel"].constants else ()
+    ours = ["kernel"]
+    ours += [WITH_PACKING] if built["kernel"].constants else []
+    ours += [MISALIGNED] if bytes_behind_line else []
     document = {
         "workload": workload_json.to_json(workload),
         "seed": seed,
@@ -128,21 +153,23 @@ def bench(
         stack.enter_context(machine_lock(lock_path))
         sides: dict[str, _Contender] = {}
         missing: dict[str, str] = {}
-        for name in ("kernel", *packing, *against):
+        for name in (*ours, *against):
             contender = stack.enter_context(_Contender(target.threads))
-            source = "kernel" if name in packing else name
+            source = "kernel" if name in ours else name
             rewrites = Trace(traces[source].rewrites).to_json() if source in traces else []
-            asked = {**document, "rewrites": rewrites}
+            behind = bytes_behind_line if name == MISALIGNED else 0
+            asked = {**document, "rewrites": rewrites, "bytes_behind_line": behind}
             problem = contender.open(name, asked, built.get(source))
             if problem is None:
                 sides[name] = contender
-            elif name == "kernel" or name in packing:
+            elif name in ours:
                 raise BenchError(f"the kernel cannot be timed: {problem}")
             else:
                 missing[name] = problem
         blocks = _alternate(list(sides.values()), seconds)
     times = dict(zip(sides, blocks, strict=True))
-    return _report(times, missing, against, seed)
+    said = {name: contender.said for name, contender in sides.items()}
+    return _report(times, missing, said, against, seed, bytes_behind_line)
 
 
 def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict[str, Compiled]:
@@ -179,8 +206,10 @@ def _alternate(contenders: list[_Contender], seconds: float) -> list[NDArray[np.
 def _report(
     times: dict[str, NDArray[np.float64]],
     missing: dict[str, str],
+    said: dict[str, dict[str, Any]],
     against: Sequence[str],
     seed: int,
+    bytes_behind_line: int,
 ) -> BenchReport:
     kernel = times["kernel"]
     rng = np.random.default_rng(seed)
@@ -190,14 +219,16 @@ def _report(
             sides[name] = Side(detail=missing[name])
             continue
         low, middle, high = speedup_interval(times[name] / kernel, rng)
-        sides[name] = Side(float(np.median(times[name])), middle, low, high)
-    packing = times.get(WITH_PACKING)
+        sides[name] = Side(float(np.median(times[name])), middle, low, high, **said[name])
+    packing, misaligned = times.get(WITH_PACKING), times.get(MISALIGNED)
     return BenchReport(
         float(np.median(kernel)),
         kernel.size,
         sides,
         packed_ahead=packing is not None,
         run_secs_with_packing=None if packing is None else float(np.median(packing)),
+        bytes_behind_line=bytes_behind_line,
+        run_secs_misaligned=None if misaligned is None else float(np.median(misaligned)),
     )
 
 
@@ -219,6 +250,7 @@ class _Contender:
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._calls = self._rounds = 1
+        self.said: dict[str, Any] = {}
 
     def __enter__(self) -> _Contender:
         self._errors: IO[bytes] = tempfile.TemporaryFile()
@@ -226,7 +258,6 @@ class _Contender:
         # that would not get it is not stopped either, or it might stay stopped for ever.
         self._dies_with_us = threading.current_thread() is threading.main_thread()
         cpus = cpu_affinity()[-1:] if self._threads == 1 else []
-        threads = str(self._threads)
         self._process = subprocess.Popen(
             [
                 sys.executable, "-m", "tuner.measure.contender",
@@ -235,11 +266,7 @@ class _Contender:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=child_environment(
-                OPENBLAS_NUM_THREADS=threads,
-                MKL_NUM_THREADS=threads,
-                **openmp_environment(self._threads),
-            ),
+            env=child_environment(self._threads, GLIBC_TUNABLES=KEPT_MEMORY),
             start_new_session=True,
         )  # fmt: skip
         return self
@@ -266,6 +293,7 @@ class _Contender:
             return self._describe_end()
         if "detail" in answer:
             return str(answer["detail"])
+        self.said = {k: answer[k] for k in ("way", "dropped", "libraries") if k in answer}
         call_secs = max(float(answer["call_secs"]), 1e-9)
         self._calls = max(1, ceil(_SAMPLE_SECS / call_secs))
         least = _LEAST_ROUNDS[self._threads > 1]

@@ -28,8 +28,16 @@ from schedules.scalar import Reducer, loads
 from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
-from .inputs import CONTINUOUS, InputKind, InputPlan, held_plan, make_inputs, plan_inputs
-from .telling_inputs import places_that_tell, subtracts_sums
+from .inputs import (
+    CONTINUOUS,
+    WIDE_EXPONENT,
+    InputKind,
+    InputPlan,
+    held_plan,
+    make_inputs,
+    plan_inputs,
+)
+from .telling_inputs import places_that_tell, subtracts_sums, sums_of_vanishing
 
 Array = npt.NDArray[Any]
 
@@ -246,7 +254,11 @@ class Oracle:
         yield self.quick
         kinds = self._full_kinds()
         for kind, number in kinds:
-            yield self.case(kind, self.seed + number)
+            wide = kind is InputKind.SPECIAL and self.plan.large_exponent < WIDE_EXPONENT
+            if wide and not self.plan.positive and _floats(self.workload):
+                yield from self._wide_or_special(self.seed + number)
+            else:
+                yield self.case(kind, self.seed + number)
         yield from self._counted(self.seed + len(kinds) + 1)
         extremes = any(s.reducer in (Reducer.MAX, Reducer.MIN) for s in self.workload.stages)
         if not self.plan.exact and not (self._is_large and extremes):  # lone ones are enough there
@@ -254,6 +266,11 @@ class Oracle:
         yield from self._shifted()
         yield from self._single()
         yield from self._signed()
+
+    def _wide_or_special(self, seed: int) -> Iterator[Case]:
+        """Large values overflow, by the ranges of values; those of middling size only perhaps."""
+        wide = list(self._judged(InputKind.WIDE, seed))
+        yield from wide or [self.case(InputKind.SPECIAL, seed)]
 
     def _judged(self, kind: InputKind, seed: int, share: float = ENOUGH_JUDGED) -> Iterator[Case]:
         """The case, unless a right kernel may overflow or have no value on too much of it."""
@@ -271,6 +288,8 @@ class Oracle:
         if sums:
             below = list(self._judged(InputKind.BELOW, seed))
             yield from below or self._judged(InputKind.ABOVE, seed)
+        if sums_of_vanishing(self.workload) and not (self.plan.positive or self._is_large):
+            yield from self._judged(InputKind.FEW, seed)
         if subtracts_sums(self.workload):
             yield from self._judged(InputKind.BALANCED, seed)
 

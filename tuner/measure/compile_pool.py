@@ -16,6 +16,7 @@ from schedules.record import MeasureStatus
 
 from .compile_worker import DEFAULT_COMPILER
 from .entries import Needs
+from .environment import clean_environment
 from .frames import Frame, FrameReader, write_frame
 
 _RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
@@ -235,7 +236,7 @@ class CompilePool:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=child_environment(),
+            env=child_environment(1),
             start_new_session=True,
         )  # fmt: skip
         assert process.stdout is not None
@@ -243,11 +244,11 @@ class CompilePool:
         return _Worker(process, errors, FrameReader(process.stdout.fileno()))
 
 
-def child_environment(**more: str) -> dict[str, str]:
-    """The environment of our helper processes: ours, our import path, one thread a library."""
+def child_environment(threads: int, **more: str) -> dict[str, str]:
+    """The environment of our helper processes: ours, with our import path, `threads` a library and
+    nothing that steers one. What is timed there is timed under the settings of a benchmark."""
     path = os.pathsep.join(p for p in sys.path if p)
-    single = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    return {**os.environ, "PYTHONPATH": path, **single, **more}
+    return {**clean_environment(os.environ, threads), "PYTHONPATH": path, **more}
 
 
 def _end(worker: _Worker) -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,9 +25,12 @@ from .arena import as_array, as_bytes, flat_buffers
 from .compare import Case, Oracle
 from .entries import Entry, Needs, argument_vector, timed_entry, whole_entry
 from .frames import Frame, FrameReader, write_frame
+from .guarded import view_bytes
+from .libraries import numpy_libraries, torch_libraries
 from .native import Helpers, build_helpers
-from .numpy_peer import NoPeerError, NumpyPeer
+from .numpy_peer import NumpyPeer
 from .sandbox import FaultPage
+from .ways import NoPeerError
 
 Array = NDArray[Any]
 
@@ -63,10 +66,14 @@ class KernelContender:
 
 @dataclass(frozen=True)
 class CallContender:
-    """A Python callable; what calling costs in Python is measured and taken off."""
+    """A Python callable; what calling costs in Python is measured and taken off.
+
+    `said` goes with its figures: which way of the library's it is, and the library's own words.
+    """
 
     call: Callable[[], object]
     results: Callable[[], Sequence[Array]]
+    said: Mapping[str, Any]
 
     def outputs(self) -> Sequence[Array]:
         return self.results()
@@ -93,9 +100,12 @@ def _kernel(document: dict[str, Any], blob: bytes, workload: Workload, case: Cas
     if any(s in elf.undefined_symbols(blob) for s in loader.OPENMP_SYMBOLS):
         loader.use_openmp(None)
     kernel = loader.load_object(blob, document["symbol"])
-    flat = flat_buffers([t.bytes for t in tensors])
-    for i, array in enumerate(case.inputs):
-        flat.view(i)[:] = as_bytes(array)
+    behind = [document["bytes_behind_line"] // t.dtype.bytes * t.dtype.bytes for t in tensors]
+    memory = flat_buffers([t.bytes + skip for t, skip in zip(tensors, behind, strict=True)])
+    addresses = [a + skip for a, skip in zip(memory.addresses, behind, strict=True)]
+    views = [view_bytes(a, t.bytes) for a, t in zip(addresses, tensors, strict=True)]
+    for view, array in zip(views, case.inputs, strict=False):
+        view[:] = as_bytes(array)
     needs = Needs(**(document["needs"] | {"constants": tuple(document["needs"]["constants"])}))
     if document["with_packing"]:
         entry = whole_entry(kernel, needs, len(tensors))
@@ -103,25 +113,27 @@ def _kernel(document: dict[str, Any], blob: bytes, workload: Workload, case: Cas
         entry = timed_entry(kernel, document["symbol"], needs, len(tensors))
     scratch = flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
     workspace, packed = scratch.addresses
-    entry.pack(flat.addresses, packed)
-    pointers = entry.pointers(flat.addresses, packed, workspace)
+    entry.pack(addresses, packed)
+    pointers = entry.pointers(addresses, packed, workspace)
     first = len(case.inputs)
     return KernelContender(
         entry=entry,
         helpers=build_helpers(len(pointers), document["lanes"], FaultPage().address),
         argv=argument_vector(pointers, len(pointers)),
-        results=tuple(as_array(t, flat.view(i + first)) for i, t in enumerate(tensors[first:])),
+        results=tuple(map(as_array, tensors[first:], views[first:])),
     )
 
 
 def _peer(name: str, threads: int, workload: Workload, case: Case) -> Contender:
     if name == "numpy":
         peer = NumpyPeer(workload, case.inputs)
-        return CallContender(peer.call, lambda: peer.outputs)
+        said = {"way": peer.way, "dropped": peer.dropped, "libraries": numpy_libraries()}
+        return CallContender(peer.call, lambda: peer.outputs, said)
     from .torch_peer import TorchPeer
 
     torch_peer = TorchPeer(workload, case.inputs, threads)
-    return CallContender(torch_peer.call, torch_peer.outputs)
+    said = {"way": torch_peer.way, "dropped": torch_peer.dropped, "libraries": torch_libraries()}
+    return CallContender(torch_peer.call, torch_peer.outputs, said)
 
 
 def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict[str, Any]]:
@@ -140,7 +152,8 @@ def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict
     problem = case.check(contender.outputs())
     if problem is not None:
         return None, {"detail": f"gives another result: {problem}"}
-    return contender, {"call_secs": min(contender.time(1, 3))}
+    said = contender.said if isinstance(contender, CallContender) else {}
+    return contender, {"call_secs": min(contender.time(1, 3)), **said}
 
 
 def _serve(requests: int, answers: int) -> None:

@@ -32,6 +32,7 @@ from .telling_inputs import (
     ANCHOR,
     FAR_BELOW_BITS,
     balanced,
+    few,
     lone,
     one_place_a_line,
     reduced_dims,
@@ -50,7 +51,10 @@ class InputKind(StrEnum):
       thousands of others are added, as in a softmax.
     - extremes: integer types over their full range, a fifth of them at its ends; floats normal.
     - normal: N(0, 1). uniform: U(0, 1).
-    - special: normal, with zeros of both signs, 5 % denormals and a few large values.
+    - special: normal, with zeros of both signs, 5 % denormals, 10 % of sizes between what is usual
+      and 2**10, and a few large values. wide: the same with all others of such sizes and no large
+      values, for workloads whose results may overflow for these. Differences between 59 and 87,
+      whose exponentials are far below 1 and yet normal numbers, come with no other kind.
     - peaks: normal, with 100 to 6400 at one place of each row, one further in each (the seed
       says where the first is), and as much subtracted at a few. Exponentials of these overflow,
       so what is subtracted first to prevent that must be the right thing.
@@ -67,6 +71,8 @@ class InputKind(StrEnum):
     - lone_top: one input (the seed says which) is -2**14, and 0 at one place of each line that a
       reduction runs along, the places in turn (the seed says where they begin); the others are 1
       and 2. lone_bottom: the same with 2**14. A maximum (minimum) that misses a place shows.
+    - few: -2**14, and N(0, 1) at four places of each line. Exponentials and sigmoids of the others
+      are 0, so sums have four terms, and each of these is held to what a function may be off.
     - balanced: integers between 1 and 4 of both signs whose sum is zero along every axis, so that
       means are and variances are sums of integers.
     - single: one float input (the seed says which) has full significands, the others a power of
@@ -86,6 +92,7 @@ class InputKind(StrEnum):
     NORMAL = "normal"
     UNIFORM = "uniform"
     SPECIAL = "special"
+    WIDE = "wide"
     PEAKS = "peaks"
     SUNK = "sunk"
     RAISED = "raised"
@@ -94,6 +101,7 @@ class InputKind(StrEnum):
     ABOVE = "above"
     LONE_TOP = "lone_top"
     LONE_BOTTOM = "lone_bottom"
+    FEW = "few"
     BALANCED = "balanced"
     SINGLE = "single"
     SIGNED = "signed"
@@ -129,6 +137,7 @@ class InputPlan:
 REAL_SPAN = 8.0
 """Normal values are kept in [-8, 8]: beyond it lies one value in 10**15."""
 _SHIFT = 8000.0
+WIDE_EXPONENT = 10  # wide values are below 2**10
 LARGE_EXPONENTS = (60, 40, 20, 10, 5, 3)
 
 
@@ -342,6 +351,7 @@ _FEW_VALUES = (
     InputKind.ANCHORS,
     InputKind.BELOW,
     InputKind.ABOVE,
+    InputKind.FEW,
     InputKind.BALANCED,
     InputKind.SINGLE,
 )
@@ -358,10 +368,12 @@ def _floats(
             return _uniform(tensor, plan, rng)
         case InputKind.PEAKS:
             return _peaks(tensor, drawn)
-        case InputKind.SPECIAL:
-            return _special(tensor, plan, rng)
+        case InputKind.SPECIAL | InputKind.WIDE:
+            return _special(tensor, plan, rng, is_wide=kind is InputKind.WIDE)
         case InputKind.ANCHORS | InputKind.BELOW | InputKind.ABOVE:
             return _anchors(tensor, kind, drawn)
+        case InputKind.FEW:
+            return few(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
         case InputKind.BALANCED:
             values = balanced(tensor.shape, plan.terms, rng)
             return np.abs(values) + 1 if plan.positive else values
@@ -449,7 +461,7 @@ def _peak_sizes(count: int, rng: np.random.Generator) -> Array:
     return sizes
 
 
-def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
+def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wide: bool) -> Array:
     if plan.positive:
         exponents = rng.integers(-6, 6, tensor.shape, np.int32)
         scaled: Array = np.ldexp(rng.random(tensor.shape, _float_type(tensor)) + 1, exponents)
@@ -465,7 +477,12 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array
         values[choice < 0.05] *= values.dtype.type(denormal)
         values[(choice >= 0.05) & (choice < 0.10)] = -0.0
         values[(choice >= 0.10) & (choice < 0.15)] = 0.0
-        values[choice > 1.0 - min(0.05, 4.0 / plan.terms)] *= values.dtype.type(large)
+        if is_wide or plan.large_exponent >= WIDE_EXPONENT:
+            graded = (choice >= 0.15) & (choice < (1.0 if is_wide else 0.25))
+            most = WIDE_EXPONENT - np.log2(REAL_SPAN)
+            values[graded] *= np.exp2(most * rng.random(int(graded.sum()), _float_type(tensor)))
+        if not is_wide:
+            values[choice > 1.0 - min(0.05, 4.0 / plan.terms)] *= values.dtype.type(large)
         return values
 
     return _tiled(tensor.shape, draw)

@@ -30,17 +30,16 @@ from tuner.host import cpu_affinity
 from .cases import DEFAULT_CASES
 from .compile_pool import Compiled, CompilePool
 from .compile_worker import DEFAULT_COMPILER
+from .jobs import checked_in_full, full_check_calls, kernel_job
 from .loader import openmp_environment
 from .machine_lock import machine_lock
 from .protocol import MeasureRequest, OnResult
 from .runner_client import RunnerClient
-from .teams import checked_teams
 
 _MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
 _TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
 _PLAUSIBLE = 1.02  # faster than the bound by more than a probe's own error
 _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
-_CONFIRM_REPEATS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +164,7 @@ class LocalMeasurer:
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """Rebuild twice in processes that have compiled nothing, compare the bytes with each
-        other and with what was measured, and check on every case, the first with every number of
-        threads that `checked_teams` names."""
+        other and with what was measured, and check in full (`jobs.checked_in_full`)."""
         document = self._document(request.trace)
         first, second = self._pool.fresh(document, builds=2)
         for built in (first, second):
@@ -179,16 +177,11 @@ class LocalMeasurer:
                 compile_secs=first.secs,
                 detail="two builds of one trace gave different object files",
             )
-        threads = first.threads
-        teams = checked_teams(threads)
-        job = self._job(first, request.trace) | {
-            "team_sizes": teams,
-            "repeats": _CONFIRM_REPEATS if threads > 1 else 1,
-            "every_entry": True,
+        job = checked_in_full(self._job(first, request.trace)) | {
             "incumbent_secs": None,
             "final_secs": max(_CONFIRM_SECS, self._settings.final_secs),
         }
-        deadline_secs = (_CONFIRM_REPEATS + len(teams)) * self._deadline_secs(threads)
+        deadline_secs = full_check_calls(job) * self._deadline_secs(first.threads)
         with machine_lock(self._settings.lock_path):
             self._runner.submit(job, first.object_bytes, deadline_secs, op="check")
             return self._result(first, self._runner.result())
@@ -235,14 +228,7 @@ class LocalMeasurer:
         }
 
     def _job(self, compiled: Compiled, trace: Trace) -> dict[str, Any]:
-        return {
-            "rewrites": Trace(trace.rewrites).to_json(),
-            "symbol": compiled.symbol,
-            "workspace_bytes": compiled.workspace_bytes,
-            "threads": compiled.threads,
-            "constants": compiled.constants,
-            "packed_bytes": compiled.packed_bytes,
-            "prepacked_workspace_bytes": compiled.prepacked_workspace_bytes,
+        return kernel_job(compiled.symbol, compiled.threads, compiled.needs, trace) | {
             "incumbent_secs": self._incumbent_secs,
             "final_secs": self._settings.final_secs,
         }

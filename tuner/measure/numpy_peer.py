@@ -16,9 +16,9 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.affine import Cond
+from schedules.affine import Cond, affine
 from schedules.dtypes import DType
-from schedules.reference_contract import Contraction, recognise
+from schedules.reference_contract import Contraction
 from schedules.reference_math import combiner, compare
 from schedules.reference_reads import Box, conditions_hold, full_box, index_values, read
 from schedules.scalar import (
@@ -34,18 +34,19 @@ from schedules.scalar import (
     Select,
     Unary,
     UnaryOp,
+    substitute,
 )
 from schedules.workload import Axis, Stage, Workload
+
+from .product_form import contraction_of
+from .ways import Call, Choice, NoPeerError, Way, choose
 
 Array = NDArray[Any]
 Value = Callable[[], Array]
 """Gives an array that broadcasts to the axes it was made for."""
 
 _MOST_BYTES = 8 << 30
-
-
-class NoPeerError(Exception):
-    """The other library has no way of computing this that would be a fair comparison."""
+_MOST_STEPS = 1024
 
 
 class NumpyPeer:
@@ -63,16 +64,31 @@ class NumpyPeer:
         self._tensors: dict[str, Array] = {
             t.name: np.array(a, order="C") for t, a in zip(workload.inputs, inputs, strict=True)
         }
+        self._constant = {t.name for t in workload.inputs if t.constant}
+        self._choices: list[Choice] = []
+        self._shared: list[Array] | None = None
+        self._taken = 0
         self._steps: list[Callable[[], object]] = []
         for stage in workload.stages:
             self._tensors[stage.name] = self._empty(stage.tensor.shape, stage.tensor.dtype)
             self._steps.append(self._stage(stage))
+            self._steps[-1]()  # ways of later stages are compared on what this one gives
         self.outputs = [self._tensors[name] for name in workload.outputs]
 
     @property
     def call(self) -> Callable[[], object]:
         """One evaluation of the workload."""
         return self._steps[0] if len(self._steps) == 1 else self._all
+
+    @property
+    def way(self) -> str:
+        """How products are asked for, where there are several ways."""
+        return "; ".join(choice.name for choice in self._choices) or "ufuncs"
+
+    @property
+    def dropped(self) -> dict[str, str]:
+        """Ways that were tried and do not work, and why."""
+        return {name: why for choice in self._choices for name, why in choice.dropped.items()}
 
     def _all(self) -> None:
         for step in self._steps:
@@ -84,11 +100,23 @@ class NumpyPeer:
             raise NoPeerError(f"NumPy would need arrays of more than {_MOST_BYTES >> 30} GiB")
 
     def _empty(self, shape: Sequence[int], dtype: DType) -> Array:
+        """A temporary; between steps of one reduction the same ones, in the order they are asked
+        for."""
+        if self._shared is None:
+            return self._allocated(shape, dtype)
+        place, self._taken = self._taken, self._taken + 1
+        if place == len(self._shared):
+            self._shared.append(self._allocated(shape, dtype))
+        known = self._shared[place]
+        same = known.shape == tuple(shape) and known.dtype == dtype.numpy
+        return known if same else self._allocated(shape, dtype)
+
+    def _allocated(self, shape: Sequence[int], dtype: DType) -> Array:
         self._reserve(prod(shape) * dtype.bytes)
         return np.empty(tuple(shape), dtype.numpy)
 
     def _stage(self, stage: Stage) -> Callable[[], object]:
-        plan = recognise(stage)
+        plan = contraction_of(stage)
         out = self._tensors[stage.name]
         if plan is not None:
             return self._contraction(plan, out)
@@ -98,9 +126,39 @@ class NumpyPeer:
         values = self._over(stage.body, box)
         dims = tuple(range(len(stage.axes), len(box.names)))
         ufunc = combiner(stage.reducer.op, out.dtype)
-        if stage.reducer in (Reducer.MAX, Reducer.MIN):
-            return lambda: ufunc.reduce(values(), axis=dims, out=out)
-        return lambda: ufunc.reduce(values(), axis=dims, dtype=out.dtype, out=out)
+        typed = {} if stage.reducer in (Reducer.MAX, Reducer.MIN) else {"dtype": out.dtype}
+
+        def at_once() -> None:
+            ufunc.reduce(values(), axis=dims, out=out, **typed)
+
+        ways = [Way(f"np.{ufunc.__name__}.reduce", lambda: at_once)]
+        if (
+            len(stage.reduce_axes) == 1
+            and stage.axes
+            and stage.reduce_axes[0].extent <= _MOST_STEPS
+        ):
+            ways.append(Way("one step of the reduction at a time", lambda: self._steps_of(stage)))
+        return self._chosen(ways, out)
+
+    def _steps_of(self, stage: Stage) -> Call:
+        """The whole result for each value of the reduced axis: temporaries stay in the caches."""
+        assert stage.reducer is not None
+        out, (axis,) = self._tensors[stage.name], stage.reduce_axes
+        ufunc, box = combiner(stage.reducer.op, out.dtype), full_box(stage.axes)
+        steps: list[Value] = []
+        self._shared = []
+        for place in range(axis.extent):
+            self._taken = 0
+            steps.append(self._value(substitute(stage.body, {axis.name: affine(place)}), box))
+        self._shared = None
+        first, *others = steps
+
+        def call() -> None:
+            np.copyto(out, first())
+            for step in others:
+                ufunc(out, step(), out=out)
+
+        return call
 
     def _contraction(self, plan: Contraction, out: Array) -> Callable[[], object]:
         """`np.matmul` of both factors as stacks of matrices, into `out` where a view allows."""
@@ -128,7 +186,8 @@ class NumpyPeer:
         target = out.reshape(plan.stage.tensor.shape).transpose([*rest, *places])
         flat = target[(0,) * len(rest)].reshape(product_shape)
         if np.shares_memory(flat, out) and not rest and plan.repeats == 1:
-            return lambda: np.matmul(a(), b(), out=flat)
+            constants = [self._is_constant(factor) for factor in (plan.left, plan.right)]
+            return self._chosen(_product_ways(a, b, flat, *constants), flat)
         product = np.empty(product_shape, out.dtype)
         folded = product.reshape([axis.extent for axis in order])
 
@@ -139,6 +198,27 @@ class NumpyPeer:
             np.copyto(target, folded)
 
         return multiply
+
+    def _is_constant(self, factor: Scalar) -> bool:
+        return isinstance(factor, Load) and factor.tensor in self._constant
+
+    def _chosen(self, ways: Sequence[Way], out: Array) -> Call:
+        """The fastest of `ways` to fill `out`, which must all do so like the first."""
+        expected: list[Array] = []
+
+        def check(_: object) -> str | None:
+            if not expected:
+                expected.append(out.copy())
+                out.fill(0)  # what the next way leaves out must not be this one's
+                return None
+            limit = 1e-4 * np.abs(expected[0]).max(initial=0)
+            same = np.allclose(out, expected[0], rtol=1e-4, atol=limit, equal_nan=True)
+            out.fill(0)
+            return None if same else "gives another result"
+
+        choice = choose(ways, check)
+        self._choices.append(choice)
+        return choice.call
 
     def _over(self, node: Scalar, box: Box) -> Value:
         """`node` at every point of `box`, each dimension at its full extent."""
@@ -239,6 +319,38 @@ _UFUNCS: dict[UnaryOp, np.ufunc] = {
     UnaryOp.TANH: np.tanh,
     UnaryOp.FLOOR: np.floor,
 }
+
+
+def _product_ways(
+    a: Value, b: Value, out: Array, left_constant: bool, right_constant: bool
+) -> list[Way]:
+    """Ways of a matrix product, or a stack of them; factors that never change may lie turned."""
+
+    def way(name: str, call: Call) -> Way:
+        return Way(name, lambda: call)
+
+    ways = [way("np.matmul", lambda: np.matmul(a(), b(), out=out))]
+    if out.ndim == 3:
+
+        def one_by_one() -> None:
+            for x, y, each in zip(a(), b(), out, strict=True):
+                np.dot(x, y, out=each)
+
+        return [*ways, way("np.dot for each", one_by_one)]
+    ways.append(way("np.dot", lambda: np.dot(a(), b(), out=out)))
+    ways.append(way("operands exchanged", lambda: np.matmul(b().T, a().T, out=out.T)))
+    if right_constant:
+        right = _turned(b())
+        ways.append(way("weights turned", lambda: np.matmul(a(), right, out=out)))
+    elif left_constant:
+        left = _turned(a())
+        ways.append(way("weights turned", lambda: np.matmul(left, b(), out=out)))
+    return ways
+
+
+def _turned(matrix: Array) -> Array:
+    """The same matrix in the other order of memory."""
+    return np.asfortranarray(matrix) if matrix.flags.c_contiguous else np.ascontiguousarray(matrix)
 
 
 def _reshaped(value: Value, shape: list[int]) -> Array:

@@ -49,6 +49,7 @@ class _Judge:
 
     cases: Cases
     quick: Arena
+    kept_bytes: int
     further: list[Arena] | None = None
 
     def full(self) -> Iterator[Arena]:
@@ -57,7 +58,7 @@ class _Judge:
         if self.further is not None:
             yield from self.further
             return
-        keep = self.quick.size_bytes * _FULL_CASES <= _KEPT_BYTES
+        keep = self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
         kept: list[Arena] = []
         for case in islice(self.cases.full(), 1, None):
             arena = build_arena(self.cases.tensors, case, self.quick.flat)
@@ -89,7 +90,9 @@ class _Session:
         key = json.dumps(rewrites, sort_keys=True)
         if key not in self.rewritten:
             cases = _cases({**self.document, "rewrites": rewrites})
-            self.rewritten[key] = _Judge(cases, _like(self.plain.quick, cases))
+            self.rewritten[key] = _Judge(
+                cases, _like(self.plain.quick, cases), self.plain.kept_bytes
+            )
             gc.collect()
             gc.freeze()
         return self.rewritten[key]
@@ -121,7 +124,11 @@ def _open(document: dict[str, Any], lifeline: int) -> _Session:
         equipment=Equipment(helpers, build_stacks(), steps, secs),
         sandbox=Sandbox(page, helpers.fault_handler, lifeline),
         cpus=cpus,
-        plain=_Judge(cases, build_arena(cases.tensors, cases.quick)),
+        plain=_Judge(
+            cases,
+            build_arena(cases.tensors, cases.quick),
+            document.get("kept_bytes", _KEPT_BYTES),
+        ),
         spare_bytes=document.get("spare_bytes", _SPARE_BYTES),
     )
     gc.collect()

@@ -80,7 +80,7 @@ class RunnerClient:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=child_environment(**self.environment),
+            env=child_environment(1, **self.environment),
             start_new_session=True,
         )
         assert self._process.stdout is not None

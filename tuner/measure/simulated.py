@@ -37,6 +37,12 @@ class SimulatedMachine:
     one sample; `cache_lines` the size of the walked cache; `failure_rates` gives the share of
     candidates that end with a status; `confirm_failure_rate` the share that fail the full check.
     `latency_secs` is really waited, once a candidate.
+
+    Costs and gains are log2 units: `vector_gain` is what vectors are worth, `copy_cost` what each
+    private copy costs, `stride_cost` what reading without one does, `code_cost` each doubling of
+    the code written out beyond `code_limit` statements (0: no limit). `thread_gain` is the part of
+    a thread's work that a further thread takes over; `interaction` the height of hills that two
+    steps far apart make together.
     """
 
     seed: int = 0
@@ -51,6 +57,13 @@ class SimulatedMachine:
     latency_secs: float = 0.0
     failure_rates: dict[str, float] = field(default_factory=dict)
     confirm_failure_rate: float = 0.0
+    vector_gain: float = 3.0
+    copy_cost: float = 0.0
+    stride_cost: float = 0.0
+    code_limit: int = 0
+    code_cost: float = 0.8
+    thread_gain: float = 0.9
+    interaction: float = 0.0
 
     def __call__(self, workload: Workload, target: Target, seed: int) -> SimulatedMeasurer:
         """The seed of a run changes nothing here: one machine, one landscape."""
@@ -123,14 +136,17 @@ class SimulatedMeasurer:
         work = workload.flops / machine.ops_per_sec
         moved = workload.min_bytes / machine.bytes_per_sec
         tiles = [int(s["factor"]) for s in steps if isinstance(s.get("factor"), int)]
-        cost = vector_cost(steps, machine.lanes) + hills(
-            f"{machine.seed}/{self.workload.key}", steps, machine.ruggedness
-        )
+        name = f"{machine.seed}/{self.workload.key}"
+        cost = vector_cost(steps, machine.lanes, machine.vector_gain)
+        cost += hills(name, steps, machine.ruggedness)
+        cost += far_hills(name, steps, machine.interaction)
+        cost += copies_cost(steps, machine.copy_cost, machine.stride_cost)
+        cost += code_cost(steps, machine.code_limit, machine.code_cost)
         misses = walked_misses(tuple(tiles[-4:]), machine.cache_lines)
         serial: float = (work + moved * (0.5 + 2.0 * misses)) * 2.0**cost + 1e-7
         if not any(s.get("do") == "Parallel" for s in steps):
             return serial
-        return serial / (1.0 + 0.9 * (self.threads - 1)) + machine.region_secs
+        return serial / (1.0 + machine.thread_gain * (self.threads - 1)) + machine.region_secs
 
     def __enter__(self) -> Self:
         return self
@@ -142,19 +158,50 @@ class SimulatedMeasurer:
 # -- the landscape
 
 
-def vector_cost(steps: Sequence[dict[str, Any]], lanes: int) -> float:
-    """log2 of the slowdown against full vectors: 3 without any, little for a multiple of `lanes`.
+def vector_cost(steps: Sequence[dict[str, Any]], lanes: int, gain: float) -> float:
+    """log2 of the slowdown against full vectors: `gain` without any, little for a multiple of
+    `lanes`.
 
     The width is the factor of the split that made the vectorised loop.
     """
     loops = [str(s.get("loop")) for s in steps if s.get("do") == "Vectorize"]
     if not loops:
-        return 3.0
-    made = {f"{s.get('loop')}i": s.get("factor") for s in steps if s.get("do") == "Split"}
-    width = made.get(loops[0])
-    if not isinstance(width, int) or width < 1:
-        return 0.6
-    return 0.05 * abs(log2(width / (2 * lanes))) if width % lanes == 0 else 1.0
+        return gain
+    width = _split_factors(steps).get(loops[0])
+    if width is None:
+        return 0.2 * gain
+    return 0.05 * abs(log2(width / (2 * lanes))) if width % lanes == 0 else gain / 3
+
+
+def copies_cost(steps: Sequence[dict[str, Any]], copy: float, stride: float) -> float:
+    """log2 of the slowdown by private copies, or by reading along other axes where none is made."""
+    copies = sum(s.get("do") == "CacheRead" for s in steps)
+    return copies * copy if copies else stride
+
+
+def code_cost(steps: Sequence[dict[str, Any]], limit: int, cost: float) -> float:
+    """log2 of the slowdown by code that outgrows an instruction cache of `limit` statements.
+
+    The code of a nest is the product of what its unrolled loops were split by; a loop that was not
+    split counts as two.
+    """
+    if not limit:
+        return 0.0
+    factors = _split_factors(steps)
+    written: dict[str, int] = {}
+    for loop in (str(s.get("loop")) for s in steps if s.get("do") == "Unroll"):
+        nest = loop.rpartition(".")[0]
+        written[nest] = written.get(nest, 1) * factors.get(loop, 2)
+    return cost * max(log2(max(written.values(), default=1) / limit), 0.0)
+
+
+def _split_factors(steps: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """The factor of each split, under the name of the inner loop it made."""
+    return {
+        f"{s.get('loop')}i": s["factor"]
+        for s in steps
+        if s.get("do") == "Split" and isinstance(s.get("factor"), int) and s["factor"] >= 1
+    }
 
 
 def hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
@@ -174,6 +221,30 @@ def hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
             total += 0.5 * height * cos(0.5 * (x - previous) + 2 * pi * uniform(name, "pair"))
         previous = x
     return total
+
+
+def far_hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
+    """A random effect of pairs of splits, one pair in five: no sum over single choices has it."""
+    if not height:
+        return 0.0
+    placed = [(str(s.get("loop")), log2(1.0 + s["factor"])) for s in steps if s.get("factor")]
+    total = 0.0
+    for number, (one, x) in enumerate(placed):
+        for other, y in placed[number + 1 :]:
+            chosen, along, across, phase = _pair(f"{seed}/{one}/{other}")
+            if chosen < 0.2:
+                total += height * cos((0.4 + along) * x - (0.4 + across) * y + 2 * pi * phase)
+    return total
+
+
+@lru_cache(maxsize=1 << 14)
+def _pair(name: str) -> tuple[float, float, float, float]:
+    return (
+        uniform(name, "chosen"),
+        uniform(name, "along"),
+        uniform(name, "across"),
+        uniform(name, "phase"),
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.scalar import Binary, BinaryOp, Load, Reducer, loads, walk
+from schedules.scalar import Binary, BinaryOp, Load, Reducer, Unary, UnaryOp, loads, walk
 from schedules.workload import Workload
 
 Array = npt.NDArray[Any]
@@ -31,6 +31,8 @@ BALANCED_BITS = 15
 LANES = 64
 """Positions are told apart up to this modulus: lanes of the widest vectors times four chains."""
 _REST = 4096
+FEW_PLACES = 4
+_VANISHING = (UnaryOp.EXP, UnaryOp.SIGMOID)
 
 
 # --- which dimensions of a tensor are reduced along ------------------------------------------
@@ -67,6 +69,18 @@ def subtracts_sums(workload: Workload) -> bool:
                     return True
         if stage.reducer is Reducer.SUM or any(r.tensor in sums for r in loads(stage.body)):
             sums.add(stage.name)
+    return False
+
+
+def sums_of_vanishing(workload: Workload) -> bool:
+    """Whether something is summed up that depends on a function that vanishes far below zero."""
+    inexact = set[str]()
+    for stage in workload.stages:
+        vanishes = any(isinstance(n, Unary) and n.op in _VANISHING for n in walk(stage.body))
+        if vanishes or any(read.tensor in inexact for read in loads(stage.body)):
+            if stage.reducer is Reducer.SUM:
+                return True
+            inexact.add(stage.name)
     return False
 
 
@@ -123,6 +137,17 @@ def lone(shape: tuple[int, ...], dims: tuple[int, ...], turn: int, sign: float) 
     """`sign` * ANCHOR everywhere and 0 at one place of each line."""
     values = np.full(shape, sign * ANCHOR, np.float32)
     values[one_place_a_line(shape, dims, turn)] = 0.0
+    return values
+
+
+def few(
+    shape: tuple[int, ...], dims: tuple[int, ...], turn: int, rng: np.random.Generator
+) -> Array:
+    """-ANCHOR everywhere and N(0, 1) at `FEW_PLACES` places of each line."""
+    values = np.full(shape, -ANCHOR, np.float32)
+    for nth in range(FEW_PLACES):
+        where = one_place_a_line(shape, dims, FEW_PLACES * turn + nth)
+        values[where] = rng.standard_normal(len(where[0]) if where else 1, np.float32)
     return values
 
 

@@ -1,9 +1,11 @@
-"""The default strategy: prior first, then simulated annealing on the cost model, then descent.
+"""The default strategy: a mixed opening, then simulated annealing on the cost model.
 
-The trials of a run, in order: the prior's best and its best with other register tiles; then blocks
-of eight proposed by the model; from the fifth block on, every other one half neighbours of the
-fastest measured so far. Small spaces are scored in full instead of walked. (On the synthetic
-landscapes of `tests/synthetic_machine.py` a longer opening and earlier descent were both worse.)
+The trials of a run, in order: the prior's best with different register tiles; candidates drawn from
+all over the space, because the prior's favourites alone cannot show that it is wrong; then blocks
+proposed by the model, in which every fourth trial explores; later on, every other block is half
+neighbours of the fastest measured, which need no model to be right. How far the prior is followed
+is the model's business (`costmodel/gaussian.py`). The constants were chosen on the simulated
+machines of `benchmarks/search_comparison.py` that are not held back.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from statistics import median
 
 import numpy as np
 
-from costmodel.base import CostModel, Description
-from costmodel.model import ResidualModel
+from costmodel.base import CostModel
+from costmodel.blend import BlendedModel
 from costmodel.prior import Prior
 from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
 
@@ -26,35 +28,45 @@ from .chains import Cooling, anneal
 from .first_look import FirstLook, first_look
 from .lattice import Lattice, lattices
 from .ledger import Ledger, run_secs
+from .pool import Pool
 
-PRIOR_BLOCKS = (4, 4)
-"""Trials before the first model: a few for a quick first answer, then other register tiles."""
+OPENING = (4, 4)
+"""Trials before the first model: the prior's best, then some from all over the space."""
 
-BLOCK = 8
-FIRST_DESCENT = 4
-DESCENT_SHARE = 2
-KAPPAS = (2.0, 1.5, 1.0, 0.7, 0.5, 0.3)
-"""Optimism in sigmas, by block; 0.1 from then on."""
+SMALL_BLOCKS, BLOCK = ((16, 2), (32, 4)), 8
+"""Trials up to which blocks have this many, since early ones teach most, and how many later."""
 
-NOVELTY = (0.3, 0.2, 0.1)
-"""Bonus for knob values new to a batch, log2 units, by block; 0.02 from then on."""
+FIRST_DESCENT = 32
+"""Trials from which every other block is half neighbours of the fastest."""
+
+KAPPA, LEAST_KAPPA, KAPPA_HALVED_AFTER = 2.0, 0.3, 24
+"""Optimism in sigmas: at first, at last, and the trials in which it halves."""
+
+NOVELTY = 0.2
+"""Bonus for knob values new to a batch, log2 units."""
+
+EXPLORED = 4
+"""One trial in this many goes to what is little known."""
 
 CLOSE_TO_BOUND = 1.03
 SMALL_GAIN = 0.005
-QUIET_BLOCKS = 2
+QUIET_TRIALS = 24
 ENOUGH_TRIALS = 32
 ELITE = 384
 
 
 @dataclass(frozen=True, slots=True)
 class AnnealingSettings:
-    """`chains` walk each of `sketches` sketches a round, the most promising ones and one in turn;
-    `pool` codes, over all sketches, are kept from the first look."""
+    """`chains` walk `steps` moves a round in each of `sketches` sketches, the most promising ones
+    and one in turn. `pool` candidates are remembered over all sketches, `first` of them from the
+    first look; where settings have very many knobs, fewer: `most_numbers` knobs in all."""
 
-    chains: int = 384
-    steps: int = 12
+    chains: int = 256
+    steps: int = 4
     sketches: int = 2
-    pool: int = 24576
+    pool: int = 4096
+    first: int = 2048
+    most_numbers: int = 200_000
 
 
 class AnnealingStrategy:
@@ -72,17 +84,16 @@ class AnnealingStrategy:
         self.space = space
         self.goal = goal
         self.settings = settings
-        self.model: CostModel = model if model is not None else ResidualModel(space)
+        self.model: CostModel = model if model is not None else BlendedModel(space)
         self.ledger = Ledger()
         self._grids = lattices(space)
+        self._pools = [Pool(grid, self.model) for grid in self._grids]
         self._look: FirstLook | None = None
         self._opening: list[Scored] = []
         self._chains: dict[int, IntArray] = {}
-        self._elites: dict[int, IntArray] = {}
-        self._pools: dict[int, Description] = {}
         self._walks = 0
         self._fitted = -1
-        self._quiet_blocks = 0
+        self._last_promise = 0
 
     # -- SearchStrategy
 
@@ -90,7 +101,7 @@ class AnnealingStrategy:
     def predictions(self) -> Mapping[Candidate, float]:
         """Those of the opening are the bare prior's; they are moved by one common offset to the
         level that was measured, so that all can be ranked together."""
-        opening = list(self.ledger.asked)[: sum(PRIOR_BLOCKS)]
+        opening = list(self.ledger.asked)[: sum(OPENING)]
         told = ((c, run_secs(self.ledger.results[c])) for c in opening if c in self.ledger.results)
         misses = [log2(secs) - self.ledger.predictions[c] for c, secs in told if secs is not None]
         offset = median(misses) if misses else 0.0
@@ -98,22 +109,27 @@ class AnnealingStrategy:
         return {**self.ledger.predictions, **moved}
 
     @property
+    def prior_trust(self) -> float | None:
+        self._refit()
+        return self.model.prior_trust if isinstance(self.model, BlendedModel) else None
+
+    @property
     def stop_reason(self) -> str | None:
         best, bound = self.ledger.best_secs, self.goal.bound_secs
         if best is not None and bound is not None and best <= CLOSE_TO_BOUND * bound:
             return f"within {CLOSE_TO_BOUND - 1:.0%} of the bound: nothing worth its cost is left"
-        if self._quiet_blocks >= QUIET_BLOCKS and len(self.ledger.results) >= ENOUGH_TRIALS:
-            return f"predicted gain under {SMALL_GAIN:.1%} for {QUIET_BLOCKS} rounds in a row"
+        done = len(self.ledger.results)
+        if done >= ENOUGH_TRIALS and done - self._last_promise >= QUIET_TRIALS:
+            return f"predicted gain under {SMALL_GAIN:.1%} for {QUIET_TRIALS} trials in a row"
         return None
 
     def ask(self, count: int) -> list[Candidate]:
         number = len(self.ledger.asked)
-        if number < sum(PRIOR_BLOCKS):
-            end = PRIOR_BLOCKS[0] if number < PRIOR_BLOCKS[0] else sum(PRIOR_BLOCKS)
-            batch = self._from_prior(number, end)
+        if number < sum(OPENING):
+            end = OPENING[0] if number < OPENING[0] else sum(OPENING)
+            batch = self._from_opening(number, end)
         else:
-            block, done = divmod(number - sum(PRIOR_BLOCKS), BLOCK)
-            batch = self._from_model(block, BLOCK - done)
+            batch = self._from_model(_block_end(number) - number)
         for item in batch[:count]:
             self.ledger.ask(item.candidate, item.log2_secs)
         return [item.candidate for item in batch[:count]]
@@ -121,74 +137,99 @@ class AnnealingStrategy:
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)
 
-    # -- blocks
+    # -- the opening
 
     def _first_look(self) -> FirstLook:
         if self._look is None:
-            keep = max(self.settings.pool // len(self._grids), 1024)
+            keep = max(self._share(self.settings.first), 256)
             self._look = first_look(self.space, Prior(self.space), keep)
         return self._look
 
-    def _from_prior(self, number: int, end: int) -> list[Scored]:
+    def _from_opening(self, number: int, end: int) -> list[Scored]:
         """Trials `number` to `end` of the opening, which is chosen once."""
         if not self._opening:
-            look = self._first_look()
-            pool = [
-                item
-                for grid, codes, cost in zip(self._grids, look.codes, look.log2_secs, strict=True)
-                for item in scored(grid, codes[:256], cost[:256], 0 * cost[:256], 0.0)
-            ]
-            pool.sort(key=lambda item: -item.score)
-            first = Scored(look.default, pool[0].log2_secs if pool else 0.0, 0.0, 0.0)
-            rest = distinct_tiles(self.space, pool, sum(PRIOR_BLOCKS))
-            self._opening = [first, *(i for i in rest if i.candidate != look.default)]
+            best = self._prior_best(OPENING[0])
+            self._opening = best + self._spread(best, OPENING[1])
         left = [i for i in self._opening if i.candidate not in self.ledger.asked]
-        return left[: end - number] or self._from_model(0, end - number)
+        return left[: end - number] or self._from_model(end - number)
 
-    def _from_model(self, block: int, count: int) -> list[Scored]:
-        """The model's choice, with one explorer; in a descent block, half neighbours first."""
+    def _prior_best(self, count: int) -> list[Scored]:
+        """The default, and the prior's best with other register tiles."""
+        look = self._first_look()
+        pool = [
+            item
+            for grid, codes, cost in zip(self._grids, look.codes, look.log2_secs, strict=True)
+            for item in scored(grid, codes[:256], cost[:256], 0 * cost[:256], 0.0)
+        ]
+        pool.sort(key=lambda item: -item.score)
+        first = Scored(look.default, pool[0].log2_secs if pool else 0.0, 0.0, 0.0)
+        rest = distinct_tiles(self.space, pool, count + 1)
+        return [first, *(i for i in rest if i.candidate != look.default)][:count]
+
+    def _spread(self, others: Sequence[Scored], count: int) -> list[Scored]:
+        """`count` candidates drawn from the sketches in turn, none of them among `others`."""
+        rng = np.random.default_rng([self.goal.seed, 4])
+        order = rng.permutation(len(self._grids))
+        drawn: dict[Candidate, Scored] = {}
+        for turn in range(count):
+            grid = self._grids[int(order[turn % len(order)])]
+            drawn.update((i.candidate, i) for i in self._score(grid, grid.sample(rng, 1), 0.0))
+        known = {item.candidate for item in others}
+        return [item for candidate, item in drawn.items() if candidate not in known]
+
+    # -- blocks
+
+    def _from_model(self, count: int) -> list[Scored]:
+        """The model's choice, with explorers; in a descent block, half neighbours first."""
         self._refit()
-        kappa = KAPPAS[block] if block < len(KAPPAS) else 0.1
-        novelty = NOVELTY[block] if block < len(NOVELTY) else 0.02
-        rng = np.random.default_rng([self.goal.seed, 1, len(self.ledger.asked)])
-        pool = self._unasked(self._best_predicted(kappa, rng))
+        number = len(self.ledger.asked)
+        kappa = max(KAPPA * 0.5 ** (number / KAPPA_HALVED_AFTER), LEAST_KAPPA)
+        rng = np.random.default_rng([self.goal.seed, 1, number])
+        pool = self._unasked(self._best_predicted(kappa, rng)) or self._unasked(
+            [
+                item
+                for grid in self._grids
+                for item in self._score(grid, grid.sample(rng, 64), kappa)
+            ]
+        )
         self._judge(pool)
-        if block >= FIRST_DESCENT and block % 2 == 0:
-            steps = self._descent(kappa)[: count // DESCENT_SHARE]
-            taken = {i.candidate for i in steps}
-            pool = [i for i in pool if i.candidate not in taken]
-            return [*steps, *diverse(pool, count - len(steps), novelty)]
-        picked = diverse(pool, count - 1, novelty)
-        return self._with_explorer(picked, pool, rng, kappa, block)
+        if number >= FIRST_DESCENT and number // BLOCK % 2:
+            steps = self._descent(kappa)[: count // 2]
+            taken = {item.candidate for item in steps}
+            others = [item for item in pool if item.candidate not in taken]
+            return [*steps, *diverse(others, count - len(steps), NOVELTY)]
+        return self._explored(diverse(pool, count, NOVELTY), pool, rng, kappa)
 
-    def _with_explorer(
-        self,
-        picked: list[Scored],
-        pool: Sequence[Scored],
-        rng: np.random.Generator,
-        kappa: float,
-        block: int,
+    def _explored(
+        self, picked: list[Scored], pool: Sequence[Scored], rng: np.random.Generator, kappa: float
     ) -> list[Scored]:
-        """The batch and one more: the least certain good candidate, or one drawn at random."""
-        taken = {item.candidate for item in picked}
-        others = [item for item in pool if item.candidate not in taken]
-        if block % 2 == 0 and others:
-            return [*picked, max(others, key=lambda item: item.sigma)]
-        grid = self._grids[int(rng.integers(len(self._grids)))]
-        drawn = self._score(grid, grid.encode(grid.sample(rng, 16)), kappa)
-        fresh = [i for i in self._unasked(drawn) if i.candidate not in taken]
-        return [*picked, *(fresh or others)[:1]]
+        """`picked` with one trial in `EXPLORED` given to what is little known: in turns the least
+        certain good candidate and the best of some that are drawn at random."""
+        result = list(picked)
+        for place in range(len(picked)):
+            turn, rest = divmod(len(self.ledger.asked) + place, EXPLORED)
+            if rest != EXPLORED - 1:
+                continue
+            taken = {item.candidate for item in result}
+            others = [item for item in pool if item.candidate not in taken]
+            if turn % 2 == 0 and others:
+                result[place] = max(others, key=lambda item: item.sigma)
+                continue
+            grid = self._grids[int(rng.integers(len(self._grids)))]
+            drawn = self._unasked(self._score(grid, grid.sample(rng, 16), kappa))
+            fresh = [item for item in drawn if item.candidate not in taken]
+            if fresh:
+                result[place] = max(fresh, key=lambda item: item.score)
+        return result
 
     def _descent(self, kappa: float) -> list[Scored]:
         """Unmeasured neighbours of the three fastest; the fastest one's first, by score."""
         result: dict[Candidate, Scored] = {}
         for best in self.ledger.fastest(3):
             grid = self._grids[best.sketch]
-            near = grid.neighbours(best.setting)
-            if len(near):
-                around = self._unasked(self._score(grid, grid.encode(near), kappa))
-                for item in sorted(around, key=lambda item: -item.score):
-                    result.setdefault(item.candidate, item)
+            around = self._unasked(self._score(grid, grid.neighbours(best.setting), kappa))
+            for item in sorted(around, key=lambda item: -item.score):
+                result.setdefault(item.candidate, item)
         return list(result.values())
 
     # -- scoring
@@ -198,113 +239,88 @@ class AnnealingStrategy:
             self.model.fit(self.ledger.samples)
             self._fitted = len(self.ledger.results)
 
-    def _score(self, grid: Lattice, codes: IntArray, kappa: float) -> list[Scored]:
-        if not len(codes):
+    def _score(self, grid: Lattice, settings: IntArray, kappa: float) -> list[Scored]:
+        if not len(settings):
             return []
-        prediction = self.model.predict(grid.index, grid.decode(codes))
+        prediction = self.model.predict(grid.index, settings)
+        codes = grid.encode(settings)
         return scored(grid, codes, prediction.log2_secs, prediction.sigma, kappa)
 
     def _unasked(self, items: Sequence[Scored]) -> list[Scored]:
         return [item for item in items if item.candidate not in self.ledger.asked]
 
     def _best_predicted(self, kappa: float, rng: np.random.Generator) -> list[Scored]:
-        """The elite of every sketch by the model, best first."""
-        look = self._first_look()
-        if look.feasible is not None:
-            found = [
-                self._elite(grid, codes, self._pool(grid, codes), kappa)
-                + self._elite(grid, *self._nearby(grid, codes, rng), kappa)
-                for grid, codes in zip(self._grids, look.codes, strict=True)
-            ]
-        else:
-            found = self._walked(look, kappa, rng)
-        return sorted((i for items in found for i in items), key=lambda item: -item.score)
-
-    def _pool(self, grid: Lattice, codes: IntArray) -> Description:
-        """What the prior liked of a sketch, described once for all rounds."""
-        if grid.index not in self._pools:
-            self._pools[grid.index] = self.model.describe(grid.index, grid.decode(codes))
-        return self._pools[grid.index]
-
-    def _nearby(
-        self, grid: Lattice, known: IntArray, rng: np.random.Generator
-    ) -> tuple[IntArray, Description]:
-        """What lies near the fastest measured and is not among the `known` codes."""
-        near = grid.encode(self._around_best(grid, rng, 512))
-        codes = np.setdiff1d(near, known)
-        return codes, self.model.describe(grid.index, grid.decode(codes))
-
-    def _walked(
-        self, look: FirstLook, kappa: float, rng: np.random.Generator
-    ) -> list[list[Scored]]:
-        """Elites after annealing the most promising sketches; the others keep theirs."""
-        elites = [
-            self._elite_of(grid, self._elites.get(grid.index, codes[:ELITE]), kappa)
-            for grid, codes in zip(self._grids, look.codes, strict=True)
-        ]
-        alive = [i for i, items in enumerate(elites) if items]
-        order = sorted(alive, key=lambda i: -elites[i][0].score)
+        """The elite of every sketch by the model, best first, after walks in some of them."""
+        for pool, codes in zip(self._pools, self._first_look().codes, strict=True):
+            if not len(pool) and len(codes):
+                pool.add(pool.grid.decode(codes))
+        elites = [self._elite(pool, kappa) for pool in self._pools]
+        order = sorted(
+            (i for i, items in enumerate(elites) if items), key=lambda i: -elites[i][0].score
+        )
         chosen = order[: self.settings.sketches - 1]
         rest = order[len(chosen) :]
         if rest:
             chosen.append(rest[self._walks % len(rest)])
         self._walks += 1
         for index in chosen:
-            elites[index] = self._annealed(self._grids[index], look.codes[index], kappa, rng)
-            codes = self._grids[index].encode(
-                np.array([i.candidate.setting for i in elites[index]], np.int64)
-            )
-            self._elites[index] = np.sort(codes)
-        return elites
+            self._walk(self._pools[index], elites[index], kappa, rng)
+            elites[index] = self._elite(self._pools[index], kappa)
+        return sorted((i for items in elites for i in items), key=lambda item: -item.score)
 
-    def _elite(
-        self, grid: Lattice, codes: IntArray, described: Description, kappa: float
-    ) -> list[Scored]:
-        """The best described codes by the model, optimistic by `kappa` sigmas."""
-        if not len(codes):
+    def _elite(self, pool: Pool, kappa: float) -> list[Scored]:
+        """The best of a pool by the model, with `kappa` sigmas; the pool forgets others."""
+        if not len(pool):
             return []
-        prediction = self.model.predict_from(described)
+        prediction = pool.predict()
         optimistic = prediction.log2_secs - kappa * prediction.sigma
-        best = np.lexsort((codes, optimistic))[:ELITE]
-        mu: FloatArray = prediction.log2_secs[best]
-        return scored(grid, codes[best], mu, prediction.sigma[best], kappa)
+        order = np.lexsort((pool.codes, optimistic))
+        best = order[: ELITE + len(self.ledger.asked)]
+        mu, sigma = prediction.log2_secs[best], prediction.sigma[best]
+        items = scored(pool.grid, pool.codes[best], mu, sigma, kappa)
+        most = max(self._share(self.settings.pool), 2 * ELITE)
+        if len(pool) > most:
+            pool.keep(order[:most])
+        return items
 
-    def _elite_of(self, grid: Lattice, codes: IntArray, kappa: float) -> list[Scored]:
-        return self._elite(grid, codes, self.model.describe(grid.index, grid.decode(codes)), kappa)
+    def _share(self, count: int) -> int:
+        """A sketch's part of `count` candidates."""
+        knobs = max([1, *(len(grid.sizes) for grid in self._grids)])
+        return min(count, self.settings.most_numbers // knobs) // len(self._grids)
 
-    def _annealed(
-        self, grid: Lattice, known: IntArray, kappa: float, rng: np.random.Generator
-    ) -> list[Scored]:
-        chains = self.settings.chains
-
-        def score(settings: IntArray) -> FloatArray:
-            prediction = self.model.predict(grid.index, settings)
-            return kappa * prediction.sigma - prediction.log2_secs
-
-        parts = [
-            self._around_best(grid, rng, chains // 4),
-            grid.decode(known[: chains // 4]),
-            grid.sample(rng, chains // 4),
-        ]
+    def _walk(
+        self, pool: Pool, elite: Sequence[Scored], kappa: float, rng: np.random.Generator
+    ) -> None:
+        """Anneal from the fastest measured and their neighbours, the elite, places drawn at random
+        and where chains ended before; the pool takes in what is met."""
+        grid, chains = pool.grid, self.settings.chains
+        fastest = [c.setting for c in self.ledger.fastest(3) if c.sketch == grid.index]
+        parts = [grid.neighbours(setting) for setting in fastest]
+        parts.append(np.array([i.candidate.setting for i in elite[: chains // 4]], np.int64))
+        parts.append(grid.sample(rng, chains // 4))
         kept = self._chains.get(grid.index)
         if kept is not None:
-            parts.insert(0, kept[rng.permutation(len(kept))[: chains // 2]])
-        start = np.concatenate(parts)[:chains]
-        result = anneal(grid, score, start, rng, Cooling(steps=self.settings.steps, keep=ELITE))
-        self._chains[grid.index] = result.chains
-        return self._elite_of(grid, result.codes, kappa)
+            parts.append(kept[rng.permutation(len(kept))])
 
-    def _around_best(self, grid: Lattice, rng: np.random.Generator, count: int) -> IntArray:
-        best = [c.setting for c in self.ledger.fastest(8) if c.sketch == grid.index]
-        if not best:
-            return np.empty((0, len(grid.sizes)), np.int64)
-        return grid.near(np.array(best, np.int64), rng, count)
+        def score(settings: IntArray) -> FloatArray:
+            return pool.score(settings, kappa)
+
+        cooling = Cooling(steps=self.settings.steps, keep=1)
+        result = anneal(grid, score, np.concatenate(parts)[: 2 * chains], rng, cooling)
+        self._chains[grid.index] = result.chains[-chains:]
 
     def _judge(self, pool: Sequence[Scored]) -> None:
-        """Count rounds in which the model promises next to nothing; see `stop_reason`."""
+        """Note when the model promised something worth its cost; see `stop_reason`."""
         best = self.ledger.best_secs
         if best is None:
             return
-        promised = max((item.score for item in pool), default=-np.inf)
+        promised = max((item.sigma - item.log2_secs for item in pool), default=-np.inf)
         gain = 1.0 - 2.0 ** (-promised) / best if np.isfinite(promised) else 0.0
-        self._quiet_blocks = self._quiet_blocks + 1 if gain < SMALL_GAIN else 0
+        if gain >= SMALL_GAIN:
+            self._last_promise = len(self.ledger.asked)
+
+
+def _block_end(number: int) -> int:
+    """How many trials are done when the block of trial `number` (from 0) is."""
+    size = next((size for until, size in SMALL_BLOCKS if number < until), BLOCK)
+    return (number // size + 1) * size

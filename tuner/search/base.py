@@ -55,6 +55,12 @@ class SearchStrategy(Protocol):
         ...
 
     @property
+    def prior_trust(self) -> float | None:
+        """Probability, 0..1, by what was measured, that the differences the analytic prior sees
+        are real on this machine; None where too little was measured, or nobody asks."""
+        ...
+
+    @property
     def predictions(self) -> Mapping[Candidate, float]:
         """log2 seconds that were predicted for each asked candidate before it was measured."""
         ...

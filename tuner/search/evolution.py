@@ -34,6 +34,7 @@ class EvolutionStrategy:
 
     name = "evolution"
     stop_reason = None
+    prior_trust = None
 
     def __init__(
         self, space: ScheduleSpace, goal: SearchGoal, model: CostModel | None = None

@@ -106,27 +106,35 @@ def _best_first(
 
 
 def _first_legal(space: ScheduleSpace, candidates: list[Candidate]) -> tuple[Candidate, Trace]:
-    for candidate in candidates:
+    """The first that is legal. ScheduleError, that of the last: no kernel can hold the workload, as
+    where its intermediate tensors are larger than a workspace may be."""
+    *others, last = candidates
+    for candidate in others:
         trace = _legal_trace(space, candidate)
         if trace is not None:
             return candidate, trace
-    raise AssertionError("the default of one of the sketches is legal")
+    return last, _checked_trace(space, last)
 
 
 def _legal_trace(space: ScheduleSpace, candidate: Candidate) -> Trace | None:
-    """The trace of a candidate, if a kernel can be made of it. What fits a target is answered for
-    arrays of settings by rules, which an expression nobody has seen may prove wrong; the primitives
-    and the plan of storage have the last word."""
+    """The trace of a candidate, None where no kernel can be made of it."""
+    try:
+        return _checked_trace(space, candidate)
+    except ScheduleError:
+        return None
+
+
+def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
+    """The trace of a candidate. What fits a target is answered for arrays of settings by rules,
+    which an expression nobody has seen may prove wrong; the primitives and the plan of storage have
+    the last word. ScheduleError: they refuse it."""
     from ..codegen.plan import plan_storage
 
     sketch = space.sketches[candidate.sketch]
-    try:
-        if not isinstance(sketch, ProgramSketch):
-            return sketch.trace(candidate.setting)
-        trace, nest = sketch.lowered(candidate.setting)
-        plan_storage(nest)
-    except ScheduleError:
-        return None
+    if not isinstance(sketch, ProgramSketch):
+        return sketch.trace(candidate.setting)
+    trace, nest = sketch.lowered(candidate.setting)
+    plan_storage(nest)
     return trace
 
 

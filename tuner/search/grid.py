@@ -34,6 +34,7 @@ class GridStrategy:
 
     name = "grid"
     stop_reason = None
+    prior_trust = None
 
     def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
         self.space = space

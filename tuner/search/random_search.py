@@ -23,6 +23,7 @@ class RandomStrategy:
 
     name = "random"
     stop_reason = None
+    prior_trust = None
 
     def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
         self.space = space

@@ -1,0 +1,73 @@
+"""The model the search uses: a Gaussian process and boosted trees, each as far as it is right.
+
+A Gaussian process makes the most of few samples, trees of many. Both say how wrong they are about
+samples they were not shown, and their predictions are averaged with the inverse squares of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from schedules.space import FloatArray, IntArray, ScheduleSpace
+
+from .base import Description, Prediction, Sample
+from .gaussian import GaussianModel
+from .model import ModelSettings, ResidualModel
+
+TREES_FROM = 40
+"""Samples from which trees are asked as well: with fewer they were never the better half."""
+
+LEAST_SHARE = 0.05
+"""A share of the trees below which they are left out."""
+
+
+class BlendedModel:
+    """`CostModel` for one space. `prior_trust` and `note` are those of its parts."""
+
+    def __init__(self, space: ScheduleSpace) -> None:
+        self.process = GaussianModel(space)
+        self.trees = ResidualModel(space, ModelSettings(leave_out=True))
+        self._share = 0.0
+
+    @property
+    def note(self) -> str:
+        return self.trees.note
+
+    @property
+    def prior_trust(self) -> float | None:
+        return self.process.prior_trust
+
+    def fit(self, samples: Sequence[Sample]) -> None:
+        self.process.fit(samples)
+        self._share = 0.0
+        if sum(s.run_secs is not None for s in samples) < TREES_FROM:
+            return
+        self.trees.fit(samples)
+        ours, theirs = self.process.left_out, self.trees.left_out
+        if ours is not None and theirs is not None:
+            good, other = _error(ours), _error(theirs)
+            share = good**2 / (good**2 + other**2)
+            self._share = share if share >= LEAST_SHARE else 0.0
+
+    def describe(self, sketch: int, settings: IntArray) -> Description:
+        return self.process.describe(sketch, settings)
+
+    def predict(self, sketch: int, settings: IntArray) -> Prediction:
+        return self.predict_from(self.describe(sketch, settings))
+
+    def predict_from(self, description: Description) -> Prediction:
+        one = self.process.predict_from(description)
+        if not self._share:
+            return one
+        other = self.trees.predict_from(description)
+        mean = (1.0 - self._share) * one.log2_secs + self._share * other.log2_secs
+        apart = self._share * (1.0 - self._share) * (one.log2_secs - other.log2_secs) ** 2
+        # The trees' own spread is no measure of their doubt far from any sample: the process's is.
+        return Prediction(mean, np.sqrt(one.sigma**2 + apart))
+
+
+def _error(left_out: FloatArray) -> float:
+    """Mean squared error, one very wrong sample counting no more than one twice off."""
+    return float(np.mean(np.minimum(left_out**2, 1.0))) + 1e-6

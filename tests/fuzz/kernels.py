@@ -1,0 +1,185 @@
+"""Computations compiled by schedules of every origin: all values are those of `evaluate`."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schedules.errors import ScheduleError
+from schedules.interpret import interpret
+from schedules.loop_ir import Allocate, walk
+from schedules.lower import lower
+from schedules.reference import evaluate as product_reference
+from schedules.rules import space_for
+from schedules.trace import Trace
+from schedules.workload import Workload
+from tests.schedule_fuzz.check import (
+    INTERPRETED_EXECUTIONS,
+    MAX_BYTES,
+    MAX_EXECUTIONS,
+    executions,
+    run_kernel,
+    this_machine,
+)
+from tests.schedule_fuzz.traces import random_trace
+from tuner.codegen.kernel import compile_kernel
+from tuner.measure.compare import Case
+from tuner.measure.inputs import InputKind
+
+from .computation import Computation
+from .evaluate import Number, evaluate, to_bf16
+from .fronts import Finding, front_ends
+
+Array = npt.NDArray[Any]
+
+_NUMPY = {"f32": np.float32, "f64": np.float64, "i64": np.int64, "i32": np.int32,
+          "i8": np.int8, "u8": np.uint8}  # fmt: skip
+
+
+def check_document(computation: Computation, seed: int, settings: int = 2) -> str:
+    """The default schedule and `settings` others of the space: "run", or why there is nothing to.
+
+    The product's own reference and the interpreter of loop nests are held to the same values.
+    """
+    rng = random.Random(seed)
+    workload = _workload(computation, rng)
+    if workload is None:
+        return "refused"
+    target = this_machine(rng.choice((1, 2)), rng.choice((128, 256, 256, 512)))
+    arrays, expected = _case(computation, workload, rng)
+    given = [arrays[t.name] for t in workload.inputs]
+    with np.errstate(all="ignore"):
+        found = product_reference(workload, given)
+    _judge("the reference", workload, found, expected)
+    space = space_for(workload, target)
+    candidates = [space.trace(space.default())]
+    drawn = np.random.default_rng(seed)
+    for _ in range(settings):
+        sketch = rng.choice(space.sketches)
+        sizes = [len(knob.values) for knob in sketch.knobs]
+        points = drawn.integers(0, sizes, (200, len(sizes)))
+        feasible = points[sketch.feasible(points)]
+        setting = [int(i) for i in feasible[0]] if len(feasible) else sketch.default()
+        candidates.append(sketch.trace(setting))
+    for number, trace in enumerate(dict.fromkeys(candidates)):
+        _check_trace(workload, trace, target, given, expected, "a setting" if number else "default")
+    return "run"
+
+
+def check_trace(computation: Computation, seed: int, most_steps: int = 20) -> str:
+    """A random trace, illegal steps refused on the way."""
+    rng = random.Random(seed)
+    workload = _workload(computation, rng)
+    if workload is None:
+        return "refused"
+    trace, _ = random_trace(rng, workload, most_steps)
+    try:
+        lower(workload, trace)
+    except ScheduleError:
+        return "illegal"
+    arrays, expected = _case(computation, workload, rng)
+    given = [arrays[t.name] for t in workload.inputs]
+    target = this_machine(rng.choice((1, 2)), rng.choice((128, 256, 512)))
+    return _check_trace(workload, trace, target, given, expected, "a random trace")
+
+
+def _workload(computation: Computation, rng: random.Random) -> Workload | None:
+    """By one of the front ends; None if it refuses what it cannot prove."""
+    from schedules import WorkloadError
+
+    name = rng.choice(("json", "python", "notation"))
+    try:
+        return front_ends(computation, rng.getrandbits(30))[name]()
+    except WorkloadError as error:
+        if error.code in ("out_of_bounds", "unused_axis"):
+            return None
+        raise
+
+
+def _check_trace(
+    workload: Workload,
+    trace: Trace,
+    target: Any,
+    given: list[Array],
+    expected: Mapping[str, list[Number]],
+    who: str,
+) -> str:
+    try:
+        nest = lower(workload, trace)
+        times = executions(nest)
+        held = sum(s.buffer.bytes for s in walk(nest.body) if isinstance(s, Allocate))
+        if times > MAX_EXECUTIONS or held > MAX_BYTES:
+            return "too large"
+        if times <= INTERPRETED_EXECUTIONS:
+            _judge(f"{who}, interpreted", workload, interpret(nest, given), expected)
+        kernel = compile_kernel(workload, trace, target)
+        case = Case(InputKind.INTEGERS, 0, False, tuple(given), ())
+        for poison in (0xA5, 0xFF):
+            found = run_kernel(kernel, workload, case, poison)
+            _judge(f"{who}, compiled", workload, found, expected)
+    except Exception as error:
+        error.add_note(f"trace: {trace.to_json()}; target: {target.threads} threads,"
+                       f" {target.vector_bits} bits")  # fmt: skip
+        raise
+    return "run"
+
+
+def _case(
+    computation: Computation, workload: Workload, rng: random.Random
+) -> tuple[dict[str, Array], dict[str, list[Number]]]:
+    """Inputs in the types of buffers, and what every stage is."""
+    draw = np.random.default_rng(rng.getrandbits(32))
+    kind = rng.random()
+    arrays: dict[str, Array] = {}
+    plain: dict[str, Array] = {}
+    for tensor in computation.inputs:
+        if tensor.dtype in ("i8", "u8", "i32", "i64"):
+            low = 0 if tensor.dtype == "u8" else -9
+            high = 10
+            if kind > 0.7:
+                low, high = (0, 256) if tensor.dtype == "u8" else (-128, 128)
+            whole = draw.integers(low, high, tensor.shape)
+            arrays[tensor.name] = whole.astype(_NUMPY[tensor.dtype])
+            plain[tensor.name] = arrays[tensor.name]
+            continue
+        values: Array = draw.integers(-4, 5, tensor.shape).astype(np.float64)
+        if kind > 0.85:
+            values = draw.normal(size=tensor.shape)
+        elif kind > 0.7:
+            values = np.abs(values) + 1
+        values = values if tensor.dtype == "f64" else values.astype(np.float32)
+        if tensor.dtype == "bf16":
+            flat = [to_bf16(float(v)) for v in values.reshape(-1)]
+            values = np.array(flat, np.float32).reshape(tensor.shape)
+            arrays[tensor.name] = (values.view(np.uint32) >> 16).astype(np.uint16)
+        else:
+            arrays[tensor.name] = values
+        plain[tensor.name] = values
+    return arrays, evaluate(computation, plain)
+
+
+def _judge(
+    who: str, workload: Workload, outputs: Sequence[Array], expected: Mapping[str, list[Number]]
+) -> None:
+    """Finding at the first element that is not what it must be."""
+    for tensor, array in zip(workload.output_tensors, outputs, strict=True):
+        if array.dtype == np.uint16:  # bf16, as its bits
+            array = (array.astype(np.uint32) << 16).view(np.float32)  # noqa: PLW2901
+        wanted = expected[tensor.name]
+        got = array.reshape(-1).tolist()
+        if len(got) != len(wanted):
+            raise Finding(f"{who}: {tensor.name} has {len(got)} elements, not {len(wanted)}")
+        for at, (value, right) in enumerate(zip(got, wanted, strict=True)):
+            if right is None or value == right[0]:
+                continue
+            number, error = right
+            if math.isnan(value) or math.isinf(value) or not abs(value - number) <= 2 * error:
+                raise Finding(
+                    f"{who}: element {at} of {tensor.name} is {value!r}, must be {number!r}"
+                    f" within {error:.3g}"
+                )

@@ -1,0 +1,55 @@
+"""Of several ways the fastest right one counts, and what does not work is named."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tuner.measure.ways import NoPeerError, Way, choose
+
+
+def way(name: str, secs: float = 0.0, result: Any = 1, error: Exception | None = None) -> Way:
+    def call() -> Any:
+        if error is not None:
+            raise error
+        end = time.perf_counter() + secs
+        while time.perf_counter() < end:
+            pass
+        return result
+
+    return Way(name, lambda: call)
+
+
+def is_one(result: Any) -> str | None:
+    return None if result == 1 else f"gives {result}"
+
+
+def test_the_fastest_way_is_taken() -> None:
+    choice = choose([way("slow", 2e-3), way("fast", 1e-4), way("far behind", 2e-2)], is_one, 0.02)
+    assert choice.name == "fast"
+    assert choice.call() == 1
+    assert set(choice.secs) == {"slow", "fast", "far behind"}
+    assert choice.dropped == {}
+
+
+def test_a_fast_way_that_is_wrong_or_fails_is_dropped_and_named() -> None:
+    missing = Way("not there", lambda: getattr(object(), "linear_pointwise"))  # noqa: B009
+    failing = way("refused", error=RuntimeError("no kernel for f64\nC++ stack"))
+    choice = choose([way("wrong", result=2), missing, failing, way("right", 1e-3)], is_one, 0.01)
+    assert choice.name == "right"
+    assert choice.dropped["wrong"] == "gives 2"
+    assert choice.dropped["refused"] == "RuntimeError: no kernel for f64"
+    assert choice.dropped["not there"].startswith("AttributeError: ")
+    assert choice.to_json()["way"] == "right"
+
+
+def test_without_a_way_there_is_no_peer() -> None:
+    with pytest.raises(NoPeerError, match="wrong: gives 2"):
+        choose([way("wrong", result=2)], is_one)
+
+
+def test_a_bug_of_ours_is_not_a_way_that_fails() -> None:
+    with pytest.raises(AssertionError):
+        choose([way("ours", error=AssertionError("bug"))], is_one)

@@ -1,0 +1,178 @@
+"""Every way a knowing PyTorch user has of asking for a matrix product on a CPU.
+
+`torch.mm` goes to MKL, `torch.ops.mkldnn` to oneDNN; which one is faster depends on the processor
+more than on the sizes: by twice, either way. Weights that never change may lie packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .ways import Call, Way
+
+Tensor = Any
+
+_ONEDNN: dict[str, tuple[str, list[float], str]] = {
+    "": ("none", [], ""),
+    "relu": ("relu", [], ""),
+    "relu6": ("hardtanh", [0.0, 6.0], ""),
+    "sigmoid": ("sigmoid", [], ""),
+    "tanh": ("tanh", [], ""),
+    "gelu": ("gelu", [], "tanh"),
+    "gelu_erf": ("gelu", [], "none"),
+}
+"""What oneDNN calls the functions that may follow: attribute, scalars, algorithm."""
+
+ACTIVATIONS = tuple(name for name in _ONEDNN if name)
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What follows a sum of products: `activation(sum + bias + added)`.
+
+    `bias` has an entry a column (an output channel), `added` the result's shape.
+    """
+
+    bias: Tensor | None = None
+    added: Tensor | None = None
+    activation: str = ""
+
+    def after(self, y: Tensor, *, bias: bool = True) -> Tensor:
+        """The same in place, operation by operation; without the bias where that is in `y`."""
+        if bias and self.bias is not None:
+            y.add_(self.bias)
+        if self.added is not None:
+            y.add_(self.added)
+        return activate(y, self.activation)
+
+
+def activate(y: Tensor, activation: str) -> Tensor:
+    """In place. ValueError for a name that is not one of ACTIVATIONS."""
+    match activation:
+        case "":
+            return y
+        case "relu":
+            return y.relu_()
+        case "relu6":
+            return y.clamp_(0, 6)
+        case "sigmoid":
+            return y.sigmoid_()
+        case "tanh":
+            return y.tanh_()
+        case "gelu" | "gelu_erf":
+            import torch
+
+            how = "tanh" if activation == "gelu" else "none"
+            return torch.ops.aten.gelu_(y, approximate=how)
+    raise ValueError(f"no PyTorch spelling of the epilogue {activation!r}")
+
+
+def onednn_words(activation: str) -> tuple[str, list[float], str]:
+    """Attribute, scalars and algorithm, as `torch.ops.mkldnn` wants them."""
+    return _ONEDNN[activation]
+
+
+def product_ways(
+    a: Tensor, b: Tensor, y: Tensor, epilogue: Epilogue = Epilogue(), *, constant: bool = False
+) -> list[Way]:
+    """Ways of `epilogue(a @ b)`: a[M, K] with b[K, N], or stacks of both; `y` has the result's
+    shape and may be written. `constant`: b never changes, and may lie in any layout beforehand."""
+    if a.ndim == 3:
+        return list(_stack_ways(a, b, y, epilogue))
+    return [*_plain_ways(a, b, y, epilogue), *_onednn_ways(a, b, y, epilogue, constant)]
+
+
+def _plain_ways(a: Tensor, b: Tensor, y: Tensor, e: Epilogue) -> Iterator[Way]:
+    import torch
+
+    bias = e.bias
+    if bias is None:
+        yield _way("torch.mm", lambda: e.after(torch.mm(a, b, out=y)))
+    else:
+        yield _way("torch.addmm", lambda: e.after(torch.addmm(bias, a, b, out=y), bias=False))
+    turned = b.t()
+    yield _way("linear", lambda: e.after(torch.nn.functional.linear(a, turned, e.bias), bias=False))
+    if 1 in y.shape:
+        matrix, vector = (a, b[:, 0]) if y.shape[1] == 1 else (b.t(), a[0])
+        flat = y.view(-1)
+
+        def by_vector() -> Tensor:
+            torch.mv(matrix, vector, out=flat)
+            return e.after(y)
+
+        yield _way("torch.mv", by_vector)
+
+
+def _onednn_ways(a: Tensor, b: Tensor, y: Tensor, e: Epilogue, constant: bool) -> Iterator[Way]:
+    """oneDNN by name. It takes weights as [N, K], of any strides."""
+    turned = b.t()
+    yield Way("oneDNN linear", lambda: _linear(a, turned, e))
+    if constant:
+        yield Way("oneDNN linear, weights turned", lambda: _linear(a, turned.contiguous(), e))
+        rows = a.shape[0]
+        for name, batch in (("packed", rows), ("packed for any batch", None)):
+            yield Way(f"oneDNN linear, weights {name}", _packed(a, turned, e, batch))
+    elif e.bias is None:
+
+        def prepare() -> Call:
+            call = _linear(turned, a, Epilogue())
+            return lambda: e.after(y.copy_(call().t()))
+
+        yield Way("oneDNN linear, operands exchanged", prepare)
+
+
+def _packed(a: Tensor, weight: Tensor, e: Epilogue, batch: int | None) -> Callable[[], Call]:
+    def prepare() -> Call:
+        import torch
+
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), batch)
+        return _linear(a, packed, e)
+
+    return prepare
+
+
+def _linear(a: Tensor, weight: Tensor, e: Epilogue) -> Call:
+    """One call of oneDNN, the epilogue in it; with a tensor to add, the activation follows."""
+    import torch
+
+    linear = torch.ops.mkldnn._linear_pointwise
+    bias, added = e.bias, e.added
+    if added is not None:
+        binary = linear.binary
+        return lambda: activate(binary(a, added, weight, bias, "add"), e.activation)
+    words = onednn_words(e.activation)
+    plain = linear.default
+    return lambda: plain(a, weight, bias, *words)
+
+
+def _stack_ways(a: Tensor, b: Tensor, y: Tensor, e: Epilogue) -> Iterator[Way]:
+    import torch
+
+    if y.is_contiguous():
+        yield _way("torch.bmm", lambda: e.after(torch.bmm(a, b, out=y)))
+    else:
+        yield _way("torch.matmul", lambda: e.after(y.copy_(torch.matmul(a, b))))
+    pairs = list(zip(a, b, y, strict=True))
+    yield _way("torch.mm for each", lambda: e.after(_each(torch.mm, pairs, y)))
+    turned = [(left, right.t(), out) for left, right, out in pairs]
+    words = onednn_words("")
+
+    def by_onednn() -> Tensor:
+        linear = torch.ops.mkldnn._linear_pointwise.default
+        for left, right, out in turned:
+            out.copy_(linear(left, right, None, *words))
+        return e.after(y)
+
+    yield _way("oneDNN linear for each", by_onednn)
+
+
+def _each(multiply: Any, parts: Sequence[tuple[Tensor, Tensor, Tensor]], y: Tensor) -> Tensor:
+    for left, right, out in parts:
+        multiply(left, right, out=out)
+    return y
+
+
+def _way(name: str, call: Call) -> Way:
+    return Way(name, lambda: call)
