@@ -184,8 +184,8 @@ def _rank_by_annealing(
     walked = anneal(grid, score, start, rng, cooling)
     codes, scores = [walked.codes], [walked.scores]
     # In many parts the way down is followed in each alone: their times add up.
-    last = [] if len(grid.parts) > MANY_PARTS else _far_apart(grid.decode(walked.codes))
-    for setting in last:
+    far = _far_apart(grid.decode(walked.codes)) if len(grid.parts) <= MANY_PARTS else ()
+    for setting in far:
         found, theirs = descend(grid, score, setting, rng)
         codes.append(found)
         scores.append(theirs)
