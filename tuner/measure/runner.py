@@ -197,7 +197,7 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
     """Run a kernel on every case; times are those of the first, which is the quick one, and the
     error found is the largest of all."""
     result: dict[str, Any] = {}
-    job = replace(job, misaligned=True, together=True)
+    job = replace(job, misaligned=True, together=True, thorough=True)
     for number, arena in enumerate(judge.full()):
         job = replace(job, left_first=number % 2 == 1)
         answer = _run(session, job, arena, deadline_secs)
@@ -208,7 +208,13 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
             # How work is divided, where tensors lie and who else calls has nothing to do with
             # values: the first case has settled it.
             job = replace(
-                job, timed=False, repeats=1, team_sizes=(), misaligned=False, together=False
+                job,
+                timed=False,
+                repeats=1,
+                team_sizes=(),
+                misaligned=False,
+                together=False,
+                thorough=False,
             )
         else:
             result["verify_secs"] += answer["verify_secs"]
