@@ -3,7 +3,7 @@
 Verification comes before any timing and cannot be left out: two guarded runs on differently
 poisoned memory, stacks included (for parallel kernels with the shares of each region in opposite
 order), compared with the known answer and each other. What parallel shares write is seen in these
-runs; the full check sees it in further ones, on noise.
+runs; for fast kernels, and in the full check, also in further ones, on noise.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from .together import call_beside
 _NAN_FILL, _INT_FILL, _SECOND_FILL = 0xFF, 0xAA, 0x55
 _WARM_SECS = 2e-3
 _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once only
+_SLOW_WATCH_SECS = 0.02  # processor time of both orders: slower kernels' shares run on noise later
 _SLOW_WARM_SECS = 5e-3  # one call of a kernel slower than this tells well enough how slow it is
 
 
@@ -232,9 +233,11 @@ def _verify_serial(job: Job, checks: _Checks, entry: Entry) -> _Guarded:
 def _verify_parallel(job: Job, checks: _Checks, entry: Entry) -> _Guarded:
     """Both orders of shares, and what each share writes in them; the first one's buffers.
 
-    Regions that cannot be watched there, for they are too many, are watched in calls of their own;
-    so are all with `job.thorough`.
+    Shares then run on noise, too, which shows writes of what was there before. That takes longer
+    than all the rest, so a slow kernel is left to `job.thorough`, unless it has so many regions
+    that not all were watched.
     """
+    start = time.process_time()
     openmp = checks.openmp
     forward, reverse = races.Observer(races.forward), races.Observer(races.reverse)
     run = _guarded_run(checks, entry, Flush.RIGHT, observer=forward)
@@ -248,7 +251,8 @@ def _verify_parallel(job: Job, checks: _Checks, entry: Entry) -> _Guarded:
     if not regions or openmp.threads == 1:
         return run
     _refuse(races.first_conflict(forward, reverse))
-    if job.thorough or not forward.complete:
+    slow = time.process_time() - start > _SLOW_WATCH_SECS
+    if job.thorough or not (slow and forward.complete):
         _watch_alone(checks, entry, regions)
     return run
 

@@ -8,9 +8,9 @@ one after the other on one thread. Three runs settle it:
    share of the region writes meets, in one of the two orders, poison or a value too new.
    What a share changes is looked at after each (`Observer`). A byte that two shares write is
    changed by two of them in one order; or, if they write the same, by the first of each order,
-   which are not the same share. Only a byte that already held what is written there hides;
-   the runs' poisons differ, and an element of several bytes has one that shows;
-3. write sets, in the full check and where regions are so many that 1 and 2 watched only some:
+   which are not the same share. What hides is a byte that held just what a share writes: one
+   that adds zero, say. The runs' poisons differ, so it must have been written before;
+3. write sets, in the full check and that of a fast kernel, and where 1 and 2 watched only some:
    before every share, outputs and workspace are filled with 0x55, for a second run
    of the same share with 0xAA, and for further ones with noise; a byte that changed in any was
    written. The stack of whoever entered the region is watched too, filled with what it holds,

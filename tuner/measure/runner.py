@@ -40,6 +40,7 @@ _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30
 _FULL_CASES = 40  # of small workloads, whose cases are many
 _KEPT_BYTES = 256 << 20
+_GUARDED_SETS = 4  # of buffers a child has at most: of two entries, of a run, of a misaligned one
 _USABLE = 0.8  # of the memory that is free: the rest of the machine goes on working
 
 
@@ -179,7 +180,7 @@ def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dic
     limits = Limits(
         deadline_secs=deadline_secs,
         memory_bytes=min(wanted_bytes, free_bytes),
-        reserved_bytes=2 * GUARD_BYTES * (len(arena.tensors) + 2),
+        reserved_bytes=2 * GUARD_BYTES * _GUARDED_SETS * (len(arena.tensors) + 2),
         threads=job.threads,
         cpus=session.cpus if job.threads == 1 else (),
     )
