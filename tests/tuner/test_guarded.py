@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measure import linux
-from tuner.measure.guarded import Flush, guarded
+from tuner.measure.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
 
 PAGE = linux.PAGE_BYTES
 GUARD = 4 * PAGE
@@ -103,3 +103,31 @@ def test_a_touch_outside_or_a_forbidden_write_kills(offset: int, writable: bool)
 
 def _write(address: int, value: int) -> None:
     ctypes.c_uint8.from_address(address).value = value
+
+
+@given(
+    uses=st.lists(
+        st.tuples(st.integers(0, 2 * PAGE), st.sampled_from(Flush), st.sampled_from([0, 4])),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_a_buffer_that_is_used_again_lies_as_a_new_one_would(
+    uses: list[tuple[int, Flush, int]],
+) -> None:
+    pool = GuardedPool()
+    pages: dict[int, int] = {}
+    for size_bytes, flush, skip_bytes in uses:
+        buffer = pool.take("B", size_bytes, flush, skip_bytes=skip_bytes)
+        fresh = guarded("B", size_bytes, flush, guard_bytes=GUARD, skip_bytes=skip_bytes)
+        assert buffer.address - buffer.start == fresh.address - fresh.start
+        assert buffer.pages_bytes == fresh.pages_bytes
+        assert pages.setdefault(buffer.pages_bytes, buffer.start) == buffer.start
+        fresh.free()
+        buffer.protect(writable=False)
+        pool.give(buffer)
+        again = pool.take("C", size_bytes, flush, skip_bytes=skip_bytes)
+        again.view().fill(1)  # writable again
+        pool.give(again)
+    for pages_bytes, start in pages.items():
+        linux.release(start - GUARD_BYTES, pages_bytes + 2 * GUARD_BYTES)

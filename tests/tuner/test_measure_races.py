@@ -15,9 +15,11 @@ from tuner.measure.loader import LoadedKernel, load_object, use_openmp
 from tuner.measure.native import Helpers, build_helpers
 from tuner.measure.races import (
     Conflict,
+    Observer,
     Region,
     SerialOpenMP,
     find_conflict,
+    first_conflict,
     forward,
     regions_to_watch,
     reverse,
@@ -190,3 +192,30 @@ def test_the_first_and_last_region_of_every_function_are_watched(
         assert {places[0], places[-1]} <= watched
     if writable_bytes <= 1000:
         assert len(watched) == len(regions)
+
+
+# As WRITES, in the order of shares; both change the middle byte, or write the same there.
+ADDS = WRITES.replace("out[p[1] / 2] = p[3]", "out[p[1] / 2] += 1 + omp_get_thread_num()")
+
+
+@pytest.mark.parametrize("threads", [2, 3, 7])
+@pytest.mark.parametrize("body", [WRITES, ADDS])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_both_orders_show_which_shares_write_one_byte(
+    load: Load, body: str, threads: int, overlap: bool
+) -> None:
+    """No share needs a run of its own for it, and the values of the call are untouched."""
+    program, size = load(body, threads), 200_000
+    observers = []
+    for order, fill in ((forward, 0xFF), (reverse, 0x55)):
+        out = np.full(size, fill, np.uint8)
+        observer = Observer(order)
+        observer.begin([("B", out)], program.openmp)
+        program([threads, size, overlap, 3], out)
+        assert (out == 3).sum() >= size - 1
+        assert observer.complete
+        observers.append(observer)
+    found = first_conflict(observers[0], observers[1])
+    assert (found is not None) == overlap
+    if found is not None:
+        assert (found.buffer, found.offset_bytes) == ("B", size // 2)

@@ -2,7 +2,8 @@
 
 Verification comes before any timing and cannot be left out: two guarded runs on differently
 poisoned memory, stacks included (for parallel kernels with the shares of each region in opposite
-order), compared with the known answer and each other, then the write sets of parallel shares.
+order), compared with the known answer and each other. What parallel shares write is seen in these
+runs; for fast kernels, and in the full check, also in further ones, on noise.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from . import elf, loader, races
 from .arena import WORKSPACE_ALIGN_BYTES, Arena, FlatBuffers, as_array, as_bytes, flat_buffers
 from .entries import Entry, Needs, argument_vector, timed_entry, whole_entry
 from .frames import Frame
-from .guarded import Flush, GuardedBuffer, guarded
+from .guarded import Flush, GuardedBuffer, GuardedPool, same_bytes
 from .native import Helpers
 from .quiet import Quiet
 from .stacks import Stacks
@@ -34,6 +35,7 @@ from .together import call_beside
 _NAN_FILL, _INT_FILL, _SECOND_FILL = 0xFF, 0xAA, 0x55
 _WARM_SECS = 2e-3
 _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once only
+_SLOW_WATCH_SECS = 0.02  # processor time of both orders: slower kernels' shares run on noise later
 _SLOW_WARM_SECS = 5e-3  # one call of a kernel slower than this tells well enough how slow it is
 
 
@@ -46,7 +48,8 @@ class Job:
     real runtime must all give the first result; with `misaligned`, also one on tensors that are
     aligned to their elements and no more; with `together`, also those of two callers at the same
     time. `left_first` is for kernels so slow that one guarded run
-    must do: its buffers then begin, rather than end, at a guard.
+    must do: its buffers then begin, rather than end, at a guard. `thorough` finds what shares
+    write in calls of their own as well.
 
     A kernel with `constants` is checked and timed by its prepacked entry, with `every_entry` also
     by the one that packs in the call.
@@ -64,6 +67,7 @@ class Job:
     misaligned: bool = False
     together: bool = False
     left_first: bool = False
+    thorough: bool = False
     constants: tuple[int, ...] = ()
     packed_bytes: int = 0
     prepacked_workspace_bytes: int = 0
@@ -95,6 +99,16 @@ class Equipment:
     burst_steps: int
     burst_secs: float
     team_burst_secs: float | None = None
+
+
+@dataclass(frozen=True)
+class _Checks:
+    """What guarded runs of one child share. `send` tells where their buffers are."""
+
+    arena: Arena
+    openmp: races.SerialOpenMP
+    send: Callable[[Frame], None]
+    pool: GuardedPool
 
 
 class _WrongError(Exception):
@@ -131,6 +145,8 @@ def _check_and_time(
     clock = time.perf_counter
     start = clock()
     openmp = races.SerialOpenMP(equipment.helpers.stand_in, equipment.stacks)
+    checks = _Checks(arena, openmp, send, GuardedPool())
+    found: list[_Guarded] = []
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
         loader.load_openmp()  # a missing runtime is told before anything else runs
@@ -138,25 +154,28 @@ def _check_and_time(
         entries = _load(job, arena)
         loaded = clock()
         for team in teams:
+            for guarded in found:
+                guarded.free()
             openmp.threads = team
-            found = [_verify_parallel(arena, entry, openmp, send) for entry in entries]
+            found = [_verify_parallel(job, checks, entry) for entry in entries]
         loader.use_openmp(None)
         entries = _load(job, arena)
     else:
         entries = _load(job, arena)
         loaded = clock()
-        found = [_verify_serial(job, arena, entry, openmp, send) for entry in entries]
-    expected = found[0]
+        found = [_verify_serial(job, checks, entry) for entry in entries]
+    expected = found[0].results()
     for other in found[1:]:
-        _same(arena.outputs, expected, other, "differs between its entries")
+        _same(arena.outputs, expected, other.results(), "differs between its entries")
     sides = [_Flat(arena, entry) for entry in entries]
     for flat in sides:
         for _ in range(job.repeats):
             flat.warm()
             flat.compare(expected)
         for flush in Flush if job.misaligned else ():
-            outputs = _guarded_run(arena, flat.entry, flush, openmp, send, misaligned=True)
-            _compare(arena, expected, outputs)
+            moved = _guarded_run(checks, flat.entry, flush, misaligned=True)
+            _compare(arena, expected, moved.results())
+            moved.free()
         if job.together:
             _call_together(arena, flat, equipment.helpers, expected, parallel=job.parallel)
     verified = clock()
@@ -194,44 +213,55 @@ def _load(job: Job, arena: Arena) -> list[Entry]:
     return entries
 
 
-def _verify_serial(
-    job: Job,
-    arena: Arena,
-    entry: Entry,
-    openmp: races.SerialOpenMP,
-    send: Callable[[Frame], None],
-) -> list[NDArray[np.uint8]]:
-    """Two guarded runs, or one of a slow kernel; the outputs' bytes."""
+def _verify_serial(job: Job, checks: _Checks, entry: Entry) -> _Guarded:
+    """Two guarded runs, or one of a slow kernel; the first one's buffers."""
     start = time.perf_counter()
     first, second = Flush.RIGHT, Flush.LEFT
     if job.left_first:
         first, second = second, first
-    outputs = _guarded_run(arena, entry, first, openmp, send)
-    _check(arena, outputs)
+    run = _guarded_run(checks, entry, first)
+    _check(checks.arena, run.results())
     if time.perf_counter() - start <= _SLOW_VERIFY_SECS:
-        again = _guarded_run(arena, entry, second, openmp, send)
-        _same(arena.outputs, outputs, again, "reads memory it has not written")
-    return outputs
+        again = _guarded_run(checks, entry, second)
+        _same(
+            checks.arena.outputs, run.results(), again.results(), "reads memory it has not written"
+        )
+        again.free()
+    return run
 
 
-def _verify_parallel(
-    arena: Arena,
-    entry: Entry,
-    openmp: races.SerialOpenMP,
-    send: Callable[[Frame], None],
-) -> list[NDArray[np.uint8]]:
-    """Both orders of shares, then their write sets; the outputs' bytes."""
-    openmp.watch(races.forward)
-    outputs = _guarded_run(arena, entry, Flush.RIGHT, openmp, send)
-    _check(arena, outputs)
+def _verify_parallel(job: Job, checks: _Checks, entry: Entry) -> _Guarded:
+    """Both orders of shares, and what each share writes in them; the first one's buffers.
+
+    Shares then run on noise, too, which shows writes of what was there before. That takes longer
+    than all the rest, so a slow kernel is left to `job.thorough`, unless it has so many regions
+    that not all were watched.
+    """
+    start = time.process_time()
+    openmp = checks.openmp
+    forward, reverse = races.Observer(races.forward), races.Observer(races.reverse)
+    run = _guarded_run(checks, entry, Flush.RIGHT, observer=forward)
+    _check(checks.arena, run.results())
     regions = openmp.regions
-    openmp.watch(races.reverse)
-    again = _guarded_run(arena, entry, Flush.LEFT, openmp, send)
-    _same(arena.outputs, outputs, again, "depends on the order of its threads")
+    again = _guarded_run(checks, entry, Flush.LEFT, observer=reverse)
+    _same(
+        checks.arena.outputs, run.results(), again.results(), "depends on the order of its threads"
+    )
+    again.free()
     if not regions or openmp.threads == 1:
-        return outputs
-    buffers = _Guarded(arena, entry, Flush.RIGHT, openmp)
-    send(buffers.frame())
+        return run
+    _refuse(races.first_conflict(forward, reverse))
+    slow = time.process_time() - start > _SLOW_WATCH_SECS
+    if job.thorough or not (slow and forward.complete):
+        _watch_alone(checks, entry, regions)
+    return run
+
+
+def _watch_alone(checks: _Checks, entry: Entry, regions: Sequence[races.Region]) -> None:
+    """_WrongError if write sets of shares, each run on noise, meet."""
+    openmp = checks.openmp
+    buffers = _Guarded(checks, entry, Flush.RIGHT)
+    checks.send(buffers.frame())
     if entry.prepack is None:
         _refuse_conflict(buffers.compute, buffers.writable, openmp, regions)
     else:
@@ -245,7 +275,6 @@ def _verify_parallel(
             call()
             _refuse_conflict(call, written, openmp, openmp.regions)
     buffers.free()
-    return outputs
 
 
 def _refuse_conflict(
@@ -260,7 +289,10 @@ def _refuse_conflict(
     writable = [(b.name, b.view()) for b in written]
     size = sum(view.size for _, view in writable)
     watched = races.regions_to_watch(regions, size, openmp.threads)
-    conflict = races.find_conflict(call, openmp, writable, watched)
+    _refuse(races.find_conflict(call, openmp, writable, watched))
+
+
+def _refuse(conflict: races.Conflict | None) -> None:
     if conflict is not None:
         raise _WrongError(MeasureStatus.WRONG_RESULT, f"race: {conflict}")
 
@@ -274,24 +306,19 @@ class _Guarded:
     """
 
     def __init__(
-        self,
-        arena: Arena,
-        entry: Entry,
-        flush: Flush,
-        openmp: races.SerialOpenMP,
-        *,
-        misaligned: bool = False,
+        self, checks: _Checks, entry: Entry, flush: Flush, *, misaligned: bool = False
     ) -> None:
+        arena, self._pool = checks.arena, checks.pool
         self.entry = entry
-        self._openmp = openmp
+        self._openmp = openmp = checks.openmp
         self.inputs: Sequence[GuardedBuffer] = arena.guarded_inputs[flush]
         self._copies: list[GuardedBuffer] = []
         if misaligned:
-            self.inputs = self._copies = [_moved(t, flush) for t in arena.inputs]
+            self.inputs = self._copies = [self._moved(t, flush) for t in arena.inputs]
             for buffer, array in zip(self.inputs, arena.case.inputs, strict=True):
                 buffer.view()[:] = as_bytes(array)
                 buffer.protect(writable=False)
-        place = _moved if misaligned else _flush
+        place = self._moved if misaligned else self._flush
         self.outputs = [place(t, flush) for t in arena.outputs]
         first = flush is Flush.RIGHT
         for tensor, buffer in zip(arena.outputs, self.outputs, strict=True):
@@ -300,7 +327,8 @@ class _Guarded:
         sizes = {"the workspace": entry.workspace_bytes}
         if entry.prepack is not None:
             sizes["packed memory"] = entry.packed_bytes
-        scratch = [guarded(n, size, flush, WORKSPACE_ALIGN_BYTES) for n, size in sizes.items()]
+        take = self._pool.take
+        scratch = [take(n, size, flush, WORKSPACE_ALIGN_BYTES) for n, size in sizes.items()]
         openmp.fill = _NAN_FILL if first else _SECOND_FILL
         for buffer in scratch:
             buffer.view().fill(openmp.fill)
@@ -350,30 +378,34 @@ class _Guarded:
         return Frame({"buffers": buffers, "stacks": self._openmp.stack_ranges})
 
     def free(self) -> None:
+        """Leave the memory to later runs; nothing of this one is looked at again."""
         for buffer in (*self.writable, *self._copies):
-            buffer.free()
+            self._pool.give(buffer)
 
+    def results(self) -> list[NDArray[np.uint8]]:
+        """The outputs' bytes, not copied."""
+        return [b.view() for b in self.outputs]
 
-def _flush(tensor: Tensor, flush: Flush) -> GuardedBuffer:
-    return guarded(tensor.name, tensor.bytes, flush)
+    def _flush(self, tensor: Tensor, flush: Flush) -> GuardedBuffer:
+        return self._pool.take(tensor.name, tensor.bytes, flush)
 
-
-def _moved(tensor: Tensor, flush: Flush) -> GuardedBuffer:
-    return guarded(tensor.name, tensor.bytes, flush, skip_bytes=tensor.dtype.bytes)
+    def _moved(self, tensor: Tensor, flush: Flush) -> GuardedBuffer:
+        return self._pool.take(tensor.name, tensor.bytes, flush, skip_bytes=tensor.dtype.bytes)
 
 
 def _guarded_run(
-    arena: Arena,
+    checks: _Checks,
     entry: Entry,
     flush: Flush,
-    openmp: races.SerialOpenMP,
-    send: Callable[[Frame], None],
     *,
+    observer: races.Observer | None = None,
     misaligned: bool = False,
-) -> list[NDArray[np.uint8]]:
-    """One call on poisoned, guarded buffers and stacks; copies of the outputs' bytes."""
-    buffers = _Guarded(arena, entry, flush, openmp, misaligned=misaligned)
-    send(buffers.frame())
+) -> _Guarded:
+    """One call on poisoned, guarded buffers and stacks, which are the caller's to free."""
+    buffers = _Guarded(checks, entry, flush, misaligned=misaligned)
+    checks.send(buffers.frame())
+    if observer is not None:
+        observer.begin([(b.name, b.view()) for b in buffers.writable], checks.openmp)
     code = buffers.run(seal=True)
     if code:
         raise _WrongError(MeasureStatus.WRONG_RESULT, f"the kernel returned error code {code}")
@@ -381,9 +413,7 @@ def _guarded_run(
         broken = buffer.broken_canary()
         if broken:
             raise _WrongError(MeasureStatus.OUT_OF_BOUNDS, f"wrote {broken}")
-    outputs = [b.view().copy() for b in buffers.outputs]
-    buffers.free()
-    return outputs
+    return buffers
 
 
 def _check(arena: Arena, outputs: Sequence[NDArray[np.uint8]]) -> None:
@@ -405,7 +435,7 @@ def _same(
 ) -> None:
     """Compare two runs bit for bit; `what` explains a difference."""
     for tensor, a, b in zip(tensors, first, second, strict=True):
-        if not np.array_equal(a, b):
+        if not same_bytes(a, b):
             at = int((a != b).argmax()) // tensor.dtype.bytes
             index = tuple(int(i) for i in np.unravel_index(at, tensor.shape))
             values = as_array(tensor, a)[index], as_array(tensor, b)[index]
@@ -426,7 +456,7 @@ def _compare(
     """
     if arena.case.exact:
         _same(arena.outputs, expected, outputs, "is not the same each time it runs")
-    elif not all(np.array_equal(a, b) for a, b in zip(expected, outputs, strict=True)):
+    elif not all(same_bytes(a, b) for a, b in zip(expected, outputs, strict=True)):
         _check(arena, outputs)
 
 

@@ -8,7 +8,7 @@ once with each placement, so that either kind of overrun meets a guard.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -18,6 +18,7 @@ from . import linux
 
 GUARD_BYTES = 1 << 30  # address space only: strides can be large, so the guards are too
 _CANARY = 0xC5
+_HUGE_FROM_BYTES = 4 << 20  # smaller buffers gain nothing from pages of 2 MiB
 
 
 class Flush(StrEnum):
@@ -98,13 +99,58 @@ def guarded(
 ) -> GuardedBuffer:
     """A new buffer. `align_bytes` (a power of two up to a page) is kept even against `flush`;
     `skip_bytes` are left between the buffer and the guard it is flush with."""
-    page = linux.PAGE_BYTES
-    pages_bytes = max(-(-(size_bytes + skip_bytes) // page), 1) * page
+    pages_bytes = _pages_bytes(size_bytes + skip_bytes)
     start = linux.reserve(pages_bytes + 2 * guard_bytes) + guard_bytes
     linux.protect(start, pages_bytes, linux.PROT_READ | linux.PROT_WRITE)
-    last = (pages_bytes - size_bytes - skip_bytes) // align_bytes * align_bytes
+    if pages_bytes >= _HUGE_FROM_BYTES:
+        linux.prefer_huge_pages(start, pages_bytes)
+    pages = GuardedBuffer(name, start, pages_bytes, start, pages_bytes, guard_bytes)
+    return _placed(pages, name, size_bytes, flush, align_bytes, skip_bytes)
+
+
+class GuardedPool:
+    """Guarded buffers that are used again: a fresh page costs more than filling it does."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[GuardedBuffer]] = {}
+
+    def take(
+        self,
+        name: str,
+        size_bytes: int,
+        flush: Flush,
+        align_bytes: int = 1,
+        skip_bytes: int = 0,
+    ) -> GuardedBuffer:
+        """As `guarded`, writable, but the bytes are those of an earlier use or zeros."""
+        free = self._free.get(_pages_bytes(size_bytes + skip_bytes), [])
+        if not free:
+            return guarded(name, size_bytes, flush, align_bytes, skip_bytes=skip_bytes)
+        buffer = free.pop()
+        buffer.protect(writable=True)
+        return _placed(buffer, name, size_bytes, flush, align_bytes, skip_bytes)
+
+    def give(self, buffer: GuardedBuffer) -> None:
+        """Take `buffer` back: who had it uses it no more."""
+        self._free.setdefault(buffer.pages_bytes, []).append(buffer)
+
+
+def _pages_bytes(size_bytes: int) -> int:
+    return max(-(-size_bytes // linux.PAGE_BYTES), 1) * linux.PAGE_BYTES
+
+
+def _placed(
+    pages: GuardedBuffer,
+    name: str,
+    size_bytes: int,
+    flush: Flush,
+    align_bytes: int,
+    skip_bytes: int,
+) -> GuardedBuffer:
+    """A buffer on the pages of another one."""
+    last = (pages.pages_bytes - size_bytes - skip_bytes) // align_bytes * align_bytes
     offset = skip_bytes if flush is Flush.LEFT else last
-    return GuardedBuffer(name, start + offset, size_bytes, start, pages_bytes, guard_bytes)
+    return replace(pages, name=name, address=pages.start + offset, size_bytes=size_bytes)
 
 
 def view_bytes(address: int, size_bytes: int) -> NDArray[np.uint8]:
@@ -113,3 +159,11 @@ def view_bytes(address: int, size_bytes: int) -> NDArray[np.uint8]:
         return np.empty(0, np.uint8)
     memory = (ctypes.c_uint8 * size_bytes).from_address(address)
     return np.ctypeslib.as_array(memory)
+
+
+def same_bytes(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
+    """Whether two contiguous arrays of bytes are equal; several times as fast as comparing arrays,
+    which makes a third one."""
+    if a.size != b.size:
+        return False
+    return linux.libc().memcmp(a.ctypes.data, b.ctypes.data, a.size) == 0

@@ -30,6 +30,7 @@ def libc() -> ctypes.CDLL:
     lib.munmap.argtypes = [void, size]
     lib.mprotect.argtypes = [void, size, c_int]
     lib.madvise.argtypes = [void, size, c_int]
+    lib.memcmp.argtypes = [void, void, size]
     lib.sigaction.argtypes = [c_int, void, void]
     lib.sigaltstack.argtypes = [void, void]
     lib.prctl.argtypes = [c_int] + [ctypes.c_ulong] * 4

@@ -5,8 +5,13 @@ one after the other on one thread. Three runs settle it:
 
 1. forward: shares 0, 1, ..., n-1;
 2. reverse: shares n-1, ..., 0. Both must give the right result. A share that reads what another
-   share of the region writes meets, in one of the two orders, poison or a value too new;
-3. write sets: before every share, outputs and workspace are filled with 0x55, for a second run
+   share of the region writes meets, in one of the two orders, poison or a value too new.
+   What a share changes is looked at after each (`Observer`). A byte that two shares write is
+   changed by two of them in one order; or, if they write the same, by the first of each order,
+   which are not the same share. What hides is a byte that held just what a share writes: one
+   that adds zero, say. The runs' poisons differ, so it must have been written before;
+3. write sets, in the full check and that of a fast kernel, and where 1 and 2 watched only some:
+   before every share, outputs and workspace are filled with 0x55, for a second run
    of the same share with 0xAA, and for further ones with noise; a byte that changed in any was
    written. The stack of whoever entered the region is watched too, filled with what it holds,
    for it has return addresses. A byte equal to what was there each time would have to be a copy
@@ -28,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .guarded import view_bytes
+from .guarded import same_bytes, view_bytes
 from .stacks import Stacks
 from .stand_in import StandIn
 
@@ -37,7 +42,8 @@ _NOISES = 6
 _SMALL_BYTES = 1 << 15  # beyond this, one noise: there are many elements for it to show in
 _NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
 _WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
-
+_MOST_SHARES = 254  # an account has one byte for each of the kernel's
+_CHUNK_BYTES = 1 << 16  # of buffers and their account, compared while they are in the cache
 _POISONED_SHARES = 512  # of a call: filling a stack costs as much as entering ten regions
 
 
@@ -143,6 +149,112 @@ def reverse(region: Region, shares: int, run: Callable[[int], None]) -> None:
         run(thread)
 
 
+class Observer:
+    """Runs shares in the order `forward` or `reverse` gives and sees what each one changes.
+
+    The call's values are not touched. Regions are watched in the order they come, as long as that
+    costs little; `complete` says whether all were.
+    """
+
+    def __init__(self, order: Callable[[Region, int, Callable[[int], None]], None]) -> None:
+        self.accounts: dict[int, list[_Account]] = {}
+        self.conflict: Conflict | None = None
+        self.complete = True
+        self._order = order
+        self._left_bytes = 0
+
+    def begin(
+        self, writable: Sequence[tuple[str, NDArray[np.uint8]]], openmp: SerialOpenMP
+    ) -> None:
+        """Watch the next call of `openmp`'s kernel, which can write to `writable` (name, bytes)."""
+        self._writable = writable
+        self._left_bytes = _WATCH_BYTES
+        openmp.watch(self._on_region)
+
+    def _on_region(self, region: Region, shares: int, run: Callable[[int], None]) -> None:
+        if shares == 1:
+            self._order(region, shares, run)
+            return
+        frame = ("its caller's stack", view_bytes(region.frame, region.frame_bytes))
+        watched = [*self._writable, frame]
+        self._left_bytes -= sum(view.size for _, view in watched) * shares
+        if self._left_bytes < 0 or shares > _MOST_SHARES:
+            self.complete = False
+            self._order(region, shares, run)
+            return
+        accounts = [_Account(name, view, view.copy()) for name, view in watched]
+        self.accounts[region.index] = accounts
+
+        def run_and_look(thread: int) -> None:
+            run(thread)
+            for account in accounts:
+                met = account.changed_by(thread)
+                if met is not None and self.conflict is None:
+                    self.conflict = Conflict(region.index, account.name, *met)
+
+        self._order(region, shares, run_and_look)
+        for account in accounts:
+            account.held = None
+
+
+class _Account:
+    """Which share changed each byte of `view` first, plus one; 0 for none."""
+
+    def __init__(self, name: str, view: NDArray[np.uint8], held: NDArray[np.uint8]) -> None:
+        self.name = name
+        self.owners = np.zeros(view.size, np.uint8)
+        self.held: NDArray[np.uint8] | None = held
+        self._view = view
+
+    def changed_by(self, thread: int) -> tuple[int, tuple[int, int]] | None:
+        """Add what differs from `held`, which is brought up to date, as written by `thread`; the
+        first byte another share has written, and both shares."""
+        assert self.held is not None
+        found = None
+        for at in range(0, self._view.size, _CHUNK_BYTES):
+            part = slice(at, at + _CHUNK_BYTES)
+            now, held, owners = self._view[part], self.held[part], self.owners[part]
+            if same_bytes(now, held):
+                continue
+            found = _claim(owners, now != held, thread, at) if found is None else found
+            held[:] = now
+        return found
+
+
+def _claim(
+    owners: NDArray[np.uint8], hit: NDArray[np.bool_], thread: int, start: int
+) -> tuple[int, tuple[int, int]] | None:
+    """Note in `owners`, where 0 stands for nobody, that share `thread` wrote the bytes `hit`; the
+    first that had an owner, counted from -`start`, and both shares."""
+    if owners.any():
+        twice = hit & (owners != 0)
+        if twice.any():
+            at = int(twice.argmax())
+            return start + at, (int(owners[at]) - 1, thread)
+    owners += hit.view(np.uint8) * np.uint8(thread + 1)
+    return None
+
+
+def first_conflict(forward: Observer, reverse: Observer) -> Conflict | None:
+    """What the two orders of one kernel show: a byte that two shares of a region changed in one, or
+    that was changed first by one share in the one and by another in the other."""
+    for observer in (forward, reverse):
+        if observer.conflict is not None:
+            return observer.conflict
+    for index in forward.accounts.keys() & reverse.accounts.keys():
+        for a, b in zip(forward.accounts[index], reverse.accounts[index], strict=True):
+            for at in range(0, a.owners.size, _CHUNK_BYTES):
+                one, other = (owners[at : at + _CHUNK_BYTES] for owners in (a.owners, b.owners))
+                if same_bytes(one, other):
+                    continue
+                differ = (one != other) & (one != 0) & (other != 0)
+                if differ.any():
+                    n = int(differ.argmax())
+                    shares = (int(one[n]) - 1, int(other[n]) - 1)
+                    return Conflict(index, a.name, at + n, shares)
+    return None
+
+
 def regions_to_watch(regions: Sequence[Region], writable_bytes: int, shares: int) -> frozenset[int]:
     """Indices of the regions whose write sets are worth their cost; all of them if affordable."""
     each = max(1, writable_bytes * 2 * len(_fills(writable_bytes)) * shares)
@@ -172,7 +284,7 @@ def find_conflict(
     team = openmp.threads
     size = sum(view.size for _, view in writable)
     affordable = _WATCH_BYTES // max(1, 2 * len(_fills(size)) * size)
-    openmp.threads = min(team, max(2, affordable))
+    openmp.threads = min(team, max(2, affordable), _MOST_SHARES)
     openmp.watch(watcher.on_region)
     call()
     openmp.threads = team
@@ -186,15 +298,8 @@ def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
     for _ in range(_NOISES // 2):
         noise = rng.integers(0, 256, _NOISE_BYTES, np.uint8)
         noises += [noise, noise ^ 0x80]  # signs turned round: what was the greater is the less
-    constant = [np.full(1, poison, np.uint8) for poison in _POISONS]
+    constant = [np.full(_NOISE_BYTES, poison, np.uint8) for poison in _POISONS]
     return constant + (noises if writable_bytes <= _SMALL_BYTES else noises[:1])
-
-
-def _repeated(fill: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    # Not `np.resize`: it joins a list of as many arrays as there are repetitions.
-    if fill.size == 1:
-        return np.full(size, fill[0], np.uint8)
-    return np.tile(fill, -(-size // fill.size))[:size]
 
 
 class _Watcher:
@@ -209,35 +314,48 @@ class _Watcher:
     def on_region(self, region: Region, shares: int, run: Callable[[int], None]) -> None:
         if region.index not in self._watched or self.conflict is not None:
             return
-        # One byte of account for each of the kernel's: the share that wrote it, 255 for none.
         frame = view_bytes(region.frame, region.frame_bytes)
-        names = [*(name for name, _ in self._writable), "its caller's stack"]
-        sizes = [*(view.size for _, view in self._writable), frame.size]
-        owners = [np.full(size, 255, np.uint8) for size in sizes]
+        views = [*self._writable, ("its caller's stack", frame)]
+        owners = [np.zeros(view.size, np.uint8) for _, view in views]
         for thread in range(shares):
             changed = self._write_set(thread, run, frame)
-            for name, owner, hit in zip(names, owners, changed, strict=True):
-                twice = hit & (owner != 255)
-                if twice.any():
-                    at = int(twice.argmax())
-                    self.conflict = Conflict(region.index, name, at, (int(owner[at]), thread))
-                    return
-                owner[hit] = thread
+            for (name, _), owner, hits in zip(views, owners, changed, strict=True):
+                for start, hit in hits.items():
+                    met = _claim(owner[start : start + hit.size], hit, thread, start)
+                    if met is not None:
+                        self.conflict = Conflict(region.index, name, *met)
+                        return
 
     def _write_set(
         self, thread: int, run: Callable[[int], None], frame: NDArray[np.uint8]
-    ) -> list[NDArray[np.bool_]]:
-        """Which bytes of each buffer, and of `frame` at last, share `thread` writes."""
-        sizes = [*(view.size for _, view in self._writable), frame.size]
-        changed = [np.zeros(size, np.bool_) for size in sizes]
+    ) -> list[dict[int, NDArray[np.bool_]]]:
+        """Which bytes of each buffer, and of `frame` at last, share `thread` writes, by the
+        offsets of the chunks where it does."""
+        changed: list[dict[int, NDArray[np.bool_]]] = [{} for _ in range(len(self._writable) + 1)]
         held = frame.copy()
         for fill in self._fills:
-            before = [_repeated(fill, view.size) for _, view in self._writable]
-            for (_, view), filled in zip(self._writable, before, strict=True):
-                view[:] = filled
+            for _, view in self._writable:
+                for start in range(0, view.size, fill.size):
+                    view[start : start + fill.size] = fill[: view.size - start]
             run(thread)
-            views = [*(view for _, view in self._writable), frame]
-            for view, filled, hit in zip(views, [*before, held], changed, strict=True):
-                np.logical_or(hit, view != filled, out=hit)
+            for (_, view), hits in zip(self._writable, changed, strict=False):
+                _note_changes(view, fill, hits)
+            _note_changes(frame, held, changed[-1])
             frame[:] = held
         return changed
+
+
+def _note_changes(
+    view: NDArray[np.uint8], fill: NDArray[np.uint8], hits: dict[int, NDArray[np.bool_]]
+) -> None:
+    """Add where `view` is not `fill`, repeated, to `hits`, which has chunks by their offsets."""
+    # A chunk is as long as noise is, so that each begins where noise does.
+    for start in range(0, view.size, _NOISE_BYTES):
+        now = view[start : start + _NOISE_BYTES]
+        before = fill[: now.size] if fill.size <= _NOISE_BYTES else fill[start : start + now.size]
+        if same_bytes(now, before):
+            continue
+        hit = now != before
+        if start in hits:
+            hit |= hits[start]
+        hits[start] = hit

@@ -40,6 +40,7 @@ _WARM_SECS = 0.02
 _SPARE_BYTES = 1 << 30
 _FULL_CASES = 40  # of small workloads, whose cases are many
 _KEPT_BYTES = 256 << 20
+_GUARDED_SETS = 4  # of buffers a child has at most: of two entries, of a run, of a misaligned one
 _USABLE = 0.8  # of the memory that is free: the rest of the machine goes on working
 
 
@@ -186,7 +187,7 @@ def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dic
     limits = Limits(
         deadline_secs=deadline_secs,
         memory_bytes=min(wanted_bytes, free_bytes),
-        reserved_bytes=2 * GUARD_BYTES * (len(arena.tensors) + 2),
+        reserved_bytes=2 * GUARD_BYTES * _GUARDED_SETS * (len(arena.tensors) + 2),
         threads=job.threads,
         cpus=session.cpus if job.threads == 1 else (),
     )
@@ -204,7 +205,7 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
     """Run a kernel on every case; times are those of the first, which is the quick one, and the
     error found is the largest of all."""
     result: dict[str, Any] = {}
-    job = replace(job, misaligned=True, together=True)
+    job = replace(job, misaligned=True, together=True, thorough=True)
     for number, arena in enumerate(judge.full()):
         job = replace(job, left_first=number % 2 == 1)
         answer = _run(session, job, arena, deadline_secs)
@@ -215,7 +216,13 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
             # How work is divided, where tensors lie and who else calls has nothing to do with
             # values: the first case has settled it.
             job = replace(
-                job, timed=False, repeats=1, team_sizes=(), misaligned=False, together=False
+                job,
+                timed=False,
+                repeats=1,
+                team_sizes=(),
+                misaligned=False,
+                together=False,
+                thorough=False,
             )
         else:
             result["verify_secs"] += answer["verify_secs"]
