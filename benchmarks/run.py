@@ -68,10 +68,30 @@ def _measure_missing(
     rows = [row for group in options.rows for row in GROUPS[group](context)]
     if options.only:
         rows = [row for row in rows if any(part in row.key for part in options.only.split(","))]
+    rows = sampled(rows, options.every)
     wanted = [r for r in rows if options.fresh or _missing(r, results, options.redo_busy)]
     _say(f"{len(rows)} rows, {len(rows) - len(wanted)} measured before; results in {folder}")
     _warn_of_other_commits(results, description["commit"], rows)
     _measure(wanted, context, results, session, 0.0 if options.quick else PATIENCE_SECS)
+
+
+def sampled(rows: list[Row], every: int) -> list[Row]:
+    """Of each group and family the first case and every `every`-th after it, in all their rows.
+
+    A row's key is group/family/case/threads; those of other groups are kept as they are.
+    """
+    cases: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row.key.count("/") == 3:
+            family, case, _ = row.key.rsplit("/", 2)
+            cases.setdefault(family, {})[case] = None
+    kept = {(f, c) for f, found in cases.items() for c in list(found)[::every]}
+    parts = [tuple(row.key.rsplit("/", 2)[:2]) for row in rows]
+    return [
+        row
+        for row, part in zip(rows, parts, strict=True)
+        if row.key.count("/") != 3 or part in kept
+    ]
 
 
 def _measure(
@@ -172,6 +192,9 @@ def _add_suite_options(parser: argparse.ArgumentParser) -> None:
         "--families", type=_families, default=[], metavar="FAMILY,...",
         help=f"only these families, of {', '.join(FAMILIES)}",
     )  # fmt: skip
+    suite.add_argument(
+        "--every", type=int, default=1, metavar="K", help="only every K-th case of each family"
+    )
     suite.add_argument("--trials", type=int, default=24, help="trials a case (default: 24)")
     suite.add_argument("--heavy", action="store_true", help="also cases of over 2e10 operations")
     suite.add_argument(

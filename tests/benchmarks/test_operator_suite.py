@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks.report import document
-from benchmarks.run import _options, main
+from benchmarks.run import _options, main, sampled
 from benchmarks.suite.cases import Case
 from benchmarks.suite.contestant import KernelSide, PrepackedSide, make_inputs, reference
-from benchmarks.suite.context import Context, RowError, Settings
+from benchmarks.suite.context import Context, Row, RowError, Settings
 from benchmarks.suite.crew import Contestant, Crew, RaceError
 from benchmarks.suite.families import BIG_FLOPS, FAMILIES, families_of, family_of
 from benchmarks.suite.family_goals import (
@@ -486,3 +486,15 @@ def test_rounds_on_shared_cores_count_for_no_side() -> None:
     assert counting(busy) == busy
     without = [{"kernel": [1.0]}, {"kernel": [9.0]}]
     assert counting(without) == without
+
+
+def test_a_sample_has_the_first_case_of_each_family_and_whole_cases() -> None:
+    names = [f"suite/gemm/{c}/{t}t" for c in "abcde" for t in (1, 2)]
+    names += ["suite/conv/a/1t", "suite/conv/b/1t", "constants/gemm/b/1t", "emit/matmul"]
+    rows = [Row(name, lambda context: {}, str, 1.0) for name in names]
+    assert [row.key for row in sampled(rows, 1)] == names
+    assert [row.key for row in sampled(rows, 2)] == [
+        "suite/gemm/a/1t", "suite/gemm/a/2t", "suite/gemm/c/1t", "suite/gemm/c/2t",
+        "suite/gemm/e/1t", "suite/gemm/e/2t", "suite/conv/a/1t", "constants/gemm/b/1t",
+        "emit/matmul",
+    ]  # fmt: skip
