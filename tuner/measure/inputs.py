@@ -372,6 +372,8 @@ def _floats(
             return _special(tensor, plan, rng, is_wide=kind is InputKind.WIDE)
         case InputKind.ANCHORS | InputKind.BELOW | InputKind.ABOVE:
             return _anchors(tensor, kind, drawn)
+        case InputKind.FEW if plan.positive:  # nothing vanishes far above zero
+            return _uniform(tensor, plan, rng)
         case InputKind.FEW:
             return few(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
         case InputKind.BALANCED:
