@@ -166,4 +166,4 @@ def same_bytes(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
     which makes a third one."""
     if a.size != b.size:
         return False
-    return linux.libc().memcmp(a.ctypes.data, b.ctypes.data, a.size) == 0
+    return int(linux.libc().memcmp(a.ctypes.data, b.ctypes.data, a.size)) == 0
