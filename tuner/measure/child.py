@@ -239,7 +239,8 @@ def _verify_parallel(job: Job, checks: _Checks, entry: Entry) -> _Guarded:
     """
     start = time.process_time()
     openmp = checks.openmp
-    forward, reverse = races.Observer(races.forward), races.Observer(races.reverse)
+    forward = races.Observer(races.forward)
+    reverse = races.Observer(races.reverse, forward)
     run = _guarded_run(checks, entry, Flush.RIGHT, observer=forward)
     _check(checks.arena, run.results())
     regions = openmp.regions

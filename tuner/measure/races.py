@@ -43,7 +43,7 @@ _SMALL_BYTES = 1 << 15  # beyond this, one noise: there are many elements for it
 _NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
 _WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
 _MOST_SHARES = 254  # an account has one byte for each of the kernel's
-_CHUNK_BYTES = 1 << 16  # of buffers and their account, compared while they are in the cache
+_CHUNK_BYTES = 1 << 16  # of buffers and what they held, compared while they are in the cache
 _POISONED_SHARES = 512  # of a call: filling a stack costs as much as entering ten regions
 
 
@@ -153,10 +153,15 @@ class Observer:
     """Runs shares in the order `forward` or `reverse` gives and sees what each one changes.
 
     The call's values are not touched. Regions are watched in the order they come, as long as that
-    costs little; `complete` says whether all were.
+    costs little; `complete` says whether all were. Memory that `other` needs no more is used.
     """
 
-    def __init__(self, order: Callable[[Region, int, Callable[[int], None]], None]) -> None:
+    def __init__(
+        self,
+        order: Callable[[Region, int, Callable[[int], None]], None],
+        other: Observer | None = None,
+    ) -> None:
+        self._spare: list[NDArray[np.uint8]] = [] if other is None else other._spare
         self.accounts: dict[int, list[_Account]] = {}
         self.conflict: Conflict | None = None
         self.complete = True
@@ -178,11 +183,11 @@ class Observer:
         frame = ("its caller's stack", view_bytes(region.frame, region.frame_bytes))
         watched = [*self._writable, frame]
         self._left_bytes -= sum(view.size for _, view in watched) * shares
-        if self._left_bytes < 0 or shares > _MOST_SHARES:
+        if self._left_bytes < 0:
             self.complete = False
             self._order(region, shares, run)
             return
-        accounts = [_Account(name, view, view.copy()) for name, view in watched]
+        accounts = [_Account(name, view, self._copy(view)) for name, view in watched]
         self.accounts[region.index] = accounts
 
         def run_and_look(thread: int) -> None:
@@ -193,32 +198,76 @@ class Observer:
                     self.conflict = Conflict(region.index, account.name, *met)
 
         self._order(region, shares, run_and_look)
-        for account in accounts:
-            account.held = None
+        self._spare += [account.give_back() for account in accounts]
+
+    def _copy(self, view: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A copy of `view`, on memory that earlier regions had if it fits."""
+        for n, spare in enumerate(self._spare):
+            if spare.size == view.size:
+                del self._spare[n]
+                spare[:] = view
+                return spare
+        return view.copy()
 
 
 class _Account:
-    """Which share changed each byte of `view` first, plus one; 0 for none."""
+    """Which share changed each byte of `view`: for each chunk, by its number, shares and bits."""
 
     def __init__(self, name: str, view: NDArray[np.uint8], held: NDArray[np.uint8]) -> None:
         self.name = name
-        self.owners = np.zeros(view.size, np.uint8)
-        self.held: NDArray[np.uint8] | None = held
+        self.chunks: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {}
+        self._held = held
         self._view = view
 
     def changed_by(self, thread: int) -> tuple[int, tuple[int, int]] | None:
-        """Add what differs from `held`, which is brought up to date, as written by `thread`; the
-        first byte another share has written, and both shares."""
-        assert self.held is not None
+        """Note what differs from what was held before as written by `thread`; the first byte that
+        another share has written, and both shares."""
         found = None
-        for at in range(0, self._view.size, _CHUNK_BYTES):
+        for chunk, at in enumerate(range(0, self._view.size, _CHUNK_BYTES)):
             part = slice(at, at + _CHUNK_BYTES)
-            now, held, owners = self._view[part], self.held[part], self.owners[part]
+            now, held = self._view[part], self._held[part]
             if same_bytes(now, held):
                 continue
-            found = _claim(owners, now != held, thread, at) if found is None else found
+            written = (thread, np.packbits(now != held))
+            known = self.chunks.setdefault(chunk, [])
+            found = found or _meeting(chunk, known, [written])
+            known.append(written)
             held[:] = now
         return found
+
+    def give_back(self) -> NDArray[np.uint8]:
+        """The memory of what was held, which is needed no more."""
+        held, self._held = self._held, np.empty(0, np.uint8)
+        return held
+
+
+def _meeting(
+    chunk: int,
+    some: Sequence[tuple[int, NDArray[np.uint8]]],
+    others: Sequence[tuple[int, NDArray[np.uint8]]],
+) -> tuple[int, tuple[int, int]] | None:
+    """A byte of the chunk that two different shares have written, and both shares."""
+    for first, one in some:
+        for second, other in others:
+            if first != second and (both := one & other).any():
+                at = int(np.unpackbits(both).argmax())
+                return chunk * _CHUNK_BYTES + at, (first, second)
+    return None
+
+
+def first_conflict(forward: Observer, reverse: Observer) -> Conflict | None:
+    """What the two orders of one kernel show: a byte that two shares of a region changed in one, or
+    that was changed by one share in the one and by another in the other."""
+    for observer in (forward, reverse):
+        if observer.conflict is not None:
+            return observer.conflict
+    for index in sorted(forward.accounts.keys() & reverse.accounts.keys()):
+        for a, b in zip(forward.accounts[index], reverse.accounts[index], strict=True):
+            for chunk in sorted(a.chunks.keys() & b.chunks.keys()):
+                met = _meeting(chunk, a.chunks[chunk], b.chunks[chunk])
+                if met is not None:
+                    return Conflict(index, a.name, *met)
+    return None
 
 
 def _claim(
@@ -232,26 +281,6 @@ def _claim(
             at = int(twice.argmax())
             return start + at, (int(owners[at]) - 1, thread)
     owners += hit.view(np.uint8) * np.uint8(thread + 1)
-    return None
-
-
-def first_conflict(forward: Observer, reverse: Observer) -> Conflict | None:
-    """What the two orders of one kernel show: a byte that two shares of a region changed in one, or
-    that was changed first by one share in the one and by another in the other."""
-    for observer in (forward, reverse):
-        if observer.conflict is not None:
-            return observer.conflict
-    for index in forward.accounts.keys() & reverse.accounts.keys():
-        for a, b in zip(forward.accounts[index], reverse.accounts[index], strict=True):
-            for at in range(0, a.owners.size, _CHUNK_BYTES):
-                one, other = (owners[at : at + _CHUNK_BYTES] for owners in (a.owners, b.owners))
-                if same_bytes(one, other):
-                    continue
-                differ = (one != other) & (one != 0) & (other != 0)
-                if differ.any():
-                    n = int(differ.argmax())
-                    shares = (int(one[n]) - 1, int(other[n]) - 1)
-                    return Conflict(index, a.name, at + n, shares)
     return None
 
 
