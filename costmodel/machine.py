@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schedules.dtypes import DType
+from schedules.regions import REGION_DOUBT_SECS
 from schedules.target import Target
 from schedules.workload import Workload
 
@@ -29,6 +30,7 @@ class Machine:
     `peak_flops` in flop/s; `bandwidth[level]` in bytes/s, read, for "L1", "L2", "L3", "memory" as
     far as the target has those levels; `cache_bytes[i]` is what one thread may fill of level i,
     `all_cache_bytes[i]` what all threads together may, of one copy of that level.
+    `region_secs` is a parallel region at its best, `relied_on_region_secs` wherever threads run.
     `probed` says whether peak and memory bandwidth were measured, not assumed.
     """
 
@@ -43,6 +45,7 @@ class Machine:
     peak_flops: tuple[float, ...]
     bandwidth: dict[str, tuple[float, ...]]
     region_secs: float
+    relied_on_region_secs: float
     probed: bool
 
 
@@ -100,5 +103,6 @@ def machine_for(target: Target, dtype: DType) -> Machine:
         peak_flops=peaks,
         bandwidth=bandwidth,
         region_secs=region_secs,
+        relied_on_region_secs=region_secs + REGION_DOUBT_SECS,
         probed=single > 0 and target.probes.bandwidth("memory", 1) > 0,
     )

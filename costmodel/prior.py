@@ -225,7 +225,7 @@ def combine(
         + columns["strided_packed_bytes"] / c.gathered_bytes_per_cycle
     )
     to_secs = 1.0 / (machine.clock_hz * share)
-    overhead = columns["regions"] * machine.region_secs + c.call_secs
+    overhead = columns["regions"] * machine.relied_on_region_secs + c.call_secs
     parts = np.zeros((len(COMPONENTS), len(share)), np.float32)
     parts[:_IN_CORE] = pipes * to_secs, loads * to_secs, issue * to_secs
     # Misses of cache i are served by the level behind it: the level that sets their bandwidth.

@@ -31,8 +31,9 @@ MAX_WRITTEN_OUT = 96
 MAX_WHOLE = 200
 """The same where the whole reduction is written out and no loop is left."""
 
-MOST_POINTS_ALONE = 1 << 18
-"""Most updates of which one thread may do all: 2 us with AVX-512, and a parallel region takes 1."""
+MOST_POINTS_ALONE = 1 << 19
+"""Most updates of which one thread may do all: 4 us with AVX-512, or 5 to 8 where windows or a few
+channels keep it from the peak. A parallel region takes 0.5 to 1.4 and halves the rest at best."""
 
 Values = dict[str, IntArray]
 """Knob values, or sizes (see `tile_loops`), by name, each (P,)."""

@@ -29,6 +29,7 @@ from .first_look import FirstLook, first_look
 from .lattice import Lattice, lattices
 from .ledger import Ledger, run_secs
 from .pool import Pool
+from .team_choice import other_kind
 
 OPENING = (4, 4)
 """Trials before the first model: the prior's best, then some from all over the space."""
@@ -154,7 +155,8 @@ class AnnealingStrategy:
         return left[: end - number] or self._from_model(end - number)
 
     def _prior_best(self, count: int) -> list[Scored]:
-        """The default, and the prior's best with other register tiles."""
+        """The default, the best of the other kind where threads may not pay, and the prior's best
+        with other register tiles."""
         look = self._first_look()
         pool = [
             item
@@ -163,8 +165,11 @@ class AnnealingStrategy:
         ]
         pool.sort(key=lambda item: -item.score)
         first = Scored(look.default, pool[0].log2_secs if pool else 0.0, 0.0, 0.0)
-        rest = distinct_tiles(self.space, pool, count + 1)
-        return [first, *(i for i in rest if i.candidate != look.default)][:count]
+        other = other_kind(self.space, Prior(self.space), look)
+        begun = [first] if other is None else [first, other]
+        rest = distinct_tiles(self.space, pool, count + 2)
+        known = {item.candidate for item in begun}
+        return [*begun, *(i for i in rest if i.candidate not in known)][:count]
 
     def _spread(self, others: Sequence[Scored], count: int) -> list[Scored]:
         """`count` candidates drawn from the sketches in turn, none of them among `others`."""
