@@ -1,0 +1,150 @@
+"""Threads where they pay for sure: both kinds of schedule are offered and tried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from costmodel.machine import DType, machine_for
+from costmodel.prior import Prior
+from schedules.operators import build
+from schedules.record import MeasureResult
+from schedules.regions import REGION_DOUBT_SECS, regions_entered, relied_on_secs
+from schedules.rules import space_for
+from schedules.space import Candidate, ScheduleSpace
+from schedules.target import Probes, Target
+from schedules.workload import Workload
+from tests.schedule_fuzz.check import this_machine
+from tests.synthetic_sketch import synthetic_space
+from tests.tuner.scripted import Scripted, ok
+from tuner.measure.protocol import MeasureRequest
+from tuner.memory_sink import MemorySink
+from tuner.report import Budget, TuneReport
+from tuner.search.base import SearchGoal
+from tuner.search.first_look import first_look
+from tuner.search.lattice import lattices
+from tuner.search.strategies import make_strategy
+from tuner.search.team_choice import other_kind
+from tuner.session import run_session
+
+SMALL = {
+    "product": build("matmul", {"M": 40, "N": 48, "K": 40}),
+    "windows": build("depthwise_conv2d_nhwc", {"H": 7, "W": 7, "C": 256, "K": 3, "pad": 1}),
+    "pooling": build("max_pool2d_nhwc", {"N": 1, "H": 16, "W": 16, "C": 64, "K": 2, "stride": 2}),
+    "norm": build("norm_bmn", {"B": 1, "M": 128, "N": 256}),
+    "softmax": build("softmax_mn", {"M": 16, "N": 64}),
+    "elementwise": build("elementwise_add_relu", {"M": 64, "N": 64}),
+    "columns": build("colsum_mn", {"M": 64, "N": 128}),
+    "transposition": build("transpose_mn", {"M": 64, "N": 64}),
+    "rows by a vector": build("gemv", {"N": 64, "K": 256}),
+}
+LARGE = build("matmul", {"M": 512, "N": 512, "K": 512})
+
+
+def machine(region_secs: float = 5e-7, threads: int = 2) -> Target:
+    return replace(this_machine(threads), probes=Probes(parallel_region_secs=region_secs))
+
+
+def regions(space: ScheduleSpace, candidate: Candidate) -> int:
+    setting = np.array([candidate.setting], np.int64)
+    return int(space.sketches[candidate.sketch].columns(setting)["regions"][0])
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_small_space_has_schedules_with_and_without_regions(name: str) -> None:
+    space = space_for(SMALL[name], machine())
+    entered: set[bool] = set()
+    for grid in lattices(space):
+        settings = grid.some_feasible(4096)
+        entered |= set((grid.sketch.columns(settings)["regions"] > 0).tolist())
+    assert entered == {False, True}
+
+
+def test_windows_far_from_the_peak_may_be_computed_by_one_thread() -> None:
+    """7 by 7 by 1024 depthwise is 441 thousand updates: 5 us on one thread, 3 to 6 on two."""
+    large = build("depthwise_conv2d_nhwc", {"H": 7, "W": 7, "C": 1024, "K": 3, "pad": 1})
+    space = space_for(large, machine())
+    (grid,) = lattices(space)
+    entered = grid.sketch.columns(grid.some_feasible(4096))["regions"]
+    assert set(entered.tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_where_a_region_costs_more_than_the_work_there_is_none(name: str) -> None:
+    space = space_for(SMALL[name], machine(region_secs=1e-3))
+    assert regions(space, first_look(space, Prior(space), 1).default) == 0
+
+
+def test_where_the_work_is_long_all_threads_share_it_and_nothing_else_is_tried() -> None:
+    space = space_for(LARGE, machine())
+    prior = Prior(space)
+    look = first_look(space, prior, 64)
+    assert regions(space, look.default) > 0
+    assert other_kind(space, prior, look) is None
+
+
+def test_the_prior_counts_a_region_at_what_it_may_cost() -> None:
+    rates = machine_for(machine(5e-7), DType.F32)
+    assert rates.region_secs == 5e-7  # the bound's
+    assert rates.relied_on_region_secs == 5e-7 + REGION_DOUBT_SECS
+
+
+@pytest.mark.parametrize("region_secs", [2e-7, 1e-3])
+@pytest.mark.parametrize("name", ["product", "norm", "elementwise"])
+def test_a_search_tries_both_kinds_first_where_either_may_win(
+    name: str, region_secs: float
+) -> None:
+    space = space_for(SMALL[name], machine(region_secs))
+    asked = make_strategy("annealing", space, SearchGoal()).ask(4)
+    if region_secs < 1e-3:
+        assert {regions(space, c) > 0 for c in asked[:2]} == {False, True}
+    else:  # hopeless: no trial is spent on it on purpose
+        assert regions(space, asked[0]) == 0
+
+
+def test_one_thread_has_no_other_kind() -> None:
+    space = space_for(SMALL["norm"], machine(threads=1))
+    prior = Prior(space)
+    assert other_kind(space, prior, first_look(space, prior, 16)) is None
+
+
+def test_regions_are_those_of_the_trace() -> None:
+    assert regions_entered([]) == 0
+    trace = [{"do": "Split"}, {"do": "Parallel", "loop": "i"}, {"do": "Parallel", "loop": "j"}]
+    assert regions_entered(trace) == 2
+    assert relied_on_secs(trace, 1e-6) == 1e-6 + 2 * REGION_DOUBT_SECS
+    assert relied_on_secs(trace[:1], 1e-6) == 1e-6
+
+
+def tuned(shared_secs: float, alone_secs: float) -> tuple[TuneReport, Workload]:
+    """The report of a run in which every kernel with regions takes as long, and every other one."""
+
+    def answer(request: MeasureRequest) -> MeasureResult:
+        shared = regions_entered(request.trace.to_json()) > 0
+        return ok(shared_secs if shared else alone_secs)
+
+    space = synthetic_space(64, 64, 64, threads=2, small=True)
+    sink = MemorySink()
+    report = run_session(
+        space.workload, space, measurer=Scripted(answer), sink=sink, budget=Budget(trials=24)
+    )
+    assert report.best is not None
+    best = sink.best(space.workload.key, space.target.key)
+    assert best is not None
+    assert best.key == report.best.record_key
+    return report, space.workload
+
+
+@pytest.mark.parametrize(
+    ("shared_secs", "alone_secs", "expected"),
+    [(1.15e-6, 1.44e-6, 0), (1.65e-6, 2.1e-6, 0), (2.3e-6, 3.2e-6, 1), (5e-4, 6e-4, 1)],
+)
+def test_threads_are_used_where_they_gain_more_than_a_region_may_cost(
+    shared_secs: float, alone_secs: float, expected: int
+) -> None:
+    report, _ = tuned(shared_secs, alone_secs)
+    assert report.best is not None
+    assert regions_entered(report.best.trace) == expected
+    assert report.curve[-1]["best_run_secs"] == report.best.run_secs
