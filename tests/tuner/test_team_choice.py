@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.machine import DType, machine_for
+from costmodel.machine import machine_for
 from costmodel.prior import Prior
+from schedules.dtypes import DType
 from schedules.operators import build
 from schedules.record import MeasureResult
 from schedules.regions import REGION_DOUBT_SECS, regions_entered, relied_on_secs
