@@ -12,7 +12,6 @@ from sqlalchemy import Select, and_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from schedules.record import Toolchain, TuningRecord
-from schedules.regions import relied_on
 
 from .engine import changed, insert_ignore
 from .errors import NotRegistered
@@ -54,9 +53,8 @@ def reason_to_move(incumbent: TuningRecord | None, challenger: TuningRecord) -> 
     """Why `challenger` takes the place of `incumbent`, or None if it does not.
 
     Only a record verified in full may. Times of one generation of the toolchain compare; equal
-    times leave the older record, and a parallel region counts as what it may cost at other times.
-    A record of an older generation would have to be verified again before it is served, so a newer
-    generation's record replaces it whatever its time.
+    times leave the older record. A record of an older generation would have to be verified
+    again before it is served, so a newer generation's record replaces it whatever its time.
     """
     if not challenger.result.ok or challenger.verified_level != FULL:
         return None
@@ -65,7 +63,7 @@ def reason_to_move(incumbent: TuningRecord | None, challenger: TuningRecord) -> 
     ages = generation(challenger.toolchain), generation(incumbent.toolchain)
     if ages[0] != ages[1]:
         return "newer toolchain" if ages[0] > ages[1] else None
-    return "faster" if relied_on(challenger) < relied_on(incumbent) else None
+    return "faster" if _secs(challenger) < _secs(incumbent) else None
 
 
 class BestRepository:
@@ -214,7 +212,7 @@ class BestRepository:
             .where(RecordRow.key.not_in(out))
             .order_by(RecordRow.estimate_secs, RecordRow.id)
         )
-        fit = sorted(from_rows(self._session.scalars(statement)), key=relied_on)
+        fit = from_rows(self._session.scalars(statement))
         if reading is not None:
             age = generation(reading.toolchain)
             fit = [r for r in fit if generation(r.toolchain) == age] or fit
@@ -239,3 +237,9 @@ def _served(statement: Any) -> Select[Any]:
 def _numbers(version: str) -> tuple[int, ...]:
     dotted = re.match(r"\d{1,9}(\.\d{1,9})+", version)  # others (mocked timings) have no order
     return tuple(int(digits) for digits in dotted[0].split(".")) if dotted else ()
+
+
+def _secs(record: TuningRecord) -> float:
+    secs = record.result.run_secs_estimate
+    assert secs is not None  # an OK record has a time, checked before it was stored
+    return secs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from schedules.record import TuningRecord
-from schedules.regions import relied_on
 
 
 class MemorySink:
@@ -34,7 +33,7 @@ class MemorySink:
             raise ValueError("promote: the record must be stored, OK and fully verified")
         key = (record.workload_key, record.target_key)
         known = self._best.get(key)
-        if known is not None and relied_on(known) < relied_on(record):
+        if known is not None and (known.result.run_secs_estimate or 0.0) < secs:
             return False
         self._best[key] = record
         return True

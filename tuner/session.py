@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 
 from schedules.errors import ScheduleError
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord, canonical_bytes
-from schedules.regions import relied_on, relied_on_secs
 from schedules.rewritten import rewritten_document
 from schedules.space import Candidate, ScheduleSpace
 from schedules.trace import Trace
@@ -113,8 +112,9 @@ class _New:
 
 
 def _confirmed_secs(record: TuningRecord | None) -> float:
-    """What a fully checked record is chosen by; infinite for none, or one that failed the check."""
-    return float("inf") if record is None else relied_on(record)
+    """The time of a fully checked record; infinite for none, or one that failed the check."""
+    secs = None if record is None or not record.result.ok else record.result.run_secs_estimate
+    return float("inf") if secs is None else secs
 
 
 class _Stopped(BaseException):
@@ -140,7 +140,6 @@ class _Session:
     curve: list[dict[str, float]] = field(default_factory=list)
     refused: int = 0
     best_secs: float | None = None
-    best_rank: float = float("inf")
     raced: dict[bytes, float] = field(default_factory=dict)
     failed: set[bytes] = field(default_factory=set)
     started: float = 0.0
@@ -255,10 +254,9 @@ class _Session:
         self.by_trace[canonical_bytes(record.trace)] = trial
         secs = record.result.run_secs_estimate if record.result.ok else None
         elapsed = self.options.clock() - self.started
-        rank = relied_on(record)
-        is_best = secs is not None and rank < self.best_rank
+        is_best = secs is not None and (self.best_secs is None or secs < self.best_secs)
         if is_best and secs is not None:
-            self.best_secs, self.best_rank = secs, rank
+            self.best_secs = secs
             self.curve.append({"trial": trial.number, "wall_secs": elapsed, "best_run_secs": secs})
         self.on_event(self._event(trial, is_best, elapsed))
 
@@ -406,10 +404,14 @@ class _Session:
         nearly equal, and the machine may have been slower then than it is now.
         """
         default = self.trials[0].record
-        if not contenders:
+        best = contenders[0].result.run_secs_estimate if contenders else None
+        if best is None:
             return contenders
-        best = relied_on(contenders[0])
-        close = [record for record in contenders[:FINALISTS] if relied_on(record) <= CLOSE * best]
+        close = [
+            record
+            for record in contenders[:FINALISTS]
+            if (record.result.run_secs_estimate or best) <= CLOSE * best
+        ]
         if default.result.ok and default not in close:
             close.append(default)
         if len(close) < 2:
@@ -429,12 +431,7 @@ class _Session:
                     secs[key] = min(before, result.run_secs_estimate)
         self._spend_measuring(self.options.clock() - mark, results)
         self.raced = secs
-
-        def again(record: TuningRecord) -> float:
-            found = secs.get(canonical_bytes(record.trace), float("inf"))
-            return relied_on_secs(record.trace, found)
-
-        close.sort(key=again)
+        close.sort(key=lambda record: secs.get(canonical_bytes(record.trace), float("inf")))
         return close + [record for record in contenders if record not in close]
 
     def _contenders(self) -> list[TuningRecord]:
@@ -444,7 +441,7 @@ class _Session:
             for record in self._stored():
                 found.setdefault(canonical_bytes(record.trace), record)
         timed = [
-            (relied_on(record), record.trial, record.key, record)
+            (record.result.run_secs_estimate, record.trial, record.key, record)
             for record in found.values()
             if record.result.ok and record.result.run_secs_estimate is not None
         ]

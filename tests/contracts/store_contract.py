@@ -122,13 +122,6 @@ class RecordSinkContract:
         assert not store.promote(slow)
         assert store.best(WORKLOAD, TARGET.key) == fast
 
-    def test_a_parallel_region_counts_as_what_it_may_cost(self, store: Store) -> None:
-        shared: list[Any] = [{"do": "Parallel", "loop": "i"}]
-        assert promoted(store, full(1, 1.2e-6, trace=shared))
-        assert promoted(store, full(2, 1.5e-6)), "slower as it was timed, not to rely on"
-        assert not promoted(store, full(3, 1.1e-6, trace=shared))
-        assert promoted(store, full(4, 0.5e-6, trace=shared))
-
     def test_a_record_that_is_not_stored_cannot_be_best(self, store: Store) -> None:
         with pytest.raises(NotRegistered, match="add it first"):
             store.promote(full(1, 1e-3))

@@ -1,4 +1,4 @@
-"""Threads where they pay for sure: both kinds of schedule are offered and tried."""
+"""Where threads may not pay, schedules with and without a parallel region are offered and tried."""
 
 from __future__ import annotations
 
@@ -7,28 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.machine import machine_for
+from costmodel.machine import REGION_DOUBT_SECS, machine_for
 from costmodel.prior import Prior
 from schedules.dtypes import DType
 from schedules.operators import build
-from schedules.record import MeasureResult
-from schedules.regions import REGION_DOUBT_SECS, regions_entered, relied_on_secs
 from schedules.rules import space_for
 from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Probes, Target
 from schedules.workload import Workload
 from tests.schedule_fuzz.check import this_machine
-from tests.synthetic_sketch import synthetic_space
-from tests.tuner.scripted import Scripted, ok
-from tuner.measure.protocol import MeasureRequest
-from tuner.memory_sink import MemorySink
-from tuner.report import Budget, TuneReport
 from tuner.search.base import SearchGoal
 from tuner.search.first_look import first_look
 from tuner.search.lattice import lattices
 from tuner.search.strategies import make_strategy
 from tuner.search.team_choice import other_kind
-from tuner.session import run_session
 
 SMALL = {
     "product": build("matmul", {"M": 40, "N": 48, "K": 40}),
@@ -109,43 +101,3 @@ def test_one_thread_has_no_other_kind() -> None:
     space = space_for(SMALL["norm"], machine(threads=1))
     prior = Prior(space)
     assert other_kind(space, prior, first_look(space, prior, 16)) is None
-
-
-def test_regions_are_those_of_the_trace() -> None:
-    assert regions_entered([]) == 0
-    trace = [{"do": "Split"}, {"do": "Parallel", "loop": "i"}, {"do": "Parallel", "loop": "j"}]
-    assert regions_entered(trace) == 2
-    assert relied_on_secs(trace, 1e-6) == 1e-6 + 2 * REGION_DOUBT_SECS
-    assert relied_on_secs(trace[:1], 1e-6) == 1e-6
-
-
-def tuned(shared_secs: float, alone_secs: float) -> tuple[TuneReport, Workload]:
-    """The report of a run in which every kernel with regions takes as long, and every other one."""
-
-    def answer(request: MeasureRequest) -> MeasureResult:
-        shared = regions_entered(request.trace.to_json()) > 0
-        return ok(shared_secs if shared else alone_secs)
-
-    space = synthetic_space(64, 64, 64, threads=2, small=True)
-    sink = MemorySink()
-    report = run_session(
-        space.workload, space, measurer=Scripted(answer), sink=sink, budget=Budget(trials=24)
-    )
-    assert report.best is not None
-    best = sink.best(space.workload.key, space.target.key)
-    assert best is not None
-    assert best.key == report.best.record_key
-    return report, space.workload
-
-
-@pytest.mark.parametrize(
-    ("shared_secs", "alone_secs", "expected"),
-    [(1.15e-6, 1.44e-6, 0), (1.65e-6, 2.1e-6, 0), (2.3e-6, 3.2e-6, 1), (5e-4, 6e-4, 1)],
-)
-def test_threads_are_used_where_they_gain_more_than_a_region_may_cost(
-    shared_secs: float, alone_secs: float, expected: int
-) -> None:
-    report, _ = tuned(shared_secs, alone_secs)
-    assert report.best is not None
-    assert regions_entered(report.best.trace) == expected
-    assert report.curve[-1]["best_run_secs"] == report.best.run_secs

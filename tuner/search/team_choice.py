@@ -1,7 +1,7 @@
 """The best schedule of the other kind: without parallel regions, or with them.
 
 Where a region takes as long as the work it divides, the prior cannot tell which is faster: what
-a region costs depends on the cores threads run on (`schedules/regions.py`), what the work takes on
+a region costs depends on the cores threads run on (`REGION_DOUBT_SECS`), what the work takes on
 the prior's errors. One trial of each kind tells.
 """
 
