@@ -24,9 +24,9 @@ QUIET_REGION_SECS = 0.5e-6
 
 REGION_DOUBT_SECS = 0.8e-6
 """What a parallel region may take beyond what a probe of it shows. At its start and its end threads
-hand each other some six cache lines. What that takes depends on which cores they run on, and virtual
-machines are dealt other cores several times a second, whenever they rest: 0.45 to 0.55 us a region
-or 1.2 to 1.4 us, on the same machine in the same minute. A short measurement meets one of the two."""
+hand each other some six cache lines. What that takes depends on which cores they run on, which
+virtual machines are dealt anew several times a second, whenever they rest: 0.45 to 0.55 us a region
+or 1.2 to 1.4, on one machine in one minute. A short measurement meets one of the two."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from schedules.operators import build
 from schedules.rules import space_for
 from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Probes, Target
-from schedules.workload import Workload
 from tests.schedule_fuzz.check import this_machine
 from tuner.search.base import SearchGoal
 from tuner.search.first_look import first_look
