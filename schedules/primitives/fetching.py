@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from ..affine import Affine, affine, var
+from ..affine import Affine, Interval, affine, interval, var
 from ..errors import ScheduleError
 from ..loop_ir import For, Nest, Prefetch, Stmt, transform
 from .nest_edit import (
     all_ranges,
+    buffers_in,
     find_loop,
     private_buffers,
     ranges_of,
@@ -73,7 +74,12 @@ class FetchAhead:
             raise ScheduleError(self, f"{self.deal!r} moves {self.tensor!r}")
         shared = ranges_of(around)[self.deal].hi + 1 if self.deal else 1
         extents = {n: r.hi + 1 for n, r in all_ranges(inner.loop.body).items()}
-        dealt = self._dealt(*self._hints(index, extents, shared))
+        shape = buffers_in(nest)[self.tensor].shape
+        ranges = {**ranges_of(around), **all_ranges(inner.loop.body)}
+        dealt = [
+            replace(hint, index=_wrapped(hint.index, shape, ranges))
+            for hint in self._dealt(*self._hints(index, extents, shared))
+        ]
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
             if isinstance(stmt, For) and stmt.var == self.within:
@@ -125,6 +131,17 @@ class FetchAhead:
                 place = (*others, last + turn * self.step)
                 dealt.append(Prefetch(self.tensor, place, far=True))
         return dealt
+
+
+def _wrapped(
+    index: tuple[Affine, ...], shape: tuple[int, ...], ranges: dict[str, Interval]
+) -> tuple[Affine, ...]:
+    """`index`, begun again where it would leave the buffer: behind the last tile the first one is
+    next. A hint for memory that is not there costs a walk through the page table every time."""
+    return tuple(
+        i if interval(i, ranges).hi < extent else i % extent
+        for i, extent in zip(index, shape, strict=True)
+    )
 
 
 def _setting(number: Affine, names: list[str], extents: dict[str, int]) -> dict[str, Affine]:

@@ -50,7 +50,8 @@ class Merge:
         self._check_alike(first.loop, second.loop)
         around = frozenset(loop.var for loop in first.outer)
         problem = f"{self.second!r} must come after {self.first!r}, in the body it stands in"
-        if first.outer != second.outer[: len(first.outer)] or len(second.outer) != len(first.outer):
+        deeper = second.outer[len(first.outer) :]
+        if first.outer != second.outer[: len(first.outer)] or any(x.extent > 1 for x in deeper):
             raise ScheduleError(self, problem)
         between = _between(nest.body, first.loop, second.loop)
         if between is None:
@@ -236,7 +237,7 @@ def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
     for stmt in stmts:
         if stmt is loop:
             return tuple(passed)
-        if isinstance(stmt, Allocate):
+        if isinstance(stmt, Allocate) or (isinstance(stmt, For) and stmt.extent == 1):
             inside = _before(stmt.body, loop)
             if inside is not None:
                 return (*passed, *inside)
