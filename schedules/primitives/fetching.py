@@ -37,9 +37,10 @@ class FetchAhead:
             for k: ... B[k, 4*t + x]           for k: prefetch B[k, 4*(t + 1) + r % 4]; ...
 
     One hint for every `step` elements of the last dimension that the iteration reads, at each place
-    once. With `deal` they are shared out over the iterations of that loop, between `loop` and
-    `within`, which all read the same: those along the last dimension, or places where these are too
-    many; with "" each iteration gives them all. Changes nothing that is computed.
+    once; behind the end of a dimension its beginning is next. With `deal` they are shared out over
+    the iterations of that loop, between `loop` and `within`, which all read the same: those along
+    the last dimension, or places where these are too many; with "" each iteration gives them all.
+    Changes nothing that is computed.
     Legal where `within` reads the tensor at places that only differ by what its own loops add,
     and the hints are not too many.
     """
@@ -77,7 +78,7 @@ class FetchAhead:
         shape = buffers_in(nest)[self.tensor].shape
         ranges = {**ranges_of(around), **all_ranges(inner.loop.body)}
         dealt = [
-            replace(hint, index=_wrapped(hint.index, shape, ranges))
+            replace(hint, index=_wrapped(hint.index, shape, ranges, self.within))
             for hint in self._dealt(*self._hints(index, extents, shared))
         ]
 
@@ -134,14 +135,17 @@ class FetchAhead:
 
 
 def _wrapped(
-    index: tuple[Affine, ...], shape: tuple[int, ...], ranges: dict[str, Interval]
+    index: tuple[Affine, ...], shape: tuple[int, ...], ranges: dict[str, Interval], within: str
 ) -> tuple[Affine, ...]:
     """`index`, begun again where it would leave the buffer: behind the last tile the first one is
-    next. A hint for memory that is not there costs a walk through the page table every time."""
-    return tuple(
-        i if interval(i, ranges).hi < extent else i % extent
-        for i, extent in zip(index, shape, strict=True)
-    )
+    next. A hint for memory that is not there costs a walk through the page table every time. What
+    moves in each iteration of `within` stays as it is: it costs no more than an addition."""
+    found = []
+    for i, extent in zip(index, shape, strict=True):
+        inside = i - i.substitute({within: affine(0)})
+        around = i - inside
+        found.append(i if interval(around, ranges).hi < extent else around % extent + inside)
+    return tuple(found)
 
 
 def _setting(number: Affine, names: list[str], extents: dict[str, int]) -> dict[str, Affine]:

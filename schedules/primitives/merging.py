@@ -31,11 +31,11 @@ class Merge:
         for i in 0..n: A(i)    ->    for j in 0..n: A(j); B(j)
         for j in 0..n: B(j)
 
-    The loops may be of any kind but parallel, the same for both, and `second` may have other
-    statements and allocations before it: `first` is moved past them, or where it must stay before
-    some of them, these are moved past `second`. Legal where they do not depend on each other, and
-    where iterations of the two meet in an element only if they are the
-    same one: what B(j) needs of A is then there, and A's later iterations need nothing of B(j).
+    The loops may be of any kind but parallel, the same for both, and `second` may stand in loops
+    of one iteration and have other statements and allocations before it: `first` is moved past
+    them, or where it must stay before some of them, these are moved past `second`. Legal where they
+    do not depend on each other, and where iterations of the two meet in an element only if they are
+    the same one: what B(j) needs of A is then there, and A's later iterations need nothing of B(j).
     The new loop is called `second`, and is a reduction loop if one of the two was.
     """
 

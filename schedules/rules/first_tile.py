@@ -64,7 +64,8 @@ def can_pack_on_the_way(
     several = s["row_per"] * s["row2_per"] > 1
     whole = (v["parts"] == 1) & (sketch.roles.main.extent % s["kc"] == 0)
     as_is = (v["skip_padding"] == 0) & (v["pack_columns"] == 1) & (v["rows_outside"] == 0)
-    found: BoolArray = one & several & whole & as_is & (v["row_tiles_inside"] == 0)
+    steps = s["kc"] > v["unroll"]
+    found: BoolArray = one & several & whole & as_is & steps & (v["row_tiles_inside"] == 0)
     if sketch.epilogue:  # partial sums wait in a buffer of their own
         found &= s["k_count"] == 1
     return found
