@@ -109,9 +109,13 @@ def guarded(
 
 
 class GuardedPool:
-    """Guarded buffers that are used again: a fresh page costs more than filling it does."""
+    """Guarded buffers that are used again: a fresh page costs more than filling it does.
 
-    def __init__(self) -> None:
+    Unless `inherited`, children do not have those that are not in use when they are forked.
+    """
+
+    def __init__(self, *, inherited: bool = True) -> None:
+        self._inherited = inherited
         self._free: dict[int, list[GuardedBuffer]] = {}
 
     def take(
@@ -122,17 +126,30 @@ class GuardedPool:
         align_bytes: int = 1,
         skip_bytes: int = 0,
     ) -> GuardedBuffer:
-        """As `guarded`, writable, but the bytes are those of an earlier use or zeros."""
-        free = self._free.get(_pages_bytes(size_bytes + skip_bytes), [])
+        """As `guarded`, writable, but the bytes are those of an earlier use or zeros, and there may
+        be a page more than needed at the end that is not flush."""
+        pages_bytes = _pages_bytes(size_bytes + skip_bytes)
+        free = self._free.get(pages_bytes) or self._free.get(pages_bytes + linux.PAGE_BYTES)
         if not free:
             return guarded(name, size_bytes, flush, align_bytes, skip_bytes=skip_bytes)
         buffer = free.pop()
+        if not self._inherited:
+            linux.inherit(buffer.start, buffer.pages_bytes, inherited=True)
         buffer.protect(writable=True)
         return _placed(buffer, name, size_bytes, flush, align_bytes, skip_bytes)
 
     def give(self, buffer: GuardedBuffer) -> None:
         """Take `buffer` back: who had it uses it no more."""
+        if not self._inherited:
+            linux.inherit(buffer.start, buffer.pages_bytes, inherited=False)
         self._free.setdefault(buffer.pages_bytes, []).append(buffer)
+
+    def free(self) -> None:
+        """Unmap all buffers that nobody has."""
+        for buffers in self._free.values():
+            for buffer in buffers:
+                buffer.free()
+        self._free.clear()
 
 
 def _pages_bytes(size_bytes: int) -> int:
