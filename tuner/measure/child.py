@@ -94,7 +94,8 @@ class Equipment:
     """What the measuring process has ready for every child: helpers and the clock reference.
 
     A reference burst of `burst_steps` steps takes `burst_secs` at the session's clock, and
-    `team_burst_secs` on all threads at once; None until a parallel kernel was timed.
+    `team_burst_secs` on all threads at once; None until a parallel kernel was timed. Children of
+    one check use `scratch`, memory that they share, one after the other.
     """
 
     helpers: Helpers
@@ -102,6 +103,7 @@ class Equipment:
     burst_steps: int
     burst_secs: float
     team_burst_secs: float | None = None
+    scratch: tuple[GuardedBuffer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def _check_and_time(
     clock = time.perf_counter
     start = clock()
     openmp = races.SerialOpenMP(equipment.helpers.stand_in, equipment.stacks)
-    checks = _Checks(arena, openmp, send, GuardedPool())
+    checks = _Checks(arena, openmp, send, GuardedPool(equipment.scratch))
     found: list[_Guarded] = []
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
@@ -489,14 +491,15 @@ def _call_together(
 ) -> None:
     """Two callers at the same time, on other inputs, must each get what they get alone."""
     arena, pool = checks.arena, checks.pool
-    buffers = [pool.take(t.name, t.bytes, Flush.LEFT, WORKSPACE_ALIGN_BYTES) for t in arena.tensors]
+    align = WORKSPACE_ALIGN_BYTES  # skipped as well: such buffers are there from misaligned runs
+    buffers = [pool.take(t.name, t.bytes, Flush.LEFT, align, align) for t in arena.tensors]
     for buffer, tensor, array in zip(buffers, arena.inputs, arena.case.inputs, strict=False):
         as_array(tensor, buffer.view()).reshape(-1)[:] = array.reshape(-1)[::-1]
     other = _Flat(arena, flat.entry, _side_by_side(buffers))
     other.run()
     alone = []
     for tensor, output in zip(arena.outputs, other.outputs(), strict=True):
-        buffers.append(pool.take(tensor.name, tensor.bytes, Flush.LEFT))
+        buffers.append(pool.take(tensor.name, tensor.bytes, Flush.LEFT, align, align))
         alone.append(buffers[-1].view())
         alone[-1][:] = output
     flat.call_beside(other, helpers, lambda: flat.compare(expected))

@@ -8,6 +8,7 @@ once with each placement, so that either kind of overrun meets a guard.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -96,11 +97,14 @@ def guarded(
     align_bytes: int = 1,
     guard_bytes: int = GUARD_BYTES,
     skip_bytes: int = 0,
+    *,
+    shared: bool = False,
 ) -> GuardedBuffer:
     """A new buffer. `align_bytes` (a power of two up to a page) is kept even against `flush`;
-    `skip_bytes` are left between the buffer and the guard it is flush with."""
+    `skip_bytes` are left between the buffer and the guard it is flush with. Children have the
+    pages themselves if they are `shared`, else copies of them."""
     pages_bytes = _pages_bytes(size_bytes + skip_bytes)
-    start = linux.reserve(pages_bytes + 2 * guard_bytes) + guard_bytes
+    start = linux.reserve(pages_bytes + 2 * guard_bytes, shared=shared) + guard_bytes
     linux.protect(start, pages_bytes, linux.PROT_READ | linux.PROT_WRITE)
     if pages_bytes >= _HUGE_FROM_BYTES:
         linux.prefer_huge_pages(start, pages_bytes)
@@ -112,11 +116,14 @@ class GuardedPool:
     """Guarded buffers that are used again: a fresh page costs more than filling it does.
 
     Unless `inherited`, children do not have those that are not in use when they are forked.
+    `buffers` are there from the start.
     """
 
-    def __init__(self, *, inherited: bool = True) -> None:
+    def __init__(self, buffers: Iterable[GuardedBuffer] = (), *, inherited: bool = True) -> None:
         self._inherited = inherited
         self._free: dict[int, list[GuardedBuffer]] = {}
+        for buffer in buffers:
+            self.give(buffer)
 
     def take(
         self,
@@ -126,10 +133,8 @@ class GuardedPool:
         align_bytes: int = 1,
         skip_bytes: int = 0,
     ) -> GuardedBuffer:
-        """As `guarded`, writable, but the bytes are those of an earlier use or zeros, and there may
-        be a page more than needed at the end that is not flush."""
-        pages_bytes = _pages_bytes(size_bytes + skip_bytes)
-        free = self._free.get(pages_bytes) or self._free.get(pages_bytes + linux.PAGE_BYTES)
+        """As `guarded`, writable, but the bytes are those of an earlier use or zeros."""
+        free = self._free.get(_pages_bytes(size_bytes + skip_bytes), [])
         if not free:
             return guarded(name, size_bytes, flush, align_bytes, skip_bytes=skip_bytes)
         buffer = free.pop()

@@ -12,7 +12,7 @@ from functools import cache
 PROT_NONE, PROT_READ, PROT_WRITE = 0, 1, 2
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-_MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x02, 0x20, 0x4000
+_MAP_SHARED, _MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x01, 0x02, 0x20, 0x4000
 _MAP_FIXED_NOREPLACE = 0x100000
 _FIRST_SLOT, _SLOT_BYTES, _SLOTS = 0x2000_0000_0000, 4 << 30, 4096
 _MADV_DONTFORK, _MADV_DOFORK, _MADV_HUGEPAGE = 10, 11, 14
@@ -60,13 +60,14 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-def reserve(size_bytes: int) -> int:
-    """Address of `size_bytes` of private address space that no access is allowed to.
+def reserve(size_bytes: int, *, shared: bool = False) -> int:
+    """Address of `size_bytes` of address space that no access is allowed to, private or `shared`
+    with children.
 
     It lies far from everything the system places by itself: code reaches its constants by 32-bit
     offsets, so the gaps LLVM loads code into must not be gigabytes of guards apart.
     """
-    flags = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE
+    flags = (_MAP_SHARED if shared else _MAP_PRIVATE) | _MAP_ANONYMOUS | _MAP_NORESERVE
     for slot in range(_SLOTS):
         wanted = _FIRST_SLOT + slot * _SLOT_BYTES
         at = flags | _MAP_FIXED_NOREPLACE

@@ -31,7 +31,7 @@ from .cases import Cases
 from .child import Equipment, Job
 from .explain import explain
 from .frames import Frame, FrameReader, write_frame
-from .guarded import GUARD_BYTES, GuardedPool
+from .guarded import GUARD_BYTES, Flush, GuardedPool, guarded
 from .native import Helpers, build_helpers
 from .sandbox import FaultPage, Limits, ParentGoneError, Sandbox
 from .stacks import build_stacks
@@ -43,6 +43,7 @@ _FULL_CASES = 40  # of small workloads, whose cases are many
 _KEPT_BYTES = 256 << 20
 _GUARDED_SETS = 4  # of buffers a child has at most: of two entries, of a run, of a misaligned one
 _AHEAD = 3  # times the memory in use must be free for cases to be built ahead
+_RUNS_COMPARED = 2  # of a child, each with its own outputs and workspace
 _USABLE = 0.8  # of the memory that is free: the rest of the machine goes on working
 
 
@@ -240,9 +241,19 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
     spare_bytes = available_memory_bytes() - _AHEAD * linux.resident_bytes(os.getpid())
     if judge.keeps or spare_bytes < 0:
         return _check_each(session, judge.full(), job, deadline_secs)
-    with CaseBuilder(judge.further_cases) as builder:
-        arenas = judge.full_ahead(builder)
-        return _check_each(session, arenas, job, deadline_secs, builder.idle)
+    # What one child after the other writes is touched for the first time once.
+    outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
+    written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED
+    scratch = tuple(guarded(name, size, Flush.LEFT, shared=True) for name, size in written)
+    session.equipment = replace(session.equipment, scratch=scratch)
+    try:
+        with CaseBuilder(judge.further_cases) as builder:
+            arenas = judge.full_ahead(builder)
+            return _check_each(session, arenas, job, deadline_secs, builder.idle)
+    finally:
+        session.equipment = replace(session.equipment, scratch=())
+        for buffer in scratch:
+            buffer.free()
 
 
 def _check_each(
