@@ -26,8 +26,8 @@ _SLOTS = 2  # one case is read while the next is written
 class CaseBuilder:
     """Gives the cases of an iterator, in order, each built ahead; one under way at any time.
 
-    A case that was taken is to be looked at until the one after the next is asked for, and no
-    longer. Use as a context manager: leaving it ends the process.
+    A case that was taken is to be looked at until the next one is, and no longer. Use as a context
+    manager: leaving it ends the process.
     """
 
     def __init__(self, cases: Callable[[], Iterator[Case]]) -> None:
