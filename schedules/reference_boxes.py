@@ -11,8 +11,9 @@ import numpy as np
 
 from .reference_reads import Box
 
-MAX_BOX_POINTS = 1 << 16
-"""Points evaluated at once: temporaries of half a megabyte stay in the cache."""
+MAX_BOX_POINTS = 1 << 18
+"""Points evaluated at once: temporaries of two megabytes stay in a shared cache, and NumPy is busy
+long enough in each for threads not to wait for one another."""
 PARALLEL_POINTS = 1 << 21
 """Points from which threads are worth their start: some hundredths of a second of work."""
 MOST_WORKERS = 8

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from schedules.workload import Tensor
 
 from . import linux
-from .guarded import Flush, GuardedBuffer, guarded, view_bytes
+from .guarded import Flush, GuardedBuffer, GuardedPool, view_bytes
 
 # Arrays that begin at the same offset in a page compete for the same cache sets, and loads wait
 # for stores 4096 bytes away: 17 cache lines between one array and the next avoid both.
@@ -84,18 +84,25 @@ class Arena:
         return self.tensors[len(self.case.inputs) :]
 
 
-def build_arena(tensors: Sequence[Tensor], case: Case, flat: FlatBuffers | None = None) -> Arena:
+def build_arena(
+    tensors: Sequence[Tensor],
+    case: Case,
+    flat: FlatBuffers | None = None,
+    pool: GuardedPool | None = None,
+) -> Arena:
     """Lay out `case`; `tensors` are the arguments of a call, inputs first.
 
-    `flat` re-uses the timing buffers of another case of the same workload, as they are.
+    `flat` re-uses the timing buffers of another case of the same workload, as they are, and `pool`
+    guarded inputs of such cases.
     """
     own = flat is None
+    pool = GuardedPool() if pool is None else pool
     placed: dict[Flush, tuple[GuardedBuffer, ...]] = {}
-    right = tuple(_guarded_input(t, a, Flush.RIGHT) for t, a in _named(tensors, case))
+    right = tuple(_guarded_input(t, a, Flush.RIGHT, pool) for t, a in _named(tensors, case))
     placed[Flush.RIGHT] = right
     # Whole pages touch both guards at once: no second copy.
     placed[Flush.LEFT] = tuple(
-        r if r.size_bytes == r.pages_bytes else _guarded_input(t, a, Flush.LEFT)
+        r if r.size_bytes == r.pages_bytes else _guarded_input(t, a, Flush.LEFT, pool)
         for r, (t, a) in zip(right, _named(tensors, case), strict=True)
     )
     if flat is None:
@@ -105,10 +112,10 @@ def build_arena(tensors: Sequence[Tensor], case: Case, flat: FlatBuffers | None 
     return Arena(tuple(tensors), case, placed, flat, own)
 
 
-def free_guarded(arena: Arena) -> None:
-    """Give back the guarded inputs of an arena that is not used again."""
+def give_guarded(arena: Arena, pool: GuardedPool) -> None:
+    """Leave the guarded inputs of an arena that is not used again to others."""
     for buffer in {b.start: b for group in arena.guarded_inputs.values() for b in group}.values():
-        buffer.free()
+        pool.give(buffer)
 
 
 def flat_buffers(size_bytes: Sequence[int], skip_bytes: int = 0) -> FlatBuffers:
@@ -144,8 +151,8 @@ def _named(tensors: Sequence[Tensor], case: Case) -> list[tuple[Tensor, Array]]:
     return list(zip(tensors, case.inputs, strict=False))
 
 
-def _guarded_input(tensor: Tensor, array: Array, flush: Flush) -> GuardedBuffer:
-    buffer = guarded(tensor.name, tensor.bytes, flush)
+def _guarded_input(tensor: Tensor, array: Array, flush: Flush, pool: GuardedPool) -> GuardedBuffer:
+    buffer = pool.take(tensor.name, tensor.bytes, flush)
     buffer.view()[:] = as_bytes(array)
     buffer.protect(writable=False)
     return buffer

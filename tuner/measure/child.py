@@ -36,6 +36,7 @@ _NAN_FILL, _INT_FILL, _SECOND_FILL = 0xFF, 0xAA, 0x55
 _WARM_SECS = 2e-3
 _SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once only
 _SLOW_WATCH_SECS = 0.02  # processor time of both orders: slower kernels' shares run on noise later
+_SETTLED_WATCH_BYTES = 16 << 20  # watched of a call whose regions were watched in another case
 _SLOW_WARM_SECS = 5e-3  # one call of a kernel slower than this tells well enough how slow it is
 
 
@@ -49,7 +50,8 @@ class Job:
     aligned to their elements and no more; with `together`, also those of two callers at the same
     time. `left_first` is for kernels so slow that one guarded run
     must do: its buffers then begin, rather than end, at a guard. `thorough` finds what shares
-    write in calls of their own as well.
+    write in calls of their own as well. `settled`: a thorough check of another case has passed,
+    so shares, whose addresses do not depend on values, are watched where that costs little.
 
     A kernel with `constants` is checked and timed by its prepacked entry, with `every_entry` also
     by the one that packs in the call.
@@ -68,6 +70,7 @@ class Job:
     together: bool = False
     left_first: bool = False
     thorough: bool = False
+    settled: bool = False
     constants: tuple[int, ...] = ()
     packed_bytes: int = 0
     prepacked_workspace_bytes: int = 0
@@ -91,7 +94,8 @@ class Equipment:
     """What the measuring process has ready for every child: helpers and the clock reference.
 
     A reference burst of `burst_steps` steps takes `burst_secs` at the session's clock, and
-    `team_burst_secs` on all threads at once; None until a parallel kernel was timed.
+    `team_burst_secs` on all threads at once; None until a parallel kernel was timed. Children of
+    one check use `scratch`, memory that they share, one after the other.
     """
 
     helpers: Helpers
@@ -99,6 +103,7 @@ class Equipment:
     burst_steps: int
     burst_secs: float
     team_burst_secs: float | None = None
+    scratch: tuple[GuardedBuffer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,15 +124,23 @@ class _WrongError(Exception):
         self.status = status
 
 
-def run_job(job: Job, arena: Arena, equipment: Equipment, send: Callable[[Frame], None]) -> None:
+def run_job(
+    job: Job,
+    arena: Arena,
+    equipment: Equipment,
+    send: Callable[[Frame], None],
+    be_alone: Callable[[], object],
+) -> None:
     """Check `job` on the arena's case and time it; the last frame sent is the result.
+
+    `be_alone` waits until nobody computes beside this process: it is called before timing.
 
     Frames: `{"buffers": ...}` before each guarded run, for whoever explains a fault, then
     `{"status": ...}` with the fields of a result.
     """
     start = time.perf_counter()
     try:
-        document = _check_and_time(job, arena, equipment, send)
+        document = _check_and_time(job, arena, equipment, send, be_alone)
     except _WrongError as wrong:
         document = {"status": wrong.status, "detail": str(wrong)}
         document["verify_secs"] = time.perf_counter() - start
@@ -140,12 +153,16 @@ def run_job(job: Job, arena: Arena, equipment: Equipment, send: Callable[[Frame]
 
 
 def _check_and_time(
-    job: Job, arena: Arena, equipment: Equipment, send: Callable[[Frame], None]
+    job: Job,
+    arena: Arena,
+    equipment: Equipment,
+    send: Callable[[Frame], None],
+    be_alone: Callable[[], object],
 ) -> dict[str, Any]:
     clock = time.perf_counter
     start = clock()
     openmp = races.SerialOpenMP(equipment.helpers.stand_in, equipment.stacks)
-    checks = _Checks(arena, openmp, send, GuardedPool())
+    checks = _Checks(arena, openmp, send, GuardedPool(equipment.scratch))
     found: list[_Guarded] = []
     if job.parallel:
         teams = job.team_sizes or (job.threads,)
@@ -167,7 +184,7 @@ def _check_and_time(
     expected = found[0].results()
     for other in found[1:]:
         _same(arena.outputs, expected, other.results(), "differs between its entries")
-    sides = [_Flat(arena, entry) for entry in entries]
+    sides = [_flat(job, checks, entry) for entry in entries]
     for flat in sides:
         for _ in range(job.repeats):
             flat.warm()
@@ -177,7 +194,7 @@ def _check_and_time(
             _compare(arena, expected, moved.results())
             moved.free()
         if job.together:
-            _call_together(arena, flat, equipment.helpers, expected, parallel=job.parallel)
+            _call_together(checks, flat, equipment.helpers, expected, parallel=job.parallel)
     verified = clock()
     document: dict[str, Any] = {
         "status": MeasureStatus.OK,
@@ -186,6 +203,8 @@ def _check_and_time(
         "verify_secs": verified - loaded,
     }
     if job.timed:
+        be_alone()
+        start = clock()
         quiet = Quiet(
             equipment.helpers,
             equipment.burst_steps,
@@ -200,7 +219,7 @@ def _check_and_time(
                 document["run_secs"] = race.samples
             document[f"{prefix}run_secs_estimate"] = race.estimate_secs
         document["team_burst_secs"] = quiet.team_burst_secs
-        document["measure_secs"] = clock() - verified
+        document["measure_secs"] = clock() - start
     return document
 
 
@@ -235,12 +254,13 @@ def _verify_parallel(job: Job, checks: _Checks, entry: Entry) -> _Guarded:
 
     Shares then run on noise, too, which shows writes of what was there before. That takes longer
     than all the rest, so a slow kernel is left to `job.thorough`, unless it has so many regions
-    that not all were watched.
+    that not all were watched. Once is enough for all cases.
     """
     start = time.process_time()
     openmp = checks.openmp
-    forward = races.Observer(races.forward)
-    reverse = races.Observer(races.reverse, forward)
+    most_bytes = _SETTLED_WATCH_BYTES if job.settled else races.WATCH_BYTES
+    forward = races.Observer(races.forward, most_bytes=most_bytes)
+    reverse = races.Observer(races.reverse, forward, most_bytes=most_bytes)
     run = _guarded_run(checks, entry, Flush.RIGHT, observer=forward)
     _check(checks.arena, run.results())
     regions = openmp.regions
@@ -253,7 +273,7 @@ def _verify_parallel(job: Job, checks: _Checks, entry: Entry) -> _Guarded:
         return run
     _refuse(races.first_conflict(forward, reverse))
     slow = time.process_time() - start > _SLOW_WATCH_SECS
-    if job.thorough or not (slow and forward.complete):
+    if job.thorough or not (job.settled or (slow and forward.complete)):
         _watch_alone(checks, entry, regions)
     return run
 
@@ -462,7 +482,7 @@ def _compare(
 
 
 def _call_together(
-    arena: Arena,
+    checks: _Checks,
     flat: _Flat,
     helpers: Helpers,
     expected: Sequence[NDArray[np.uint8]],
@@ -470,36 +490,54 @@ def _call_together(
     parallel: bool,
 ) -> None:
     """Two callers at the same time, on other inputs, must each get what they get alone."""
-    case = arena.case
-    turned = tuple(np.ascontiguousarray(a.reshape(-1)[::-1]).reshape(a.shape) for a in case.inputs)
-    own = flat_buffers([t.bytes for t in arena.tensors])
-    other = _Flat(arena, flat.entry, own, turned)
+    arena, pool = checks.arena, checks.pool
+    align = WORKSPACE_ALIGN_BYTES  # skipped as well: such buffers are there from misaligned runs
+    buffers = [pool.take(t.name, t.bytes, Flush.LEFT, align, align) for t in arena.tensors]
+    for buffer, tensor, array in zip(buffers, arena.inputs, arena.case.inputs, strict=False):
+        as_array(tensor, buffer.view()).reshape(-1)[:] = array.reshape(-1)[::-1]
+    other = _Flat(arena, flat.entry, _side_by_side(buffers))
     other.run()
-    alone = [output.copy() for output in other.outputs()]
+    alone = []
+    for tensor, output in zip(arena.outputs, other.outputs(), strict=True):
+        buffers.append(pool.take(tensor.name, tensor.bytes, Flush.LEFT, align, align))
+        alone.append(buffers[-1].view())
+        alone[-1][:] = output
     flat.call_beside(other, helpers, lambda: flat.compare(expected))
     # Two teams at once may be given fewer threads each, and then round differently.
-    if case.exact or not parallel:
+    if arena.case.exact or not parallel:
         other.call_beside(flat, helpers, lambda: other.compare_bits(alone))
+    for buffer in buffers:
+        pool.give(buffer)
+
+
+def _flat(job: Job, checks: _Checks, entry: Entry) -> _Flat:
+    """Where an entry is called on the real runtime: where it is timed, if it is, with the inputs
+    of the case; else on the guarded inputs, which need no copy."""
+    arena = checks.arena
+    if job.timed or arena.flat_is_filled:
+        if not arena.flat_is_filled:
+            for i, array in enumerate(arena.case.inputs):
+                arena.flat.view(i)[:] = as_bytes(array)
+        return _Flat(arena, entry, arena.flat)
+    outputs = [
+        checks.pool.take(t.name, t.bytes, Flush.LEFT, WORKSPACE_ALIGN_BYTES) for t in arena.outputs
+    ]
+    return _Flat(arena, entry, _side_by_side([*arena.guarded_inputs[Flush.LEFT], *outputs]))
+
+
+def _side_by_side(buffers: Sequence[GuardedBuffer]) -> FlatBuffers:
+    return FlatBuffers(tuple(b.address for b in buffers), tuple(b.size_bytes for b in buffers))
 
 
 class _Flat:
-    """The buffers an entry is timed on, with a workspace of its own, and packed memory that is
-    filled once. They are those of the arena with the inputs of its case, or others."""
+    """The buffers of all arguments that an entry is called on outside of the stand-in, with a
+    workspace of its own, and packed memory that is filled once."""
 
-    def __init__(
-        self,
-        arena: Arena,
-        entry: Entry,
-        flat: FlatBuffers | None = None,
-        inputs: Sequence[NDArray[Any]] | None = None,
-    ) -> None:
+    def __init__(self, arena: Arena, entry: Entry, flat: FlatBuffers) -> None:
         self._arena = arena
         self.entry = entry
-        self._flat = arena.flat if flat is None else flat
+        self._flat = flat
         self._first_output = len(arena.case.inputs)
-        if flat is not None or not arena.flat_is_filled:
-            for i, array in enumerate(arena.case.inputs if inputs is None else inputs):
-                self._flat.view(i)[:] = as_bytes(array)
         scratch = flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
         self._workspace = scratch.view(0)
         workspace, packed = scratch.addresses

@@ -1,6 +1,7 @@
 """Messages over pipes: a JSON document and raw bytes, each with its length in front.
 
-The processes of one tuning run talk in these and in nothing else: no pickle, no sockets.
+The processes of one tuning run talk in these and in nothing else: no sockets, and no pickle but
+the cases that a fork of the runner hands to it (`case_builder`).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ once with each placement, so that either kind of overrun meets a guard.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -96,11 +97,14 @@ def guarded(
     align_bytes: int = 1,
     guard_bytes: int = GUARD_BYTES,
     skip_bytes: int = 0,
+    *,
+    shared: bool = False,
 ) -> GuardedBuffer:
     """A new buffer. `align_bytes` (a power of two up to a page) is kept even against `flush`;
-    `skip_bytes` are left between the buffer and the guard it is flush with."""
+    `skip_bytes` are left between the buffer and the guard it is flush with. Children have the
+    pages themselves if they are `shared`, else copies of them."""
     pages_bytes = _pages_bytes(size_bytes + skip_bytes)
-    start = linux.reserve(pages_bytes + 2 * guard_bytes) + guard_bytes
+    start = linux.reserve(pages_bytes + 2 * guard_bytes, shared=shared) + guard_bytes
     linux.protect(start, pages_bytes, linux.PROT_READ | linux.PROT_WRITE)
     if pages_bytes >= _HUGE_FROM_BYTES:
         linux.prefer_huge_pages(start, pages_bytes)
@@ -109,10 +113,17 @@ def guarded(
 
 
 class GuardedPool:
-    """Guarded buffers that are used again: a fresh page costs more than filling it does."""
+    """Guarded buffers that are used again: a fresh page costs more than filling it does.
 
-    def __init__(self) -> None:
+    Unless `inherited`, children do not have those that are not in use when they are forked.
+    `buffers` are there from the start.
+    """
+
+    def __init__(self, buffers: Iterable[GuardedBuffer] = (), *, inherited: bool = True) -> None:
+        self._inherited = inherited
         self._free: dict[int, list[GuardedBuffer]] = {}
+        for buffer in buffers:
+            self.give(buffer)
 
     def take(
         self,
@@ -127,12 +138,23 @@ class GuardedPool:
         if not free:
             return guarded(name, size_bytes, flush, align_bytes, skip_bytes=skip_bytes)
         buffer = free.pop()
+        if not self._inherited:
+            linux.inherit(buffer.start, buffer.pages_bytes, inherited=True)
         buffer.protect(writable=True)
         return _placed(buffer, name, size_bytes, flush, align_bytes, skip_bytes)
 
     def give(self, buffer: GuardedBuffer) -> None:
         """Take `buffer` back: who had it uses it no more."""
+        if not self._inherited:
+            linux.inherit(buffer.start, buffer.pages_bytes, inherited=False)
         self._free.setdefault(buffer.pages_bytes, []).append(buffer)
+
+    def free(self) -> None:
+        """Unmap all buffers that nobody has."""
+        for buffers in self._free.values():
+            for buffer in buffers:
+                buffer.free()
+        self._free.clear()
 
 
 def _pages_bytes(size_bytes: int) -> int:

@@ -249,7 +249,7 @@ _BLOCK = (1 << 20) + 7
 """Larger inputs repeat so many values, a prime number: no row is like another."""
 
 
-def _tiled(shape: tuple[int, ...], draw: Callable[[int], Array]) -> Array:
+def tiled(shape: tuple[int, ...], draw: Callable[[int], Array]) -> Array:
     """`draw` of as many values as `shape` has, in this shape."""
     count = prod(shape)
     return np.resize(draw(min(count, _BLOCK)), count).reshape(shape)
@@ -307,8 +307,8 @@ def _anchors(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
     # A sum of many may be divided by: of so many ones each is still to be seen.
     some = 2.0**FAR_BELOW_BITS / plan.terms
     if plan.positive or some > 0.5:
-        return _tiled(tensor.shape, lambda n: values.take(rng.integers(0, len(values), n, np.int8)))
-    rare = _tiled(tensor.shape, lambda n: rng.random(n, np.float32) < some)
+        return tiled(tensor.shape, lambda n: values.take(rng.integers(0, len(values), n, np.int8)))
+    rare = tiled(tensor.shape, lambda n: rng.random(n, np.float32) < some)
     return np.asarray(np.where(rare, values[0], values[-1]))
 
 
@@ -382,12 +382,12 @@ def _floats(
         case InputKind.SINGLE if is_dense:
             return _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
         case InputKind.SINGLE if plan.positive:  # no zeros: one may be divided by
-            return _tiled(tensor.shape, lambda n: np.ldexp(np.float32(1), rng.integers(-2, 3, n)))
+            return tiled(tensor.shape, lambda n: np.ldexp(np.float32(1), rng.integers(-2, 3, n)))
         case InputKind.SINGLE:
             return singles(tensor.shape, plan.dims[tensor.name], drawn.seed, rng)
         case InputKind.SIGNED:
             values = _real(tensor, rng.random) + _float_type(tensor)(0.5)
-            signs = _tiled(tensor.shape, lambda n: rng.integers(0, 2, n, np.int8))
+            signs = tiled(tensor.shape, lambda n: rng.integers(0, 2, n, np.int8))
             return np.where(signs == 1, -values, values) if is_signed else values
         case _:
             raise AssertionError(f"{kind} is drawn elsewhere")
@@ -406,7 +406,7 @@ def _float_type(tensor: Tensor) -> type[np.float32] | type[np.float64]:
 def _integers(tensor: Tensor, low: int, high: int, rng: np.random.Generator) -> Array:
     first = low if tensor.dtype.is_signed else max(low, 0)
     last = min(high, 1) if tensor.dtype is DType.BOOL else high
-    return _tiled(
+    return tiled(
         tensor.shape, lambda count: rng.integers(first, last, count, np.int8, endpoint=True)
     )
 
@@ -415,7 +415,7 @@ def _spikes(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
     low = plan.low if tensor.dtype.is_signed else max(plan.low, 0)
     values = _integers(tensor, low, min(low + 1, (low + plan.high) // 2), rng)
     share = min(0.25, 4.0 / plan.terms)
-    spiked = _tiled(tensor.shape, lambda count: rng.random(count, np.float32) < share)
+    spiked = tiled(tensor.shape, lambda count: rng.random(count, np.float32) < share)
     for last in _last_positions(tensor.shape):
         spiked[last] |= rng.random(spiked[last].shape, np.float32) < 0.5
     values[spiked] = _integers(tensor, max(plan.high - 1, low), plan.high, rng)[spiked]
@@ -436,7 +436,7 @@ def _normal(tensor: Tensor, rng: np.random.Generator) -> Array:
 
 
 def _real(tensor: Tensor, draw: Callable[..., Array]) -> Array:
-    return _tiled(tensor.shape, lambda count: draw(count, _float_type(tensor)))
+    return tiled(tensor.shape, lambda count: draw(count, _float_type(tensor)))
 
 
 def _uniform(tensor: Tensor, plan: InputPlan, rng: np.random.Generator) -> Array:
@@ -451,7 +451,7 @@ def _peaks(tensor: Tensor, drawn: _Drawn) -> Array:
     values = _uniform(tensor, plan, rng) if plan.positive else _normal(tensor, rng)
     if not plan.positive:
         share = min(0.25, 4.0 / plan.terms)
-        deep = _tiled(tensor.shape, lambda count: rng.random(count, np.float32) < share)
+        deep = tiled(tensor.shape, lambda count: rng.random(count, np.float32) < share)
         values[deep] -= _peak_sizes(int(deep.sum()), rng).astype(values.dtype)
     where = one_place_a_line(tensor.shape, plan.dims[tensor.name], drawn.seed)
     values[where] = _peak_sizes(_size(where), rng)
@@ -487,7 +487,7 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wi
             values[choice > 1.0 - min(0.05, 4.0 / plan.terms)] *= values.dtype.type(large)
         return values
 
-    return _tiled(tensor.shape, draw)
+    return tiled(tensor.shape, draw)
 
 
 def _extremes(tensor: Tensor, rng: np.random.Generator) -> Array:

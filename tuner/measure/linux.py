@@ -5,16 +5,18 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import select
 import signal
 from functools import cache
 
 PROT_NONE, PROT_READ, PROT_WRITE = 0, 1, 2
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-_MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x02, 0x20, 0x4000
+_MAP_SHARED, _MAP_PRIVATE, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x01, 0x02, 0x20, 0x4000
 _MAP_FIXED_NOREPLACE = 0x100000
 _FIRST_SLOT, _SLOT_BYTES, _SLOTS = 0x2000_0000_0000, 4 << 30, 4096
-_MADV_HUGEPAGE = 14
+_MADV_DONTFORK, _MADV_DOFORK, _MADV_HUGEPAGE = 10, 11, 14
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _PR_SET_PDEATHSIG = 1
 _SA_SIGINFO, _SA_ONSTACK = 4, 0x08000000
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -31,6 +33,7 @@ def libc() -> ctypes.CDLL:
     lib.mprotect.argtypes = [void, size, c_int]
     lib.madvise.argtypes = [void, size, c_int]
     lib.memcmp.argtypes = [void, void, size]
+    lib.mallopt.argtypes = [c_int, c_int]
     lib.sigaction.argtypes = [c_int, void, void]
     lib.sigaltstack.argtypes = [void, void]
     lib.prctl.argtypes = [c_int] + [ctypes.c_ulong] * 4
@@ -48,13 +51,23 @@ def address_space_bytes() -> int:
         return int(statm.read().split()[0]) * PAGE_BYTES
 
 
-def reserve(size_bytes: int) -> int:
-    """Address of `size_bytes` of private address space that no access is allowed to.
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 for one that has just ended."""
+    try:
+        with open(f"/proc/{pid}/statm") as statm:
+            return int(statm.read().split()[1]) * PAGE_BYTES
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def reserve(size_bytes: int, *, shared: bool = False) -> int:
+    """Address of `size_bytes` of address space that no access is allowed to, private or `shared`
+    with children.
 
     It lies far from everything the system places by itself: code reaches its constants by 32-bit
     offsets, so the gaps LLVM loads code into must not be gigabytes of guards apart.
     """
-    flags = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE
+    flags = (_MAP_SHARED if shared else _MAP_PRIVATE) | _MAP_ANONYMOUS | _MAP_NORESERVE
     for slot in range(_SLOTS):
         wanted = _FIRST_SLOT + slot * _SLOT_BYTES
         at = flags | _MAP_FIXED_NOREPLACE
@@ -88,6 +101,26 @@ def protect(address: int, size_bytes: int, protection: int) -> None:
 def prefer_huge_pages(address: int, size_bytes: int) -> None:
     """Ask for 2 MiB pages. A kernel built without them refuses, which costs only speed."""
     libc().madvise(address, size_bytes, _MADV_HUGEPAGE)
+
+
+def inherit(address: int, size_bytes: int, *, inherited: bool) -> None:
+    """Whether children forked from now on have these pages. Writing to pages that a child has
+    copies them first."""
+    libc().madvise(address, size_bytes, _MADV_DOFORK if inherited else _MADV_DONTFORK)
+
+
+def keep_freed_memory() -> None:
+    """Have `malloc` use what was freed again rather than give it back to the system, whatever its
+    size: fresh pages cost more than most work on them."""
+    for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_ARENA_MAX, 1)):
+        libc().mallopt(parameter, value)
+
+
+def readable(fd: int) -> bool:
+    """Whether reading from a pipe would not wait."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 def die_with_parent(parent_pid: int) -> None:

@@ -41,7 +41,7 @@ _POISONS = (0x55, 0xAA)
 _NOISES = 6
 _SMALL_BYTES = 1 << 15  # beyond this, one noise: there are many elements for it to show in
 _NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
-_WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
+WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
 _MOST_SHARES = 254  # an account has one byte for each of the kernel's
 _CHUNK_BYTES = 1 << 16  # of buffers and what they held, compared while they are in the cache
 _POISONED_SHARES = 512  # of a call: filling a stack costs as much as entering ten regions
@@ -152,15 +152,19 @@ def reverse(region: Region, shares: int, run: Callable[[int], None]) -> None:
 class Observer:
     """Runs shares in the order `forward` or `reverse` gives and sees what each one changes.
 
-    The call's values are not touched. Regions are watched in the order they come, as long as that
-    costs little; `complete` says whether all were. Memory that `other` needs no more is used.
+    The call's values are not touched. Regions are watched in the order they come, as long as no
+    more than `most_bytes` are compared; `complete` says whether all were. Memory that `other` needs
+    no more is used.
     """
 
     def __init__(
         self,
         order: Callable[[Region, int, Callable[[int], None]], None],
         other: Observer | None = None,
+        *,
+        most_bytes: int = WATCH_BYTES,
     ) -> None:
+        self._most_bytes = most_bytes
         self._spare: list[NDArray[np.uint8]] = [] if other is None else other._spare
         self.accounts: dict[int, list[_Account]] = {}
         self.conflict: Conflict | None = None
@@ -173,7 +177,7 @@ class Observer:
     ) -> None:
         """Watch the next call of `openmp`'s kernel, which can write to `writable` (name, bytes)."""
         self._writable = writable
-        self._left_bytes = _WATCH_BYTES
+        self._left_bytes = self._most_bytes
         openmp.watch(self._on_region)
 
     def _on_region(self, region: Region, shares: int, run: Callable[[int], None]) -> None:
@@ -287,7 +291,7 @@ def _claim(
 def regions_to_watch(regions: Sequence[Region], writable_bytes: int, shares: int) -> frozenset[int]:
     """Indices of the regions whose write sets are worth their cost; all of them if affordable."""
     each = max(1, writable_bytes * 2 * len(_fills(writable_bytes)) * shares)
-    count = max(1, _WATCH_BYTES // each)
+    count = max(1, WATCH_BYTES // each)
     if len(regions) <= count:
         return frozenset(range(len(regions)))
     chosen = set(np.linspace(0, len(regions) - 1, count).astype(int).tolist())
@@ -312,7 +316,7 @@ def find_conflict(
     watcher = _Watcher(writable, watched)
     team = openmp.threads
     size = sum(view.size for _, view in writable)
-    affordable = _WATCH_BYTES // max(1, 2 * len(_fills(size)) * size)
+    affordable = WATCH_BYTES // max(1, 2 * len(_fills(size)) * size)
     openmp.threads = min(team, max(2, affordable), _MOST_SHARES)
     openmp.watch(watcher.on_region)
     call()

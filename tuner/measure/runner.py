@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import islice
@@ -25,12 +25,13 @@ from schedules.record import MeasureStatus
 from tuner.host import available_memory_bytes
 
 from . import child, linux
-from .arena import Arena, build_arena, free_guarded
+from .arena import Arena, Case, build_arena, give_guarded
+from .case_builder import CaseBuilder
 from .cases import Cases
 from .child import Equipment, Job
 from .explain import explain
 from .frames import Frame, FrameReader, write_frame
-from .guarded import GUARD_BYTES
+from .guarded import GUARD_BYTES, Flush, GuardedPool, guarded
 from .native import Helpers, build_helpers
 from .sandbox import FaultPage, Limits, ParentGoneError, Sandbox
 from .stacks import build_stacks
@@ -41,6 +42,8 @@ _SPARE_BYTES = 1 << 30
 _FULL_CASES = 40  # of small workloads, whose cases are many
 _KEPT_BYTES = 256 << 20
 _GUARDED_SETS = 4  # of buffers a child has at most: of two entries, of a run, of a misaligned one
+_AHEAD = 3  # times the memory in use must be free for cases to be built ahead
+_RUNS_COMPARED = 2  # of a child, each with its own outputs and workspace
 _USABLE = 0.8  # of the memory that is free: the rest of the machine goes on working
 
 
@@ -53,23 +56,42 @@ class _Judge:
     kept_bytes: int
     further: list[Arena] | None = None
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the arenas of a full check are kept for the next: they are small."""
+        return self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
+
+    def further_cases(self) -> Iterator[Case]:
+        """The cases of a full check after the quick one."""
+        return islice(self.cases.full(), 1, None)
+
     def full(self) -> Iterator[Arena]:
-        """The arenas of a full check, `quick` first; kept for the next if they are small."""
+        """The arenas of a full check, `quick` first; each is used no more when the next is asked
+        for, unless they are kept."""
         yield self.quick
         if self.further is not None:
             yield from self.further
-            return
-        keep = self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
-        kept: list[Arena] = []
-        for case in islice(self.cases.full(), 1, None):
-            arena = build_arena(self.cases.tensors, case, self.quick.flat)
-            yield arena
-            if keep:
-                kept.append(arena)
-            else:
-                free_guarded(arena)
-        if keep:
+        elif self.keeps:
+            kept: list[Arena] = []
+            for case in self.further_cases():
+                kept.append(build_arena(self.cases.tensors, case, self.quick.flat))
+                yield kept[-1]
             self.further = kept
+        else:
+            yield from self._one_by_one(self.further_cases())
+
+    def full_ahead(self, builder: CaseBuilder) -> Iterator[Arena]:
+        """The same with cases from `builder`."""
+        yield self.quick
+        yield from self._one_by_one(iter(builder.take, None))
+
+    def _one_by_one(self, cases: Iterator[Case]) -> Iterator[Arena]:
+        pool = GuardedPool(inherited=False)
+        for case in cases:
+            arena = build_arena(self.cases.tensors, case, self.quick.flat, pool)
+            yield arena
+            give_guarded(arena, pool)
+        pool.free()
 
 
 @dataclass(slots=True)
@@ -176,8 +198,15 @@ def _rewrites(document: dict[str, Any]) -> list[Any]:
     return found
 
 
-def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dict[str, Any]:
-    """Run a kernel on one case in a child, unless its workspace alone is too much."""
+def _run(
+    session: _Session,
+    job: Job,
+    arena: Arena,
+    deadline_secs: float,
+    is_alone: Callable[[], bool] | None = None,
+) -> dict[str, Any]:
+    """Run a kernel on one case in a child, unless its workspace alone is too much; `is_alone` is
+    the sandbox's."""
     free_bytes = int(_USABLE * available_memory_bytes())
     own_bytes = job.workspace_bytes + job.packed_bytes
     if own_bytes > free_bytes:
@@ -192,7 +221,9 @@ def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dic
         cpus=session.cpus if job.threads == 1 else (),
     )
     outcome = session.sandbox.run(
-        lambda send: child.run_job(job, arena, session.equipment, send), limits
+        lambda send, be_alone: child.run_job(job, arena, session.equipment, send, be_alone),
+        limits,
+        is_alone,
     )
     result = explain(outcome, limits)
     team_burst_secs = result.pop("team_burst_secs", None)
@@ -203,12 +234,40 @@ def _run(session: _Session, job: Job, arena: Arena, deadline_secs: float) -> dic
 
 def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> dict[str, Any]:
     """Run a kernel on every case; times are those of the first, which is the quick one, and the
-    error found is the largest of all."""
+    error found is the largest of all.
+
+    Where cases are large, and there is the memory for it, the next one is built meanwhile.
+    """
+    spare_bytes = available_memory_bytes() - _AHEAD * linux.resident_bytes(os.getpid())
+    if judge.keeps or spare_bytes < 0:
+        return _check_each(session, judge.full(), job, deadline_secs)
+    # What one child after the other writes is touched for the first time once.
+    outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
+    written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED
+    scratch = tuple(guarded(name, size, Flush.LEFT, shared=True) for name, size in written)
+    session.equipment = replace(session.equipment, scratch=scratch)
+    try:
+        with CaseBuilder(judge.further_cases) as builder:
+            arenas = judge.full_ahead(builder)
+            return _check_each(session, arenas, job, deadline_secs, builder.idle)
+    finally:
+        session.equipment = replace(session.equipment, scratch=())
+        for buffer in scratch:
+            buffer.free()
+
+
+def _check_each(
+    session: _Session,
+    arenas: Iterator[Arena],
+    job: Job,
+    deadline_secs: float,
+    is_alone: Callable[[], bool] | None = None,
+) -> dict[str, Any]:
     result: dict[str, Any] = {}
     job = replace(job, misaligned=True, together=True, thorough=True)
-    for number, arena in enumerate(judge.full()):
+    for number, arena in enumerate(arenas):
         job = replace(job, left_first=number % 2 == 1)
-        answer = _run(session, job, arena, deadline_secs)
+        answer = _run(session, job, arena, deadline_secs, is_alone)
         if answer["status"] != MeasureStatus.OK:
             return answer
         if not result:
@@ -223,6 +282,7 @@ def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> 
                 misaligned=False,
                 together=False,
                 thorough=False,
+                settled=True,
             )
         else:
             result["verify_secs"] += answer["verify_secs"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from typing import IO, Any
 
 from schedules.record import MeasureStatus
 
+from . import linux
 from .compile_pool import child_environment, tail
 from .frames import Frame, FrameReader, write_frame
 
@@ -63,7 +63,7 @@ class RunnerClient:
     def has_answer(self) -> bool:
         """Whether `result` will not wait; also takes note that the workload is open by now."""
         assert self._reader is not None
-        while _readable(self._reader.fd) or self._reader.buffered:
+        while linux.readable(self._reader.fd) or self._reader.buffered:
             if self._opened or self._reader.ended:
                 return True
             self.wait_open()
@@ -173,9 +173,3 @@ class RunnerClient:
     def _error_tail(self) -> str:
         assert self._errors is not None
         return tail(self._errors)
-
-
-def _readable(fd: int) -> bool:
-    poller = select.poll()
-    poller.register(fd, select.POLLIN)
-    return bool(poller.poll(0))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeAlias
 
 from . import linux
 from .frames import Frame, FrameReader, write_frame
@@ -27,6 +28,10 @@ _STACK_BYTES = 64 << 10
 _FAULT_SIGNALS = (
     signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT,
 )  # fmt: skip
+
+
+Send: TypeAlias = Callable[[Frame], None]
+Body: TypeAlias = Callable[[Send, Callable[[], object]], None]
 
 
 class Ending(StrEnum):
@@ -105,7 +110,7 @@ class FaultPage:
 
 
 class Sandbox:
-    """Forks children, one at a time. The owning process must have a single thread.
+    """Forks children, one at a time. The owning process must have a single thread when it does.
 
     `fault_handler` is the address of the native handler that reports in `page`. `lifeline` is
     a descriptor that ends or breaks when the process this one works for does; -1 for none.
@@ -117,31 +122,41 @@ class Sandbox:
         self._lifeline = lifeline
         self._stack = ctypes.create_string_buffer(_STACK_BYTES)
 
-    def run(self, body: Callable[[Callable[[Frame], None]], None], limits: Limits) -> Outcome:
-        """Run `body(send)` in a child and wait for its end, which comes by the deadline.
+    def run(
+        self, body: Body, limits: Limits, is_alone: Callable[[], bool] | None = None
+    ) -> Outcome:
+        """Run `body(send, be_alone)` in a child and wait for its end, which comes by the deadline.
+
+        `is_alone` says whether other work has ended; None where there is none. As long as it has
+        not, `be_alone` waits in the child, and the deadline's time does not count.
 
         Frames the child sent before a violent end are kept. RuntimeError if `body` raised: that
         is a bug of ours, never the candidate's. ParentGoneError if the lifeline broke.
         """
         self._page.clear()
         receive, send = os.pipe()
+        quiet, hold = os.pipe()  # a byte says that nothing else goes on
         errors = os.memfd_create("child-errors")
         start = time.perf_counter()
         pid = os.fork()
         if pid == 0:
             os.close(receive)
-            self._live(body, send, errors, limits)  # never returns
+            os.close(hold)
+            self._live(lambda write: body(write, lambda: os.read(quiet, 1)), send, errors, limits)
         fork_secs = time.perf_counter() - start
         os.close(send)
+        os.close(quiet)
         try:
-            return self._watch(pid, receive, errors, limits, started=(start, fork_secs))
+            started = (start, fork_secs)
+            return self._watch(pid, receive, hold, errors, limits, is_alone, started=started)
         finally:
             os.close(receive)
+            os.close(hold)
             os.close(errors)
 
-    def _live(
+    def _live(  # never returns
         self,
-        body: Callable[[Callable[[Frame], None]], None],
+        body: Callable[[Send], None],
         send: int,
         errors: int,
         limits: Limits,
@@ -167,9 +182,18 @@ class Sandbox:
             os._exit(status)
 
     def _watch(
-        self, pid: int, receive: int, errors: int, limits: Limits, *, started: tuple[float, float]
+        self,
+        pid: int,
+        receive: int,
+        hold: int,
+        errors: int,
+        limits: Limits,
+        is_alone: Callable[[], bool] | None,
+        *,
+        started: tuple[float, float],
     ) -> Outcome:
         start, fork_secs = started
+        counted_from, alone = start, False
         os.set_blocking(receive, False)
         reader = FrameReader(receive)
         frames: list[Frame] = []
@@ -181,7 +205,7 @@ class Sandbox:
         poller.register(receive, select.POLLIN)
         if self._lifeline >= 0:
             poller.register(self._lifeline, 0)  # POLLHUP and POLLERR are always reported
-        base_bytes = _resident_bytes(os.getpid())
+        base_bytes = linux.resident_bytes(os.getpid())
         while True:
             ready = dict(poller.poll(_POLL_SECS * 1000))
             if receive in ready:
@@ -191,9 +215,15 @@ class Sandbox:
             if handle in ready:
                 break
             parent_gone = self._lifeline in ready
-            if time.perf_counter() - start > limits.deadline_secs:
+            if not alone:
+                counted_from = time.perf_counter()
+                alone = is_alone is None or is_alone()
+                if alone:
+                    with suppress(BrokenPipeError):  # it has ended without asking
+                        os.write(hold, b".")
+            if time.perf_counter() - counted_from > limits.deadline_secs:
                 ending = Ending.DEADLINE
-            elif _resident_bytes(pid) > base_bytes + limits.memory_bytes:
+            elif linux.resident_bytes(pid) > base_bytes + limits.memory_bytes:
                 ending = Ending.MEMORY
             if ending or parent_gone:
                 break
@@ -247,15 +277,6 @@ def _end_unraisable(error: sys.UnraisableHookArgs) -> None:
     traceback.print_exception(error.exc_value)
     sys.stderr.flush()
     os._exit(_BUG_EXIT_CODE)
-
-
-def _resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 for one that has just ended."""
-    try:
-        with open(f"/proc/{pid}/statm") as statm:
-            return int(statm.read().split()[1]) * linux.PAGE_BYTES
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
 
 
 def _bury(pid: int) -> int:

@@ -14,18 +14,19 @@ an element is judged where all of them agree on its class: NaN, an infinity of e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from schedules.dtypes import DType
 from schedules.reference import evaluate_stage, load_inputs, value_of
+from schedules.reference_boxes import MAX_BOX_POINTS, over_boxes
 from schedules.reference_math import bf16_bits, bf16_to_f32, round_to_bf16
-from schedules.reference_reads import full_box, leading_tiles
+from schedules.reference_reads import Box, full_box, leading_tiles
 from schedules.scalar import (
     All,
     Binary,
@@ -45,8 +46,11 @@ from schedules.scalar import (
 )
 from schedules.workload import Stage, Tensor, Workload
 
+from .inputs import tiled
+
 Array = npt.NDArray[Any]
 Classes = npt.NDArray[np.uint8]
+T = TypeVar("T")
 
 NOT_PROMISED, FINITE, NOT_A_NUMBER, PLUS_INFINITY, MINUS_INFINITY = range(5)
 _NAMES = ("anything", "a finite number", "NaN", "inf", "-inf")
@@ -54,7 +58,6 @@ MAX_POINTS = 1 << 31
 """Of the iteration spaces; beyond, each reading takes seconds."""
 ZERO_SHARE = 0.1
 """Of elements that are zero, half of them -0.0."""
-_BOX_POINTS = 1 << 18
 _DENSEST = 1 / 24
 _FEWEST_ELEMENTS = 16
 _MODEST = {DType.F64: 2.0**200}
@@ -82,14 +85,16 @@ class Promised:
     def wrong(self, output: Array) -> str | None:
         """None if every element of `output` is as promised, else the first that is not."""
         got = bf16_to_f32(output) if self.tensor.dtype is DType.BF16 else output
-        found = classes_of(got, np.inf)
-        wrong = (self.classes != found) & (self.classes != NOT_PROMISED)
-        if wrong.any():
-            return self._describe(got, wrong)
-        if self.signs is None:
-            return None
-        wrong = (self.signs != 0) & ((got != 0) | (np.signbit(got) != (self.signs < 0)))
-        return self._describe(got, wrong) if wrong.any() else None
+        flat, classes = got.reshape(-1), self.classes.reshape(-1)
+        signs = None if self.signs is None else self.signs.reshape(-1)
+        wrong = np.zeros(flat.size, np.bool_)
+        for part in _parts(flat.size):
+            found = _part_classes(flat[part], np.inf)
+            wrong[part] = (classes[part] != found) & (classes[part] != NOT_PROMISED)
+            if signs is not None:
+                sign, number = signs[part], flat[part]
+                wrong[part] |= (sign != 0) & ((number != 0) | (np.signbit(number) != (sign < 0)))
+        return self._describe(got, wrong.reshape(got.shape)) if wrong.any() else None
 
     def _describe(self, got: Array, wrong: npt.NDArray[np.bool_]) -> str:
         where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
@@ -187,7 +192,7 @@ def special_case(
             return None
         for known, other in zip(classes, others, strict=True):
             if known is not None and other is not None:
-                known[known != other] = NOT_PROMISED
+                np.copyto(known, np.uint8(NOT_PROMISED), where=known != other)
     signs = _zero_signs(workload, inputs)
     promised = tuple(
         None if known is None else Promised(tensor, known, signs.get(tensor.name))
@@ -214,13 +219,37 @@ def _nan_share(classes: Sequence[Classes | None]) -> float:
 
 def classes_of(values: Array, largest: float) -> Classes:
     """The class of each element; finite ones beyond `largest` are not promised."""
+    flat = values.reshape(-1)
+    classes = np.empty(flat.size, np.uint8)
+
+    def fill(part: slice) -> None:
+        classes[part] = _part_classes(flat[part], largest)
+
+    _over_parts(fill, flat.size)
+    return classes.reshape(values.shape)
+
+
+def _part_classes(values: Array, largest: float) -> Classes:
     classes = np.full(values.shape, FINITE, np.uint8)
-    with np.errstate(invalid="ignore"):
-        classes[np.abs(values) > largest] = NOT_PROMISED
-    classes[np.isnan(values)] = NOT_A_NUMBER
-    classes[values == np.inf] = PLUS_INFINITY
-    classes[values == -np.inf] = MINUS_INFINITY
+    finite = np.isfinite(values)
+    if not finite.all():
+        classes[np.isnan(values)] = NOT_A_NUMBER
+        classes[values == np.inf] = PLUS_INFINITY
+        classes[values == -np.inf] = MINUS_INFINITY
+    if np.isfinite(largest):
+        classes[finite & (np.abs(values) > largest)] = NOT_PROMISED
     return classes
+
+
+def _parts(size: int) -> Iterator[slice]:
+    """Parts of a vector that stay in the cache."""
+    return (slice(at, min(at + MAX_BOX_POINTS, size)) for at in range(0, size, MAX_BOX_POINTS))
+
+
+def _over_parts(work: Callable[[slice], T], size: int) -> list[T]:
+    """`work` of each part of a vector of `size` elements, on several threads where it is long."""
+    boxes = [Box(("n",), (p.start,), (p.stop - p.start,)) for p in _parts(size)]
+    return over_boxes(lambda box: work(box.slices[0]), boxes, apart=True)
 
 
 # --- inputs --------------------------------------------------------------------------------------
@@ -255,12 +284,16 @@ def _drawn(
             tensor.dtype.numpy
         )
     kind = np.float64 if tensor.dtype is DType.F64 else np.float32
-    drawn: Array = rng.random(tensor.shape, kind) * kind(0.75) + kind(0.25)
-    if not positive:
-        drawn = np.where(rng.random(tensor.shape, np.float32) < 0.5, -drawn, drawn)
-        drawn = np.where(
-            rng.random(tensor.shape, np.float32) < ZERO_SHARE, drawn * kind(0.0), drawn
-        )
+
+    def draw(count: int) -> Array:
+        some: Array = rng.random(count, kind) * kind(0.75) + kind(0.25)
+        if positive:
+            return some
+        some[rng.random(count, np.float32) < 0.5] *= kind(-1.0)
+        some[rng.random(count, np.float32) < ZERO_SHARE] *= kind(0.0)
+        return some
+
+    drawn = tiled(tensor.shape, draw)
     if tensor.elements >= _FEWEST_ELEMENTS:
         flat = drawn.reshape(-1)
         for value in values:
@@ -284,8 +317,11 @@ def _changed(workload: Workload, inputs: Sequence[Array], seed: int) -> list[Arr
             changed.append(array)
             continue
         values = bf16_to_f32(array) if tensor.dtype is DType.BF16 else array
-        factors = rng.random(tensor.shape, np.float32) * np.float32(0.06) + np.float32(0.97)
-        changed.append(_stored(tensor, values * factors.astype(values.dtype)))
+        factors = tiled(
+            tensor.shape,
+            lambda n: rng.random(n, np.float32) * np.float32(0.06) + np.float32(0.97),
+        )
+        changed.append(_stored(tensor, np.multiply(values, factors, dtype=values.dtype)))
     return changed
 
 
@@ -305,19 +341,32 @@ def _reading(
             if not _exponents_are_modest(read, tensors):
                 return None
             values = evaluate_stage(read, tensors)
-            if values.dtype.kind == "f":
-                size = np.abs(values)
-                if bool(((size > _modest(stage.tensor.dtype)) & (size < np.inf)).any()):
-                    return None
-                if lost is not None:
-                    values = np.where(size < _TINY, 0.0, values)
-                    if _may_lose_nan(stage):
-                        values = np.where(np.isnan(values), lost, values)
+            if values.dtype.kind == "f" and not _read_otherwise(stage, values, lost):
+                return None
             tensors[stage.name] = values
     return [
         classes_of(tensors[t.name], _modest(t.dtype)) if t.dtype.is_float else None
         for t in workload.output_tensors
     ]
+
+
+def _read_otherwise(stage: Stage, values: Array, lost: float | None) -> bool:
+    """Change the `values` of a stage to what a right kernel may make of them, unless `lost` is
+    None; whether all finite ones are of modest size."""
+    flat, modest, may_lose = values.reshape(-1), _modest(stage.tensor.dtype), _may_lose_nan(stage)
+
+    def change(part: slice) -> bool:
+        some = flat[part]
+        size = np.abs(some)
+        if bool(((size > modest) & (size < np.inf)).any()):
+            return False
+        if lost is not None:
+            some[size < _TINY] = 0.0
+            if may_lose:
+                some[np.isnan(some)] = lost
+        return True
+
+    return all(_over_parts(change, flat.size))
 
 
 def _modest(dtype: DType) -> float:
@@ -332,11 +381,15 @@ def _exponents_are_modest(stage: Stage, tensors: dict[str, Array]) -> bool:
         for node in walk(stage.body)
         if isinstance(node, Unary) and node.op is UnaryOp.EXP and not isinstance(node.x, Load)
     ]
+    boxes = list(leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS))
     for exponent in exponents:
-        for box in leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), _BOX_POINTS):
+
+        def is_modest(box: Box, exponent: Scalar = exponent) -> bool:
             size = np.abs(value_of(exponent, box, tensors))
-            if bool(((size > _MODEST_EXPONENT) & np.isfinite(size)).any()):
-                return False
+            return not bool(((size > _MODEST_EXPONENT) & np.isfinite(size)).any())
+
+        if not all(over_boxes(is_modest, boxes, apart=True)):
+            return False
     return True
 
 
