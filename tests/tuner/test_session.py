@@ -332,6 +332,7 @@ def test_report_is_the_documented_one() -> None:
     assert -1 <= document["cost_model"]["rank_correlation"] <= 1
     assert 0 <= document["cost_model"]["recall_at_16"] <= 1
     assert 0 <= document["cost_model"]["prior_trust"] <= 1
+    assert document["cost_model"]["gain_over_prior"] >= 1
 
 
 def test_first_trial_is_the_default_schedule() -> None:
