@@ -196,21 +196,17 @@ def test_probing_has_what_is_left_of_the_time_budget() -> None:
     assert all(0 < secs < 400.0 for secs in machine.within)
 
 
-@dataclass
-class Lucky(Scripted):
+def lucky_measurer(lucky: frozenset[int] = frozenset({3}), true_share: float = 0.92) -> Scripted:
     """Trials of `lucky` look as if they were at the bound; the full check says what is true."""
 
-    lucky: frozenset[int] = frozenset({3})
-    true_share: float = 0.92
+    def answer(request: MeasureRequest) -> MeasureResult:
+        slow = 1.2 + 1e-6 * request.trial
+        return ok(true_secs() * (1.0 if request.trial in lucky else slow))
 
-    def __post_init__(self) -> None:
-        self.answer = lambda r: ok(
-            true_secs() * (1.0 if r.trial in self.lucky else 1.2 + 1e-6 * r.trial)
-        )
-        self.confirmed = lambda r: ok(true_secs() / self.true_share)
+    return Scripted(answer, confirmed=lambda request: ok(true_secs() / true_share))
 
 
-def run_lucky(measurer: Lucky, sink: MemorySink | None = None) -> TuneReport:
+def run_lucky(measurer: Scripted, sink: MemorySink | None = None) -> TuneReport:
     space = space_with(QUIET.probes)
     return run_session(
         space.workload,
@@ -224,17 +220,17 @@ def run_lucky(measurer: Lucky, sink: MemorySink | None = None) -> TuneReport:
 
 def test_a_lucky_trial_ends_no_search_at_the_bound() -> None:
     sink = MemorySink()
-    report = run_lucky(Lucky(ok), sink)
+    report = run_lucky(lucky_measurer(), sink)
     assert "of the bound" not in report.stopped_because
     assert report.trials["total"] == 24
-    again = run_lucky(Lucky(ok), sink)
+    again = run_lucky(lucky_measurer(), sink)
     assert again.trials["measured_now"] == 0
     assert again.trials["total"] == 24
     assert again.stopped_because == report.stopped_because
 
 
 def test_a_time_at_the_bound_is_confirmed_once_and_ends_the_search() -> None:
-    measurer = Lucky(ok, true_share=0.99)
+    measurer = lucky_measurer(true_share=0.99)
     report = run_lucky(measurer)
     assert "of the bound" in report.stopped_because
     assert report.trials["total"] == 4
@@ -242,7 +238,7 @@ def test_a_time_at_the_bound_is_confirmed_once_and_ends_the_search() -> None:
 
 
 def test_times_at_the_bound_are_not_checked_again_for_ever() -> None:
-    measurer = Lucky(ok, lucky=frozenset(range(1, 25)))
+    measurer = lucky_measurer(lucky=frozenset(range(1, 25)))
     report = run_lucky(measurer)
     assert report.trials["total"] == 24
     assert len(measurer.confirmations) <= MOST_LUCKY + 2  # and the best of the last race
