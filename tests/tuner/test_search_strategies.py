@@ -263,7 +263,7 @@ def test_a_corrected_target_is_searched_by_its_own_prior(after: int) -> None:
 def test_invented_times_leave_something_to_learn() -> None:
     """The landscape is not the prior in disguise: its optimum is elsewhere."""
     space = synthetic_space(128, 128, 128, small=True)
-    default = first_look.default_candidate(space)
+    default = first_look.default_look(space).default
     setting = np.array([default.setting], np.int64)
     secs = 2.0 ** float(bent_log2_secs(space, default.sketch, setting)[0])
     assert secs > 1.3 * optimum_secs(space)

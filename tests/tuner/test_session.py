@@ -20,7 +20,7 @@ from tuner.measure.protocol import MeasureRequest, OnResult, measure_each
 from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer, uniform
 from tuner.memory_sink import MemorySink
 from tuner.report import Budget, TrialEvent
-from tuner.search.first_look import default_candidate
+from tuner.search.first_look import default_look
 from tuner.session import SessionOptions, run_session
 
 OK = MeasureStatus.OK
@@ -338,7 +338,7 @@ def test_report_is_the_documented_one() -> None:
 def test_first_trial_is_the_default_schedule() -> None:
     measurer = Scripted(by_trial)
     tune(measurer, strategy="random")
-    expected = space().trace(default_candidate(space()))
+    expected = space().trace(default_look(space()).default)
     assert measurer.requests[0].trace == expected
 
 
