@@ -2,6 +2,9 @@
 
     python benchmarks/fuzz_schedules.py --pairs 2000 --seed 0
 
+Its workloads are operators of the library and expressions with constant inputs and allowed errors,
+which the computations of `python -m tests.fuzz` have not.
+
 Half of the traces are random primitives, half random settings of the sketches; some workloads have
 constant inputs or an allowed error, and traces then pack ahead or begin with rewrites. Pairs run in
 worker processes, so that a crash is one failure and not the end. Each failure is printed with

@@ -15,6 +15,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -31,7 +32,8 @@ NEST_LINES = 40
 TAIL_LOOP = re.compile(r" *for [\w.]+\.t in ")
 """A loop over what a split leaves over: its name ends in `.t`."""
 PEERS = {"numpy": "NumPy", "torch": "PyTorch"}
-WIDTH = 100
+WIDTH = 80
+"""Columns that are filled at most, on a terminal or not: the least that everybody has."""
 
 Document = dict[str, Any]
 
@@ -88,31 +90,36 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def comparison(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> Table:
+def comparison(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> Group:
     """Time, share of the bound, and how much faster than each library, a row a computation."""
+    said = [line for text in _said(entries, target) for line in _folded(text, "    ")]
+    return Group(_table(entries, target), Text("\n".join(said)))
+
+
+def _table(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left")
     table.title = f"one core of {target['cpu']}"
-    table.caption = _caption(entries, target)
-    table.caption_justify = "left"
     table.add_column("", no_wrap=True)
     for name in ("time", "of bound", *(f"vs {title}" for title in PEERS.values())):
         table.add_column(name, justify="right", no_wrap=True)
-    for name in ("verified", "stored"):
-        table.add_column(name, justify="center", no_wrap=True)
+    table.add_column("stored", justify="center", no_wrap=True)
     for entry in entries:
         secs = entry["bench"]["kernel"]["run_secs"]
         share = f"{100 * entry['bound_secs'] / secs:.0f} %"
         against = [_faster(entry["bench"]["against"].get(peer)) for peer in PEERS]
-        verified = "yes" if entry["verified"] else "no"
-        table.add_row(entry["title"], _time(secs), share, *against, verified, entry["stored"])
+        table.add_row(entry["title"], _time(secs), share, *against, entry["stored"])
     return table
 
 
-def _caption(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> str:
-    """What the libraries say they use, and how each was asked."""
+def _said(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) -> list[str]:
+    """What was verified, what the libraries say they use, and how each was asked."""
     from tuner.measure.libraries import described
 
-    lines = [f"peak: {target['probes']['peak_gflops']['f32'][0]:.0f} GFLOP/s, probed on this core"]
+    wrong = [str(entry["title"]) for entry in entries if not entry["verified"]]
+    lines = [
+        f"NOT verified: {', '.join(wrong)}" if wrong else "all verified in exact arithmetic",
+        f"peak: {target['probes']['peak_gflops']['f32'][0]:.0f} GFLOP/s, probed on this core",
+    ]
     for peer, title in PEERS.items():
         sides = [entry["bench"]["against"].get(peer, {}) for entry in entries]
         said = [side["libraries"] for side in sides if side.get("libraries")]
@@ -123,7 +130,20 @@ def _caption(entries: Sequence[Mapping[str, Any]], target: Mapping[str, Any]) ->
         else:
             why = [str(side["detail"]) for side in sides if side.get("detail")]
             lines.append(f"{title}: {why[0] if why else 'not asked'}")
-    return "\n".join(lines)
+    return lines
+
+
+def _folded(line: str, deeper: str, end: str = "") -> list[str]:
+    """`line` in lines of less than `WIDTH` columns, which all but the last end in `end`; those
+    after the first are indented by `deeper` more."""
+    if len(line) < WIDTH:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    lines = textwrap.wrap(
+        line.strip(), WIDTH - 1 - len(end), initial_indent=indent,
+        subsequent_indent=indent + deeper, break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return [f"{part}{end}" for part in lines[:-1]] + lines[-1:]
 
 
 def transcript(document: Mapping[str, Any]) -> str:
@@ -202,7 +222,8 @@ def _whole_loops(nest: str) -> list[str]:
     whole = next((i for i, line in enumerate(lines) if TAIL_LOOP.match(line)), len(lines))
     shown = lines[: min(whole, NEST_LINES)]
     rest = len(lines) - len(shown)
-    return [*shown, f"... and {rest} lines more, for what fills no whole tile"] if rest else shown
+    folded = [part for line in shown for part in _folded(line, "      ")]
+    return [*folded, f"... and {rest} lines more, for what fills no whole tile"] if rest else folded
 
 
 def _print_nest(console: Console, title: str, nest: str) -> None:
@@ -242,7 +263,10 @@ def _ask(console: Console, arguments: list[str]) -> Document:
 
 
 def _echo(console: Console, arguments: list[str]) -> None:
-    text = Text.assemble(("$ ", "dim"), (f"tilewright {shlex.join(arguments)}", "bold cyan"))
+    # No line may end within quotes: the spaces there are none while lines are folded.
+    words = " ".join(shlex.quote(word).replace(" ", "\0") for word in arguments)
+    lines = [line.replace("\0", " ") for line in _folded(f"  tilewright {words}", "  ", " \\")]
+    text = Text.assemble(("$ ", "dim"), ("\n".join(lines)[2:], "bold cyan"))
     console.print(text, soft_wrap=True)
 
 

@@ -18,7 +18,10 @@ Document = Mapping[str, Any]
 
 
 PRIOR_DOUBTED = 0.05
-"""`prior_trust` below which a report says that the cost model's prior was found wrong."""
+PRIOR_BEATEN = 1.1
+"""`prior_trust` below which, and `gain_over_prior` from which on, a report says that the prior was
+found wrong. The trust alone says less: where the prior's choice is nearly the best there is, a
+search measures more and more of what is as fast, which no prior tells apart."""
 
 
 def duration(secs: float | None) -> str:
@@ -163,8 +166,8 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
 
 def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:
     """A word where the search left the analytic prior because measurements spoke against it."""
-    trust = cost_model.get("prior_trust")
-    if trust is None or trust >= PRIOR_DOUBTED:
+    trust, gain = cost_model.get("prior_trust"), cost_model.get("gain_over_prior")
+    if trust is None or trust >= PRIOR_DOUBTED or gain is None or gain < PRIOR_BEATEN:
         return []
     return [("prior", "wrong for this machine by what was measured; the search went by that")]
 

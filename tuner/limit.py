@@ -29,9 +29,9 @@ when a search would end because it is at the bound: the clock of a machine drift
 class Machine(Protocol):
     """The machine that measures, as far as its probes go."""
 
-    def probe_again(self, target: Target, recent_secs: float) -> Target | None:
+    def probe_again(self, target: Target, recent_secs: float, within_secs: float) -> Target | None:
         """`target` with the best of its probes and others, at most `recent_secs` old; None if it is
-        another machine's."""
+        another machine's, or `within_secs` are too few. TargetError: it did not come to an end."""
         ...
 
     def keep(self, target: Target) -> None:
@@ -74,22 +74,21 @@ class Limit:
         """Whether a kernel of `secs` a call is faster than any can be."""
         return secs * PROBE_ERROR < self.current.secs
 
-    def hold(self, secs: float, *, may_probe: bool) -> None:
+    def hold(self, secs: float, *, within_secs: float) -> None:
         """Hold the bound against the best time so far. A time that is not confirmed raises nothing
         by itself: it has the machine probed again, or keeps the bound from ending the search.
 
-        `may_probe` false: there is no time left for it, or the time is not of this run.
+        `within_secs` is what probing may take, 0 where the time is not of this run.
         """
         if not self.is_beaten_by(secs):
             return
-        if may_probe:
-            self._probe_again(PROVED_WRONG_SECS, f"a kernel was {self._ahead(secs)}")
+        self._probe_again(PROVED_WRONG_SECS, within_secs, f"a kernel was {self._ahead(secs)}")
         if self.is_beaten_by(secs):
             self._disproved = True
 
-    def confirm(self) -> None:
+    def confirm(self, *, within_secs: float) -> None:
         """Before a search ends because it is at the bound: is that where the bound is?"""
-        self._probe_again(RELIED_ON_SECS, "a search was about to end at the bound")
+        self._probe_again(RELIED_ON_SECS, within_secs, "a search was about to end at the bound")
 
     def settle(self, secs: float, *, keep: bool) -> None:
         """At the end, with the confirmed time of the best: the bound is raised to what it shows,
@@ -114,11 +113,11 @@ class Limit:
             "notes": list(self.notes),
         }
 
-    def _probe_again(self, recent_secs: float, why: str) -> None:
-        if self.machine is None or self._asked:
+    def _probe_again(self, recent_secs: float, within_secs: float, why: str) -> None:
+        if self.machine is None or self._asked or within_secs <= 0:
             return
         try:
-            probed = self.machine.probe_again(self.target, recent_secs)
+            probed = self.machine.probe_again(self.target, recent_secs, within_secs)
         except TargetError as error:  # a run goes on without: what it measured is as good
             probed = None
             self.notes.append(f"{why}, and the machine could not be probed again: {error}")

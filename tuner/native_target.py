@@ -24,7 +24,7 @@ from schedules.record import canonical_bytes
 from schedules.target import Probes, Target
 
 from .host import available_cores, cpu_affinity, cpu_identity, data_caches
-from .probe import probe_target
+from .probe import LEAST_SECS, probe_target
 from .probed import merged
 
 CACHE_FORMAT = 2
@@ -35,6 +35,8 @@ MAX_DOUBTFUL_AGE_SECS = 60.0
 _MAX_FILE_BYTES = 1 << 20
 
 Prober = Callable[[Target], Probes]
+HurriedProber = Callable[[Target, float], Probes]
+"""Takes the seconds it may take."""
 
 
 def detect() -> Target:
@@ -167,13 +169,14 @@ class ThisMachine:
 
     cache_dir: Path | None = None
     clock: Callable[[], float] = time.time
-    prober: Prober = probe_target
+    prober: HurriedProber = probe_target
 
-    def probe_again(self, target: Target, recent_secs: float) -> Target | None:
+    def probe_again(self, target: Target, recent_secs: float, within_secs: float) -> Target | None:
         """`target` with the best of its probes and new ones; those of the cache are new enough if
-        they were taken in the last `recent_secs`. None if `target` is not this machine.
+        they were taken in the last `recent_secs`. None if `target` is not this machine, or
+        `within_secs` are too few for new ones.
 
-        TargetError: a probe that failed on the machine.
+        TargetError: a probe that failed on the machine, or took longer than that.
         """
         path = _cache_file(self.cache_dir)
         now = self.clock()
@@ -181,7 +184,9 @@ class ThisMachine:
         if entry is None:
             return None
         if not entry.recent(now, recent_secs):
-            entry = entry.probed(now, self.prober)
+            if within_secs < LEAST_SECS:
+                return None
+            entry = entry.probed(now, lambda target: self.prober(target, within_secs))
             _write_cache(path, entry)
         return replace(target, probes=merged(target, target.probes, entry.target.probes))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import json
+import math
 import mmap
 import os
 import subprocess
@@ -42,6 +43,9 @@ PROBED_DTYPES = (DType.F32, DType.F64, DType.I32)
 DEFAULT_REGION_SECS = 2e-6
 MAX_REGION_SECS = 1e-4
 PROCESS_DEADLINE_SECS = 60.0
+LEAST_SECS = 2.0
+"""What probing takes on a quiet machine, imports included; it is not begun with less to spare."""
+
 LOCK_PATIENCE_SECS = 10.0
 """Whoever holds the machine's lock for longer is not waited for: he may be waiting for us."""
 
@@ -57,20 +61,23 @@ LOOK_PAUSE_SECS = 0.15
 _GOMP = "libgomp.so.1"
 
 
-def probe_target(target: Target) -> Probes:
+def probe_target(target: Target, within_secs: float = math.inf) -> Probes:
     """Probe this machine, which must be the one `target` describes, in a process of its own.
 
     Nothing of ours is measured meanwhile; where that cannot be had, the probes are doubtful.
-    TargetError if that process fails, with the last line it wrote.
+    TargetError if that process fails, with the last line it wrote, or if it all takes longer than
+    `within_secs`.
     """
     from .measure.machine_lock import machine_lock
 
-    with machine_lock(patience_secs=LOCK_PATIENCE_SECS) as alone:
-        probes = _probe_now(target)
+    end = time.monotonic() + within_secs
+    patience_secs = min(LOCK_PATIENCE_SECS, max(within_secs - LEAST_SECS, 0.0))
+    with machine_lock(patience_secs=patience_secs) as alone:
+        probes = _probe_now(target, min(PROCESS_DEADLINE_SECS, end - time.monotonic()))
     return probes if alone else replace(probes, doubtful=True)
 
 
-def _probe_now(target: Target) -> Probes:
+def _probe_now(target: Target, deadline_secs: float) -> Probes:
     from .measure.environment import clean_environment
     from .measure.loader import openmp_environment
 
@@ -86,13 +93,13 @@ def _probe_now(target: Target) -> Probes:
             input=json.dumps(target.to_json()),
             capture_output=True,
             text=True,
-            timeout=PROCESS_DEADLINE_SECS,
+            timeout=deadline_secs,
             env=environment,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise TargetError(
-            f"probing {target.cpu} took longer than {PROCESS_DEADLINE_SECS:.0f} s and was stopped"
+            f"probing {target.cpu} took longer than {deadline_secs:.0f} s and was stopped"
         ) from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -15,6 +15,9 @@ from schedules.target import Probes, Target
 CLOCK_DRIFT = 1.1
 """Between two quiet probes of one core; more is a disturbance."""
 
+MISLEADING = 1.25
+"""Figures that are off by more than this make a search look in the wrong places."""
+
 
 def merged(target: Target, old: Probes, new: Probes) -> Probes:
     """The best of both, for `target`, whose probes do not matter; as doubtful as `new` is.
@@ -33,6 +36,22 @@ def merged(target: Target, old: Probes, new: Probes) -> Probes:
         else new.parallel_region_secs,
         new.doubtful,
     )
+
+
+def misleading(old: Probes, new: Probes) -> bool:
+    """Whether some figure of `old` is so much too low, or a region so much too dear, that the
+    choices of one who goes by `old` are not those of one who knows `new`."""
+    pairs = [
+        (before, now)
+        for known, found in (
+            (old.peak_gflops, new.peak_gflops),
+            (old.bandwidth_gbs, new.bandwidth_gbs),
+        )
+        for name in known.keys() & found.keys()
+        for before, now in zip(known[name], found[name], strict=False)
+    ]
+    pairs.append((new.parallel_region_secs, old.parallel_region_secs))
+    return any(now > MISLEADING * before for before, now in pairs)
 
 
 def _clock_ratio(old: Probes, new: Probes) -> float:

@@ -11,16 +11,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import inf
 
 from schedules.errors import ScheduleError
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord, canonical_bytes
 from schedules.rewritten import rewritten_document
 from schedules.space import Candidate, ScheduleSpace
+from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
 
 from .limit import Limit, Machine
 from .measure.protocol import Measurer, MeasureRequest
+from .probed import misleading
 from .report import BestFound, Budget, RecordSink, TrialEvent, TuneReport
 from .search.base import SearchGoal, SearchStrategy
 from .search.strategies import make_strategy
@@ -34,6 +37,10 @@ have integers of 64 bits."""
 PHASES = ("propose", "compile", "measure", "verify", "store")
 MOST_CONFIRMED = 8
 """Candidates that may fail the full check before a run gives up on having a best."""
+
+MOST_LUCKY = 3
+"""Times at the bound that may fail to come again before the bound ends this search no more: where
+single trials mislead so often, each check costs as much as several trials."""
 
 FINALISTS = 4
 CLOSE = 1.1
@@ -98,6 +105,7 @@ def run_session(
         options=options,
         limit=limit,
         goal=goal,
+        searched=space.target,
     )
     return session.run()
 
@@ -134,12 +142,16 @@ class _Session:
     options: SessionOptions
     limit: Limit
     goal: SearchGoal
+    searched: Target
     trials: list[Trial] = field(default_factory=list)
     by_trace: dict[bytes, Trial] = field(default_factory=dict)
+    asked: dict[bytes, list[Candidate]] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     curve: list[dict[str, float]] = field(default_factory=list)
     refused: int = 0
     best_secs: float | None = None
+    timed_again: dict[bytes, MeasureResult] = field(default_factory=dict)
+    confirmed: dict[bytes, TuningRecord] = field(default_factory=dict)
     raced: dict[bytes, float] = field(default_factory=dict)
     failed: set[bytes] = field(default_factory=set)
     started: float = 0.0
@@ -177,9 +189,10 @@ class _Session:
                 told.append((candidate, MeasureResult(MeasureStatus.NOT_LEGAL)))
                 continue
             key = canonical_bytes(trace.to_json())
+            self.asked.setdefault(key, []).append(candidate)
             if key in self.by_trace:
                 # Two settings, one trace: the same candidate, already measured.
-                told.append((candidate, self.by_trace[key].record.result))
+                told.append((candidate, self._result(self.by_trace[key])))
             elif key in waiting:
                 waiting[key].append(candidate)
             else:
@@ -196,8 +209,12 @@ class _Session:
         self._spend("propose", mark)
         if self.best_secs is not None:
             self._hold_bound_against(self.best_secs)
-            self.goal.bound_secs = self.limit.goal_secs
-        return self._reason_to_stop()
+            self.goal.bound_secs = self._bound_to_end_at
+        reason = self._reason_to_stop()
+        if reason is None and misleading(self.searched.probes, self.limit.target.probes):
+            self.searched = self.limit.target
+            self.strategy.correct(self.searched)
+        return reason
 
     def _enter_all(self, new: list[_New]) -> None:
         """Measure what is not known; store each result durably as it comes, and only then tell.
@@ -290,21 +307,58 @@ class _Session:
         return self._out_of_time() or self._strategy_reason()
 
     def _strategy_reason(self) -> str | None:
-        """Why the strategy would stop. It ends at the bound only if the machine, asked again, says
-        that the bound is there."""
+        """Why the strategy would stop. It ends for the bound's sake only if the machine, asked
+        again, says that the bound is there, and the fastest kernel, timed again, that it is."""
         reason = self.strategy.stop_reason
-        if reason is None or self.goal.bound_secs is None or not self._measured_now:
+        if reason is None or self.goal.bound_secs is None:
             return reason
         self.goal.bound_secs = None
-        if self.strategy.stop_reason is None:
-            self.limit.confirm()
-        self.goal.bound_secs = self.limit.goal_secs
+        if self.strategy.stop_reason is not None:
+            return reason
+        self.limit.confirm(within_secs=self._secs_for_probes())
+        self.goal.bound_secs = self._bound_to_end_at
+        while self.strategy.stop_reason is not None and self._time_fastest_again():
+            self.goal.bound_secs = self._bound_to_end_at
         return self.strategy.stop_reason
+
+    def _time_fastest_again(self) -> bool:
+        """Tell the strategy what the full check, longer and alone, says of the candidate that looks
+        fastest; whether it has not heard that yet. The record is what the best's is at the end, so
+        the check is not made twice, and a later run sees what this one saw."""
+        timed = [trial for trial in self.trials if self._result(trial).ok]
+        fastest = min(timed, key=lambda trial: self._result(trial).run_secs_estimate or inf)
+        key = canonical_bytes(fastest.record.trace)
+        if key in self.timed_again:
+            return False
+        known = self._checked().get(key)
+        if known is None and self._measured_now and self._out_of_time() is None:
+            known = self._confirm(fastest.record)
+        if known is None or known.result.status is MeasureStatus.LOST:
+            return False
+        self.timed_again[key] = known.result
+        self.strategy.tell([(candidate, known.result) for candidate in self.asked[key]])
+        return True
+
+    def _result(self, trial: Trial) -> MeasureResult:
+        """What the strategy is told of a trial: that of its full check where there was one."""
+        return self.timed_again.get(canonical_bytes(trial.record.trace), trial.record.result)
+
+    @property
+    def _bound_to_end_at(self) -> float | None:
+        """The bound, unless times near it have too often not come again."""
+        return None if len(self.timed_again) > MOST_LUCKY else self.limit.goal_secs
 
     def _hold_bound_against(self, secs: float) -> None:
         if self.limit.is_beaten_by(secs):
-            may_probe = self._measured_now and self._out_of_time() is None
-            self.limit.hold(secs, may_probe=may_probe)
+            self.limit.hold(secs, within_secs=self._secs_for_probes())
+
+    def _secs_for_probes(self) -> float:
+        """What is left of the budget; 0 where a run has measured nothing, or is to stop."""
+        if not self._measured_now or self._out_of_time() is not None:
+            return 0.0
+        if self.budget.seconds is None:
+            return inf
+        return self.budget.seconds - (self.options.clock() - self.started)
 
     @property
     def _measured_now(self) -> bool:
@@ -373,11 +427,7 @@ class _Session:
         After new measurements the close ones race once more; a run that measured nothing new
         finds what an earlier one confirmed.
         """
-        checked: dict[bytes, TuningRecord] = {}
-        if not self.options.fresh:
-            checked = {
-                canonical_bytes(r.trace): r for r in self._stored() if r.verified_level == "full"
-            }
+        checked = self._checked()
         contenders = self._contenders()
         if all(trial.stored for trial in self.trials):
             contenders.sort(key=lambda r: _confirmed_secs(checked.get(canonical_bytes(r.trace))))
@@ -396,6 +446,12 @@ class _Session:
                 return known
             self.failed.add(canonical_bytes(record.trace))
         return None
+
+    def _checked(self) -> dict[bytes, TuningRecord]:
+        """What passed or failed the full check, in this run or, unless fresh, in earlier ones."""
+        stored = [] if self.options.fresh else self._stored()
+        full = {canonical_bytes(r.trace): r for r in stored if r.verified_level == "full"}
+        return full | self.confirmed
 
     def _final_race(self, contenders: list[TuningRecord]) -> list[TuningRecord]:
         """`contenders` with those close to the fastest, and the default, timed again in turns.
@@ -466,6 +522,7 @@ class _Session:
         )
         if result.status is not MeasureStatus.LOST:
             self.sink.add([full])
+            self.confirmed[canonical_bytes(full.trace)] = full
         self._spend("verify", mark)
         return full
 
@@ -522,7 +579,10 @@ class _Session:
             default=self._default(best),
             curve=self.curve,
             cost_model=prediction_quality(
-                self.trials, self.strategy.predictions, self.strategy.prior_trust
+                self.trials,
+                self.strategy.predictions,
+                self.strategy.prior_trust,
+                self.strategy.gain_over_prior,
             ),
             bound=self.limit.to_json(),
         )

@@ -47,10 +47,11 @@ def prediction_quality(
     trials: Sequence[Trial],
     predictions: Mapping[Candidate, float],
     prior_trust: float | None = None,
+    gain_over_prior: float | None = None,
 ) -> dict[str, float | None]:
     """How well times were ranked before they were taken; None where too few were taken to say.
 
-    `prior_trust` is the strategy's, see `SearchStrategy`.
+    `prior_trust` and `gain_over_prior` are the strategy's, see `SearchStrategy`.
     """
     pairs = [
         (predictions[t.candidate], t.record.result.run_secs_estimate)
@@ -62,4 +63,5 @@ def prediction_quality(
         "rank_correlation": spearman(predicted, measured),
         f"recall_at_{RECALL_K}": recall_at_k(predicted, measured, RECALL_K),
         "prior_trust": prior_trust,
+        "gain_over_prior": gain_over_prior,
     }

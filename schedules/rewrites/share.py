@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ..affine import affine, fresh, var
 from ..errors import ScheduleError
 from ..limits import MAX_STAGES
 from ..scalar import IndexValue, Load, Scalar, Select, children, rewrite, substitute
 from ..workload import Axis, Stage, Tensor, Workload
+
+MOST_SPELLED = 1024
+"""Bodies whose formulas are remembered: several times as many as a program has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class Share:
             stage = workload.stage(self.stage)
         except KeyError:
             raise ScheduleError(self, f"no stage is called {self.stage!r}") from None
-        found = list(formulas(stage))
+        found = formulas(stage)
         if not 0 <= self.part < len(found):
             raise ScheduleError(self, f"{self.stage!r} has {len(found)} formulas of its axes")
         if len(workload.stages) >= MAX_STAGES:
@@ -71,22 +75,41 @@ class Formula:
     text: str
 
 
-def formulas(stage: Stage) -> Iterator[Formula]:
+def formulas(stage: Stage) -> tuple[Formula, ...]:
     """The parts of a body that could be stages of their own, larger ones first. Those under a
     condition are left out: what they read exists only where it holds."""
-    every = {axis.name: axis for axis in (*stage.axes, *stage.reduce_axes)}
-    pending = [stage.body]
+    return _formulas(stage.body, (*stage.axes, *stage.reduce_axes))
+
+
+@lru_cache(maxsize=MOST_SPELLED)
+def _formulas(body: Scalar, axes: tuple[Axis, ...]) -> tuple[Formula, ...]:
+    """Remembered, since spelling takes longest, and every step of a program asks for the formulas
+    of all its stages, most of which the step before has not changed."""
+    every = {axis.name: axis for axis in axes}
+    return tuple(_formula(node, every) for node in _unconditional(body) if _names(node))
+
+
+def _unconditional(body: Scalar) -> list[Scalar]:
+    """The operations that are surely computed, larger ones first."""
+    found: list[Scalar] = []
+    pending = [body]
     while pending:
         node = pending.pop(0)
         if isinstance(node, Select):
             continue
-        pending += children(node)
-        names = _names(node)
-        if names and children(node):
-            axes = tuple(every[name] for name in names)
-            renamed = {name: var(f"x{n}") for n, name in enumerate(names)}
-            extents = [axis.extent for axis in axes]
-            yield Formula(node, axes, f"{extents} {substitute(node, renamed)!r}")
+        inside = children(node)
+        pending += inside
+        if inside:
+            found.append(node)
+    return found
+
+
+def _formula(node: Scalar, every: Mapping[str, Axis]) -> Formula:
+    names = _names(node)
+    axes = tuple(every[name] for name in names)
+    renamed = {name: var(f"x{n}") for n, name in enumerate(names)}
+    extents = [axis.extent for axis in axes]
+    return Formula(node, axes, f"{extents} {substitute(node, renamed)!r}")
 
 
 def _names(node: Scalar) -> list[str]:
@@ -122,12 +145,14 @@ def _order(workload: Workload, wanted: Formula) -> tuple[int, ...]:
 def _reading(stage: Stage, wanted: Formula, tensor: Tensor, order: tuple[int, ...]) -> Stage:
     """`stage` reading `tensor`, whose dimensions are the formula's axes in `order`, where it has
     the formula."""
-    same = {id(f.node): f for f in formulas(stage) if f.text == wanted.text}
+    same = {f.node: f for f in formulas(stage) if f.text == wanted.text}
     if not same:
         return stage
 
     def read(node: Scalar) -> Scalar | None:
-        found = same.get(id(node))
+        if isinstance(node, Select):
+            return node  # as in `formulas`: by where a part stands, not by what it is made of
+        found = same.get(node)
         if found is None:
             return None
         axes = (found.axes[n] for n in order)

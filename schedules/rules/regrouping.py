@@ -11,9 +11,9 @@ from math import prod
 
 from ..limits import MAX_STAGES
 from ..rewrites import OverTaps, Rewrite, Share
-from ..rewrites.share import Formula, formulas
+from ..rewrites.share import formulas
 from ..rewrites.taps import find_filter
-from ..workload import Stage, Workload
+from ..workload import Workload
 from .analysis import math_calls
 from .products import LEAST_GAIN, beforehand
 from .rewriting import rewritten
@@ -63,19 +63,15 @@ def shared(workload: Workload) -> tuple[Share, ...]:
 def _first_shared(workload: Workload) -> Share | None:
     """The first stage's largest formula that a later one has as well, if it is no larger than the
     tensors there are: writing and reading it costs less than a function."""
-    found = {stage.name: _costly(stage) for stage in workload.stages}
-    used = Counter(text for each in found.values() for text in {f.text for _, f in each})
+    found = [(stage, formulas(stage)) for stage in workload.stages]
+    used = Counter(text for _, each in found for text in {f.text for f in each})
     most = max(tensor.elements for tensor in workload.tensors.values())
-    for stage in workload.stages:
-        for part, formula in found[stage.name]:
-            if formula.node is stage.body and stage.reducer is None:
+    for stage, each in found:
+        for part, formula in enumerate(each):
+            if used[formula.text] < 2 or not math_calls(formula.node):
+                continue
+            if formula.node == stage.body and stage.reducer is None:
                 continue  # a stage of its own already: the normal form merges those
-            elements = prod(axis.extent for axis in formula.axes)
-            if used[formula.text] > 1 and elements <= most:
+            if prod(axis.extent for axis in formula.axes) <= most:
                 return Share(stage.name, part)
     return None
-
-
-def _costly(stage: Stage) -> list[tuple[int, Formula]]:
-    """The formulas of a stage with functions in them, with their numbers."""
-    return [(n, f) for n, f in enumerate(formulas(stage)) if math_calls(f.node)]

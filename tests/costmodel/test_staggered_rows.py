@@ -14,7 +14,7 @@ from schedules.rules.rows import WAIT_FOR_A_ROW
 from schedules.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import target
-from tuner.search.first_look import default_candidate
+from tuner.search.first_look import default_look
 
 
 def softmax(rows: int, length: int) -> Workload:
@@ -42,7 +42,7 @@ def test_staggered_exponentials_are_proposed_with_room_for_first_halves(
     rows: int, length: int
 ) -> None:
     space = space_for(softmax(rows, length).normalised(), target(2, 512, 32))
-    chosen = default_candidate(space)
+    chosen = default_look(space).default
     sketch = space.sketches[chosen.sketch]
     values = {k.name: k.values[i] for k, i in zip(sketch.knobs, chosen.setting, strict=True)}
     assert (values["stagger"], values["vectors"]) == (1, 4)

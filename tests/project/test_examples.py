@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from benchmarks.tuning_curve import curve_of, draw, levels_of
 from examples import my_ops
-from examples.demo import SHOWN, transcript
+from examples.demo import SHOWN, Show, _echo, comparison, transcript
 from schedules import Target, Workload
 from schedules.lower import lower
 from schedules.spelling import parse_workload
@@ -90,6 +93,33 @@ def test_the_demo_compares_with_libraries_and_the_bound() -> None:
         "OpenBLAS 0.3.31 with SkylakeX kernels", "PyTorch is not installed", "and 2 lines more",
     ):  # fmt: skip
         assert part in text
+
+
+def test_the_demo_fills_no_more_than_80_columns() -> None:
+    """Its own lines end where words do; a terminal would end them anywhere."""
+    way = {"way": ", ".join(["one step of the reduction at a time"] * 3)}
+    libraries = {"numpy": "2.4.6", "blas": "OpenBLAS 0.3.31", "core": "SkylakeX"}
+    numpy = {"run_secs": 0.004, "speedup": 16.62, "libraries": libraries, **way}
+    target = {"cpu": "znver3", "probes": {"peak_gflops": {"f32": [125.0]}}}
+    entries = [{**entry("product 512x512x512", numpy=numpy, torch=numpy), "stored": "01234567"}]
+    nest = "kernel()\n" + 16 * " " + "C[i] += " + " * ".join(f"A[i, {n}]" for n in range(20))
+    text = transcript({"entries": entries, "target": target, "nest": nest})
+    assert max(map(len, text.splitlines())) < 80
+    assert "\u2026" not in text
+    printed = io.StringIO()
+    Console(width=200, file=printed, color_system=None).print(comparison(entries, target))
+    assert all(line.rstrip() in text for line in printed.getvalue().splitlines())
+
+
+@pytest.mark.parametrize("show", SHOWN)
+def test_the_demo_s_commands_can_be_typed_as_they_are_shown(show: Show) -> None:
+    printed = io.StringIO()
+    arguments = ["tune", *show.arguments, "--trials", "32", "--seconds", "8", "--fresh"]
+    _echo(Console(width=80, file=printed, color_system=None), arguments)
+    shown = printed.getvalue()
+    assert max(map(len, shown.splitlines())) < 80
+    typed = shlex.split(shown.removeprefix("$ ").replace("\\\n", ""))
+    assert typed == ["tilewright", *arguments]
 
 
 def test_the_demo_takes_its_examples_as_commands_do() -> None:

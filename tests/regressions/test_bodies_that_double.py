@@ -20,7 +20,7 @@ from schedules.scalar import Load, Unary, UnaryOp, depth_of, walk
 from schedules.trace import Trace
 from schedules.workload import Workload
 from tests.synthetic_sketch import synthetic_target
-from tuner.search.first_look import default_candidate
+from tuner.search.first_look import default_look
 
 
 def texts(body: str, stages: int) -> str:
@@ -41,7 +41,7 @@ def test_a_chain_as_long_as_the_limits_allow_has_a_default(body: str) -> None:
     views = view_stages(workload, stages_inlined(workload))
     assert max(sum(1 for _ in walk(view.value)) for view in views.values()) <= MOST_NODES_INLINED
     space = space_for(workload, synthetic_target())
-    trace = space.trace(default_candidate(space))
+    trace = space.trace(default_look(space).default)
     assert trace.apply(plain_nest(workload)).body
 
 

@@ -4,6 +4,8 @@ written twice, padding as a stage of its own."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,12 +15,13 @@ from hypothesis import strategies as st
 from schedules.errors import ScheduleError
 from schedules.limits import MAX_STAGES
 from schedules.reference import evaluate
-from schedules.rewrites import OverTaps, Rewrite, Share
+from schedules.rewrites import OverTaps, Rewrite, Share, share
 from schedules.rules import space_for
 from schedules.rules.regrouping import over_taps, regrouped, shared
 from schedules.rules.rewriting import rewritten
+from schedules.scalar import Scalar, Unary, rewrite, walk
 from schedules.spelling import parse_workload
-from schedules.workload import Workload
+from schedules.workload import Axis, Workload
 from tests.schedules.test_rewrites_exact import MACHINE, expression, same_meaning
 
 SCATTERED = "O[b,y,x,f] += W[y+1-2*i,x+1-2*j,c,f] * I[b,i,j,c]"
@@ -184,6 +187,44 @@ def test_shared_formulas_mean_the_same(name: str) -> None:
     assert len(steps) == count
     if steps:
         same_meaning(workload, steps)
+
+
+def test_formulas_are_spelled_once_for_all_steps_of_a_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each step asks for the formulas of all stages again, and changes those of a few."""
+    sums = [f"S{n}[i] += exp(X[i,j] * {n // 2}.5) * tanh(X[i,j] + {n}.5)" for n in range(16)]
+    total = " + ".join(f"S{n}[i]" for n in range(16))
+    workload = expression("; ".join([*sums, f"Y[i] = {total}"]), "X=f32[8,9]")
+    spelled: list[Scalar] = []
+    spell = share._formula
+
+    def counted(node: Scalar, every: Mapping[str, Axis]) -> share.Formula:
+        spelled.append(node)
+        return spell(node, every)
+
+    monkeypatch.setattr(share, "_formula", counted)
+    share._formulas.cache_clear()
+    steps = shared(workload)
+    formulas = sum(len(share.formulas(stage)) for stage in workload.stages)
+    assert len(steps) == 8
+    assert len(spelled) <= 4 * formulas
+
+
+def test_what_is_shared_does_not_hang_on_which_objects_a_body_is_made_of() -> None:
+    """A front end may use one object twice, a document makes two: both are the same stage."""
+    workload = expression(
+        "S[i] += exp(A[i,k]) + where(k >= 3, exp(A[i,k]), 0); Y[i,j] = exp(A[i,j]) / S[i]",
+        "A=f32[9,50]",
+    )
+    stage = next(s for s in workload.stages if s.reducer is not None)
+    (once, *_) = [n for n in walk(stage.body) if isinstance(n, Unary)]
+    one_object = replace(stage, body=rewrite(stage.body, lambda n: once if n == once else None))
+    stages = tuple(one_object if s is stage else s for s in workload.stages)
+    alike = replace(workload, stages=stages)
+    (step,) = shared(workload)
+    assert alike == workload
+    assert step.rewrite(alike) == step.rewrite(workload)
 
 
 @pytest.mark.parametrize("part", range(3))

@@ -126,8 +126,15 @@ def test_a_summary_of_mocked_timings_claims_no_check() -> None:
 
 
 def test_a_summary_says_when_the_prior_was_found_wrong() -> None:
-    for trust, said in ((0.01, True), (0.9, False), (None, False)):
-        document = {**report(None), "cost_model": {"prior_trust": trust}}
+    for trust, gain, said in (
+        (0.01, 1.4, True),
+        (0.01, 1.02, False),  # nothing to tell apart is no proof
+        (0.01, None, False),
+        (0.9, 1.4, False),
+        (None, None, False),
+    ):
+        found = {"prior_trust": trust, "gain_over_prior": gain}
+        document = {**report(None), "cost_model": found}
         text = shown(render.tune_summary(document, again="mm"))
         assert ("wrong for this machine" in text) is said
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import pytest
 
@@ -20,7 +21,8 @@ from tuner.limit import PROBE_ERROR, Limit
 from tuner.measure.protocol import MeasureRequest
 from tuner.memory_sink import MemorySink
 from tuner.report import Budget, TrialEvent, TuneReport
-from tuner.session import SessionOptions, run_session
+from tuner.search.annealing import AnnealingStrategy
+from tuner.session import MOST_LUCKY, SessionOptions, run_session
 
 QUIET = synthetic_target(threads=2)
 LOADED = replace(
@@ -41,10 +43,12 @@ class FakeMachine:
 
     probes: Probes | None
     asked: list[float] = field(default_factory=list)
+    within: list[float] = field(default_factory=list)
     kept: list[Probes] = field(default_factory=list)
 
-    def probe_again(self, target: Target, recent_secs: float) -> Target | None:
+    def probe_again(self, target: Target, recent_secs: float, within_secs: float) -> Target | None:
         self.asked.append(recent_secs)
+        self.within.append(within_secs)
         return None if self.probes is None else replace(target, probes=self.probes)
 
     def keep(self, target: Target) -> None:
@@ -154,7 +158,9 @@ def test_a_run_that_measures_nothing_asks_nothing() -> None:
 
 def test_a_probe_that_fails_ends_no_run() -> None:
     class Broken(FakeMachine):
-        def probe_again(self, target: Target, recent_secs: float) -> Target | None:
+        def probe_again(
+            self, target: Target, recent_secs: float, within_secs: float
+        ) -> Target | None:
             raise TargetError("probing failed with status 132")
 
     report = run(lambda r: ok(0.6 * true_secs()), QUIET.probes, Broken(None))
@@ -174,6 +180,85 @@ def test_a_run_that_is_out_of_time_probes_nothing() -> None:
     assert report.best is not None
     assert report.best.fraction_of_bound == 1.0
     assert machine.asked == []
+
+
+def test_probing_has_what_is_left_of_the_time_budget() -> None:
+    space, machine, ticks = space_with(LOADED.probes), FakeMachine(QUIET.probes), count()
+    run_session(
+        space.workload,
+        space,
+        measurer=Scripted(lambda r: ok(0.9 * true_secs())),
+        sink=MemorySink(),
+        budget=Budget(trials=24, seconds=400.0),
+        options=SessionOptions(machine=machine, clock=lambda: float(next(ticks))),
+    )
+    assert machine.within
+    assert all(0 < secs < 400.0 for secs in machine.within)
+
+
+def lucky_measurer(lucky: frozenset[int] = frozenset({3}), true_share: float = 0.92) -> Scripted:
+    """Trials of `lucky` look as if they were at the bound; the full check says what is true."""
+
+    def answer(request: MeasureRequest) -> MeasureResult:
+        slow = 1.2 + 1e-6 * request.trial
+        return ok(true_secs() * (1.0 if request.trial in lucky else slow))
+
+    return Scripted(answer, confirmed=lambda request: ok(true_secs() / true_share))
+
+
+def run_lucky(measurer: Scripted, sink: MemorySink | None = None) -> TuneReport:
+    space = space_with(QUIET.probes)
+    return run_session(
+        space.workload,
+        space,
+        measurer=measurer,
+        sink=sink or MemorySink(),
+        budget=Budget(trials=24),
+        options=SessionOptions(machine=FakeMachine(QUIET.probes), clock=lambda: 0.0),
+    )
+
+
+def test_a_lucky_trial_ends_no_search_at_the_bound() -> None:
+    sink = MemorySink()
+    report = run_lucky(lucky_measurer(), sink)
+    assert "of the bound" not in report.stopped_because
+    assert report.trials["total"] == 24
+    again = run_lucky(lucky_measurer(), sink)
+    assert again.trials["measured_now"] == 0
+    assert again.trials["total"] == 24
+    assert again.stopped_because == report.stopped_because
+
+
+def test_a_time_at_the_bound_is_confirmed_once_and_ends_the_search() -> None:
+    measurer = lucky_measurer(true_share=0.99)
+    report = run_lucky(measurer)
+    assert "of the bound" in report.stopped_because
+    assert report.trials["total"] == 4
+    assert len(measurer.confirmations) == 1
+
+
+def test_times_at_the_bound_are_not_checked_again_for_ever() -> None:
+    measurer = lucky_measurer(lucky=frozenset(range(1, 25)))
+    report = run_lucky(measurer)
+    assert report.trials["total"] == 24
+    assert len(measurer.confirmations) <= MOST_LUCKY + 2  # and the best of the last race
+
+
+def test_a_search_led_astray_by_a_probe_goes_by_the_right_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    corrected: list[Probes] = []
+    monkeypatch.setattr(
+        AnnealingStrategy, "correct", lambda self, target: corrected.append(target.probes)
+    )
+    dear = replace(QUIET.probes, parallel_region_secs=4 * QUIET.probes.parallel_region_secs)
+    space = space_with(dear)
+    at_bound = bound(space.workload, space.target).secs
+    run(lambda r: ok(1.01 * at_bound), dear, FakeMachine(QUIET.probes))
+    assert corrected == [QUIET.probes]
+    corrected.clear()
+    run(lambda r: ok(1.01 * true_secs()), QUIET.probes, FakeMachine(QUIET.probes))
+    assert not corrected
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.97, 0.985, 1.0, 1.3, 4.0])

@@ -23,14 +23,14 @@ from tuner.measure.choose import parse_measurer
 from tuner.measure.local import LocalMeasurer, Settings, verify_full
 from tuner.measure.protocol import MeasureRequest, MeasurerFactory
 from tuner.native_target import detect
-from tuner.search.first_look import default_candidate
+from tuner.search.first_look import default_look
 
 ILLEGAL = Trace((Split("no_such_axis", 4),))
 
 
 def default_trace(workload: Workload, target: Target) -> Trace:
     space = space_for(workload, target)
-    return space.trace(default_candidate(space))
+    return space.trace(default_look(space).default)
 
 
 class _OnThisMachine(MeasurerContract):

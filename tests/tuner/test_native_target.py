@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ class CountingProber:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, target: Target) -> Probes:
+    def __call__(self, target: Target, within_secs: float = inf) -> Probes:
         self.calls += 1
         return Probes({"f32": [float(self.calls)]}, {}, 1e-6)
 
@@ -137,22 +138,38 @@ def test_the_machine_is_probed_again_unless_it_just_was(tmp_path: Path) -> None:
     now, prober = [1e9], CountingProber()
     machine = ThisMachine(tmp_path, lambda: now[0], prober)
     target = native(tmp_path, prober)
-    again = machine.probe_again(target, 60.0)
+    again = machine.probe_again(target, 60.0, inf)
     assert again is not None
     assert (again.probes, prober.calls) == (target.probes, 1)
     now[0] += 61
-    again = machine.probe_again(target, 60.0)
+    again = machine.probe_again(target, 60.0, inf)
     assert again is not None
     assert again.probes.peak(DType.F32, 1) == 2.0
     assert native(tmp_path, prober, now=now[0]).probes == again.probes, "later runs know it"
     assert prober.calls == 2
 
 
+def test_probing_again_takes_no_longer_than_it_may(tmp_path: Path) -> None:
+    allowed: list[float] = []
+
+    def prober(target: Target, within_secs: float) -> Probes:
+        allowed.append(within_secs)
+        return Probes({"f32": [9.0]})
+
+    target = native(tmp_path, CountingProber())
+    later = ThisMachine(tmp_path, lambda: 1e9 + 7200, prober)
+    assert later.probe_again(target, 60.0, 0.5) is None
+    assert not allowed
+    assert ThisMachine(tmp_path, lambda: 1e9, prober).probe_again(target, 60.0, 0.5) is not None
+    assert later.probe_again(target, 60.0, 8.0) is not None
+    assert allowed == [8.0]
+
+
 def test_another_machine_s_target_is_not_probed_here(tmp_path: Path) -> None:
     prober = CountingProber()
     machine = ThisMachine(tmp_path, lambda: 1e9, prober)
     other = replace(detect(), cpu="some-other-cpu")
-    assert machine.probe_again(other, 60.0) is None
+    assert machine.probe_again(other, 60.0, inf) is None
     machine.keep(other)
     assert prober.calls == 0
 

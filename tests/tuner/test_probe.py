@@ -170,12 +170,29 @@ def test_a_machine_that_stays_busy_is_told_as_such() -> None:
     assert busy.rounds == probe.MOST_ROUNDS
 
 
+def test_probing_comes_to_an_end_in_the_time_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Waiting for the lock counts: with two seconds, which probing takes, nobody waits at all."""
+    monkeypatch.setattr(machine_lock, "lock_path", lambda: tmp_path / "lock")
+    left: list[float] = []
+
+    def probe_now(target: Target, deadline_secs: float) -> Probes:
+        left.append(deadline_secs)
+        return Probes({"f32": [1.0]})
+
+    monkeypatch.setattr(probe, "_probe_now", probe_now)
+    with machine_lock.machine_lock():
+        assert probe.probe_target(detect(), probe.LEAST_SECS).doubtful
+    assert 0.0 < left[0] <= probe.LEAST_SECS
+
+
 def test_probes_beside_another_measurement_are_doubtful(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(machine_lock, "lock_path", lambda: tmp_path / "lock")
     monkeypatch.setattr(probe, "LOCK_PATIENCE_SECS", 0.0)
-    monkeypatch.setattr(probe, "_probe_now", lambda target: Probes({"f32": [1.0]}))
+    monkeypatch.setattr(probe, "_probe_now", lambda target, secs: Probes({"f32": [1.0]}))
     assert not probe.probe_target(detect()).doubtful
     with machine_lock.machine_lock():
         assert probe.probe_target(detect()).doubtful

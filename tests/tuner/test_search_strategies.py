@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sin
 
 import numpy as np
@@ -14,7 +14,7 @@ from costmodel.baselines import PriorModel
 from costmodel.blend import BlendedModel
 from costmodel.prior import Prior
 from schedules.record import MeasureResult, MeasureStatus
-from schedules.space import Candidate, IntArray
+from schedules.space import Candidate, IntArray, ScheduleSpace
 from tests.contracts.strategy_contract import StrategyContract
 from tests.synthetic_machine import bent_log2_secs, optimum_secs, result_of
 from tests.synthetic_sketch import synthetic_space
@@ -194,10 +194,76 @@ def test_annealing_stops_when_the_model_promises_nothing_more() -> None:
     assert "predicted gain" in (strategy.stop_reason or "")
 
 
+def prior_is_right(space: ScheduleSpace, candidate: Candidate) -> MeasureResult:
+    settings = np.array([candidate.setting], np.int64)
+    secs = float(2.0 ** Prior(space).log2_secs(candidate.sketch, settings)[0])
+    return MeasureResult(MeasureStatus.OK, (secs,), secs)
+
+
+def trials_until_it_stops(strategy: SearchStrategy, space: ScheduleSpace, most: int = 80) -> int:
+    done = 0
+    while strategy.stop_reason is None and done < most:
+        batch = strategy.ask(16)
+        strategy.tell([(c, prior_is_right(space, c)) for c in batch])
+        done += len(batch)
+    return done
+
+
+@pytest.mark.parametrize("near", [True, False], ids=["near the bound", "far from it"])
+def test_a_search_ends_soon_where_the_prior_is_right(near: bool) -> None:
+    """What it chose stands; the model's promises, the best of thousands, say nothing of that."""
+    space = synthetic_space(128, 128, 128, small=True)
+    look = first_look.default_look(space)
+    best_secs = 2.0 ** float(min(found[0] for found in look.log2_secs if len(found)))
+    strategy = make_strategy("annealing", space, SearchGoal(0, best_secs / (1.05 if near else 2)))
+    done = trials_until_it_stops(strategy, space)
+    assert done == (16 if near else 32)
+    assert "the prior's choice" in (strategy.stop_reason or "")
+    assert strategy.gain_over_prior is not None
+    assert strategy.gain_over_prior < 1.01
+
+
+def test_a_search_whose_prior_is_wrong_does_not_end_as_if_it_were_right() -> None:
+    space = synthetic_space(128, 128, 128, small=True)
+    strategy = make_strategy("annealing", space, SearchGoal(0))
+    done = 0
+    while strategy.stop_reason is None and done < 100:
+        batch = strategy.ask(16)
+        strategy.tell([(c, result_of(space, c)) for c in batch])
+        done += len(batch)
+    assert "the prior's choice" not in (strategy.stop_reason or "")
+    assert strategy.gain_over_prior is not None
+    assert strategy.gain_over_prior > 1.1
+
+
+@pytest.mark.parametrize("after", [4, 16])
+def test_a_corrected_target_is_searched_by_its_own_prior(after: int) -> None:
+    """Both targets are one machine: the first with a region so dear that nothing is parallel."""
+    made = synthetic_space(64, 64, 64, small=True)
+    right = made.target
+    dear = replace(right, probes=replace(right.probes, parallel_region_secs=1e-3))
+    space = replace(made, target=dear)
+    choice = first_look.default_look(made).default
+    strategy = make_strategy("annealing", space, SearchGoal(0))
+    asked: list[Candidate] = []
+    while len(asked) < after:
+        batch = strategy.ask(min(16, after - len(asked)))
+        strategy.tell([(c, prior_is_right(made, c)) for c in batch])
+        asked += batch
+    strategy.correct(right)
+    again = strategy.ask(16)
+    assert choice in [*asked, *again[:1]]
+    assert 1 <= len(again) <= 4
+    assert not set(asked) & set(again)
+    strategy.tell([(c, prior_is_right(made, c)) for c in again])
+    assert strategy.gain_over_prior == 1.0
+    assert len(asked) + len(again) + trials_until_it_stops(strategy, made) >= after + 32
+
+
 def test_invented_times_leave_something_to_learn() -> None:
     """The landscape is not the prior in disguise: its optimum is elsewhere."""
     space = synthetic_space(128, 128, 128, small=True)
-    default = first_look.default_candidate(space)
+    default = first_look.default_look(space).default
     setting = np.array([default.setting], np.int64)
     secs = 2.0 ** float(bent_log2_secs(space, default.sketch, setting)[0])
     assert secs > 1.3 * optimum_secs(space)

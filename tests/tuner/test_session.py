@@ -20,7 +20,7 @@ from tuner.measure.protocol import MeasureRequest, OnResult, measure_each
 from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer, uniform
 from tuner.memory_sink import MemorySink
 from tuner.report import Budget, TrialEvent
-from tuner.search.first_look import default_candidate
+from tuner.search.first_look import default_look
 from tuner.session import SessionOptions, run_session
 
 OK = MeasureStatus.OK
@@ -332,12 +332,13 @@ def test_report_is_the_documented_one() -> None:
     assert -1 <= document["cost_model"]["rank_correlation"] <= 1
     assert 0 <= document["cost_model"]["recall_at_16"] <= 1
     assert 0 <= document["cost_model"]["prior_trust"] <= 1
+    assert document["cost_model"]["gain_over_prior"] >= 1
 
 
 def test_first_trial_is_the_default_schedule() -> None:
     measurer = Scripted(by_trial)
     tune(measurer, strategy="random")
-    expected = space().trace(default_candidate(space()))
+    expected = space().trace(default_look(space()).default)
     assert measurer.requests[0].trace == expected
 
 

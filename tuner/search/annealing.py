@@ -11,7 +11,7 @@ machines of `benchmarks/search_comparison.py` that are not held back.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 from statistics import median
 
@@ -21,6 +21,7 @@ from costmodel.base import CostModel
 from costmodel.blend import BlendedModel
 from costmodel.prior import Prior
 from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+from schedules.target import Target
 
 from .base import SearchGoal, Told
 from .batch import Scored, distinct_tiles, diverse, scored
@@ -53,6 +54,13 @@ CLOSE_TO_BOUND = 1.03
 SMALL_GAIN = 0.005
 QUIET_TRIALS = 24
 ENOUGH_TRIALS = 32
+
+STANDS = 1.01
+"""A prior's choice that nothing is this many times as fast as stands: the prior is right here."""
+
+NEAR_BOUND, ENOUGH_NEAR_BOUND = 1.06, 16
+"""Where the prior's choice stands, and is this near a bound, fewer trials are enough."""
+
 ELITE = 384
 
 
@@ -95,6 +103,8 @@ class AnnealingStrategy:
         self._walks = 0
         self._fitted = -1
         self._last_promise = 0
+        self._corrected_at = 0
+        self._own_choice: list[Candidate] = []
 
     # -- SearchStrategy
 
@@ -115,21 +125,34 @@ class AnnealingStrategy:
         return self.model.prior_trust if isinstance(self.model, BlendedModel) else None
 
     @property
+    def gain_over_prior(self) -> float | None:
+        results = (self.ledger.results.get(candidate) for candidate in self._own_choice)
+        own = min((s for s in map(run_secs, filter(None, results)) if s is not None), default=None)
+        best = self.ledger.best_secs
+        return None if own is None or best is None else own / best
+
+    @property
     def stop_reason(self) -> str | None:
         best, bound = self.ledger.best_secs, self.goal.bound_secs
         if best is not None and bound is not None and best <= CLOSE_TO_BOUND * bound:
             return f"within {CLOSE_TO_BOUND - 1:.0%} of the bound: nothing worth its cost is left"
         done = len(self.ledger.results)
+        near = best is not None and bound is not None and best <= NEAR_BOUND * bound
+        enough = ENOUGH_NEAR_BOUND if near else ENOUGH_TRIALS
+        gain = self.gain_over_prior
+        if gain is not None and gain < STANDS and done - self._corrected_at >= enough:
+            return f"nothing in {done} trials is {STANDS - 1:.0%} faster than the prior's choice"
         if done >= ENOUGH_TRIALS and done - self._last_promise >= QUIET_TRIALS:
             return f"predicted gain under {SMALL_GAIN:.1%} for {QUIET_TRIALS} trials in a row"
         return None
 
     def ask(self, count: int) -> list[Candidate]:
-        number = len(self.ledger.asked)
-        if number < sum(OPENING):
+        number = len(self.ledger.asked) - self._corrected_at
+        if number < self._opening_trials:
             end = OPENING[0] if number < OPENING[0] else sum(OPENING)
-            batch = self._from_opening(number, end)
+            batch = self._from_opening(number, min(end, self._opening_trials))
         else:
+            number = len(self.ledger.asked)
             batch = self._from_model(_block_end(number) - number)
         for item in batch[:count]:
             self.ledger.ask(item.candidate, item.log2_secs)
@@ -138,7 +161,23 @@ class AnnealingStrategy:
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)
 
+    def correct(self, target: Target) -> None:
+        """What was measured stays; the prior is another one, and its choice is tried first."""
+        self.space = replace(self.space, target=target)
+        if isinstance(self.model, BlendedModel):
+            self.model = BlendedModel(self.space)
+        self._grids = lattices(self.space)
+        self._pools = [Pool(grid, self.model) for grid in self._grids]
+        self._look, self._opening, self._own_choice = None, [], []
+        self._chains, self._fitted = {}, -1
+        self._corrected_at = self._last_promise = len(self.ledger.asked)
+
     # -- the opening
+
+    @property
+    def _opening_trials(self) -> int:
+        """Those from all over the space are worth as much under another prior."""
+        return sum(OPENING) if self._corrected_at < sum(OPENING) else OPENING[0]
 
     def _first_look(self) -> FirstLook:
         if self._look is None:
@@ -150,7 +189,8 @@ class AnnealingStrategy:
         """Trials `number` to `end` of the opening, which is chosen once."""
         if not self._opening:
             best = self._prior_best(OPENING[0])
-            self._opening = best + self._spread(best, OPENING[1])
+            self._own_choice = [item.candidate for item in best]
+            self._opening = best + self._spread(best, self._opening_trials - OPENING[0])
         left = [i for i in self._opening if i.candidate not in self.ledger.asked]
         return left[: end - number] or self._from_model(end - number)
 

@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 
 from schedules.record import MeasureResult
 from schedules.space import Candidate
+from schedules.target import Target
 
 Told: TypeAlias = tuple[Candidate, MeasureResult]
 
@@ -46,7 +47,13 @@ class SearchStrategy(Protocol):
         ...
 
     def tell(self, results: Sequence[Told]) -> None:
-        """Take in results of asked candidates, in any order and in part."""
+        """Take in results of asked candidates, in any order and in part; of a candidate told before
+        the later one counts."""
+        ...
+
+    def correct(self, target: Target) -> None:
+        """`target` is the space's own with probes that were too low corrected: what is asked from
+        here on should not go by the old ones."""
         ...
 
     @property
@@ -58,6 +65,12 @@ class SearchStrategy(Protocol):
     def prior_trust(self) -> float | None:
         """Probability, 0..1, by what was measured, that the differences the analytic prior sees
         are real on this machine; None where too little was measured, or nobody asks."""
+        ...
+
+    @property
+    def gain_over_prior(self) -> float | None:
+        """How many times as fast the best is as the best of what the analytic prior chose, >= 1;
+        None where nothing was chosen by it, or none of that could be measured."""
         ...
 
     @property

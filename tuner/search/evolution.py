@@ -7,6 +7,7 @@ crossover takes every knob from one of two parents.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from costmodel.base import CostModel
 from costmodel.model import ResidualModel
 from costmodel.prior import Prior
 from schedules.space import Candidate, IntArray, ScheduleSpace
+from schedules.target import Target
 
 from .base import SearchGoal, Told
 from .batch import Scored, diverse, scored
@@ -35,6 +37,7 @@ class EvolutionStrategy:
     name = "evolution"
     stop_reason = None
     prior_trust = None
+    gain_over_prior = None
 
     def __init__(
         self, space: ScheduleSpace, goal: SearchGoal, model: CostModel | None = None
@@ -80,6 +83,11 @@ class EvolutionStrategy:
 
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)
+
+    def correct(self, target: Target) -> None:
+        """The prior's ranking is made again; the model keeps the one it was fitted to."""
+        self.space = replace(self.space, target=target)
+        self._look = None
 
     def _evolve(self, grid: Lattice, known: IntArray, rng: np.random.Generator) -> list[Scored]:
         """Everyone that lived in any generation of this sketch, scored."""

@@ -85,11 +85,6 @@ def default_look(space: ScheduleSpace) -> FirstLook:
     return first_look(space, Prior(space), keep=1)
 
 
-def default_candidate(space: ScheduleSpace) -> Candidate:
-    """The prior's best of the space that is legal."""
-    return default_look(space).default
-
-
 def _best_first(
     grids: tuple[Lattice, ...], codes: list[IntArray], costs: list[FloatArray]
 ) -> Iterator[Candidate]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from costmodel.prior import Prior
 from schedules.space import Candidate, IntArray, ScheduleSpace
+from schedules.target import Target
 
 from .base import SearchGoal, Told
 from .first_look import first_look
@@ -35,6 +36,7 @@ class GridStrategy:
     name = "grid"
     stop_reason = None
     prior_trust = None
+    gain_over_prior = None
 
     def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
         self.space = space
@@ -59,6 +61,9 @@ class GridStrategy:
 
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)
+
+    def correct(self, target: Target) -> None:
+        """Nothing is chosen by the prior but the first candidate."""
 
 
 class _Walk:

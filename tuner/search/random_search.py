@@ -8,6 +8,7 @@ import numpy as np
 
 from costmodel.prior import Prior
 from schedules.space import Candidate, ScheduleSpace
+from schedules.target import Target
 
 from .base import SearchGoal, Told
 from .first_look import first_look
@@ -24,6 +25,7 @@ class RandomStrategy:
     name = "random"
     stop_reason = None
     prior_trust = None
+    gain_over_prior = None
 
     def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
         self.space = space
@@ -56,6 +58,9 @@ class RandomStrategy:
 
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)
+
+    def correct(self, target: Target) -> None:
+        """Nothing is chosen by the prior but the first candidate."""
 
     def _fill(self, found: list[Candidate], count: int) -> list[Candidate]:
         for grid in self._grids:
