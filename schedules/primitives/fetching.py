@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from ..affine import Affine, affine, var
+from ..affine import Affine, Interval, affine, interval, var
 from ..errors import ScheduleError
 from ..loop_ir import For, Nest, Prefetch, Stmt, transform
 from .nest_edit import (
     all_ranges,
+    buffers_in,
     find_loop,
     private_buffers,
     ranges_of,
@@ -36,9 +37,10 @@ class FetchAhead:
             for k: ... B[k, 4*t + x]           for k: prefetch B[k, 4*(t + 1) + r % 4]; ...
 
     One hint for every `step` elements of the last dimension that the iteration reads, at each place
-    once. With `deal` they are shared out over the iterations of that loop, between `loop` and
-    `within`, which all read the same: those along the last dimension, or places where these are too
-    many; with "" each iteration gives them all. Changes nothing that is computed.
+    once; behind the end of a dimension its beginning is next. With `deal` they are shared out over
+    the iterations of that loop, between `loop` and `within`, which all read the same: those along
+    the last dimension, or places where these are too many; with "" each iteration gives them all.
+    Changes nothing that is computed.
     Legal where `within` reads the tensor at places that only differ by what its own loops add,
     and the hints are not too many.
     """
@@ -73,7 +75,12 @@ class FetchAhead:
             raise ScheduleError(self, f"{self.deal!r} moves {self.tensor!r}")
         shared = ranges_of(around)[self.deal].hi + 1 if self.deal else 1
         extents = {n: r.hi + 1 for n, r in all_ranges(inner.loop.body).items()}
-        dealt = self._dealt(*self._hints(index, extents, shared))
+        shape = buffers_in(nest)[self.tensor].shape
+        ranges = {**ranges_of(around), **all_ranges(inner.loop.body)}
+        dealt = [
+            replace(hint, index=_wrapped(hint.index, shape, ranges, self.within))
+            for hint in self._dealt(*self._hints(index, extents, shared))
+        ]
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
             if isinstance(stmt, For) and stmt.var == self.within:
@@ -125,6 +132,20 @@ class FetchAhead:
                 place = (*others, last + turn * self.step)
                 dealt.append(Prefetch(self.tensor, place, far=True))
         return dealt
+
+
+def _wrapped(
+    index: tuple[Affine, ...], shape: tuple[int, ...], ranges: dict[str, Interval], within: str
+) -> tuple[Affine, ...]:
+    """`index`, begun again where it would leave the buffer: behind the last tile the first one is
+    next. A hint for memory that is not there costs a walk through the page table every time. What
+    moves in each iteration of `within` stays as it is: it costs no more than an addition."""
+    found = []
+    for i, extent in zip(index, shape, strict=True):
+        inside = i - i.substitute({within: affine(0)})
+        around = i - inside
+        found.append(i if interval(around, ranges).hi < extent else around % extent + inside)
+    return tuple(found)
 
 
 def _setting(number: Affine, names: list[str], extents: dict[str, int]) -> dict[str, Affine]:

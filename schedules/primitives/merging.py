@@ -31,11 +31,11 @@ class Merge:
         for i in 0..n: A(i)    ->    for j in 0..n: A(j); B(j)
         for j in 0..n: B(j)
 
-    The loops may be of any kind but parallel, the same for both, and `second` may have other
-    statements and allocations before it: `first` is moved past them, or where it must stay before
-    some of them, these are moved past `second`. Legal where they do not depend on each other, and
-    where iterations of the two meet in an element only if they are the
-    same one: what B(j) needs of A is then there, and A's later iterations need nothing of B(j).
+    The loops may be of any kind but parallel, the same for both, and `second` may stand in loops
+    of one iteration and have other statements and allocations before it: `first` is moved past
+    them, or where it must stay before some of them, these are moved past `second`. Legal where they
+    do not depend on each other, and where iterations of the two meet in an element only if they are
+    the same one: what B(j) needs of A is then there, and A's later iterations need nothing of B(j).
     The new loop is called `second`, and is a reduction loop if one of the two was.
     """
 
@@ -50,7 +50,8 @@ class Merge:
         self._check_alike(first.loop, second.loop)
         around = frozenset(loop.var for loop in first.outer)
         problem = f"{self.second!r} must come after {self.first!r}, in the body it stands in"
-        if first.outer != second.outer[: len(first.outer)] or len(second.outer) != len(first.outer):
+        deeper = second.outer[len(first.outer) :]
+        if first.outer != second.outer[: len(first.outer)] or any(x.extent > 1 for x in deeper):
             raise ScheduleError(self, problem)
         between = _between(nest.body, first.loop, second.loop)
         if between is None:
@@ -236,7 +237,7 @@ def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
     for stmt in stmts:
         if stmt is loop:
             return tuple(passed)
-        if isinstance(stmt, Allocate):
+        if isinstance(stmt, Allocate) or (isinstance(stmt, For) and stmt.extent == 1):
             inside = _before(stmt.body, loop)
             if inside is not None:
                 return (*passed, *inside)

@@ -32,6 +32,7 @@ from ..target import Target
 from ..workload import Workload
 from .analysis import Loop, Read, StageView, once
 from .border import Border, border_of
+from .first_tile import packed_on_the_way
 from .hints import has_hints
 from .knobs import Knobbed
 from .next_batch import next_panels
@@ -107,6 +108,7 @@ class TileSketch(Knobbed):
             Knob("rows_outside", (0, 1)),
             Knob("row_tiles_inside", (0, 1)),
             Knob("pack_columns", packing),
+            Knob("pack_on_the_way", (0, 1) if packed_on_the_way(self) else (0,)),
             Knob("copy_rows", (0, 1) if copies else (0,)),
             Knob("skip_padding", (0, 1) if self.border or self._skips_around else (0,)),
             Knob("tails", (0, 1, 2)),

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..space import BoolArray, IntArray
 from .border import MOST_BORDER_TILES
+from .first_tile import can_pack_on_the_way
 from .hints import can_hint
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def feasible_tiles(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
     ok &= _has_one_spelling(sketch, v, s) & _reduction_goes_together(sketch, v)
     ok &= _tails_are_there(sketch, v, s) & _is_shared_out(sketch, v)
     ok &= (v["fetch"] == 0) | can_hint(sketch, v, s)
+    ok &= (v["pack_on_the_way"] == 0) | can_pack_on_the_way(sketch, v, s)
     ok &= (v["skip_padding"] == 0) | _leaves_out_padding(sketch, v, s)
     if sketch.is_sliding:
         # Tiles along long rows of the image, which are read and written from end to end: with

@@ -10,6 +10,7 @@ import numpy as np
 from ..space import BoolArray, FloatArray, IntArray
 from .analysis import Read, math_calls, once
 from .conflicts import conflict_misses
+from .first_tile import copy_share
 from .hardware import BUSY_CHAINS
 from .hints import lines_late, loads_a_step, loads_a_tile
 from .passing import FEWEST_ROWS
@@ -179,7 +180,7 @@ def _packed_bytes(
     of_tasks = np.where(f["parallel"] == 2, block_counts(sketch.roles, f)[1], 1.0)
     again = np.where(f["rows_outside"] == 1, inside_rows, of_tasks)
     columns = again * panels * batch / outside
-    columns = np.where(f["pack_columns"] == 0, 0.0, columns)
+    columns = np.where(f["pack_columns"] == 0, 0.0, columns) * copy_share(f)
     rows, slow = np.zeros_like(columns), np.zeros_like(columns)
     for read in sketch.operands.copyable:
         copied = np.where(f["copy_rows"] == 1, _copied_row_bytes(sketch, read, f, batch), 0.0)

@@ -19,6 +19,7 @@ from ..primitives import (
     Vectorize,
 )
 from .analysis import Loop
+from .first_tile import merge_with_first_tile
 from .hints import write_hints
 from .tile_packing import Packing
 from .writer import TraceWriter
@@ -85,6 +86,8 @@ class _TileTrace:
         self._cut_tails(blocks, tiles, fused)
         if self.steps_apart:
             self._cut_steps(*self.steps_apart)
+        if v["pack_on_the_way"]:
+            merge_with_first_tile(w, k, v, s, depth)
         if v["stream"]:
             w.do(Stream(k.output))
         if joined:

@@ -7,7 +7,16 @@ import pytest
 from schedules.errors import ScheduleError
 from schedules.loop_ir import Nest, Prefetch, leaves
 from schedules.lower import plain_nest
-from schedules.primitives import CacheRead, FetchAhead, Primitive, Reorder, Split, Unroll, Vectorize
+from schedules.primitives import (
+    CacheRead,
+    FetchAhead,
+    Partition,
+    Primitive,
+    Reorder,
+    Split,
+    Unroll,
+    Vectorize,
+)
 from schedules.printer import to_text
 from schedules.trace import Trace
 from tests.golden_text import Golden
@@ -32,7 +41,8 @@ def test_hints_for_the_next_tile_are_dealt_over_the_rows(golden: Golden) -> None
 def test_each_iteration_can_give_all_hints() -> None:
     nest = with_hints(FetchAhead("i1", "s0.d1o", 2, "s0.r0", "", 4))
     hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
-    assert [str(hint.index[1]) for hint in hints] == ["8*s0.d1o + 16", "8*s0.d1o + 20"]
+    columns = ["8*((s0.d1o + 2)%3)", "(8*s0.d1o + 20)%24"]  # behind the last, the first again
+    assert [str(hint.index[1]) for hint in hints] == columns
     assert all(hint.far for hint in hints)
 
 
@@ -42,6 +52,16 @@ def test_a_row_operand_gets_a_hint_for_each_row() -> None:
     assert [tuple(map(str, hint.index)) for hint in hints] == [
         ("2*s0.d0o", "s0.r0 + 3"), ("2*s0.d0o + 1", "s0.r0 + 3"),
     ]  # fmt: skip
+
+
+def test_hints_behind_the_last_tile_are_for_the_first() -> None:
+    """A hint for memory that is not there costs a walk through the page table every time."""
+    nest = with_hints(FetchAhead("i0", "s0.d0o", 1, "s0.r0", "", 16))
+    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
+    assert [str(hint.index[0]) for hint in hints] == ["2*((s0.d0o + 1)%3)", "(2*s0.d0o + 3)%6"]
+    cut = with_hints(FetchAhead("i1", "s0.d1o", 1, "s0.r0", "", 8), Partition("s0.d1o", 2))
+    places = {str(leaf.index[1]) for leaf in leaves(cut.body) if isinstance(leaf, Prefetch)}
+    assert places == {"8*((s0.d1o + 1)%3)", "8*(s0.d1o.t%3)"}
 
 
 @pytest.mark.parametrize("sizes", [(6, 24, 5), (7, 27, 5), (3, 9, 2), (13, 17, 3)])
@@ -91,4 +111,4 @@ def test_places_too_many_for_an_iteration_are_dealt_over_the_rows() -> None:
         hint.index[1].evaluate({"s0.d1o": tile}) for hint in hints for tile in range(7)
     }  # fmt: skip
     assert asked == set(range(40))
-    assert {str(hint.index[0]) for hint in hints} == {"s0.d0 + 1"}
+    assert {str(hint.index[0]) for hint in hints} == {"(s0.d0 + 1)%3"}

@@ -11,20 +11,23 @@ from schedules.errors import ScheduleError
 from schedules.loop_ir import Nest, loops
 from schedules.lower import plain_nest
 from schedules.primitives import (
+    CacheRead,
     CacheWrite,
     ComputeAt,
     Merge,
     Parallel,
     Partition,
+    Reorder,
     RFactor,
     Split,
     Unroll,
     Vectorize,
 )
 from schedules.printer import to_text
+from schedules.trace import Trace
 from schedules.workload import Workload
 from tests.golden_text import Golden
-from tests.schedule_fuzz.cases import applied, check_meaning, loop_names, notation, softmax
+from tests.schedule_fuzz.cases import applied, check_meaning, loop_names, matmul, notation, softmax
 
 
 def two_sums() -> Workload:
@@ -73,6 +76,22 @@ def test_the_same_element_in_the_same_iteration_may_be_read() -> None:
 def test_what_another_iteration_leaves_is_not_there_yet(read: str) -> None:
     with pytest.raises(ScheduleError, match=r"an iteration of 's1.d0' may meet another one"):
         Merge("s0.d0", "s1.d0").apply(plain_nest(chain(read)))
+
+
+def test_a_loop_goes_into_the_first_of_many_iterations(golden: Golden) -> None:
+    """What stands in a loop of one iteration is as good as what stands outside of it."""
+    steps = (
+        Split("s0.d0", 2), Split("s0.d1", 4),
+        Reorder(("s0.d1o", "s0.d0o", "s0.r0", "s0.d0i", "s0.d1i")),
+        CacheRead("i1", "s0.d1o", "p"), CacheWrite("s0", "s0.d0o", "acc", register=True),
+        Unroll("s0.d0i.init"), Unroll("s0.d1i.init"), Unroll("s0.d0i"), Unroll("s0.d1i"),
+        Unroll("s0.d0i.out"), Unroll("s0.d1i.out"),
+    )  # fmt: skip
+    nest = Trace(steps).apply(plain_nest(matmul(6, 8, 5)))
+    with pytest.raises(ScheduleError, match="in the body it stands in"):
+        Merge("p.0", "s0.r0").apply(nest)
+    merged = applied(matmul(6, 8, 5), *steps, Partition("s0.d0o", 1), Merge("p.0", "s0.r0"))
+    assert to_text(merged) == golden
 
 
 def test_ranges_and_kinds_must_agree() -> None:

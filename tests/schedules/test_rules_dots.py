@@ -195,8 +195,8 @@ for s0.d1.rfoo in range(3):                             # parallel
             for s0.wide.2.init in range(8):             # vectorized
               s0.wide.acc[s0.wide.1i.init, s0.wide.0i.init, s0.wide.2.init] = 0.0
         for s0.r0oi in range(4):                        # reduce
-          prefetch i1[4*s0.d1.rfoo + 2*s0.wide.1o + 2, 8*s0.r0oi + 32*s0.r0oo]  # far ahead
-          prefetch i1[4*s0.d1.rfoo + 2*s0.wide.1o + 3, 8*s0.r0oi + 32*s0.r0oo]  # far ahead
+          prefetch i1[2*((2*s0.d1.rfoo + s0.wide.1o + 1)%6), 8*s0.r0oi + 32*s0.r0oo]  # far ahead
+          prefetch i1[2*((2*s0.d1.rfoo + s0.wide.1o + 1)%6) + 1, 8*s0.r0oi + 32*s0.r0oo]  # far ahead
           for s0.wide.1i in range(2):                   # unrolled
             for s0.wide.0i in range(2):                 # unrolled
               for s0.wide.2 in range(8):                # vectorized
