@@ -211,6 +211,9 @@ def main() -> int:
         "wall_secs": round(time.perf_counter() - start, 1),
     }
     print(json.dumps(summary))
+    if options.jsonl:
+        with options.jsonl.open("a") as file:
+            print(json.dumps({"summary": summary, "commit": commit_of(ROOT)}), file=file)
     return 1 if failed or rejected else 0
 
 

@@ -46,6 +46,8 @@ _KEPT_OF_A_SIDE = (
     "ratio", "way", "ways_secs", "dropped", "libraries", "missing",
 )  # fmt: skip
 
+_RIGHT = ("right_kernels", "of_them_checked_in_full", "false_alarms")
+
 _BLOCK = re.compile(
     r"(?P<start><!-- published: (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)",
     re.DOTALL,
@@ -193,6 +195,7 @@ def tables(published: Path) -> dict[str, str]:
         "under": lambda: _under(results.matching("suite/")),
         "constants": lambda: _constants(results.matching("constants/")),
         "candidates": lambda: _candidates(results.rows),
+        "planted": lambda: _planted(published / "planted.jsonl"),
         "demo": lambda: _demo(published / "demo.json"),
     }
     return {name: f"\n{make()}\n\n" for name, make in made.items()}
@@ -298,6 +301,30 @@ def _candidates(rows: Mapping[str, Result]) -> str:
     return (
         f"{counts.total():,} candidates in {len(rows)} rows, each verified before it was timed:"
         f" {statuses}. The fastest of each row passed the full check in a fresh process."
+    )
+
+
+def _planted(path: Path) -> str:
+    """Sums over the kernels that mistakes were planted in, and right kernels that were checked."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    counts: Counter[str] = Counter()
+    for each in lines:
+        counts.update(each.get("counts", {}))
+    kernels = sum("counts" in each for each in lines)
+    ends = [each for each in lines if "summary" in each]
+    right = {key: sum(e["summary"][key] for e in ends) for key in _RIGHT}
+    wrong = counts["quick"] + counts["full"] + counts["missed"]
+    commits = ", ".join(dict.fromkeys(each["commit"] for each in ends))
+    return (
+        "| planted in | mistakes | same object file | caught by the quick check | by the full one |"
+        " harmless, as far as known | missed | caught of what is wrong |"
+        " right kernels | of them in full | false alarms |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n"
+        f"| {kernels} kernels | {counts.total():,} | {counts['same']:,} | {counts['quick']:,} |"
+        f" {counts['full']:,} | {counts['equivalent']:,} | {counts['missed']:,} |"
+        f" {(wrong - counts['missed']) / wrong:.2%} | {right['right_kernels']:,} |"
+        f" {right['of_them_checked_in_full']:,} | {right['false_alarms']:,} |\n\n"
+        f"At commit {commits}."
     )
 
 

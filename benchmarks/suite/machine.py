@@ -38,7 +38,7 @@ def describe(target: dict[str, Any], root: Path) -> dict[str, Any]:
             name: _version(name) for name in ("numpy", "torch", "llvmlite", "xgboost-cpu")
         },
         "compiler": _first_line([os.environ.get("CC", "cc"), "--version"]),
-        "commit": _commit(root),
+        "commit": commit_of(root),
         "removed_variables": steering(os.environ),
     }
 
@@ -87,7 +87,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _commit(root: Path) -> str:
+def commit_of(root: Path) -> str:
     head = _first_line(["git", "-C", str(root), "rev-parse", "--short", "HEAD"])
     changed = _first_line(["git", "-C", str(root), "status", "--porcelain", "--", "*.py"])
     return f"{head} and changes" if changed else head
