@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from benchmarks.suite.machine import commit_of  # noqa: E402
 from schedules import operators  # noqa: E402
 from schedules.errors import ScheduleError  # noqa: E402
 from schedules.rules import space_for  # noqa: E402

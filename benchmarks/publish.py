@@ -306,6 +306,8 @@ def _candidates(rows: Mapping[str, Result]) -> str:
 
 def _planted(path: Path) -> str:
     """Sums over the kernels that mistakes were planted in, and right kernels that were checked."""
+    if not path.exists():
+        return "Not measured."
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     counts: Counter[str] = Counter()
     for each in lines:
