@@ -138,7 +138,8 @@ def print_result(slow: bool, op: str) -> None:
 def test_shares_of_slow_kernels_run_on_noise_in_full_checks_only(slow: bool, op: str) -> None:
     """In a process of its own: children of one that has started threads of OpenMP, as other tests
     do, wait for threads they do not have."""
-    code = f"from tests.tuner.test_measure_case_builder import print_result; print_result({slow}, {op!r})"
+    module = "tests.tuner.test_measure_case_builder"
+    code = f"from {module} import print_result; print_result({slow}, {op!r})"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True, text=True, timeout=120, check=True, cwd=Path(__file__).parents[2],
