@@ -70,6 +70,17 @@ def levels_of(report: dict[str, Any], bench: dict[str, Any] | None) -> list[Leve
     return levels
 
 
+def described(curves: list[Curve], levels: list[Level]) -> str:
+    """The figures of a picture in words, which an SVG carries."""
+    lines = [
+        f"{curve.label}: "
+        + ", ".join(f"{g:.1f} from {n}" for n, g in zip(curve.trials, curve.gflops, strict=True))
+        for curve in curves
+    ]
+    lines += [f"{level.label}: {level.gflops:.1f}" for level in levels]
+    return "; ".join(lines)
+
+
 def draw(title: str, curves: list[Curve], levels: list[Level], path: Path) -> None:
     """Write the picture; the kind of file is told by its name (`.svg`, `.png`)."""
     import matplotlib as mpl
@@ -95,7 +106,8 @@ def draw(title: str, curves: list[Curve], levels: list[Level], path: Path) -> No
     axes.set_ylim(0, max(level.gflops for level in levels) * 1.12)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower right", frameon=False)
-    figure.savefig(path, dpi=144, metadata={"Date": None} if path.suffix == ".svg" else None)
+    about = {"Date": None, "Description": described(curves, levels)}
+    figure.savefig(path, dpi=144, metadata=about if path.suffix == ".svg" else None)
     plt.close(figure)
 
 
@@ -108,6 +120,14 @@ def _draw_levels(axes: Axes, levels: list[Level], last: int) -> None:
         axes.text(last * 1.02, level.gflops, text, color=GREY, va=where, fontsize=9)
 
 
+def read(
+    reports: list[Path], bench: Path | None
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The documents of `tune --json`, and the one of `bench --json` if there is one."""
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in reports]
+    return documents, json.loads(bench.read_text(encoding="utf-8")) if bench else None
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Draw; exit code 2 for a report that cannot be drawn."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -117,10 +137,9 @@ def main(arguments: list[str] | None = None) -> int:
         "-o", "--output", type=Path, required=True, help="the picture, .svg or .png"
     )
     given = parser.parse_args(arguments)
-    reports = [json.loads(path.read_text(encoding="utf-8")) for path in given.reports]
+    reports, bench = read(given.reports, given.bench)
     if len({report["workload"]["key"] for report in reports}) != 1:
         parser.error("the reports are of different workloads")
-    bench = json.loads(given.bench.read_text(encoding="utf-8")) if given.bench else None
     first = reports[0]
     title = f"{first['workload']['name']} on {first['target']['cpu']}"
     try:
