@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
     if len({report["workload"]["key"] for report in reports}) != 1:
         parser.error("the reports are of different workloads")
     first = reports[0]
-    title = f"{first['workload']['name']} on {first['target']['cpu']}"
+    title = f"{first['workload']['name']}\non {first['target']['cpu']}"
     try:
         curves = [curve_of(report) for report in reports]
     except ValueError as error:
