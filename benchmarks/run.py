@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.suite import machine
 from benchmarks.suite.context import ROOT, Context, Row, RowError, Settings, tilewright
@@ -62,14 +63,17 @@ def _measure_missing(
     options: argparse.Namespace, folder: Path, results: ResultsFile, crew: Crew
 ) -> None:
     """Every row that is asked for and not there."""
-    context = _context(folder, options, crew)
+    context = _context(folder, options, crew, _tuned(results) if options.race_again else {})
     description = machine.describe(context.target, ROOT)
     session = results.begin({**description, "quick": options.quick})
     rows = [row for group in options.rows for row in GROUPS[group](context)]
     if options.only:
         rows = [row for row in rows if any(part in row.key for part in options.only.split(","))]
     rows = sampled(rows, options.every)
-    wanted = [r for r in rows if options.fresh or _missing(r, results, options.redo_busy)]
+    if options.race_again:
+        rows = [row for row in rows if row.key in context.tuned]
+    everything = options.fresh or options.race_again
+    wanted = [r for r in rows if everything or _missing(r, results, options.redo_busy)]
     _say(f"{len(rows)} rows, {len(rows) - len(wanted)} measured before; results in {folder}")
     _warn_of_other_commits(results, description["commit"], rows)
     _measure(wanted, context, results, session, 0.0 if options.quick else PATIENCE_SECS)
@@ -125,7 +129,19 @@ def _report(folder: Path) -> int:
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
-def _context(folder: Path, options: argparse.Namespace, crew: Crew) -> Context:
+def _tuned(results: ResultsFile) -> dict[str, dict[str, Any]]:
+    """Rows whose kernels can be raced again, by key, with the commit that tuned them."""
+    found = {}
+    for key, row in results.rows.items():
+        if row.failed is None and "tune" in row.data and "compile_secs" in row.data:
+            at = row.data.get("tuned_at") or results.sessions[row.session]["commit"]
+            found[key] = {**row.data, "tuned_at": at}
+    return found
+
+
+def _context(
+    folder: Path, options: argparse.Namespace, crew: Crew, tuned: dict[str, dict[str, Any]]
+) -> Context:
     folder.mkdir(parents=True, exist_ok=True)
     fresh = [] if options.quick else ["--fresh"]
     target, _ = tilewright(folder, "target", *fresh)
@@ -137,7 +153,7 @@ def _context(folder: Path, options: argparse.Namespace, crew: Crew) -> Context:
         tvm_python=options.tvm_python or "",
         tvm_trials=options.tvm_trials,
     )
-    return Context(folder, target, options.quick, crew, settings)
+    return Context(folder, target, options.quick, crew, settings, tuned)
 
 
 def _missing(row: Row, results: ResultsFile, redo_busy: bool) -> bool:
@@ -178,6 +194,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--redo-busy", action="store_true", help="measure again what was timed on a busy machine"
     )
+    parser.add_argument(
+        "--race-again", action="store_true",
+        help="race the kernels of the suite that are there once more, tuning nothing",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="does everything work? no figures")
     parser.add_argument("--report-only", action="store_true", help="only write table and plot")
     _add_suite_options(parser)

@@ -18,7 +18,7 @@ from schedules.workload import Workload
 
 from . import wiring
 from .errors import InvalidField, Located, ServiceError
-from .runs import REAL, TuneOptions
+from .runs import REAL, TuneOptions, tuning_target
 from .schemas import JobIn, read_model
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def stored_job(form: dict[str, Any]) -> JobRequest:
     native = form["target"] == "native"
     return JobRequest(
         workload=wiring.workload_of(form["workload"]),
-        target=wiring.read_target("native", form["threads"], probe=form["measurer"] == REAL)
+        target=tuning_target("native", form["threads"], form["measurer"])
         if native
         else Target.from_json(form["target"]),
         native=native,

@@ -35,6 +35,18 @@ class TuneOptions:
     fresh: bool = False
 
 
+def tuning_target(spec: str, threads: int | None, measurer: str) -> Target:
+    """The target of a tuning run. What was measured on this machine counts only where it does the
+    measuring: mocked timings give the same search on every day. TargetError."""
+    from tuner.native_target import unprobed_target
+
+    if measurer == REAL:
+        return wiring.read_target(spec, threads)
+    if spec == "native":
+        return unprobed_target(threads or 1)
+    return wiring.read_target(spec, threads, probe=False)
+
+
 def run_tuning(
     store: Store,
     workload: Workload,

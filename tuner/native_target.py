@@ -99,6 +99,12 @@ def native_target(
     return entry.target.with_threads(threads)
 
 
+def unprobed_target(threads: int = 1, *, cache_dir: Path | None = None) -> Target:
+    """This machine without what was measured on it: for timings that are not its own, which then
+    lead to the same search whenever and however busy it was probed."""
+    return replace(native_target(threads, cache_dir=cache_dir, probe=False), probes=Probes())
+
+
 def load_target(
     spec: str, threads: int | None = None, *, cache_dir: Path | None = None, probe: bool = True
 ) -> Target:

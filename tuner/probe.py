@@ -406,7 +406,8 @@ class _Machine:
         """
         if size <= self._filled:
             return
-        self._buffer = mmap.mmap(-1, size)
+        # Private, as the arrays of NumPy are: shared memory gets no huge pages on most systems.
+        self._buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._buffer.madvise(mmap.MADV_HUGEPAGE)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer))

@@ -35,12 +35,13 @@ def tune(
 
     from .measure.choose import parse_measurer
     from .memory_sink import MemorySink
-    from .native_target import ThisMachine, native_target
+    from .native_target import ThisMachine, native_target, unprobed_target
     from .session import SessionOptions, run_session
 
-    target = native_target() if target is None else target
     # Recorded and simulated times, and those of another factory, are not this machine's.
     machine = ThisMachine() if measurer == "local" else None
+    if target is None:
+        target = unprobed_target() if machine is None else native_target()
     factory = parse_measurer(measurer) if isinstance(measurer, str) else measurer
     with factory(workload, target, seed) as opened:
         return run_session(

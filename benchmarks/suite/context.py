@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ class Context:
     """`quick` asks for the smallest run that goes the whole way; its figures mean nothing.
 
     `folder` holds databases, emitted files and the cache of everything that is run; `crew` the
-    processes that time, from row to row.
+    processes that time, from row to row. `tuned` has rows measured before, by key, whose kernels
+    are raced again as they are.
     """
 
     folder: Path
@@ -52,14 +53,19 @@ class Context:
     quick: bool
     crew: Crew
     settings: Settings = Settings()
+    tuned: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def cores(self) -> int:
         return int(self.target["cores"])
 
+    def row_folder(self, key: str) -> Path:
+        """Where the row `key` keeps its database and emitted files."""
+        return self.folder / "rows" / key.replace(" ", "_").replace("/", "_")
+
     def fresh_folder(self, key: str) -> Path:
         """An empty folder for the row `key`."""
-        folder = self.folder / "rows" / key.replace(" ", "_").replace("/", "_")
+        folder = self.row_folder(key)
         if folder.exists():
             for file in sorted(folder.rglob("*"), reverse=True):
                 file.rmdir() if file.is_dir() else file.unlink()

@@ -3,6 +3,7 @@ once more with their weights marked constant, in a group of their own."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,20 +60,10 @@ def _row(context: Context, group: str, case: Case, family: Family, threads: int)
 def measure(context: Context, *, key: str, case: Case, family: str, threads: int) -> dict[str, Any]:
     """Tune, emit, and race against the libraries. What has constant inputs takes part twice: as the
     `kernel` that finds them packed, and as `packing` in every call."""
-    folder, settings = context.fresh_folder(key), context.settings
-    trials, seconds = (4, 0.1) if context.quick else (settings.trials, RACE_SECS)
-    request = {
-        "case": case.name, "threads": threads, "trials": trials, "seed": SEED,
-        "folder": str(folder), "input_seed": INPUT_SEED, "default": settings.default_side,
-    }  # fmt: skip
-    caches = environment(context.folder)
-    try:
-        found = context.crew.tune(request, caches, TUNE_DEADLINE_SECS)
-    except RaceError as error:
-        raise RowError(str(error)) from error
-    report, bound = found["report"], found["bound"]
-    if report["best"] is None:
-        raise RowError(f"tuning found nothing that works: {report['trials']['by_status']}")
+    settings = context.settings
+    seconds = 0.1 if context.quick else RACE_SECS
+    tuned = _tune(context, key, case, threads)
+    folder, report, bound = tuned.folder, tuned.report, tuned.bound
     tvm = tvm_best(context, case, threads) if settings.tvm_python else None
     common = {"case": case.name, "reference": str(folder / "reference.npy")}
     try:
@@ -98,8 +89,9 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
         "families": [each.key for each in families_of(case)],
         "threads": threads,
         "tune": shortened(report),
-        "process_secs": found["process_secs"],
-        "compile_secs": report["compile_secs"],
+        "tuned_at": tuned.commit,
+        "process_secs": tuned.process_secs,
+        "compile_secs": tuned.compile_secs,
         "bound": bound,
         "of_bound": bound["secs"] / result["kernel"]["run_secs"],
         "of_bound_beside": of_bound_beside(bound, result, threads),
@@ -108,6 +100,55 @@ def measure(context: Context, *, key: str, case: Case, family: str, threads: int
         "race": result,
         **derived(report, result, threads),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuned:
+    """What was tuned, in `folder` the kernel of it. `commit` None: in this session."""
+
+    folder: Path
+    report: dict[str, Any]
+    bound: dict[str, Any]
+    process_secs: float
+    compile_secs: dict[str, float] | None
+    commit: str | None
+
+
+def _tune(context: Context, key: str, case: Case, threads: int) -> _Tuned:
+    """A case tuned, or its kernel of an earlier session made again from the record found then.
+
+    RowError where nothing works."""
+    common = {"case": case.name, "threads": threads, "input_seed": INPUT_SEED}
+    before = context.tuned.get(key)
+    if before is not None:
+        folder = context.row_folder(key)
+        record = before["tune"]["best"]["record_key"]
+        found = _ask(context, {**common, "folder": str(folder), "record_key": record})
+        times = before["process_secs"], before["compile_secs"]
+        return _Tuned(folder, before["tune"], found["bound"], *times, before["tuned_at"])
+    folder = context.fresh_folder(key)
+    found = _ask(
+        context,
+        {
+            **common,
+            "folder": str(folder),
+            "trials": 4 if context.quick else context.settings.trials,
+            "seed": SEED,
+            "default": context.settings.default_side,
+        },
+    )
+    report = found["report"]
+    if report["best"] is None:
+        raise RowError(f"tuning found nothing that works: {report['trials']['by_status']}")
+    times = found["process_secs"], report["compile_secs"]
+    return _Tuned(folder, report, found["bound"], *times, None)
+
+
+def _ask(context: Context, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return context.crew.tune(request, environment(context.folder), TUNE_DEADLINE_SECS)
+    except RaceError as error:
+        raise RowError(str(error)) from error
 
 
 def of_bound_beside(bound: dict[str, Any], result: dict[str, Any], threads: int) -> float:

@@ -32,7 +32,9 @@ class Shelf:
         size = prod(shape) * kind.itemsize
         skip = self._count * STAGGER_BYTES % PAGE_BYTES
         self._count += 1
-        memory = mmap.mmap(-1, size + skip + 2 * HUGE_PAGE_BYTES)
+        # Python's own choice, shared memory, gets no huge pages on most systems.
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        memory = mmap.mmap(-1, size + skip + 2 * HUGE_PAGE_BYTES, flags=private)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)
         raw = np.frombuffer(memory, np.uint8)  # keeps `memory` alive, and so does every view

@@ -1,7 +1,8 @@
 """Tune cases and emit what was found, all in one process: `python -m benchmarks.suite.tune_case`.
 
 Does what `tilewright tune` and `tilewright emit` do, by the same functions, without starting a
-process for each. Reads one JSON request a line (the arguments of `run`) and answers with one.
+process for each. Reads one JSON request a line (the arguments of `run`, or of `again`) and answers
+with one.
 """
 
 from __future__ import annotations
@@ -46,6 +47,17 @@ def tuned(
     return {**report, "compile_secs": times}
 
 
+def found_before(database_file: Path, record_key: str) -> Trace:
+    """The trace of a record that an earlier run stored. LookupError if it is not there."""
+    from service import database
+
+    with database.session(f"sqlite:///{database_file}") as store:
+        record = store.record(record_key)
+    if record is None:
+        raise LookupError(f"{database_file} has no record {record_key}")
+    return Trace.from_json(record.trace)
+
+
 def emit(workload: Workload, trace: Trace, target: Target, file: Path) -> None:
     """The object file of `emit --name kernel`."""
     from tuner.codegen.kernel import compile_kernel
@@ -88,13 +100,26 @@ def run(
     return {"report": report, "bound": bound_of(workload, target), "process_secs": process_secs}
 
 
+def again(case: str, threads: int, record_key: str, folder: str, input_seed: int) -> dict[str, Any]:
+    """`run` for a kernel that was found before: nothing is tuned, the bound is today's."""
+    from tuner.native_target import native_target
+
+    chosen, to = every_case()[case], Path(folder)
+    workload, target = workload_of(chosen), native_target(threads)
+    emit(workload, found_before(to / "tune.sqlite", record_key), target, to / "kernel.o")
+    np.save(to / "reference.npy", reference(chosen, input_seed))
+    return {"bound": bound_of(workload, target)}
+
+
 def main() -> None:
     """Serve until stdin ends."""
     die_with_parent(os.getppid())  # it may be stopped when the benchmark is killed
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
-        answers.write(json.dumps(run(**json.loads(line))) + "\n")
+        request = json.loads(line)
+        answer = again(**request) if "record_key" in request else run(**request)
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 

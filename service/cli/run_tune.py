@@ -41,9 +41,7 @@ def tune(
     output = common.output()
     workload = wiring.read_workload(spelling)
     with output.busy("looking at this machine ..."):
-        target = wiring.read_target(
-            machine.target, machine.threads, probe=machine.measurer == runs.REAL
-        )
+        target = runs.tuning_target(machine.target, machine.threads, machine.measurer)
     options = runs.TuneOptions(
         trials=trials,
         seconds=seconds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,27 @@ def test_arrays_lie_at_different_offsets_of_their_pages() -> None:
     offsets = [shelf.array([5, 3]).ctypes.data % 4096 for _ in range(4)]
     assert len(set(offsets)) == 4
     assert all(offset % 64 == 0 for offset in offsets)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_arrays_of_a_race_may_lie_on_huge_pages() -> None:
+    array = Shelf().array([1 << 20])
+    flags = mapping_flags(array.ctypes.data)
+    assert "sh" not in flags  # shared memory gets none, whatever it is advised
+    assert "hg" in flags or not Path("/sys/kernel/mm/transparent_hugepage").exists()
+
+
+def mapping_flags(address: int) -> list[str]:
+    """What the kernel notes of the memory at `address` (proc(5), VmFlags)."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        head = line.split()[0]
+        if "-" in head and not head.endswith(":"):
+            low, high = (int(part, 16) for part in head.split("-"))
+            inside = low <= address < high
+        elif inside and head == "VmFlags:":
+            return line.split()[1:]
+    return []
 
 
 def test_figures_and_means() -> None:

@@ -18,8 +18,10 @@ import psutil
 import pytest
 
 from db import open_store
+from schedules.target import Probes
 from service.cli import run
 from service.client import Client
+from tuner.native_target import native_target
 
 COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
 MATMUL = "matmul:M=24,N=16,K=20"
@@ -88,7 +90,11 @@ def start(client: Client, trials: int, seed: int) -> str:
 
 
 def test_a_submitted_job_stores_what_a_plain_tune_stores(
-    running: Running, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    running: Running,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client, _, served = running
     job = client.submit(MATMUL, trials=10, seed=3, measurer="simulated:machine.json")
@@ -100,6 +106,10 @@ def test_a_submitted_job_stores_what_a_plain_tune_stores(
     assert kinds[-1] == "done"
     assert [trial["trial"] for trial in trials] == list(range(1, 11))
 
+    # Probes of this machine, taken in between, say nothing of one that does not exist.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    slow_regions = Probes({"f32": [50.0, 100.0]}, {"memory": [10.0, 12.0]}, 5e-3)
+    native_target(fresh=True, prober=lambda target: slow_regions)
     plain = str(tmp_path / "plain.sqlite")
     words = ["tune", MATMUL, "--trials", "10", "--seed", "3", "--db", plain, "--json"]
     assert run([*words, "--measurer", f"simulated:{folder}/machine.json"]) == 0

@@ -24,6 +24,7 @@ from tuner.native_target import (
     detect,
     load_target,
     native_target,
+    unprobed_target,
     vector_shape,
 )
 from tuner.probed import merged
@@ -420,3 +421,11 @@ def test_a_document_says_only_of_doubtful_probes_that_they_are() -> None:
     assert doubtful.to_json()["probes"]["doubtful"] is True
     for target in (sure, doubtful):
         assert Target.from_json(target.to_json()).probes == target.probes
+
+
+def test_other_machines_timings_are_searched_without_probes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native(tmp_path, CountingProber())
+    described = unprobed_target(2, cache_dir=tmp_path)
+    assert described == replace(native_target(2, cache_dir=tmp_path), probes=Probes())
