@@ -109,6 +109,11 @@ class JobStore:
         with self._database.reading() as session:
             return JobRepository(session).last_event_id()
 
+    def changes_since(self, event_id: int) -> tuple[set[str], int]:
+        """The jobs with events later than event `event_id`, and the id of the newest event."""
+        with self._database.reading() as session:
+            return JobRepository(session).changes_since(event_id)
+
     def note_trials(
         self,
         job_id: str,
@@ -127,6 +132,8 @@ class JobStore:
             repository.link_trials(job_id, trials)
             for data in events:
                 repository.append_event(job_id, "trial", data, now)
+            if events:
+                repository.got_on(job_id)
 
     def renew_lease(
         self, job_id: str, epoch: int, lease_secs: float, now: datetime | None = None

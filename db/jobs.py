@@ -39,7 +39,8 @@ LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 MAX_TAKEOVERS = 3
 LOST_TOO_OFTEN: JsonObject = {
     "code": "lost_too_often",
-    "detail": f"{MAX_TAKEOVERS + 1} workers in a row disappeared while running this job",
+    "detail": f"{MAX_TAKEOVERS + 1} workers in a row disappeared while running this job, "
+    "without a new trial",
 }
 
 
@@ -241,6 +242,11 @@ class JobRepository:
         self._mine(job_id, epoch).progress = _checked(progress)
         self._session.flush()
 
+    def got_on(self, job_id: str) -> None:
+        """The job has new trials: workers that were lost before no longer count against it."""
+        self._row(job_id).takeovers = 0
+        self._session.flush()
+
     def finish(
         self,
         job_id: str,
@@ -301,6 +307,13 @@ class JobRepository:
 
     def last_event_id(self) -> int:
         return self._session.scalar(select(func.max(JobEventRow.id))) or 0
+
+    def changes_since(self, event_id: int) -> tuple[set[str], int]:
+        newest = self.last_event_id()
+        if newest <= event_id:
+            return set(), newest
+        later = select(JobEventRow.job_id).where(JobEventRow.id > event_id).distinct()
+        return set(self._session.scalars(later)), newest
 
     def link_trials(self, job_id: str, trials: Sequence[tuple[int, str]]) -> None:
         """Note which records the job's trials ended in: (trial, record_key), each once."""
@@ -367,9 +380,7 @@ class JobRepository:
 
 def _expired(now: datetime) -> ColumnElement[bool]:
     """Jobs whose worker's lease ran out."""
-    return and_(
-        JobRow.state.in_([JobState.RUNNING, JobState.CANCELLING]), JobRow.lease_until < now
-    )
+    return and_(JobRow.state.in_([JobState.RUNNING, JobState.CANCELLING]), JobRow.lease_until < now)
 
 
 def _checked(document: JsonObject) -> JsonObject:

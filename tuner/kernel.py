@@ -182,9 +182,9 @@ def compile(  # the name the documentation promises
     """The kernel of `trace` (default: the schedule chosen without measuring), for this process.
 
     `trace` may be the JSON data a report has (`report.best.trace`). `target` defaults to "native",
-    this machine; any other text names a target file. ScheduleError if the trace is not legal; LoadError if the
-    kernel is parallel and OpenMP's runtime is missing, or if it is made for another machine;
-    DeadlineError if LLVM needs longer than a search would give it.
+    this machine; any other text names a target file. ScheduleError if the trace is not legal;
+    LoadError if the kernel is parallel and OpenMP's runtime is missing, or if it is made for
+    another machine; DeadlineError if LLVM needs longer than a search would give it.
     """
     from .compiling import emit_in_time
     from .default import default_trace

@@ -94,7 +94,9 @@ def _described(pid: int) -> str:
         return "a process outside of this container"
     try:
         folder = Path(f"/proc/{pid}")
-        command = folder.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        command = (
+            folder.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        )
         user = _user_name(folder.stat().st_uid)
     except OSError:
         return f"process {pid}"
