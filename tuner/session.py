@@ -59,7 +59,7 @@ class SessionOptions:
     None where times come from elsewhere. `clock` gives seconds, monotonic; `timestamp` the time of
     day for `created_at`. `should_stop` is asked after every trial; once true, nothing more is
     measured, and the best so far is confirmed and promoted as ever. `turn` is called before each
-    batch and at the end before the best is confirmed, and may wait; the time is not the run's.
+    batch and before the best is confirmed, and may wait; `clock` leaves such time out.
     """
 
     fresh: bool = False
@@ -166,9 +166,9 @@ class _Session:
         reason = None
         try:
             while reason is None:
-                self._take_turn()
+                self.options.turn()
                 reason = self._step(known)
-            self._take_turn()
+            self.options.turn()
             best = self._confirm_best()
         except MeasurementAborted as aborted:
             best, reason = self._confirmed_before(), str(aborted)
@@ -178,11 +178,6 @@ class _Session:
         return self._report(best, explain(reason, self.trials, found=best is not None))
 
     # -- the loop
-
-    def _take_turn(self) -> None:
-        mark = self.options.clock()
-        self.options.turn()
-        self.started += self.options.clock() - mark
 
     def _step(self, known: dict[bytes, TuningRecord]) -> str | None:
         """One batch; the reason to stop after it, or None."""

@@ -24,7 +24,6 @@ def tune(
     on_event: Callable[[TrialEvent], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     fresh: bool = False,
-    turn: Callable[[], None] | None = None,
     control: Control | None = None,
 ) -> TuneReport:
     """Find the fastest correct schedule of `workload` on `target` ("native", the default: this
@@ -35,8 +34,8 @@ def tune(
     "simulated:FILE") or a factory. MeasurerError, StrategyError, TargetError for what cannot be;
     what fails on the machine is counted in the report.
 
-    `turn` is called before each batch and may wait, which counts as no time of the run. `control`
-    reaches the run from another thread; once aborted, it returns with what was checked before.
+    `control` reaches the run from another thread and lets runs share a machine; once aborted, the
+    run returns with what was checked before.
     """
     from schedules.rules import space_for
 
@@ -51,9 +50,10 @@ def tune(
         named = target or "native"
         mocked = machine is None and named == "native"
         target = unprobed_target() if mocked else load_target(named, probe=machine is not None)
+    control = control or Control()
     factory = parse_measurer(measurer) if isinstance(measurer, str) else measurer
     with factory(workload, target, seed) as opened:
-        if control is not None and isinstance(opened, Controllable):
+        if isinstance(opened, Controllable):
             opened.attach(control)
         return run_session(
             workload,
@@ -68,7 +68,8 @@ def tune(
                 fresh=fresh,
                 machine=machine,
                 should_stop=should_stop or _never,
-                turn=turn or _at_once,
+                clock=control.clock,
+                turn=control.pause,
             ),
         )
 
@@ -79,7 +80,3 @@ def _ignore(event: TrialEvent) -> None:
 
 def _never() -> bool:
     return False
-
-
-def _at_once() -> None:
-    """Nobody else is waiting."""

@@ -70,7 +70,11 @@ class JobRun:
         self._store = means.store
         self._job = job
         self._journal = Journal(means.store, job.id, job.epoch, means.clock)
-        self._control = Control(self._waits_for)
+        self._control = Control(
+            self._waits_for,
+            is_wanted=lambda: means.turns.is_over(job.id),
+            turn=self._turn,
+        )
         self._over = threading.Event()
         self._cancelled = threading.Event()
         self._lost = threading.Event()
@@ -145,7 +149,6 @@ class JobRun:
             request.options,
             self._on_event,
             self._cancelled.is_set,
-            turn=self._turn,
             control=self._control,
         )
         if self._control.aborted and not self._cancelled.is_set():
@@ -155,7 +158,7 @@ class JobRun:
     # -- turns
 
     def _turn(self) -> None:
-        """Let the others work, a batch each."""
+        """Let the others work, if this job's turn is over."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
         self._means.turns.next(self._job.id, self._look)

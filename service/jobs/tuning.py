@@ -74,12 +74,11 @@ def run_tuning(
     on_event: Callable[[dict[str, Any]], None],
     should_stop: Callable[[], bool] | None = None,
     *,
-    turn: Callable[[], None] | None = None,
     control: Control | None = None,
 ) -> TuneReport:
     """Tune and store. `on_event` gets every trial as JSON data once it is durable; what it
     raises ends the run. `should_stop` ends it after a trial, with the best so far confirmed.
-    `turn` and `control` are those of `tuner.tune`."""
+    `control` is that of `tuner.tune`."""
     from tuner.report import Budget
     from tuner.tuning import tune
 
@@ -98,7 +97,6 @@ def run_tuning(
         on_event=lambda event: on_event(event_document(event)),
         should_stop=should_stop,
         fresh=options.fresh,
-        turn=turn,
         control=control,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -16,14 +17,37 @@ class MeasurementAborted(TilewrightError):  # noqa: N818  # it is no error: some
 class Control:
     """A line into one run. `on_wait` hears of what the run waits for, "" when it goes on.
 
-    Safe to call from any thread.
+    `is_wanted` says whether others want the machine now, and `turn` lets them have it and returns
+    when it is this run's again; both are asked between two candidates. Time spent in `turn` is none
+    of the run's: `clock` leaves it out. Safe to call from any thread.
     """
 
-    def __init__(self, on_wait: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        on_wait: Callable[[str], None] = lambda text: None,
+        *,
+        is_wanted: Callable[[], bool] = lambda: False,
+        turn: Callable[[], None] = lambda: None,
+    ) -> None:
         self.waiting = on_wait
+        self.is_wanted = is_wanted
+        self._turn = turn
+        self._paused_secs = 0.0
         self._aborted = threading.Event()
         self._lock = threading.Lock()
         self._kills: list[Callable[[], None]] = []
+
+    def pause(self) -> None:
+        """Let others work, if they want to."""
+        start = time.monotonic()
+        try:
+            self._turn()
+        finally:
+            self._paused_secs += time.monotonic() - start
+
+    def clock(self) -> float:
+        """Seconds, monotonic, without those spent in `pause`."""
+        return time.monotonic() - self._paused_secs
 
     def abort(self) -> None:
         """End what is under way: native work is killed, and the run raises MeasurementAborted.

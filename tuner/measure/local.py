@@ -169,10 +169,15 @@ class LocalMeasurer:
             while self._pool.pending:
                 batch.take(self._compiled(None))
                 batch.tell()
-        with self._machine():
-            while len(batch.results) < batch.total:
-                self._advance(batch)
-            batch.tell()
+        while len(batch.results) < batch.total:
+            with self._machine():
+                while len(batch.results) < batch.total:
+                    self._advance(batch)
+                    if self._control.is_wanted() and not self._runner.busy:
+                        break
+                batch.tell()
+            if len(batch.results) < batch.total:
+                self._control.pause()  # compiling goes on meanwhile
 
     @contextmanager
     def _machine(self) -> Iterator[None]:
