@@ -10,7 +10,7 @@ from schedules.record import TuningRecord
 
 from .engine import Database
 from .job_states import JobState
-from .jobs import Job, JobEvent, JobRepository, JsonObject
+from .jobs import Job, JobEvent, JobRepository, JsonObject, WaitingJob
 from .records import MAX_PAGE, Page
 
 Clock = Callable[[], datetime]
@@ -76,14 +76,64 @@ class JobStore:
         with self._database.reading() as session:
             return JobRepository(session).counts()
 
-    def lease_job(self, owner: str, lease_secs: float, now: datetime | None = None) -> Job | None:
+    def lease_job(
+        self,
+        owner: str,
+        lease_secs: float,
+        now: datetime | None = None,
+        *,
+        job_id: str | None = None,
+    ) -> Job | None:
         """The oldest job that waits or that its worker lost, now `owner`'s; None if there is none.
 
-        Its `epoch` is the caller's right to write to it until another lease is given out.
+        With `job_id` only that one will do. Its `epoch` is the caller's right to write to it until
+        another lease is given out.
         """
         now = now or self._clock()
         with self._database.writing() as session:
-            return JobRepository(session).lease(owner, lease_secs, now)
+            return JobRepository(session).lease(owner, lease_secs, now, job_id)
+
+    def waiting_jobs(self) -> list[WaitingJob]:
+        """The jobs that `lease_job` may give out, oldest first."""
+        with self._database.reading() as session:
+            return JobRepository(session).waiting(self._clock())
+
+    def end_leases(self) -> int:
+        """Declare every lease over, and how many were: for the coordinator when it begins, since
+        whoever had them is gone. Their jobs can be leased at once."""
+        with self._database.writing() as session:
+            return JobRepository(session).end_leases()
+
+    def last_event_id(self) -> int:
+        """The id of the newest event of any job, 0 if there is none: it grows with every change."""
+        with self._database.reading() as session:
+            return JobRepository(session).last_event_id()
+
+    def changes_since(self, event_id: int) -> tuple[set[str], int]:
+        """The jobs with events later than event `event_id`, and the id of the newest event."""
+        with self._database.reading() as session:
+            return JobRepository(session).changes_since(event_id)
+
+    def note_trials(
+        self,
+        job_id: str,
+        epoch: int,
+        *,
+        trials: Sequence[tuple[int, str]],
+        events: Sequence[JsonObject],
+        progress: JsonObject | None,
+    ) -> None:
+        """`link_trials`, a "trial" event for each of `events` and `update_progress`, in one
+        transaction. StaleLease, NotRegistered."""
+        with self._database.writing() as session:
+            repository, now = JobRepository(session), self._clock()
+            if progress is not None:
+                repository.set_progress(job_id, epoch, progress)
+            repository.link_trials(job_id, trials)
+            for data in events:
+                repository.append_event(job_id, "trial", data, now)
+            if events:
+                repository.got_on(job_id)
 
     def renew_lease(
         self, job_id: str, epoch: int, lease_secs: float, now: datetime | None = None

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from schedules.record import TuningRecord, canonical_bytes
 
-from .engine import insert_ignore
+from .engine import changed, insert_ignore
 from .errors import (
     BadPageToken,
     BadTransition,
@@ -35,10 +35,12 @@ from .ulid import new_ulid
 
 JsonObject = dict[str, Any]
 
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 MAX_TAKEOVERS = 3
 LOST_TOO_OFTEN: JsonObject = {
     "code": "lost_too_often",
-    "detail": f"{MAX_TAKEOVERS + 1} workers in a row disappeared while running this job",
+    "detail": f"{MAX_TAKEOVERS + 1} workers in a row disappeared while running this job, "
+    "without a new trial",
 }
 
 
@@ -62,6 +64,15 @@ class Job:
     @property
     def done(self) -> bool:
         return self.state.final
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job nobody works on. `lost`: its worker disappeared."""
+
+    id: str
+    trials: int
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +167,16 @@ class JobRepository:
 
     # Working on a job
 
-    def lease(self, owner: str, lease_secs: float, now: datetime) -> Job | None:
+    def lease(
+        self, owner: str, lease_secs: float, now: datetime, job_id: str | None = None
+    ) -> Job | None:
         """The oldest job that waits or whose worker's lease ran out, now `owner`'s; None if idle.
+        With `job_id` only that one will do.
 
         On the way, jobs whose worker vanished while it was cancelling are CANCELLED, and jobs
         that lost MAX_TAKEOVERS workers before are FAILED.
         """
-        expired = and_(
-            JobRow.state.in_([JobState.RUNNING, JobState.CANCELLING]), JobRow.lease_until < now
-        )
+        expired = _expired(now)
         for row in self._session.scalars(select(JobRow).where(expired)):
             if row.state == JobState.CANCELLING:
                 self._end(row, JobState.CANCELLED, None, None, now)
@@ -172,6 +184,8 @@ class JobRepository:
                 self._end(row, JobState.FAILED, None, LOST_TOO_OFTEN, now)
         waiting = or_(JobRow.state == JobState.QUEUED, expired)
         oldest = select(JobRow).where(waiting).order_by(JobRow.id).limit(1)
+        if job_id is not None:
+            oldest = oldest.where(JobRow.id == job_id)
         chosen = self._session.scalars(oldest.with_for_update(skip_locked=True)).one_or_none()
         if chosen is None:
             return None
@@ -183,6 +197,28 @@ class JobRepository:
         chosen.started_at = chosen.started_at or now
         self._state_event(chosen, now)
         return _job(chosen)
+
+    def waiting(self, now: datetime) -> list[WaitingJob]:
+        """The jobs `lease` may give out, oldest first."""
+        trials = JobRow.request["budget"]["trials"].as_integer()
+        statement = (
+            select(JobRow.id, trials, JobRow.state == JobState.QUEUED)
+            .where(or_(JobRow.state == JobState.QUEUED, _expired(now)))
+            .order_by(JobRow.id)
+        )
+        return [
+            WaitingJob(job_id, count or 0, lost=not queued)
+            for job_id, count, queued in self._session.execute(statement)
+        ]
+
+    def end_leases(self) -> int:
+        """End every lease now; how many there were."""
+        leased = update(JobRow).where(JobRow.lease_until.is_not(None))
+        return changed(
+            self._session.execute(
+                leased.values(lease_until=LONG_AGO).execution_options(synchronize_session=False)
+            )
+        )
 
     def renew(self, job_id: str, epoch: int, lease_secs: float, now: datetime) -> Job:
         """Keep the job for `lease_secs` more; its state tells whether to stop."""
@@ -204,6 +240,11 @@ class JobRepository:
 
     def set_progress(self, job_id: str, epoch: int, progress: JsonObject) -> None:
         self._mine(job_id, epoch).progress = _checked(progress)
+        self._session.flush()
+
+    def got_on(self, job_id: str) -> None:
+        """The job has new trials: workers that were lost before no longer count against it."""
+        self._row(job_id).takeovers = 0
         self._session.flush()
 
     def finish(
@@ -263,6 +304,16 @@ class JobRepository:
             JobEvent(row.id, row.job_id, row.kind, row.data, row.created_at)
             for row in self._session.scalars(statement)
         ]
+
+    def last_event_id(self) -> int:
+        return self._session.scalar(select(func.max(JobEventRow.id))) or 0
+
+    def changes_since(self, event_id: int) -> tuple[set[str], int]:
+        newest = self.last_event_id()
+        if newest <= event_id:
+            return set(), newest
+        later = select(JobEventRow.job_id).where(JobEventRow.id > event_id).distinct()
+        return set(self._session.scalars(later)), newest
 
     def link_trials(self, job_id: str, trials: Sequence[tuple[int, str]]) -> None:
         """Note which records the job's trials ended in: (trial, record_key), each once."""
@@ -325,6 +376,11 @@ class JobRepository:
         data: JsonObject = {"state": str(row.state), "epoch": row.epoch}
         self._session.add(JobEventRow(job_id=row.id, kind="state", data=data, created_at=now))
         self._session.flush()
+
+
+def _expired(now: datetime) -> ColumnElement[bool]:
+    """Jobs whose worker's lease ran out."""
+    return and_(JobRow.state.in_([JobState.RUNNING, JobState.CANCELLING]), JobRow.lease_until < now)
 
 
 def _checked(document: JsonObject) -> JsonObject:

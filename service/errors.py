@@ -80,6 +80,10 @@ class TooBusy(ServiceError):
         self.retry_after_secs = retry_after_secs
 
 
+class Unavailable(ServiceError):
+    """The service cannot do it at the moment, and may in a few seconds."""
+
+
 class MissingExtra(ServiceError):
     """A library that this command needs is not installed."""
 
@@ -158,6 +162,13 @@ TABLE: dict[str, Kind] = {
     ),
     "service.errors.TooBusy": Kind(
         429, "too_busy", ExitCode.UNREACHABLE, "Too many at once", "Come back after `Retry-After`."
+    ),
+    "service.errors.Unavailable": Kind(
+        503,
+        "unavailable",
+        ExitCode.UNREACHABLE,
+        "Not at the moment",
+        "Come back after `Retry-After`.",
     ),
     "service.errors.MissingExtra": Kind(
         503, "missing_extra", ExitCode.FAILED, "Not installed", "Install the extra named."

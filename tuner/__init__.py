@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .arrays import aligned, empty
     from .kernel import compile
+    from .native_target import native_target
+    from .report import Budget
     from .tuning import tune
 
-__all__ = ["aligned", "compile", "empty", "tune"]
+__all__ = ["Budget", "aligned", "compile", "empty", "native_target", "tune"]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,6 +27,14 @@ def __getattr__(name: str) -> Any:
         from .kernel import compile
 
         return compile
+    if name == "native_target":
+        from .native_target import native_target
+
+        return native_target
+    if name == "Budget":
+        from .report import Budget
+
+        return Budget
     if name in ("aligned", "empty"):
         from . import arrays
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -174,20 +175,28 @@ def _aligned_bytes(size: int) -> npt.NDArray[np.uint8]:
 
 
 def compile(  # the name the documentation promises
-    workload: Workload, trace: Trace | None = None, target: Target | None = None
+    workload: Workload,
+    trace: Trace | Sequence[Any] | None = None,
+    target: Target | str | None = None,
 ) -> Kernel:
     """The kernel of `trace` (default: the schedule chosen without measuring), for this process.
 
-    `target` defaults to this machine. ScheduleError if the trace is not legal; LoadError if the
-    kernel is parallel and OpenMP's runtime is missing, or if it is made for another machine;
-    DeadlineError if LLVM needs longer than a search would give it.
+    `trace` may be the JSON data a report has (`report.best.trace`). `target` defaults to "native",
+    this machine; any other text names a target file. ScheduleError if the trace is not legal;
+    LoadError if the kernel is parallel and OpenMP's runtime is missing, or if it is made for
+    another machine; DeadlineError if LLVM needs longer than a search would give it.
     """
     from .compiling import emit_in_time
     from .default import default_trace
-    from .native_target import native_target
+    from .native_target import load_target
 
-    target = native_target() if target is None else target
-    trace = default_trace(workload, target) if trace is None else trace
+    if target is None or isinstance(target, str):
+        # Probes choose among schedules; one that is given needs none.
+        target = load_target(target or "native", probe=trace is None)
+    if trace is None:
+        trace = default_trace(workload, target)
+    elif not isinstance(trace, Trace):
+        trace = Trace.from_json(list(trace))
     compiled = compile_kernel(workload, trace, target, emit=emit_in_time)
     if compiled.uses_openmp:
         use_openmp()

@@ -22,6 +22,7 @@ from schedules.trace import Trace
 from schedules.workload import Workload
 
 from .limit import Limit, Machine
+from .measure.control import MeasurementAborted
 from .measure.protocol import Measurer, MeasureRequest
 from .probed import misleading
 from .report import BestFound, Budget, RecordSink, TrialEvent, TuneReport
@@ -57,7 +58,8 @@ class SessionOptions:
     `fresh` ignores what is stored. `machine` can be probed again where a kernel beats the bound;
     None where times come from elsewhere. `clock` gives seconds, monotonic; `timestamp` the time of
     day for `created_at`. `should_stop` is asked after every trial; once true, nothing more is
-    measured, and the best so far is confirmed and promoted as ever.
+    measured, and the best so far is confirmed and promoted as ever. `turn` is called before each
+    batch and before the best is confirmed, and may wait; `clock` leaves such time out.
     """
 
     fresh: bool = False
@@ -65,6 +67,7 @@ class SessionOptions:
     clock: Callable[[], float] = time.monotonic
     timestamp: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
     should_stop: Callable[[], bool] = lambda: False
+    turn: Callable[[], None] = lambda: None
 
 
 DEFAULT_BUDGET = Budget()
@@ -89,7 +92,8 @@ def run_session(
     hears of the trials of earlier runs too. The best is rebuilt and
     verified in full, stored and promoted; `report.best` is None where nothing passed. StrategyError
     for an unknown strategy. What `on_event` raises, and KeyboardInterrupt, ends the run at once and
-    passes through; what was measured stays stored.
+    passes through; what was measured stays stored. MeasurementAborted, by the measurer or `turn`,
+    ends it with the best that was confirmed before, if any.
     """
     limit = Limit(workload, space.target, options.machine)
     goal = SearchGoal(seed, limit.goal_secs)
@@ -160,9 +164,14 @@ class _Session:
         self.started = self.options.clock()
         known = self._known()
         reason = None
-        while reason is None:
-            reason = self._step(known)
-        best = self._confirm_best()
+        try:
+            while reason is None:
+                self.options.turn()
+                reason = self._step(known)
+            self.options.turn()
+            best = self._confirm_best()
+        except MeasurementAborted as aborted:
+            best, reason = self._confirmed_before(), str(aborted)
         if best is not None and best.result.run_secs_estimate is not None:
             self._hold_bound_against(best.result.run_secs_estimate)
             self.limit.settle(best.result.run_secs_estimate, keep=self._measured_now)
@@ -256,7 +265,7 @@ class _Session:
         mark, stored = self.options.clock(), self.phases["store"]
         try:
             self.measurer.measure(requests, on_result)
-        except _Stopped:
+        except (_Stopped, MeasurementAborted):
             for number in [number for number in untold if number in records]:
                 tell(number)
             raise
@@ -446,6 +455,14 @@ class _Session:
                 return known
             self.failed.add(canonical_bytes(record.trace))
         return None
+
+    def _confirmed_before(self) -> TuningRecord | None:
+        """The fastest candidate that passed a full check already; nothing is run for it."""
+        passed = [record for record in self._checked().values() if record.result.ok]
+        best = min(passed, key=_confirmed_secs, default=None)
+        if best is not None:
+            self.sink.promote(best)
+        return best
 
     def _checked(self) -> dict[bytes, TuningRecord]:
         """What passed or failed the full check, in this run or, unless fresh, in earlier ones."""

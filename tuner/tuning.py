@@ -7,13 +7,14 @@ from collections.abc import Callable
 from schedules.target import Target
 from schedules.workload import Workload
 
+from .measure.control import Control, Controllable
 from .measure.protocol import MeasurerFactory
 from .report import Budget, RecordSink, TrialEvent, TuneReport
 
 
 def tune(
     workload: Workload,
-    target: Target | None = None,
+    target: Target | str | None = None,
     *,
     budget: Budget | None = None,
     strategy: str = "annealing",
@@ -23,27 +24,37 @@ def tune(
     on_event: Callable[[TrialEvent], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     fresh: bool = False,
+    control: Control | None = None,
 ) -> TuneReport:
-    """Find the fastest correct schedule of `workload` on `target` (default: this machine).
+    """Find the fastest correct schedule of `workload` on `target` ("native", the default: this
+    machine; or a target file's name).
 
     Results go to `sink` (default: memory, kept only for this call) as they are measured, and what
     is in it already is used unless `fresh`. `measurer` is a name ("local", "replay:FILE",
     "simulated:FILE") or a factory. MeasurerError, StrategyError, TargetError for what cannot be;
     what fails on the machine is counted in the report.
+
+    `control` reaches the run from another thread and lets runs share a machine; once aborted, the
+    run returns with what was checked before.
     """
     from schedules.rules import space_for
 
     from .measure.choose import parse_measurer
     from .memory_sink import MemorySink
-    from .native_target import ThisMachine, native_target, unprobed_target
+    from .native_target import ThisMachine, load_target, unprobed_target
     from .session import SessionOptions, run_session
 
     # Recorded and simulated times, and those of another factory, are not this machine's.
     machine = ThisMachine() if measurer == "local" else None
-    if target is None:
-        target = unprobed_target() if machine is None else native_target()
+    if target is None or isinstance(target, str):
+        named = target or "native"
+        mocked = machine is None and named == "native"
+        target = unprobed_target() if mocked else load_target(named, probe=machine is not None)
+    control = control or Control()
     factory = parse_measurer(measurer) if isinstance(measurer, str) else measurer
     with factory(workload, target, seed) as opened:
+        if isinstance(opened, Controllable):
+            opened.attach(control)
         return run_session(
             workload,
             space_for(workload, target),
@@ -53,7 +64,13 @@ def tune(
             budget=budget or Budget(),
             seed=seed,
             on_event=on_event or _ignore,
-            options=SessionOptions(fresh=fresh, machine=machine, should_stop=should_stop or _never),
+            options=SessionOptions(
+                fresh=fresh,
+                machine=machine,
+                should_stop=should_stop or _never,
+                clock=control.clock,
+                turn=control.pause,
+            ),
         )
 
 

@@ -12,7 +12,7 @@ from types import FrameType
 
 import uvicorn
 
-from db import open_store
+from db import Store, open_store
 from service import database
 from service.cli.output import Output
 from service.errors import CannotServe
@@ -23,6 +23,9 @@ from service.jobs.worker import WorkerSettings
 from service.logs import configure
 from service.settings import Settings
 
+WORKER_SHARE = 0.8
+"""Of the time to drain, for what drains by itself; then it is ended."""
+
 
 def serve(settings: Settings, output: Output) -> int:
     """Serve until told to stop; the exit code. CannotServe, StoreError before it starts."""
@@ -31,43 +34,56 @@ def serve(settings: Settings, output: Output) -> int:
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db)
-    with listener, open_store(db_url) as store:
-        app = create_app(settings, store)
+    # A request waits no longer for a lock than its client does; what may wait longer tries again.
+    with listener, open_store(db_url, timeout_secs=settings.store_secs) as store:
+        app = create_app(settings, store, lambda: supervisor.health() if settings.workers else None)
+        state = app.state.service
+        url = str(getattr(store, "url", "") or f"sqlite:///{store.path}")
+        supervisor = Supervisor(
+            WorkerSettings(
+                url,
+                settings.lease_secs,
+                settings.poll_secs,
+                json_log=settings.json_log,
+                jobs_at_once=settings.jobs_at_once,
+                standby=not url.startswith("sqlite"),
+            ),
+            drain_secs=settings.drain_secs * WORKER_SHARE,
+            on_hopeless=lambda: server.stop(),  # noqa: PLW0108  # it is made below
+            on_counts=state.metrics.worker_counts,
+        )
         server = _Server(
             uvicorn.Config(
                 app,
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=int(settings.drain_secs),
+                timeout_graceful_shutdown=max(int(settings.drain_secs * WORKER_SHARE), 1),
                 timeout_keep_alive=30,
             ),
-            app.state.service.stopping,
-        )
-        supervisor = Supervisor(
-            WorkerSettings(
-                f"sqlite:///{store.path}",
-                settings.lease_secs,
-                settings.poll_secs,
-                json_log=settings.json_log,
-            ),
-            drain_secs=settings.drain_secs,
-            on_hopeless=server.stop,
+            state.stopping,
+            supervisor,
+            settings.drain_secs,
         )
         if settings.workers:
             supervisor.start()
-        url = f"http://{_shown(settings.host)}:{listener.getsockname()[1]}"
-        if output.as_json:
-            output.print_json({"url": url, "pid": os.getpid(), "database": str(store.path)})
-            sys.stdout.flush()
-        else:
-            output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.path}")
-            output.remark("Ctrl-C stops; jobs that are not finished go on at the next start.")
+        _say(output, settings, listener, store)
         try:
             server.run(sockets=[listener])
         finally:
             supervisor.stop()
     return supervisor.exit_code or ExitCode.DONE
+
+
+def _say(output: Output, settings: Settings, listener: socket.socket, store: Store) -> None:
+    """Where it listens, once it does."""
+    url = f"http://{_shown(settings.host)}:{listener.getsockname()[1]}"
+    if output.as_json:
+        output.print_json({"url": url, "pid": os.getpid(), "database": str(store.path)})
+        sys.stdout.flush()
+    else:
+        output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.path}")
+        output.remark("Ctrl-C stops; jobs that are not finished go on at the next start.")
 
 
 def check_exposure(settings: Settings) -> None:
@@ -112,14 +128,29 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Ends event streams and long polls at once when told to stop, so that draining is short."""
+    """Ends event streams, long polls and the worker at once when told to stop, and itself when
+    `drain_secs` are over, whatever requests are still doing: nothing they did not tell is lost."""
 
-    def __init__(self, config: uvicorn.Config, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        stopping: threading.Event,
+        supervisor: Supervisor,
+        drain_secs: float,
+    ) -> None:
         super().__init__(config)
         self._stopping = stopping
+        self._supervisor = supervisor
+        self._drain_secs = drain_secs
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._stopping.set()
+        if not self._stopping.is_set():
+            self._stopping.set()
+            last = threading.Timer(self._drain_secs, self._leave)
+            last.daemon = True
+            last.start()
+            # In a thread of its own: a signal handler must not wait for a lock.
+            threading.Thread(target=self._supervisor.begin_stop, daemon=True).start()
         self.force_exit = self.should_exit and sig == signal.SIGINT
         # Kept from uvicorn's own list: it would raise the signal again after its shutdown, and
         # the worker would then not be drained.
@@ -127,6 +158,12 @@ class _Server(uvicorn.Server):
 
     def stop(self) -> None:
         self.handle_exit(signal.SIGTERM, None)
+
+    def _leave(self) -> None:
+        self._supervisor.kill()
+        sys.stderr.write("tilewright: requests still at work after the drain are abandoned\n")
+        sys.stderr.flush()
+        os._exit(self._supervisor.exit_code or ExitCode.DONE)
 
 
 def _shown(host: str) -> str:

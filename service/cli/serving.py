@@ -17,26 +17,44 @@ def add_commands(app: typer.Typer) -> None:
     def serve(
         *,
         host: Annotated[
-            str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
+            str,
+            typer.Option(
+                "--host", metavar="ADDRESS", envvar="TILEWRIGHT_HOST", help="Address to listen on."
+            ),
         ] = "127.0.0.1",
         port: Annotated[
-            int, typer.Option("--port", metavar="N", min=0, max=65535, help="0 takes a free one.")
+            int,
+            typer.Option(
+                "--port",
+                metavar="N",
+                min=0,
+                max=65535,
+                envvar="TILEWRIGHT_PORT",
+                help="0 takes a free one.",
+            ),
         ] = 8470,
         measurer_folder: Annotated[
             Path | None,
             typer.Option(
                 "--measurer-folder",
                 metavar="DIR",
+                envvar="TILEWRIGHT_MEASURER_FOLDER",
                 help="Jobs may use replay: and simulated: files below this folder.",
             ),
         ] = None,
         workers: Annotated[
-            bool, typer.Option("--workers/--no-workers", help="Run jobs, or only serve the API.")
+            bool,
+            typer.Option(
+                "--workers/--no-workers",
+                envvar="TILEWRIGHT_WORKERS",
+                help="Run jobs, or only serve the API.",
+            ),
         ] = True,
         allow_unauthenticated: Annotated[
             bool,
             typer.Option(
                 "--allow-unauthenticated",
+                envvar="TILEWRIGHT_ALLOW_UNAUTHENTICATED",
                 help="Listen on an address others can reach although anybody may then submit.",
             ),
         ] = False,
@@ -53,6 +71,6 @@ def add_commands(app: typer.Typer) -> None:
             workers=workers,
             allow_unauthenticated=allow_unauthenticated,
             db=common.db or "",
-            json_log=common.json,
+            **({"json_log": True} if common.json else {}),
         )
         raise typer.Exit(run(settings, common.output()))

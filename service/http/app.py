@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -10,10 +11,14 @@ from fastapi.responses import HTMLResponse
 
 from service.http import middleware, problems
 from service.http.docs_page import docs_page
+from service.http.feeds import Feeds
 from service.http.metrics import Metrics
+from service.http.request_log import RequestLog
 from service.http.routes import best, health, jobs, stored
 from service.http.schemas import request_schemas
 from service.http.state import Gate, ServiceState
+from service.identity import FileIdentity
+from service.jobs.supervisor import WorkerHealth
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -22,8 +27,13 @@ if TYPE_CHECKING:
 API_VERSION = "1"
 
 
-def create_app(settings: Settings, store: Store) -> FastAPI:
-    """The API over `store`, which stays the caller's to close. No job runs in this process."""
+def create_app(
+    settings: Settings,
+    store: Store,
+    worker: Callable[[], WorkerHealth | None] = lambda: None,
+) -> FastAPI:
+    """The API over `store`, which stays the caller's to close. No job runs in this process;
+    `worker` tells how the one beside it does."""
     app = FastAPI(
         title="Tilewright",
         version=API_VERSION,
@@ -33,15 +43,20 @@ def create_app(settings: Settings, store: Store) -> FastAPI:
         openapi_url="/openapi.json",
     )
     metrics = Metrics()
+    stopping = threading.Event()
     app.state.service = ServiceState(
         settings=settings,
         store=store,
         metrics=metrics,
         streams=Gate(settings.limits.event_streams),
-        stopping=threading.Event(),
+        stopping=stopping,
+        feeds=Feeds(store, stopping.is_set),
+        identity=FileIdentity(getattr(store, "path", None)),
+        worker=worker,
     )
     problems.install(app)
     middleware.install(app, metrics, local_only=settings.loopback)
+    app.add_middleware(RequestLog)
     for module in (jobs, best, stored, health):
         app.include_router(module.router)
 

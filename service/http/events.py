@@ -1,4 +1,4 @@
-"""A job's events as server-sent events, read from the database.
+"""A job's events as server-sent events.
 
 The stream holds no queue: what is not sent yet is in the database, so a slow reader costs
 nothing, and a reader that left resumes with `Last-Event-ID`.
@@ -6,18 +6,19 @@ nothing, and a reader that left resumes with `Last-Event-ID`.
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import AsyncIterator
-from typing import Any
 
 import anyio
-from anyio.to_thread import run_sync
+from fastapi.responses import StreamingResponse
+from starlette.types import Message, Send
 
 from service.http.state import ServiceState
-from service.jobs.document import job_document
 
-BATCH = 256
-POLL_SECS = 0.2
+log = logging.getLogger("tilewright.http")
+
+SEND_SECS = 30.0
+"""How long a reader may take nothing before its connection is given up."""
 
 
 async def job_events(state: ServiceState, job_id: str, after: int) -> AsyncIterator[bytes]:
@@ -25,31 +26,36 @@ async def job_events(state: ServiceState, job_id: str, after: int) -> AsyncItera
 
     A comment each `heartbeat_secs` keeps proxies from closing the connection.
     """
-    store = state.store
     yield b"retry: 1000\n\n"
     last_sent = anyio.current_time()
-    while not state.stopping.is_set():
-        # The job is read before its events: when it is done, no event can come later than these.
-        job = await run_sync(store.get_job, job_id)
-        events = await run_sync(store.events_after, job_id, after, BATCH)
-        for event in events:
-            after = event.id
-            yield frame(event.kind, event.data, str(event.id))
-            last_sent = anyio.current_time()
-        if len(events) == BATCH:
-            continue
-        if job is None or job.done:
-            if job is not None:
-                yield frame("done", job_document(job), "")
-            return
-        if anyio.current_time() - last_sent >= state.settings.heartbeat_secs:
-            yield b": still here\n\n"
-            last_sent = anyio.current_time()
-        await anyio.sleep(POLL_SECS)
+    async with state.feeds.of(job_id) as feed:
+        while not state.stopping.is_set():
+            version = feed.version
+            chunk, after = await feed.since(after)
+            if chunk:
+                yield chunk
+                last_sent = anyio.current_time()
+                continue
+            if feed.done is not None:
+                yield feed.done
+                return
+            left = last_sent + state.settings.heartbeat_secs - anyio.current_time()
+            if left <= 0:
+                yield b": still here\n\n"
+                last_sent = anyio.current_time()
+                left = state.settings.heartbeat_secs
+            await feed.changed_since(version, left)
 
 
-def frame(kind: str, data: dict[str, Any], event_id: str) -> bytes:
-    """One event on the wire. JSON holds no line break, so `data` is one line."""
-    identity = f"id: {event_id}\n" if event_id else ""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return f"{identity}event: {kind}\ndata: {text}\n\n".encode()
+class EventStream(StreamingResponse):
+    """A stream whose reader is given up when it takes nothing for `SEND_SECS`."""
+
+    async def stream_response(self, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            with anyio.fail_after(SEND_SECS):
+                await send(message)
+
+        try:
+            await super().stream_response(send_in_time)
+        except TimeoutError:
+            log.warning("an event stream is given up: nothing was read for %g s", SEND_SECS)

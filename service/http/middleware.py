@@ -41,7 +41,7 @@ class RequestContext:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        request_id = uuid.uuid4().hex
+        request_id = getattr(request.state, "request_id", "") or uuid.uuid4().hex
         request.state.request_id = request_id
         start = self._clock()
 

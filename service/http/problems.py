@@ -71,6 +71,8 @@ def install(app: FastAPI) -> None:
             headers["Retry-After"] = str(error.retry_after_secs)
         elif problem.status == 503:
             headers["Retry-After"] = "5"
+        if problem.exit_code is ExitCode.DATABASE:
+            request.app.state.service.metrics.store_error()
         return problem_response(problem, request, headers)
 
     @app.exception_handler(Exception)

@@ -26,8 +26,16 @@ class ProblemOut(BaseModel):
     request_id: str | None = None
 
 
+class QueueOut(BaseModel):
+    """Where a job stands that waits: its position, from 1, and why."""
+
+    position: int
+    reason: str
+
+
 class JobOut(BaseModel):
-    """A job. `best` is the verified winner; `result` is the document of `tune --json`."""
+    """A job. `best` is the verified winner; `result` is the document of `tune --json`; `queue` is
+    null for a job that does not wait."""
 
     id: str | None
     state: StateName
@@ -36,6 +44,7 @@ class JobOut(BaseModel):
     target: dict[str, Any]
     request: dict[str, Any]
     progress: dict[str, Any]
+    queue: QueueOut | None = None
     best: dict[str, Any] | None
     result: dict[str, Any] | None
     error: dict[str, Any] | None

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+from anyio import Semaphore, fail_after
+from anyio.to_thread import run_sync
+
+from service.errors import Unavailable
+from service.http.feeds import Feeds
 from service.http.metrics import Metrics
+from service.identity import FileIdentity
+from service.jobs.supervisor import WorkerHealth
 from service.limits import Limits
 from service.settings import Settings
 
 if TYPE_CHECKING:
     from db import Store
+
+
+WRITERS = 8
+"""Requests that may wait for the database's write lock at once: readers never wait for it, and
+must not wait for those who do."""
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -36,14 +52,39 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """Settings, store and counters of one running service. `stopping` ends streams and waits."""
+    """Settings, store and counters of one running service. `stopping` ends streams and waits;
+    `worker` tells how the worker of this process does, None where it has none."""
 
     settings: Settings
     store: Store
     metrics: Metrics
     streams: Gate
     stopping: threading.Event
+    feeds: Feeds
+    identity: FileIdentity
+    worker: Callable[[], WorkerHealth | None]
+    writers: Semaphore = field(default_factory=lambda: Semaphore(WRITERS))
 
     @property
     def limits(self) -> Limits:
         return self.settings.limits
+
+    async def write(self, function: Callable[..., T], *args: object, **named: object) -> T:
+        """Run `function`, which writes to the database, in a thread. Unavailable if too many others
+        are before it for too long, or what it wrote would be lost."""
+        trouble = self.identity.trouble()
+        if trouble:
+            raise Unavailable(trouble, code="database_replaced")
+        try:
+            with fail_after(self.settings.store_secs):
+                await self.writers.acquire()
+        except TimeoutError as error:
+            raise Unavailable(
+                f"the database is busy: {WRITERS} requests have waited to write for "
+                f"{self.settings.store_secs:g} s",
+                code="database_busy",
+            ) from error
+        try:
+            return await run_sync(partial(function, *args, **named))
+        finally:
+            self.writers.release()

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from db.jobs import Job
 
 
-def job_document(job: Job) -> dict[str, Any]:
-    """The job's JSON. `best` is the verified winner once the job is done."""
+def job_document(job: Job, place: tuple[int, str] | None = None) -> dict[str, Any]:
+    """The job's JSON. `best` is the verified winner once the job is done; `place` is that of
+    `queue.place`."""
     form, result = job.request, job.result
     return {
         "id": job.id,
@@ -22,6 +23,7 @@ def job_document(job: Job) -> dict[str, Any]:
             name: form[name] for name in ("threads", "budget", "strategy", "seed", "measurer")
         },
         "progress": {"trials": form["budget"]["trials"], "trials_done": 0, **job.progress},
+        "queue": None if place is None else {"position": place[0], "reason": place[1]},
         "best": result.get("best") if result else None,
         "result": result,
         "error": job.error,

@@ -10,24 +10,43 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from service.exit_codes import ExitCode
 from service.jobs.worker import ENVIRONMENT, WorkerSettings
 
 log = logging.getLogger("tilewright.supervisor")
 
-HOPELESS = frozenset({ExitCode.DATABASE, ExitCode.USAGE})
+HOPELESS = frozenset({ExitCode.USAGE, ExitCode.DATABASE})
+"""Exit codes of a worker that never worked: another would fail in the same way."""
+
 LONGEST_PAUSE_SECS = 10.0
 HEALTHY_SECS = 30.0
+SILENT_SECS = 5.0
+DEATHS_SECS, MOST_DEATHS = 60.0, 3
+
+Counts = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHealth:
+    """How the worker does. `reason` says why it is not `ready`, for people."""
+
+    ready: bool
+    pid: int | None
+    deaths: int
+    reason: str = ""
 
 
 class Supervisor:
-    """Runs `python -m service.jobs.worker` until `stop`.
+    """Runs `python -m service.jobs.process` until `stop`.
 
-    A worker that cannot use the database ends the service (`on_hopeless`); any other death is
-    followed by a new worker, which takes the job up from its records.
+    A worker that cannot use the database from the start ends the service (`on_hopeless`); any other
+    death is followed by a new worker, which takes the jobs up from their records. `on_counts` hears
+    what the worker counted.
     """
 
     def __init__(
@@ -36,14 +55,21 @@ class Supervisor:
         *,
         drain_secs: float,
         on_hopeless: Callable[[], None],
+        on_counts: Counts = lambda counts: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._drain_secs = drain_secs
         self._on_hopeless = on_hopeless
+        self._on_counts = on_counts
+        self._clock = clock
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="supervisor", daemon=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._last_beat: float | None = None
+        self._has_worked = False
+        self._deaths: deque[float] = deque(maxlen=100)
         self.exit_code = 0
 
     def start(self) -> None:
@@ -55,53 +81,101 @@ class Supervisor:
         with self._lock:
             return self._process.pid if self._process is not None else None
 
-    def stop(self) -> None:
-        """Drain the worker: SIGTERM, `drain_secs` of patience, SIGKILL to its whole group."""
+    def health(self) -> WorkerHealth:
+        """Ready: a worker lives, said so a moment ago, and has not died again and again."""
+        now = self._clock()
+        with self._lock:
+            pid = self._process.pid if self._process is not None else None
+            beat = self._last_beat
+            deaths = sum(now - death < DEATHS_SECS for death in self._deaths)
+        if deaths >= MOST_DEATHS:
+            reason = f"the worker died {deaths} times within {DEATHS_SECS:g} s; see the log"
+        elif beat is None:
+            reason = "the worker is starting"
+        elif now - beat > SILENT_SECS:
+            reason = f"the worker has said nothing for {now - beat:.0f} s"
+        else:
+            return WorkerHealth(True, pid, deaths)
+        return WorkerHealth(False, pid, deaths, reason)
+
+    def begin_stop(self) -> None:
+        """Ask the worker to drain, without waiting for it."""
         self._stopping.set()
         with self._lock:
-            process = self._process
-            if process is not None:
-                process.terminate()
+            if self._process is not None:
+                self._process.terminate()
+
+    def stop(self) -> None:
+        """Drain the worker: SIGTERM, `drain_secs` of patience, SIGKILL to its whole group."""
+        self.begin_stop()
         if self._thread.ident is None:
             return
         self._thread.join(self._drain_secs)
-        if self._thread.is_alive() and process is not None:
+        if self._thread.is_alive():
             log.warning("the worker did not stop in %s s and is killed", self._drain_secs)
-            kill_group(process.pid)
+            self.kill()
             self._thread.join()
+
+    def kill(self) -> None:
+        """End the worker at once."""
+        self._stopping.set()
+        pid = self.pid
+        if pid is not None:
+            kill_group(pid)
 
     def _keep(self) -> None:
         pause_secs = 0.1
         while not self._stopping.is_set():
-            started = time.monotonic()
+            started = self._clock()
             code = self._run()
             if self._stopping.is_set():
                 return
-            if code in HOPELESS:
+            if code in HOPELESS and not self._has_worked:
                 self.exit_code = code
                 self._on_hopeless()
                 return
-            pause_secs = 0.1 if time.monotonic() - started > HEALTHY_SECS else pause_secs * 2
+            with self._lock:
+                self._deaths.append(self._clock())
+            pause_secs = 0.1 if self._clock() - started > HEALTHY_SECS else pause_secs * 2
             log.warning("the worker ended with code %s; starting another", code)
             self._stopping.wait(min(pause_secs, LONGEST_PAUSE_SECS))
 
     def _run(self) -> int:
-        with self._lock:
-            if self._stopping.is_set():
-                return 0
-            # A group of its own: Ctrl-C at the terminal must not reach it, and all that it
-            # started can be ended together.
-            self._process = process = subprocess.Popen(
-                [sys.executable, "-m", "service.jobs.worker"],
-                env={**os.environ, ENVIRONMENT: json.dumps(asdict(self._settings))},
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        heard, told = os.pipe()
+        try:
+            with self._lock:
+                if self._stopping.is_set():
+                    os.close(heard)
+                    return 0
+                settings = replace(self._settings, beat_fd=told)
+                # A group of its own: Ctrl-C at the terminal must not reach it, and all that it
+                # started can be ended together. It dies with this thread: see `process`.
+                self._process = process = subprocess.Popen(
+                    [sys.executable, "-m", "service.jobs.process", str(os.getpid())],
+                    env={**os.environ, ENVIRONMENT: json.dumps(asdict(settings))},
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[told],
+                    start_new_session=True,
+                )
+        finally:
+            os.close(told)
+        with os.fdopen(heard) as lines:
+            for line in lines:
+                self._beat(line)
         code = process.wait()
         kill_group(process.pid)
         with self._lock:
-            self._process = None
+            self._process = self._last_beat = None
         return code
+
+    def _beat(self, line: str) -> None:
+        with self._lock:
+            self._last_beat = self._clock()
+        self._has_worked = True
+        try:
+            self._on_counts(json.loads(line))
+        except ValueError:
+            return  # its last words, cut off
 
 
 def kill_group(group: int) -> None:

@@ -15,6 +15,7 @@ from service.resolve import targets, workloads
 
 if TYPE_CHECKING:
     from db import Store
+    from tuner.measure.control import Control
     from tuner.report import TrialEvent, TuneReport
 
 
@@ -72,9 +73,12 @@ def run_tuning(
     options: TuneOptions,
     on_event: Callable[[dict[str, Any]], None],
     should_stop: Callable[[], bool] | None = None,
+    *,
+    control: Control | None = None,
 ) -> TuneReport:
     """Tune and store. `on_event` gets every trial as JSON data once it is durable; what it
-    raises ends the run. `should_stop` ends it after a trial, with the best so far confirmed."""
+    raises ends the run. `should_stop` ends it after a trial, with the best so far confirmed.
+    `control` is that of `tuner.tune`."""
     from tuner.report import Budget
     from tuner.tuning import tune
 
@@ -93,6 +97,7 @@ def run_tuning(
         on_event=lambda event: on_event(event_document(event)),
         should_stop=should_stop,
         fresh=options.fresh,
+        control=control,
     )
 
 

@@ -77,6 +77,7 @@ def fake_run(
         options: tuning.TuneOptions,
         on_event: Callable[[dict[str, Any]], None],
         should_stop: Callable[[], bool] | None = None,
+        **_steering: Any,
     ) -> TuneReport:
         tuning.register(store, workload, target)
         records = []

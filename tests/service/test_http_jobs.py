@@ -14,7 +14,8 @@ from db import Store
 from db.job_states import JobState
 from service.answers.publish import Published
 from service.http.app import create_app
-from service.jobs.worker import Worker, WorkerSettings
+from service.jobs.run import Means
+from service.jobs.worker import Worker
 from service.limits import Limits
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, fake_run
@@ -31,15 +32,10 @@ def submit(api: TestClient, **fields: Any) -> dict[str, Any]:
 
 def work(store: Store, **more: Any) -> None:
     """Run the oldest waiting job with a stand-in for the machine."""
-    worker = Worker(
-        store,
-        WorkerSettings(""),
-        "test",
-        threading.Event(),
-        run=fake_run(**more),
-        publish=lambda *_: Published(),
+    means = Means(
+        store, 5.0, threading.Event(), run=fake_run(**more), publish=lambda *_: Published()
     )
-    assert worker.work_once()
+    assert Worker(means, "test").work_once()
 
 
 def test_submitting_gives_a_job_and_where_it_is(api: TestClient) -> None:

@@ -14,11 +14,12 @@ from db.jobs import Job
 from schedules.errors import WorkloadError
 from service.answers.publish import Publish, Published
 from service.jobs.request import read_job, stored_job
-from service.jobs.worker import Worker, WorkerSettings
+from service.jobs.run import Means
+from service.jobs.worker import Worker
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, fake_run
 
-SETTINGS = WorkerSettings("", lease_secs=0.2, poll_secs=0.01)
+LEASE_SECS = 0.2
 
 
 def queued(store: Store, **fields: Any) -> Job:
@@ -34,7 +35,10 @@ def worker(
     stop: threading.Event | None = None,
     publish: Publish = lambda *_: Published({"object": {"key": "sha256:0"}}),
 ) -> Worker:
-    return Worker(store, SETTINGS, "test", stop or threading.Event(), run or fake_run(), publish)
+    means = Means(
+        store, LEASE_SECS, stop or threading.Event(), run=run or fake_run(), publish=publish
+    )
+    return Worker(means, "test", poll_secs=0.01)
 
 
 def read(store: Store, job: Job) -> Job:
@@ -121,7 +125,7 @@ def test_a_worker_told_to_stop_gives_its_job_back(store: Store) -> None:
 def test_what_cannot_be_done_fails_the_job_with_a_problem(store: Store) -> None:
     job = queued(store)
 
-    def run(*_: Any) -> Any:
+    def run(*_: Any, **_steering: Any) -> Any:
         raise WorkloadError("no such thing", code="odd")
 
     assert worker(store, run).work_once()
@@ -132,18 +136,27 @@ def test_what_cannot_be_done_fails_the_job_with_a_problem(store: Store) -> None:
     assert failed.error["detail"] == "no such thing"
 
 
-def test_a_bug_is_not_swallowed_and_the_job_is_taken_up_again(store: Store) -> None:
-    job = queued(store)
+def test_a_bug_ends_its_job_and_is_logged_and_reaches_no_other(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = queued(store), queued(store, seed=1)
 
-    def run(*_: Any) -> Any:
-        raise ZeroDivisionError("ours")
+    def run(
+        store: Store, workload: Any, target: Any, options: Any, *more: Any, **steer: Any
+    ) -> Any:
+        if options.seed == 0:
+            raise ZeroDivisionError("ours")
+        return fake_run()(store, workload, target, options, *more, **steer)
 
-    with pytest.raises(ZeroDivisionError, match="ours"):
-        worker(store, run).work_once()
-    assert read(store, job).state is JobState.RUNNING
-    threading.Event().wait(0.3)  # the lease runs out
-    assert worker(store).work_once()
-    assert read(store, job).state is JobState.SUCCEEDED
+    both = worker(store, run)
+    assert both.work_once()
+    assert both.work_once()
+    failed = read(store, bad)
+    assert failed.state is JobState.FAILED
+    assert failed.error is not None
+    assert failed.error["code"] == "internal_error"
+    assert "ZeroDivisionError: ours" in caplog.text
+    assert read(store, good).state is JobState.SUCCEEDED
 
 
 def test_a_job_longer_than_its_lease_stays_with_its_worker(store: Store) -> None:

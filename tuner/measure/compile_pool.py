@@ -85,6 +85,7 @@ class CompilePool:
     recycle_after: int = _RECYCLE_AFTER
     _pool: list[_Worker] = field(default_factory=list)
     _queue: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
+    _apart: CompilePool | None = None
 
     def __enter__(self) -> CompilePool:
         self.start()
@@ -104,6 +105,13 @@ class CompilePool:
             _end(worker)
         self._pool.clear()
         self._queue.clear()
+
+    def kill(self) -> None:
+        """End what runs at this moment, from another thread: whoever waits finds workers dead."""
+        for worker in list(self._pool):
+            worker.process.kill()
+        if self._apart is not None:
+            self._apart.kill()
 
     @property
     def pending(self) -> int:
@@ -145,14 +153,18 @@ class CompilePool:
 
         They run on any CPU, so nothing should be timed meanwhile.
         """
-        pool = replace(self, workers=builds, cpus=(), _pool=[], _queue=deque())
-        with pool:
-            for number in range(builds):
-                pool.submit(number, document)
-            outcomes: list[Compiled] = []
-            while pool.pending:
-                outcomes += pool.poll(None)
-        return outcomes
+        pool = replace(self, workers=builds, cpus=(), _pool=[], _queue=deque(), _apart=None)
+        self._apart = pool
+        try:
+            with pool:
+                for number in range(builds):
+                    pool.submit(number, document)
+                outcomes: list[Compiled] = []
+                while pool.pending:
+                    outcomes += pool.poll(None)
+            return outcomes
+        finally:
+            self._apart = None
 
     def _next_wait(self, end: float | None) -> float | None:
         """Seconds until the caller's patience or a worker's deadline is over."""

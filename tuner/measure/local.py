@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import selectors
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from math import inf
@@ -30,6 +31,7 @@ from tuner.host import cpu_affinity
 from .cases import DEFAULT_CASES
 from .compile_pool import Compiled, CompilePool
 from .compile_worker import DEFAULT_COMPILER
+from .control import Control
 from .jobs import checked_in_full, full_check_calls, kernel_job
 from .loader import openmp_environment
 from .machine_lock import machine_lock
@@ -110,6 +112,7 @@ class LocalMeasurer:
             },
             environment=openmp_environment(target.threads),
         )
+        self._control = Control()
         self._incumbent_secs: float | None = None
         self._built: dict[Trace, str] = {}
         self.costs: list[dict[str, float]] = []
@@ -122,6 +125,15 @@ class LocalMeasurer:
     def __exit__(self, *exc: object) -> None:
         self._pool.close()
         self._runner.close()
+
+    def attach(self, control: Control) -> None:
+        """Obey `control`: `abort` kills compile workers and runner, whatever they are at."""
+        self._control = control
+        control.on_abort(self._kill)
+
+    def _kill(self) -> None:
+        self._pool.kill()
+        self._runner.kill()
 
     @property
     def toolchain(self) -> Toolchain:
@@ -155,18 +167,55 @@ class LocalMeasurer:
             self._pool.submit(i, self._document(request.trace))
         if not self._overlaps:
             while self._pool.pending:
-                batch.take(self._pool.poll(None))
+                batch.take(self._compiled(None))
                 batch.tell()
-        with machine_lock(self._settings.lock_path):
-            while len(batch.results) < batch.total:
-                self._advance(batch)
-            batch.tell()
+        while len(batch.results) < batch.total:
+            with self._machine():
+                while len(batch.results) < batch.total:
+                    self._advance(batch)
+                    if self._control.is_wanted() and not self._runner.busy:
+                        break
+                batch.tell()
+            if len(batch.results) < batch.total:
+                self._control.pause()  # compiling goes on meanwhile
+
+    @contextmanager
+    def _machine(self) -> Iterator[None]:
+        """The machine to ourselves. MeasurementAborted if that was asked for in the wait."""
+        told = ""
+
+        def on_wait(text: str) -> None:
+            nonlocal told
+            self._control.check()
+            if text != told:
+                told = text
+                self._control.waiting(text)
+
+        self._control.check()
+        with machine_lock(self._settings.lock_path, on_wait=on_wait):
+            if told:
+                self._control.waiting("")
+            yield
+
+    def _compiled(self, timeout_secs: float | None) -> list[Compiled]:
+        """Outcomes of the pool, unless its workers were killed from outside."""
+        outcomes = self._pool.poll(timeout_secs)
+        self._control.check()
+        return outcomes
+
+    def _answer(self) -> dict[str, Any]:
+        """The runner's answer, unless it was killed from outside."""
+        try:
+            return self._runner.result()
+        finally:
+            self._control.check()
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """Rebuild twice in processes that have compiled nothing, compare the bytes with each
         other and with what was measured, and check in full (`jobs.checked_in_full`)."""
         document = self._document(request.trace)
         first, second = self._pool.fresh(document, builds=2)
+        self._control.check()
         for built in (first, second):
             if built.status is not MeasureStatus.OK:
                 return MeasureResult(built.status, compile_secs=built.secs, detail=built.detail)
@@ -182,9 +231,9 @@ class LocalMeasurer:
             "final_secs": max(_CONFIRM_SECS, self._settings.final_secs),
         }
         deadline_secs = full_check_calls(job) * self._deadline_secs(first.threads)
-        with machine_lock(self._settings.lock_path):
+        with self._machine():
             self._runner.submit(job, first.object_bytes, deadline_secs, op="check")
-            return self._result(first, self._runner.result())
+            return self._result(first, self._answer())
 
     def _advance(self, batch: _Batch) -> None:
         """Wait for whatever comes next, a compiled candidate or a timed one, and go on from it.
@@ -201,10 +250,10 @@ class LocalMeasurer:
             self._runner.submit(job, compiled.object_bytes, deadline_secs)
         batch.tell()
         self._wait()
-        batch.take(self._pool.poll())
+        batch.take(self._compiled(0.0))
         if batch.running is not None and self._runner.has_answer():
             compiled, batch.running = batch.running, None
-            result = self._result(compiled, self._runner.result())
+            result = self._result(compiled, self._answer())
             if result.ok and result.run_secs_estimate is not None:
                 self._incumbent_secs = min(self._incumbent_secs or inf, result.run_secs_estimate)
             batch.settle(compiled.key, result)

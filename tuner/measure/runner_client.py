@@ -88,6 +88,12 @@ class RunnerClient:
         self._opened = self._busy = False
         self._write(Frame({"op": "open", **self.document}))
 
+    def kill(self) -> None:
+        """End the runner, from another thread: whoever waits for its answer finds it dead."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def close(self) -> None:
         """End the runner; its child, if any, ends with it."""
         if self._process is None:

@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Response
+import anyio
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Request, Response
 
-from service.http.deps import State
+from service.errors import Unavailable
+from service.http.deps import service_state
 from service.http.problems import problem_responses
+from service.http.state import ServiceState
 
 router = APIRouter(tags=["operation"])
 
+PATIENCE_SECS = 2.0
+LEAST_FREE_BYTES = 16 << 20
+
+T = TypeVar("T")
+
+
+# These take the request, not `State`, and threads of their own: what is asked in an outage must
+# not stand in the row behind those who suffer from it.
+
 
 @router.get("/healthz", operation_id="health")
-def healthz() -> dict[str, Any]:
-    """The process answers."""
-    from importlib.metadata import version
-
-    return {"status": "ok", "version": version("tilewright"), "sqlite": sqlite3.sqlite_version}
+async def healthz() -> dict[str, Any]:
+    """The process answers, whatever the database does."""
+    return {"status": "ok", "version": _version(), "sqlite": sqlite3.sqlite_version}
 
 
 @router.get("/readyz", operation_id="ready", responses=problem_responses(503))
-def readyz(state: State) -> dict[str, Any]:
-    """The database answers too."""
-    return {"status": "ok", "records": state.store.counts().records}
+async def readyz(request: Request) -> dict[str, Any]:
+    """The database answers and can be written, and a worker is at work; else 503 says why not."""
+    state = service_state(request)
+    records, reasons = None, [state.identity.trouble(), _no_room(state)]
+    health = state.worker()
+    if health is not None and not health.ready:
+        reasons.append(health.reason)
+    try:
+        records = (await _soon(state.store.counts)).records
+    except TimeoutError:
+        reasons.append(f"the database did not answer within {PATIENCE_SECS:g} s")
+    except Exception as error:  # noqa: BLE001  # whatever it is, the service is not ready
+        reasons.append(f"the database cannot be read: {error}")
+    told = [reason for reason in reasons if reason]
+    if told:
+        raise Unavailable("; ".join(told), code="not_ready")
+    answer: dict[str, Any] = {"status": "ok", "records": records}
+    if health is not None:
+        answer["worker"] = {"pid": health.pid, "deaths": health.deaths}
+    return answer
 
 
 @router.get(
@@ -33,19 +65,58 @@ def readyz(state: State) -> dict[str, Any]:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-def metrics(state: State) -> Response:
+async def metrics(request: Request) -> Response:
     """Prometheus text format."""
+    state = service_state(request)
+    try:
+        await _soon(lambda: state.metrics.look_at(state.store))
+    except TimeoutError:
+        state.metrics.store_error()
+    health = state.worker()
     return Response(
-        state.metrics.exposition(state.store), media_type="text/plain; version=0.0.4; charset=utf-8"
+        state.metrics.exposition(health), media_type="text/plain; version=0.0.4; charset=utf-8"
     )
 
 
 @router.get("/limits", operation_id="limits")
-def limits(state: State) -> dict[str, Any]:
+async def limits(request: Request) -> dict[str, Any]:
     """Bytes, seconds and counts this service accepts."""
+    state = service_state(request)
     settings = state.settings
     return {
         **state.limits.to_json(),
         "workload_bytes": settings.workload_bytes,
         "workload_iterations": settings.workload_iterations,
     }
+
+
+async def _soon(function: Callable[[], T]) -> T:
+    """What `function` gives, from a thread of its own. TimeoutError after `PATIENCE_SECS`; the
+    thread is then left to itself."""
+    with anyio.fail_after(PATIENCE_SECS):
+        return await run_sync(function, limiter=_threads(), abandon_on_cancel=True)
+
+
+@cache
+def _threads() -> CapacityLimiter:
+    return CapacityLimiter(4)
+
+
+def _no_room(state: ServiceState) -> str:
+    path = getattr(state.store, "path", None)
+    if path is None:
+        return ""
+    try:
+        free = shutil.disk_usage(path.parent).free
+    except OSError:
+        return ""
+    if free >= LEAST_FREE_BYTES:
+        return ""
+    return f"only {free >> 20} MiB are free where the database is"
+
+
+@cache
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("tilewright")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 from anyio.to_thread import run_sync
@@ -14,17 +14,19 @@ from fastapi.responses import StreamingResponse
 from schedules.record import canonical_bytes
 from service.errors import InvalidField, NotFound, TooBusy
 from service.http.deps import JobBody, PageSize, PageToken, State, Wait, checked_job_id, parse_body
-from service.http.events import job_events
+from service.http.events import EventStream, job_events
 from service.http.problems import problem_responses
 from service.http.schemas import JobOut, JobPage, StateName, TrialPage, schema_ref
 from service.http.state import ServiceState
 from service.jobs.counts import open_jobs
 from service.jobs.document import job_document
+from service.jobs.queue import place
 from service.jobs.request import JobRequest, read_job
 from service.jobs.trials import trial_document
 from service.resolve.requests import JobIn
 
-POLL_SECS = 0.2
+if TYPE_CHECKING:
+    from db.jobs import Job
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -60,10 +62,10 @@ IdempotencyKey = Annotated[
     openapi_extra=JOB_BODY,
     responses={
         200: {"model": JobOut, "description": "Valid (validate_only), or a job that is done."},
-        **problem_responses(400, 413, 415, 422, 429),
+        **problem_responses(400, 413, 415, 422, 429, 503),
     },
 )
-def submit(
+async def submit(
     state: State,
     body: JobBody,
     response: Response,
@@ -74,13 +76,13 @@ def submit(
 ) -> dict[str, Any]:
     """Ask for a tuning job. The same work in flight is the same job."""
     _check_idempotency_key(idempotency_key)
-    document = parse_body(body, state.limits.json_nodes)
-    request = read_job(document, state.settings)
+    document, request = await run_sync(_read, state, body)
     if validate_only:
         response.status_code = 200
         return preview(request)
-    _check_room(state)
-    job, _ = state.store.create_job(
+    await run_sync(_check_room, state)
+    job, _ = await state.write(
+        state.store.create_job,
         request.to_json(),
         body_hash=hashlib.sha256(canonical_bytes(document)).hexdigest(),
         flight_key=request.flight_key,
@@ -88,7 +90,7 @@ def submit(
     )
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     response.headers["Retry-After"] = "1"
-    return job_document(job)
+    return await run_sync(_shown, state, job)
 
 
 @router.get(
@@ -119,24 +121,28 @@ def list_jobs(
 async def read(state: State, job_id: str, wait: Wait) -> dict[str, Any]:
     """One job. With `?wait=30s`, answered as soon as it is done, at the latest after that."""
     checked_job_id(job_id)
+    if not wait:
+        return await run_sync(_job, state, job_id)
     deadline = anyio.current_time() + wait
-    while True:
-        document = await run_sync(_job, state, job_id)
-        left = deadline - anyio.current_time()
-        if document["done"] or left <= 0 or state.stopping.is_set():
-            return document
-        await anyio.sleep(min(POLL_SECS, left))
+    async with state.feeds.of(job_id) as feed:
+        while True:
+            version = feed.version
+            document = await run_sync(_job, state, job_id)
+            left = deadline - anyio.current_time()
+            if document["done"] or left <= 0 or state.stopping.is_set():
+                return document
+            await feed.changed_since(version, left)
 
 
 @router.post(
     "/{job_id}:cancel",
     response_model=JobOut,
     operation_id="cancelJob",
-    responses=problem_responses(404),
+    responses=problem_responses(404, 503),
 )
-def cancel(state: State, job_id: str) -> dict[str, Any]:
+async def cancel(state: State, job_id: str) -> dict[str, Any]:
     """Stop the job; what it found is kept. Cancelling again changes nothing."""
-    return job_document(state.store.request_cancel(checked_job_id(job_id)))
+    return job_document(await state.write(state.store.request_cancel, checked_job_id(job_id)))
 
 
 @router.get(
@@ -171,7 +177,7 @@ async def events(
         finally:
             state.streams.leave()
 
-    return StreamingResponse(
+    return EventStream(
         stream(),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
@@ -218,6 +224,7 @@ def preview(request: JobRequest) -> dict[str, Any]:
             name: form[name] for name in ("threads", "budget", "strategy", "seed", "measurer")
         },
         "progress": {"trials": form["budget"]["trials"], "trials_done": 0},
+        "queue": None,
         "best": None,
         "result": None,
         "error": None,
@@ -227,11 +234,25 @@ def preview(request: JobRequest) -> dict[str, Any]:
     }
 
 
+def _read(state: ServiceState, body: bytes) -> tuple[Any, JobRequest]:
+    document = parse_body(body, state.limits.json_nodes)
+    return document, read_job(document, state.settings)
+
+
 def _job(state: ServiceState, job_id: str) -> dict[str, Any]:
     job = state.store.get_job(job_id)
     if job is None:
         raise NotFound(f"job {job_id}: there is no such job")
-    return job_document(job)
+    return _shown(state, job)
+
+
+def _shown(state: ServiceState, job: Job) -> dict[str, Any]:
+    """The job's document; of one that waits, with its place in the queue."""
+    from db.job_states import JobState
+
+    if job.state is not JobState.QUEUED:
+        return job_document(job)
+    return job_document(job, place(state.store.waiting_jobs(), job.id))
 
 
 def _check_room(state: ServiceState) -> None:

@@ -1,0 +1,98 @@
+"""One log line and one span a request, with its id: what a `request_id` in an answer leads to."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service import logs, telemetry
+
+log = logging.getLogger("tilewright.http")
+
+LINES_A_SECOND = 50
+"""More would cost more than the answers; what is left out is counted in the next line."""
+
+_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_JOB = re.compile(r"/v1/jobs/([0-9A-Z]{26})")
+
+
+class RequestLog:
+    """Outermost: gives each request its id (the caller's `X-Request-ID`, where that is one) and
+    tells how it was answered. Every line logged on the way carries the id."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        flood: logs.Flood | None = None,
+    ) -> None:
+        self._app = app
+        self._clock = clock
+        self._flood = flood or logs.Flood(LINES_A_SECOND)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _given_id(scope) or uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        start = self._clock()
+
+        async def told(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.start":
+                self._tell(scope, message, request_id, self._clock() - start)
+
+        with (
+            logs.bound(request_id=request_id),
+            telemetry.span("request", request_id=request_id, method=scope["method"]) as span,
+        ):
+            try:
+                await self._app(scope, receive, told)
+            finally:
+                if span is not None:
+                    span.set_attribute("http.route", _route(scope))
+
+    def _tell(self, scope: Scope, message: Message, request_id: str, secs: float) -> None:
+        status = message["status"]
+        is_told, dropped = self._flood.admit()
+        if not is_told and status < 500:
+            return
+        fields: dict[str, object] = {
+            "request_id": request_id,
+            "method": scope["method"],
+            "path": scope["path"][:200],
+            "route": _route(scope),
+            "status": status,
+            "secs": round(secs, 6),
+        }
+        job_id = _job_id(scope, message)
+        if job_id:
+            fields["job_id"] = job_id
+        if dropped:
+            fields["requests_not_logged"] = dropped
+        log.log(logging.WARNING if status >= 500 else logging.INFO, "request", extra=fields)
+
+
+def _route(scope: Scope) -> str:
+    return str(getattr(scope.get("route"), "path", "unmatched"))
+
+
+def _given_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _ID.fullmatch(value):
+            return str(value, "ascii")
+    return ""
+
+
+def _job_id(scope: Scope, message: Message) -> str:
+    """The job a request is about: the one in its path, or the one it made."""
+    location = dict(message["headers"]).get(b"location", b"").decode("latin-1")
+    found = _JOB.match(scope["path"]) or _JOB.match(location)
+    return found[1] if found else ""

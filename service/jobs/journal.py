@@ -1,0 +1,76 @@
+"""What a running job tells, stored a few times a second instead of at every trial.
+
+A trial's record is durable before the trial is told. What is written here (that the trial belongs
+to the job, its event, the progress) follows within `FLUSH_SECS`, in one transaction for all trials
+since the last. A process that dies in between loses nothing but the event of a trial whose record
+is there: the job finds it again when it goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from db import Store
+
+FLUSH_SECS = 0.1
+MOST_UNTOLD = 512
+
+
+class Journal:
+    """The notes of one lease of one job. Safe to call from any thread."""
+
+    def __init__(
+        self, store: Store, job_id: str, epoch: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._epoch = epoch
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._trials: list[tuple[int, str]] = []
+        self._events: list[dict[str, Any]] = []
+        self._progress: dict[str, Any] = {}
+        self._is_told = True
+        self._flushed = clock()
+
+    def note(
+        self,
+        *,
+        trial: tuple[int, str] | None = None,
+        event: dict[str, Any] | None = None,
+        progress: dict[str, Any] | None = None,
+    ) -> None:
+        """Add to what is to be stored; `progress` changes the fields it has. StoreError, StaleLease
+        if it was time to store it."""
+        with self._lock:
+            if trial is not None:
+                self._trials.append(trial)
+            if event is not None:
+                self._events.append(event)
+            if progress is not None:
+                self._progress |= progress
+                self._is_told = False
+            due = self._clock() - self._flushed >= FLUSH_SECS
+        if due or len(self._trials) >= MOST_UNTOLD:
+            self.flush()
+
+    def flush(self, *, if_due: bool = False) -> None:
+        """Store what was noted. StoreError: it is kept, for another try. StaleLease."""
+        with self._lock:
+            if not (self._trials or self._events or not self._is_told):
+                return
+            if if_due and self._clock() - self._flushed < FLUSH_SECS:
+                return
+            self._store.note_trials(
+                self._job_id,
+                self._epoch,
+                trials=self._trials,
+                events=self._events,
+                progress=None if self._is_told else dict(self._progress),
+            )
+            self._trials, self._events, self._is_told = [], [], True
+            self._flushed = self._clock()

@@ -1,0 +1,20 @@
+"""The worker's process: tied to its parent before anything else.
+
+    python -m service.jobs.process PARENT        (settings in TILEWRIGHT_WORKER, as JSON)
+
+Importing the worker takes a third of a second. A parent killed meanwhile would leave an orphan that
+holds the database's lock, and no service could start: so the kernel ends this process with its
+parent from the first moment on. Nothing is lost: what was acknowledged is in the database.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tuner.measure.linux import die_with_parent
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))
+    from service.jobs.worker import main
+
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Which waiting job is taken next, and how a job that waits is told so. Pure.
+
+A few jobs are open at once and take turns on the machine, a batch of trials each (`turns`), so a
+short job ends soon whatever else is going on. Of those that wait, one place is always the oldest
+job's, so that none waits for ever; the others go to the job with the fewest trials; the last place
+is kept for short jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from db.jobs import WaitingJob
+
+SHORT_TRIALS = 64
+"""The default budget: a job up to it is short."""
+
+
+def order(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
+    """The order in which jobs will be taken, if no other comes: those that were at work before,
+    the oldest of the rest, then the ones with the fewest trials."""
+    lost = [job for job in waiting if job.lost]
+    oldest, *rest = [job for job in waiting if not job.lost] or [None]
+    found = [*lost] if oldest is None else [*lost, oldest]
+    return found + sorted((job for job in rest if job), key=lambda job: (job.trials, job.id))
+
+
+def choose(
+    waiting: Sequence[WaitingJob], *, places: int, open_jobs: int, has_oldest: bool
+) -> WaitingJob | None:
+    """The job to open now, given how many are open and whether the place of the oldest is taken;
+    None if all that wait have to go on waiting."""
+    if not waiting or open_jobs >= places:
+        return None
+    lined_up = order(waiting)
+    if lined_up[0].lost or not has_oldest:
+        return lined_up[0]
+    shortest = min(waiting, key=lambda job: (job.trials, job.id))
+    if places > 1 and open_jobs == places - 1 and shortest.trials > SHORT_TRIALS:
+        return None
+    return shortest
+
+
+def place(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] | None:
+    """The job's position in the queue, from 1, and why it waits; None if it does not."""
+    for position, job in enumerate(order(waiting), start=1):
+        if job.id == job_id:
+            before = position - 1
+            if not before:
+                return position, "next: taken as soon as a worker has a place"
+            more = "1 job is" if before == 1 else f"{before} jobs are"
+            return position, f"{more} taken before: the oldest first, then those with fewest trials"
+    return None

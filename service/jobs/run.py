@@ -1,0 +1,319 @@
+"""One lease of one job: its turns on the machine, its heartbeat, its end.
+
+Nothing that happens to a job reaches its neighbours: what is wrong with the request ends it as
+FAILED, so does a bug of ours, with its traceback in the log; a database that cannot be written is
+waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from schedules.errors import TilewrightError
+from service import logs, telemetry
+from service.answers.publish import Publish, Published, publish, result_document
+from service.errors import problem_of
+from service.jobs.journal import Journal
+from service.jobs.request import JobRequest, stored_job
+from service.jobs.tally import Tally
+from service.jobs.tuning import run_tuning
+from service.jobs.turns import Turns
+from tuner.measure.control import Control, MeasurementAborted
+
+if TYPE_CHECKING:
+    from db import Store
+    from db.jobs import Job
+    from tuner.report import TuneReport
+
+log = logging.getLogger("tilewright.worker")
+
+LOOK_SECS = 0.25
+CANCEL_SECS = 1.5
+"""How long a cancelled job may go on to check the best so far; then native work is killed."""
+
+DRAIN_SECS = 4.0
+"""How long the trial in flight may go on when the worker is told to stop."""
+
+STORE_PAUSE_SECS, LONGEST_STORE_PAUSE_SECS = 0.5, 10.0
+
+
+class _Draining(BaseException):
+    """The worker was told to stop; the job goes back to the queue. It ends a run from within
+    `on_event`: nothing between there and the worker may catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What every job of a worker is run with. `run` and `publish` are the real ones; tests give
+    others. `stop` tells all of them to end."""
+
+    store: Store
+    lease_secs: float
+    stop: threading.Event
+    turns: Turns = field(default_factory=Turns)
+    tally: Tally = field(default_factory=Tally)
+    run: Callable[..., TuneReport] = run_tuning
+    publish: Publish = publish
+    clock: Callable[[], float] = time.monotonic
+
+
+class JobRun:
+    """Runs `job`, which is leased to this worker, to whatever end it has."""
+
+    def __init__(self, means: Means, job: Job) -> None:
+        self._means = means
+        self._store = means.store
+        self._job = job
+        self._journal = Journal(means.store, job.id, job.epoch, means.clock)
+        self._control = Control(
+            self._waits_for,
+            is_wanted=lambda: means.turns.is_over(job.id),
+            turn=self._turn,
+        )
+        self._over = threading.Event()
+        self._cancelled = threading.Event()
+        self._lost = threading.Event()
+        self._asked_to_end: float | None = None
+        self._failed = self._reused = 0
+
+    def to_its_end(self) -> None:
+        """Run the job. Nothing is raised: what went wrong is in the job, or in the log."""
+        from db.errors import StaleLease
+
+        heartbeat = threading.Thread(target=self._keep_lease, daemon=True)
+        heartbeat.start()
+        with logs.bound(job_id=self._job.id), telemetry.span("job", job_id=self._job.id):
+            log.info("job %s: started (lease %d)", self._job.id, self._job.epoch)
+            try:
+                self._try_until_told()
+            except StaleLease:
+                log.warning("job %s: another worker has it now", self._job.id)
+            except Exception:  # its end cannot even be told; the others go on
+                log.exception("job %s: a bug of ours, and the job cannot be ended", self._job.id)
+            finally:
+                self._over.set()
+                heartbeat.join()
+
+    def _try_until_told(self) -> None:
+        """Run it, again and again while its database cannot be used: what was measured is known
+        to the next try."""
+        from db.errors import StoreError
+
+        pause_secs = STORE_PAUSE_SECS
+        while True:
+            try:
+                self._attempt()
+                return
+            except StoreError as error:
+                self._means.tally.store_error()
+                log.warning("job %s: %s; trying again in %g s", self._job.id, error, pause_secs)
+            if self._means.stop.wait(pause_secs):
+                return  # whoever starts next takes it up at once
+            pause_secs = min(2 * pause_secs, LONGEST_STORE_PAUSE_SECS)
+
+    def _attempt(self) -> None:
+        from db.errors import StaleLease, StoreError
+        from db.job_states import JobState
+
+        try:
+            with self._means.turns.among(self._job.id):
+                self._run()
+        except (StoreError, StaleLease):
+            raise
+        except _Draining:
+            if not self._lost.is_set():
+                self._journal.flush()
+                self._store.release_job(self._job.id, self._job.epoch)
+                log.info("job %s: given back", self._job.id)
+        except MeasurementAborted:
+            self._end(JobState.CANCELLED)
+        except TilewrightError as error:
+            self._end(JobState.FAILED, error=problem_of(error).to_json())
+        except Exception as error:  # a bug in one job is that job's end alone
+            log.exception("job %s: a bug of ours", self._job.id)
+            self._end(JobState.FAILED, error=_bug(error))
+
+    def _run(self) -> None:
+        self._failed = self._reused = 0
+        self._means.turns.wait(self._job.id, self._look)
+        request = stored_job(self._job.request)
+        report = self._means.run(
+            self._store,
+            request.workload,
+            request.target,
+            request.options,
+            self._on_event,
+            self._cancelled.is_set,
+            control=self._control,
+        )
+        if self._control.aborted and not self._cancelled.is_set():
+            raise _Draining
+        self._conclude(request, report)
+
+    # -- turns
+
+    def _turn(self) -> None:
+        """Let the others work, if this job's turn is over."""
+        if self._means.stop.is_set() or self._lost.is_set():
+            raise _Draining
+        self._means.turns.next(self._job.id, self._look)
+        self._waits_for("")
+
+    def _look(self, before: int) -> None:
+        """While it is the turn of others: whether to go on waiting. _Draining, MeasurementAborted:
+        a job that was cancelled does not wait to have its best checked."""
+        if self._means.stop.is_set() or self._lost.is_set():
+            raise _Draining
+        if self._cancelled.is_set():
+            raise MeasurementAborted("stopped on request")
+        others = "1 other job is" if before == 1 else f"{before} other jobs are"
+        self._waits_for(f"its turn: {others} before it")
+
+    def _waits_for(self, text: str) -> None:
+        """Tell what the job waits for, "" if for nothing."""
+        if self._lost.is_set():
+            return
+        if text.startswith("waiting for the machine"):
+            log.warning("job %s: %s", self._job.id, text)
+        self._journal.note(progress={"waiting_for": text or None})
+
+    # -- the end
+
+    def _conclude(self, request: JobRequest, report: TuneReport) -> None:
+        from db.job_states import JobState
+
+        document = result_document(
+            self._store, request.workload, request.target, report, self._publish_in_time
+        )
+        self._journal.note(
+            progress={
+                "trials": request.options.trials,
+                "trials_done": report.trials["total"],
+                "reused": self._reused,
+                "failed": report.trials["total"] - report.trials["ok"],
+                "best_run_secs": report.best.run_secs if report.best else None,
+                "fraction_of_bound": report.best.fraction_of_bound if report.best else None,
+                "wall_secs": report.wall_secs,
+                "eta_secs": 0.0,
+                "waiting_for": None,
+            }
+        )
+        if self._cancelled.is_set():
+            self._end(JobState.CANCELLED, result=document)
+            return
+        if report.best is None:
+            detail = "no candidate passed: " + (
+                ", ".join(f"{n} {s}" for s, n in report.trials["by_status"].items() if n) or "none"
+            )
+            error = {"code": "no_candidate_passed", "detail": detail}
+            self._end(JobState.FAILED, result=document, error=error)
+            return
+        if document["warning"]:
+            log.warning("job %s: %s", self._job.id, document["warning"])
+        self._end(JobState.SUCCEEDED, result=document)
+
+    def _publish_in_time(self, *args: Any) -> Published:
+        """The files of the best; a cancelled job that has used up its time goes without."""
+        if self._cancelled.is_set() and self._secs_since_asked() > CANCEL_SECS / 2:
+            return Published(warning="cancelled: the object file is built when it is asked for")
+        return self._means.publish(*args)
+
+    def _end(
+        self,
+        state: Any,
+        *,
+        result: dict[str, Any] | None = None,
+        error: dict[str, Any] | None = None,
+    ) -> None:
+        self._journal.flush()
+        job = self._store.finish_job(
+            self._job.id, self._job.epoch, state, result=result, error=error
+        )
+        secs = (job.finished_at - job.created_at).total_seconds() if job.finished_at else 0.0
+        self._means.tally.job(str(job.state), max(secs, 0.0))
+        log.info("job %s: %s", job.id, job.state)
+
+    # -- while it runs
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        """Note a trial that is stored, then look whether to go on.
+
+        Trials of an earlier run, or of this job before its worker died, come in numbers and are
+        no news: they are listed and counted, without events.
+        """
+        status = event["result"]["status"]
+        self._failed += status != "ok"
+        self._reused += event["reused"]
+        self._journal.note(
+            trial=(event["trial"], event["record_key"]),
+            event=None if event["reused"] else _short(event),
+            progress={
+                "trials": event["of_trials"],
+                "trials_done": event["trial"],
+                "reused": self._reused,
+                "failed": self._failed,
+                "best_run_secs": event["best_run_secs"],
+                "fraction_of_bound": event["fraction_of_bound"],
+                "wall_secs": event["wall_secs"],
+                "eta_secs": event["eta_secs"],
+            },
+        )
+        if not event["reused"]:
+            self._means.tally.trial(status)
+        if self._means.stop.is_set() or self._lost.is_set():
+            raise _Draining
+
+    def _secs_since_asked(self) -> float:
+        asked = self._asked_to_end
+        return 0.0 if asked is None else self._means.clock() - asked
+
+    def _keep_lease(self) -> None:
+        """Renew the lease in time, store what was noted, and look four times a second whether the
+        job is to end: native work that does not end by itself is killed."""
+        from db.errors import StaleLease, StoreError
+
+        lease_secs = self._means.lease_secs
+        renewed = self._means.clock()
+        while not self._over.wait(min(lease_secs / 4, LOOK_SECS)):
+            self._end_what_is_late()
+            try:
+                if not self._cancelled.is_set() and self._store.is_cancel_requested(self._job.id):
+                    self._cancelled.set()
+                if self._means.clock() - renewed >= lease_secs / 3:
+                    self._store.renew_lease(self._job.id, self._job.epoch, lease_secs)
+                    renewed = self._means.clock()
+                self._journal.flush(if_due=True)
+            except StaleLease:
+                self._lost.set()
+            except StoreError as error:
+                self._means.tally.store_error()
+                log.warning("job %s: heartbeat missed: %s", self._job.id, error)
+
+    def _end_what_is_late(self) -> None:
+        cancelled = self._cancelled.is_set() or self._lost.is_set()
+        if not (cancelled or self._means.stop.is_set()):
+            return
+        if self._asked_to_end is None:
+            self._asked_to_end = self._means.clock()
+        if self._secs_since_asked() >= (CANCEL_SECS if cancelled else DRAIN_SECS):
+            self._control.abort()
+
+
+def _short(event: dict[str, Any]) -> dict[str, Any]:
+    """A trial as the stream tells it: without samples, which `trials` has."""
+    result = {name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")}
+    return {**event, "result": result}
+
+
+def _bug(error: Exception) -> dict[str, Any]:
+    return {
+        "code": "internal_error",
+        "title": "A bug of the service",
+        "detail": f"{type(error).__name__}: the service's log has the details",
+        "advice": "Report it with the job's id; what was measured is stored.",
+    }
