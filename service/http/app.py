@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
-from service.http import middleware, problems
+from service.http import middleware, pages, problems
 from service.http.docs_page import docs_page
 from service.http.metrics import Metrics
 from service.http.routes import best, health, jobs, stored
@@ -44,6 +44,7 @@ def create_app(settings: Settings, store: Store) -> FastAPI:
     middleware.install(app, metrics, local_only=settings.loopback)
     for module in (jobs, best, stored, health):
         app.include_router(module.router)
+    pages.install(app)
 
     describe = app.openapi
 
