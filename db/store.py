@@ -15,6 +15,7 @@ from .artefact_rows import Artefact
 from .artefacts import ArtefactFile, ArtefactRepository
 from .best import BestElsewhere, BestMove, BestRepository
 from .blobs import Blob, BlobRepository
+from .catalogue import Catalogue
 from .check import Problem, problems
 from .checkpoint import CHECKPOINT_BYTES, checkpoint, log_bytes
 from .engine import Database
@@ -94,6 +95,7 @@ class Store(JobStore):
         super().__init__(database, clock, entropy)
         self._lock = lock
         self._timeout_secs = timeout_secs
+        self.catalogue = Catalogue(database)
 
     @property
     def path(self) -> Path:

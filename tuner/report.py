@@ -19,12 +19,19 @@ class Budget:
     seconds: float | None = None
 
 
+MOST_KNOBS_TOLD = 48
+"""Programs of many parts have hundreds; who wants them all has the trace."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrialEvent:
     """One trial ended and is durably stored. `reused`: by an earlier run, not measured now.
 
     Trials are told in the order of their numbers; `eta_secs` is None before one was measured.
-    `fraction_of_bound` is None also where the best time proves the bound wrong.
+    `fraction_of_bound` is None also where the best time proves the bound wrong. `predicted_secs` is
+    what the strategy expected before it was measured, None where it expected nothing. `sketch` and
+    `knobs` are the candidate's settings: of each knob with a choice its value, at most
+    `MOST_KNOBS_TOLD` of them.
     """
 
     trial: int
@@ -37,6 +44,9 @@ class TrialEvent:
     eta_secs: float | None
     record_key: str
     reused: bool = False
+    predicted_secs: float | None = None
+    sketch: str = ""
+    knobs: dict[str, Any] = field(default_factory=dict)
 
 
 class RecordSink(Protocol):

@@ -8,10 +8,12 @@ whose results are stored are not measured a second time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from math import inf
+from typing import Any
 
 from schedules.errors import ScheduleError
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord, canonical_bytes
@@ -25,7 +27,7 @@ from .limit import Limit, Machine
 from .measure.control import MeasurementAborted
 from .measure.protocol import Measurer, MeasureRequest
 from .probed import misleading
-from .report import BestFound, Budget, RecordSink, TrialEvent, TuneReport
+from .report import MOST_KNOBS_TOLD, BestFound, Budget, RecordSink, TrialEvent, TuneReport
 from .search.base import SearchGoal, SearchStrategy
 from .search.strategies import make_strategy
 from .trials import Trial, explain, prediction_quality, statuses
@@ -158,6 +160,7 @@ class _Session:
     confirmed: dict[bytes, TuningRecord] = field(default_factory=dict)
     raced: dict[bytes, float] = field(default_factory=dict)
     failed: set[bytes] = field(default_factory=set)
+    predictions: Mapping[Candidate, float] = field(default_factory=dict)
     started: float = 0.0
 
     def run(self) -> TuneReport:
@@ -186,6 +189,7 @@ class _Session:
             return f"all {self.budget.trials} trials of the budget are done"
         mark = self.options.clock()
         batch = self.strategy.ask(count)
+        self.predictions = self.strategy.predictions
         made = [(candidate, self._trace(candidate)) for candidate in batch]
         self._spend("propose", mark)
         if not batch:
@@ -304,7 +308,24 @@ class _Session:
             eta_secs=eta,
             record_key=trial.record.key,
             reused=trial.stored,
+            predicted_secs=self._predicted_secs(trial.candidate),
+            sketch=self.space.sketches[trial.candidate.sketch].name,
+            knobs=self._knobs(trial.candidate),
         )
+
+    def _predicted_secs(self, candidate: Candidate) -> float | None:
+        predicted = self.predictions.get(candidate)
+        return None if predicted is None else float(2.0**predicted)
+
+    def _knobs(self, candidate: Candidate) -> dict[str, Any]:
+        """The values of the knobs that leave a choice, by name."""
+        knobs = self.space.sketches[candidate.sketch].knobs
+        values = {
+            knob.name: knob.values[index]
+            for knob, index in zip(knobs, candidate.setting, strict=True)
+            if len(knob.values) > 1
+        }
+        return dict(islice(values.items(), MOST_KNOBS_TOLD))
 
     def _reason_to_stop(self) -> str | None:
         counts = statuses(self.trials)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from service.cli.output import Output
-from service.cli.render import best_text, clock, trial_line
+from service.cli.render import best_text, trial_line
+from service.units import clock
 
 OnEvent = Callable[[dict[str, Any]], None]
 PLAIN_EVERY_SECS = 2.0

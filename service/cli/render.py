@@ -1,6 +1,6 @@
 """Results as people read them: tables, progress lines, and the units they are shown in.
 
-Everything inside is seconds, bytes and counts; this file is the only place that scales them.
+Everything inside is seconds, bytes and counts; `service.units` scales them.
 Functions take JSON documents (the same that `--json` prints), so that a local run and a run on
 a service look alike.
 """
@@ -14,6 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from service.units import byte_size, clock, duration, percent, quantity, speed
+
 Document = Mapping[str, Any]
 
 
@@ -22,58 +24,6 @@ PRIOR_BEATEN = 1.1
 """`prior_trust` below which, and `gain_over_prior` from which on, a report says that the prior was
 found wrong. The trust alone says less: where the prior's choice is nearly the best there is, a
 search measures more and more of what is as fast, which no prior tells apart."""
-
-
-def duration(secs: float | None) -> str:
-    """`secs` with three digits and a unit: `1.03 ms`."""
-    if secs is None:
-        return "-"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if secs >= scale:
-            return f"{secs / scale:.3g} {unit}"
-    return f"{secs * 1e9:.3g} ns"
-
-
-def clock(secs: float | None) -> str:
-    """Minutes and seconds left: `2:10`."""
-    if secs is None:
-        return "-:--"
-    whole = max(round(secs), 0)
-    hours, rest = divmod(whole, 3600)
-    minutes, seconds = divmod(rest, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-def byte_size(count: float) -> str:
-    """`count` bytes in binary units: `1.5 MiB`."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
-        size /= 1024
-    raise AssertionError("unreachable")
-
-
-def quantity(count: float) -> str:
-    """A large count in words engineers use: `310k`, `2.1G`."""
-    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g}{unit}"
-    return f"{count:.3g}"
-
-
-def gflops(flops: float, run_secs: float | None) -> float | None:
-    """Speed in GFLOP/s; None without a time or without operations to count."""
-    return flops / run_secs / 1e9 if run_secs and flops else None
-
-
-def speed(flops: float, run_secs: float | None) -> str:
-    rate = gflops(flops, run_secs)
-    return f"{rate:.4g} GFLOP/s" if rate is not None else duration(run_secs)
-
-
-def percent(fraction: float | None) -> str:
-    return "-" if fraction is None else f"{100 * fraction:.0f}%"
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> Text:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
-from service.http import middleware, problems
+from service.http import middleware, pages, problems
 from service.http.docs_page import docs_page
 from service.http.feeds import Feeds
 from service.http.metrics import Metrics
@@ -59,6 +59,7 @@ def create_app(
     app.add_middleware(RequestLog)
     for module in (jobs, best, stored, health):
         app.include_router(module.router)
+    pages.install(app)
 
     describe = app.openapi
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -20,6 +20,7 @@ from service.errors import (
     problem_of,
 )
 from service.exit_codes import ExitCode
+from service.http.pages.errors import problem_page, wants_page
 from service.http.schemas import ProblemOut, schema_ref
 
 MEDIA_TYPE = "application/problem+json"
@@ -48,14 +49,16 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def problem_response(
     problem: Problem, request: Request, headers: dict[str, str] | None = None
-) -> JSONResponse:
-    """The answer for a problem."""
+) -> Response:
+    """The answer for a problem: a page for who asked for one, else a problem document."""
+    if wants_page(request):
+        return problem_page(problem, request, headers)
     request_id = str(getattr(request.state, "request_id", ""))
     return JSONResponse(
         problem.to_json(instance=request.url.path, request_id=request_id),
         status_code=problem.status,
         media_type=MEDIA_TYPE,
-        headers={"Cache-Control": "no-store", **(headers or {})},
+        headers={"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})},
     )
 
 
@@ -63,7 +66,7 @@ def install(app: FastAPI) -> None:
     """Answer every error of ours, of FastAPI and of Starlette with a problem document."""
 
     @app.exception_handler(TilewrightError)
-    def ours(request: Request, error: Exception) -> JSONResponse:
+    def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, TilewrightError)
         problem = problem_of(error)
         headers = {}
@@ -76,7 +79,7 @@ def install(app: FastAPI) -> None:
         return problem_response(problem, request, headers)
 
     @app.exception_handler(Exception)
-    def bug(request: Request, error: Exception) -> JSONResponse:
+    def bug(request: Request, error: Exception) -> Response:
         # Starlette raises it again after this answer, so that it is logged with its traceback.
         return problem_response(
             Problem(
@@ -91,7 +94,7 @@ def install(app: FastAPI) -> None:
         )
 
     @app.exception_handler(RequestValidationError)
-    def parameters(request: Request, error: Exception) -> JSONResponse:
+    def parameters(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         where, *rest = [str(part) for part in first["loc"]]
@@ -104,7 +107,7 @@ def install(app: FastAPI) -> None:
         return problem_response(problem_of(found), request)
 
     @app.exception_handler(HTTPException)
-    def starlette(request: Request, error: Exception) -> JSONResponse:
+    def starlette(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         found: TilewrightError
         match error.status_code:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from service import units
 from service.cli import render
 
 
@@ -23,14 +24,14 @@ def shown(thing: Any) -> str:
     [(None, "-"), (2.0, "2 s"), (1.034e-3, "1.03 ms"), (5.43e-6, "5.43 us"), (8e-9, "8 ns")],
 )
 def test_durations(secs: float | None, text: str) -> None:
-    assert render.duration(secs) == text
+    assert units.duration(secs) == text
 
 
 @pytest.mark.parametrize(
     ("secs", "text"), [(None, "-:--"), (0.2, "0:00"), (130, "2:10"), (3661, "1:01:01")]
 )
 def test_clocks(secs: float | None, text: str) -> None:
-    assert render.clock(secs) == text
+    assert units.clock(secs) == text
 
 
 @pytest.mark.parametrize(
@@ -38,17 +39,17 @@ def test_clocks(secs: float | None, text: str) -> None:
     [(8, "8 B"), (32768, "32 KiB"), (1023 * 1024, "1023 KiB"), (3 << 40, "3072 GiB")],
 )
 def test_byte_sizes(count: int, text: str) -> None:
-    assert render.byte_size(count) == text
+    assert units.byte_size(count) == text
 
 
 @pytest.mark.parametrize(("count", "text"), [(12, "12"), (310_000, "310k"), (268_435_456, "268M")])
 def test_quantities(count: int, text: str) -> None:
-    assert render.quantity(count) == text
+    assert units.quantity(count) == text
 
 
 def test_speed_is_a_time_where_there_is_nothing_to_count() -> None:
-    assert render.speed(2e9, 1e-2) == "200 GFLOP/s"
-    assert render.speed(0, 1e-2) == "10 ms"
+    assert units.speed(2e9, 1e-2) == "200 GFLOP/s"
+    assert units.speed(0, 1e-2) == "10 ms"
 
 
 def event(status: str, best: float | None) -> dict[str, Any]:

@@ -1,0 +1,316 @@
+"""Questions of people who look around: jobs and bests by what is typed, trials of one job.
+
+Read only, and cheap enough to be asked every second: what a list does not show is not read. A row
+that is damaged is left out of a list; `check` reports it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Text, and_, cast, func, or_, select
+from sqlalchemy.orm import Session
+
+from .engine import Database
+from .errors import BadPageToken
+from .job_states import JobState
+from .models import BestRow, JobRow, JobTrialRow, RecordRow, TargetRow, WithdrawnRow, WorkloadRow
+from .moments import moment_of, rfc3339
+from .records import MAX_PAGE, Page
+from .rows import sound
+from .works import sound_workload, target_document
+
+_CHUNK = 200
+_MOST_CHUNKS = 10
+"""A search that finds little ends after this many rows; the page's token goes on from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """A job as a list shows it. `workload` and `target` are the short descriptions."""
+
+    id: str
+    state: JobState
+    workload: dict[str, Any]
+    target: dict[str, Any]
+    threads: int
+    trials: int
+    measurer: str
+    progress: dict[str, Any]
+    error: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBest:
+    """What is best for one workload on one target. `codegen_version` 0: timings are mocked."""
+
+    workload_key: str
+    name: str
+    flops: int
+    target_key: str
+    target: dict[str, Any]
+    record_key: str
+    run_secs: float
+    codegen_version: int
+    moved_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLine:
+    """One trial of a job. `run_secs` is None unless `status` is ok."""
+
+    trial: int
+    record_key: str
+    status: str
+    run_secs: float | None
+    verified_level: str
+
+
+class Catalogue:
+    """Safe to call from any thread. Each call is one transaction that writes nothing."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def jobs(
+        self,
+        text: str = "",
+        state: JobState | None = None,
+        page_token: str | None = None,
+        page_size: int = 50,
+    ) -> Page[JobLine]:
+        """Jobs whose id, workload or cpu holds `text`, newest first. BadPageToken."""
+        size = max(1, min(page_size, MAX_PAGE))
+        with self._database.reading() as session:
+            return _search_jobs(session, text.strip().lower(), state, page_token, size)
+
+    def bests(
+        self, text: str = "", cpu: str = "", page_token: str | None = None, page_size: int = 50
+    ) -> Page[KnownBest]:
+        """Bests whose workload's name or key holds `text` and whose target's cpu holds `cpu`,
+        last moved first. BadPageToken."""
+        size = max(1, min(page_size, MAX_PAGE))
+        with self._database.reading() as session:
+            return _search_bests(session, text.strip(), cpu.strip().lower(), page_token, size)
+
+    def trial_counts(self, job_id: str) -> dict[str, int]:
+        """How many trials of the job ended with each status."""
+        statement = (
+            select(RecordRow.status, func.count())
+            .join(JobTrialRow, JobTrialRow.record_key == RecordRow.key)
+            .where(JobTrialRow.job_id == job_id)
+            .group_by(RecordRow.status)
+        )
+        with self._database.reading() as session:
+            return {status: count for status, count in session.execute(statement)}
+
+    def fastest_trials(self, job_id: str, count: int) -> list[TrialLine]:
+        """The fastest trials of the job."""
+        statement = (
+            select(
+                JobTrialRow.trial,
+                RecordRow.key,
+                RecordRow.status,
+                RecordRow.estimate_secs,
+                RecordRow.verified_level,
+            )
+            .join(RecordRow, RecordRow.key == JobTrialRow.record_key)
+            .where(JobTrialRow.job_id == job_id, RecordRow.status == "ok")
+            .order_by(RecordRow.estimate_secs, JobTrialRow.trial)
+            .limit(count)
+        )
+        with self._database.reading() as session:
+            return [TrialLine(*row) for row in session.execute(statement)]
+
+    def fastest_records(self, workload_key: str, target_key: str, count: int) -> list[TrialLine]:
+        """The fastest records of exactly this work, the fully verified first."""
+        statement = (
+            select(RecordRow)
+            .where(
+                RecordRow.workload_key == workload_key,
+                RecordRow.target_key == target_key,
+                RecordRow.status == "ok",
+            )
+            .order_by(RecordRow.verified_level, RecordRow.estimate_secs, RecordRow.id)
+            .limit(count)
+        )
+        with self._database.reading() as session:
+            return [
+                TrialLine(row.trial, row.key, row.status, row.estimate_secs, row.verified_level)
+                for row in session.scalars(statement)
+                if sound(row)
+            ]
+
+    def withdrawn(self, record_key: str) -> str | None:
+        """Why this record is never served again; None if it may be."""
+        statement = select(WithdrawnRow.reason).filter_by(record_key=record_key)
+        with self._database.reading() as session:
+            return session.scalar(statement)
+
+
+# Jobs
+
+
+def _search_jobs(
+    session: Session, text: str, state: JobState | None, token: str | None, size: int
+) -> Page[JobLine]:
+    if token is not None and not (len(token) == 26 and token.isascii() and token.isalnum()):
+        raise BadPageToken(f"page token {token!r}: give the next_token of the page before")
+    found: list[JobLine] = []
+    last, more = token, True
+    for _ in range(_MOST_CHUNKS if text else 1):
+        limit = _CHUNK if text else size + 1
+        rows = list(_job_rows(session, text, state, last, limit))
+        more = len(rows) == limit
+        for identity, line in rows:
+            if line is not None and _matches(line, text):
+                if len(found) == size:
+                    return Page(tuple(found), last)
+                found.append(line)
+            last = identity
+        if not more:
+            break
+    return Page(tuple(found), last if more else None)
+
+
+def _job_rows(
+    session: Session, text: str, state: JobState | None, before: str | None, limit: int
+) -> Iterator[tuple[str, JobLine | None]]:
+    # As text: one damaged document must spoil its own line, not the query.
+    columns = [
+        JobRow.id,
+        JobRow.state,
+        cast(JobRow.request, Text),
+        cast(JobRow.progress, Text),
+        cast(JobRow.error, Text),
+        JobRow.created_at,
+        JobRow.started_at,
+        JobRow.finished_at,
+    ]
+    statement = select(*columns).order_by(JobRow.id.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(JobRow.id < before)
+    if state is not None:
+        statement = statement.where(JobRow.state == state)
+    if text:
+        # The document as a whole holds what its parts hold; `_matches` then looks at the parts.
+        written = json.dumps(text)[1:-1]
+        document = func.lower(cast(JobRow.request, Text))
+        statement = statement.where(
+            or_(
+                document.contains(written, autoescape=True),
+                func.lower(JobRow.id).contains(text, autoescape=True),
+            )
+        )
+    for row in session.execute(statement):
+        yield row[0], _job_line(*row)
+
+
+def _job_line(
+    job_id: str, state: str, request: str, progress: str, error: str | None, *moments: Any
+) -> JobLine | None:
+    try:
+        form, told = json.loads(request), json.loads(progress)
+        created, started, finished = moments
+        return JobLine(
+            id=job_id,
+            state=JobState(state),
+            workload=form["workload_summary"],
+            target=form["target_summary"],
+            threads=form["threads"],
+            trials=form["budget"]["trials"],
+            measurer=form["measurer"],
+            progress=told,
+            error=json.loads(error) if error else None,
+            created_at=created,
+            started_at=started,
+            finished_at=finished,
+        )
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _matches(line: JobLine, text: str) -> bool:
+    places = (line.id, line.workload.get("name"), line.workload.get("key"), line.target.get("cpu"))
+    return not text or any(text in str(place).lower() for place in places)
+
+
+# Bests
+
+
+def _search_bests(
+    session: Session, text: str, cpu: str, token: str | None, size: int
+) -> Page[KnownBest]:
+    statement = (
+        select(BestRow.moved_at, WorkloadRow, TargetRow, RecordRow)
+        .join(WorkloadRow, WorkloadRow.key == BestRow.workload_key)
+        .join(TargetRow, TargetRow.key == BestRow.target_key)
+        .join(RecordRow, RecordRow.key == BestRow.record_key)
+        .order_by(BestRow.moved_at.desc(), BestRow.record_key)
+        .limit(size + 1)
+    )
+    if token is not None:
+        moved_at, record_key = _best_token(token)
+        earlier = BestRow.moved_at < moved_at
+        same = and_(BestRow.moved_at == moved_at, BestRow.record_key > record_key)
+        statement = statement.where(or_(earlier, same))
+    if text:
+        name = func.lower(WorkloadRow.name).contains(text.lower(), autoescape=True)
+        statement = statement.where(or_(name, WorkloadRow.key == text.removeprefix("sha256:")))
+    if cpu:
+        document = func.lower(TargetRow.document)
+        written = json.dumps(cpu)[1:-1]
+        pattern = '%"cpu":"%' + _escaped(written) + '%","%'
+        statement = statement.where(document.like(pattern, escape="\\"))
+    rows = session.execute(statement).all()
+    found = [_known_best(*row) for row in rows[:size]]
+    next_token = None
+    if len(rows) > size:
+        moved_at, _, _, record = rows[size - 1]
+        next_token = f"{rfc3339(moved_at)}_{record.key}"
+    sound_ones = [best for best in found if best is not None]
+    kept = [best for best in sound_ones if cpu in str(best.target.get("cpu", "")).lower()]
+    return Page(tuple(kept), next_token)
+
+
+def _known_best(
+    moved_at: datetime, workload: WorkloadRow, target: TargetRow, record: RecordRow
+) -> KnownBest | None:
+    document = target_document(target)
+    if document is None or not sound_workload(workload) or not sound(record):
+        return None
+    if record.estimate_secs is None:
+        return None
+    return KnownBest(
+        workload_key=workload.key,
+        name=workload.name,
+        flops=workload.flops,
+        target_key=target.key,
+        target=document,
+        record_key=record.key,
+        run_secs=record.estimate_secs,
+        codegen_version=record.codegen_version,
+        moved_at=moved_at,
+    )
+
+
+def _best_token(token: str) -> tuple[datetime, str]:
+    moment, _, key = token.partition("_")
+    try:
+        return moment_of(moment), key
+    except (ValueError, TypeError) as error:
+        raise BadPageToken(
+            f"page token {token[:100]!r}: give the next_token of the page before"
+        ) from error
+
+
+def _escaped(text: str) -> str:
+    """`text` for LIKE with a backslash as its escape."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

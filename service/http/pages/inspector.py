@@ -1,0 +1,86 @@
+"""What takes long to make of a record: loops, assembly, its bound. Made in a helper process with a
+deadline, once; a record never changes, so neither does what is shown of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from service.errors import TooBusy
+from service.http.state import Gate
+from tuner.measure.aside import Aside
+
+DEADLINE_SECS = 20.0
+MOST_WAITING = 4
+"""Requests that may wait for the helper: each holds a thread that answers others."""
+CACHE_BYTES = 32 << 20
+
+Document = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Inspector:
+    """Asks the helper, and remembers what it said. Safe to call from any thread."""
+
+    ask: Callable[[str, Document, str], Document]
+    most_bytes: int = CACHE_BYTES
+    _gate: Gate = field(default_factory=lambda: Gate(MOST_WAITING))
+    _known: OrderedDict[tuple[str, str], Document] = field(default_factory=OrderedDict)
+    _bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def show(self, what: str, key: str, document: Document) -> Document:
+        """What function `what` of `service.answers.shown` makes of `document`, which `key` names for good.
+
+        TooBusy; DeadlineError; CompileError; ScheduleError.
+        """
+        name = (what, key)
+        known = self._recall(name)
+        if known is not None:
+            return known
+        if not self._gate.enter():
+            raise TooBusy("loops and assembly are being made for others", retry_after_secs=2)
+        try:
+            found = self._recall(name)
+            if found is None:
+                found = self.ask(what, document, f"{what} of {key[:17]}")
+                self._keep(name, found)
+            return found
+        finally:
+            self._gate.leave()
+
+    def _recall(self, name: tuple[str, str]) -> Document | None:
+        with self._lock:
+            if name in self._known:
+                self._known.move_to_end(name)
+            return self._known.get(name)
+
+    def _keep(self, name: tuple[str, str], found: Document) -> None:
+        with self._lock:
+            self._known[name] = found
+            self._bytes += _size(found)
+            while self._bytes > self.most_bytes and len(self._known) > 1:
+                _, dropped = self._known.popitem(last=False)
+                self._bytes -= _size(dropped)
+
+
+def _size(document: Document) -> int:
+    return sum(len(str(value)) for value in document.values())
+
+
+_helper = Aside(DEADLINE_SECS)
+
+
+def _ask_helper(what: str, document: Document, named: str) -> Document:
+    return _helper.call(f"service.answers.shown:{what}", document, named).document
+
+
+_shared = Inspector(_ask_helper)
+
+
+def shared() -> Inspector:
+    """The inspector of this process; its helper ends with it."""
+    return _shared

@@ -1,0 +1,217 @@
+"""`/` and `/jobs/{id}`: what is tuned now, what was, and how one job goes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+
+from schedules.errors import TilewrightError
+from service.errors import NotFound, problem_of
+from service.http.deps import State, checked_job_id
+from service.http.pages import submitting
+from service.http.pages.forms import Form
+from service.http.pages.render import page, wants_part
+from service.http.pages.roofline import Roofline, roofline
+from service.http.pages.views import STATES, JobView, job_row, job_view
+from service.http.routes import jobs as api
+from service.http.state import ServiceState
+
+if TYPE_CHECKING:
+    from db.jobs import Job, JobEvent
+
+PAGE = 25
+EVENTS = 1000
+FASTEST = 10
+
+router = APIRouter(include_in_schema=False)
+
+Text = Annotated[str, Query(max_length=200)]
+Token = Annotated[str | None, Query(max_length=200)]
+
+
+@router.api_route("/", methods=["GET", "HEAD"])
+def jobs(
+    request: Request, state: State, q: Text = "", only: Text = "", after: Token = None
+) -> HTMLResponse:
+    """Jobs, newest first, and the form that asks for one."""
+    return page(
+        request,
+        "jobs.html",
+        **_listed(state, q, only, after),
+        form=submitting.form_view(state.settings, {}),
+    )
+
+
+@router.get("/jobs/list")
+def job_list(
+    request: Request, state: State, q: Text = "", only: Text = "", after: Token = None
+) -> HTMLResponse:
+    """The table alone: what `/` asks for every two seconds, and a search while it is typed."""
+    return page(request, "_job_list.html", **_listed(state, q, only, after))
+
+
+@router.post("/jobs")
+def submit(request: Request, state: State, fields: Form) -> Response:
+    """Ask for a job; the form again, with what is wrong, where it will not do."""
+    try:
+        document = submitting.job_document(fields)
+        job = api.submit(state, json.dumps(document).encode(), Response())
+    except TilewrightError as error:
+        problem = problem_of(error)
+        if problem.status >= 500:
+            raise
+        view = submitting.form_view(state.settings, fields, problem)
+        listed = _listed(state, "", "", None)
+        return page(request, "jobs.html", status=problem.status, **listed, form=view)
+    return RedirectResponse(f"/jobs/{job['id']}", status_code=303)
+
+
+@router.post("/jobs/check")
+def check(request: Request, state: State, fields: Form) -> HTMLResponse:
+    """What a form as filled in would ask for; nothing is queued."""
+    try:
+        document = submitting.job_document(fields)
+        job = api.submit(state, json.dumps(document).encode(), Response(), validate_only=True)
+    except TilewrightError as error:
+        return page(request, "_checked.html", job=None, problem=problem_of(error))
+    return page(request, "_checked.html", job=job, problem=None)
+
+
+@router.api_route("/jobs/{job_id}", methods=["GET", "HEAD"])
+def job_page(request: Request, state: State, job_id: str) -> HTMLResponse:
+    """One job: how far it is, what it found, every trial."""
+    job = _job(state, job_id)
+    return page(request, "job.html", **_shown(state, job), **_result(state, job))
+
+
+@router.get("/jobs/{job_id}/facts")
+def facts(request: Request, state: State, job_id: str) -> HTMLResponse:
+    """What changes while a job runs; at its end it has the page ask for the result."""
+    job = _job(state, job_id)
+    headers = {"HX-Trigger": "job-done"} if job.done else {}
+    return page(request, "_job_facts.html", headers=headers, **_shown(state, job, counts=False))
+
+
+@router.get("/jobs/{job_id}/result")
+def result(request: Request, state: State, job_id: str) -> Response:
+    """What is known at the end."""
+    if not wants_part(request):
+        return RedirectResponse(f"/jobs/{job_id}", status_code=303)
+    job = _job(state, job_id)
+    return page(request, "_job_result.html", **_shown(state, job), **_result(state, job))
+
+
+@router.get("/jobs/{job_id}/trials.json")
+def trials(
+    state: State,
+    job_id: str,
+    after: Annotated[int, Query(ge=0, lt=2**62)] = 0,
+) -> JSONResponse:
+    """The job's trials for its drawings: those told after event `after`, and what to ask next."""
+    job = _job(state, job_id)
+    events = state.store.events_after(job_id, after, EVENTS)
+    rows = [_trial(event, job) for event in events if event.kind == "trial"]
+    return JSONResponse(
+        {
+            "after": events[-1].id if events else after,
+            "more": len(events) == EVENTS,
+            "done": job.done,
+            "trials": rows,
+        },
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+@router.post("/jobs/{job_id}/cancel")
+def cancel(state: State, job_id: str, fields: Form) -> Response:
+    """Stop the job; what it found is kept."""
+    api.cancel(state, checked_job_id(job_id))
+    return RedirectResponse(f"/jobs/{job_id}", status_code=303)
+
+
+def _job(state: ServiceState, job_id: str) -> Job:
+    job = state.store.get_job(checked_job_id(job_id))
+    if job is None:
+        raise NotFound(f"job {job_id}: there is no such job", advice="The list of jobs is at `/`.")
+    return job
+
+
+def _listed(state: ServiceState, text: str, only: str, after: str | None) -> dict[str, Any]:
+    from db.job_states import JobState
+
+    chosen = JobState(only) if only in STATES else None
+    found = state.store.catalogue.jobs(text, chosen, after, PAGE)
+    counts = {str(s): count for s, count in state.store.job_counts().items()}
+    query = {"q": text, "only": only if chosen else ""}
+    asked = {name: value for name, value in query.items() if value}
+    return {
+        "rows": [job_row(line) for line in found.items],
+        "counts": counts,
+        "states": STATES,
+        "q": text,
+        "only": query["only"],
+        "after": after or "",
+        "next_query": urlencode({**asked, "after": found.next_token}) if found.next_token else "",
+        "list_query": urlencode({**asked, **({"after": after} if after else {})}),
+    }
+
+
+def _shown(state: ServiceState, job: Job, *, counts: bool = True) -> dict[str, Any]:
+    view = job_view(job)
+    by_status: dict[str, int] = {}
+    if counts:
+        by_status = state.store.catalogue.trial_counts(job.id)
+    return {"job": view, "states": STATES, "by_status": _ordered(by_status)}
+
+
+def _ordered(by_status: dict[str, int]) -> list[tuple[str, int]]:
+    """ok first, then the most frequent."""
+    return sorted(by_status.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
+
+
+def _result(state: ServiceState, job: Job) -> dict[str, Any]:
+    view = job_view(job)
+    return {
+        "fastest": state.store.catalogue.fastest_trials(job.id, FASTEST),
+        "roofline": _roofline(view),
+    }
+
+
+def _roofline(view: JobView) -> Roofline | None:
+    """Of a job that is done: the rates it was held against."""
+    if view.result is None or view.best is None:
+        return None
+    target = view.result["target"]
+    kernels = [("best", "best", float(view.best["run_secs"]))]
+    if view.default_secs:
+        kernels.append(("default", "default", view.default_secs))
+    return roofline(
+        float(target.get("peak_gflops") or 0),
+        float(target.get("bandwidth_gbs") or 0),
+        view.row.flops,
+        view.min_bytes,
+        kernels,
+    )
+
+
+def _trial(event: JobEvent, job: Job) -> dict[str, Any]:
+    """A trial as the drawings need it. `at` is seconds since the job began: the run's own clock
+    starts anew when a worker takes it over."""
+    told = event.data
+    begun = job.started_at or job.created_at
+    return {
+        "trial": told["trial"],
+        "at": round(max((event.created_at - begun).total_seconds(), 0.0), 3),
+        "status": told["result"]["status"],
+        "secs": told["result"]["run_secs_estimate"],
+        "best": told["best_run_secs"],
+        "fraction": told["fraction_of_bound"],
+        "predicted": told.get("predicted_secs"),
+        "record": told.get("record_key"),
+        "sketch": told.get("sketch", ""),
+        "knobs": told.get("knobs", {}),
+    }

@@ -1,0 +1,122 @@
+"""Templates, and the headers every page is sent with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from service import units
+from service.http.pages.assets import asset_url
+
+CONTENT_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""Nothing inline, nothing from elsewhere: what a workload is called can run nowhere."""
+
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    # "no-referrer" would have forms send `Origin: null`.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "private, no-cache",
+    "Vary": "Accept, HX-Request",
+}
+
+CLIENT_SETTINGS = {
+    "allowEval": False,
+    "allowScriptTags": False,
+    "includeIndicatorStyles": False,
+    "selfRequestsOnly": True,
+    "historyCacheSize": 0,
+}
+"""htmx as the content policy needs it: no `eval`, no style element of its own."""
+
+
+def page(
+    request: Request,
+    template: str,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    **values: Any,
+) -> HTMLResponse:
+    """A page, or the part of one that `template` is."""
+    text = environment().get_template(template).render(
+        path=request.url.path, client_settings=CLIENT_SETTINGS, **values
+    )  # fmt: skip
+    return HTMLResponse(text, status_code=status, headers={**HEADERS, **(headers or {})})
+
+
+def wants_part(request: Request) -> bool:
+    """Whether htmx asks, which puts a part of a page into the page that is there."""
+    return request.headers.get("hx-request") == "true"
+
+
+@cache
+def environment() -> Environment:
+    """Escapes everything; a name that is not given is an error, not nothing."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["asset"] = asset_url
+    made.filters.update(
+        duration=units.duration,
+        clock=units.clock,
+        bytes=units.byte_size,
+        quantity=units.quantity,
+        percent=units.percent,
+        speed=lambda secs, flops: units.speed(float(flops or 0), secs),
+        short_key=short_key,
+        moment=moment,
+        minute=minute,
+    )
+    return made
+
+
+def short_key(key: str | None) -> str:
+    """The first ten digits of a key."""
+    return (key or "").removeprefix("sha256:")[:10]
+
+
+def moment(at: datetime | str | None) -> str:
+    """RFC 3339 in UTC, whole seconds, for `<time datetime>`."""
+    found = _moment(at)
+    return found.strftime("%Y-%m-%dT%H:%M:%SZ") if found else ""
+
+
+def minute(at: datetime | str | None) -> str:
+    """`2026-11-22 22:10 UTC`; scripts put it in the reader's own time."""
+    found = _moment(at)
+    return found.strftime("%Y-%m-%d %H:%M UTC") if found else "-"
+
+
+def _moment(at: datetime | str | None) -> datetime | None:
+    if not at:
+        return None
+    if isinstance(at, datetime):
+        return at.astimezone(UTC)
+    try:
+        return datetime.fromisoformat(at).astimezone(UTC)
+    except ValueError:  # of an import: anybody may have written it
+        return None

@@ -1,0 +1,104 @@
+"""The roofline as coordinates of a drawing: speed against operations a byte, both in octaves.
+
+Source: Williams, Waterman and Patterson, CACM 52(4), 2009, doi:10.1145/1498765.1498785.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor, log2
+
+WIDTH, HEIGHT = 560, 320
+LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 44
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Where a label stands along its axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One kernel: its place, what it is, and how it is marked."""
+
+    x: float
+    y: float
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Everything the template draws, in pixels of a `WIDTH` x `HEIGHT` drawing."""
+
+    roof: tuple[tuple[float, float], ...]
+    points: tuple[Point, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    peak_gflops: float
+    bandwidth_gbs: float
+    intensity: float
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    right: int = WIDTH - RIGHT
+    top: int = TOP
+    bottom: int = HEIGHT - BOTTOM
+
+
+def roofline(
+    peak_gflops: float,
+    bandwidth_gbs: float,
+    flops: float,
+    moved_bytes: float,
+    kernels: list[tuple[str, str, float]],
+) -> Roofline | None:
+    """The drawing for `kernels` (name, kind, seconds a call); None where there is nothing to draw:
+    no operations, no bytes, or no rates."""
+    if not (flops > 0 and moved_bytes > 0 and peak_gflops > 0 and bandwidth_gbs > 0 and kernels):
+        return None
+    intensity = flops / moved_bytes
+    ridge = peak_gflops / bandwidth_gbs
+    speeds = [flops / secs / 1e9 for _, _, secs in kernels]
+    low_x = floor(log2(min(intensity, ridge))) - 2
+    high_x = ceil(log2(max(intensity, ridge))) + 2
+    low_y = floor(log2(min([*speeds, peak_gflops / 8])))
+    high_y = ceil(log2(max([*speeds, peak_gflops]))) + 1
+
+    def x(value: float) -> float:
+        share = (log2(value) - low_x) / (high_x - low_x)
+        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+    def y(value: float) -> float:
+        share = (log2(value) - low_y) / (high_y - low_y)
+        return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
+
+    begin = max(2.0**low_x, 2.0**low_y / bandwidth_gbs)
+    roof = [(begin, begin * bandwidth_gbs), (ridge, peak_gflops), (2.0**high_x, peak_gflops)]
+    points = [
+        Point(x(intensity), y(speed), name, kind)
+        for (name, kind, _), speed in zip(kernels, speeds, strict=True)
+    ]
+    return Roofline(
+        roof=tuple((x(a), y(b)) for a, b in roof),
+        points=tuple(points),
+        x_ticks=_ticks(low_x, high_x, x),
+        y_ticks=_ticks(low_y, high_y, y),
+        peak_gflops=peak_gflops,
+        bandwidth_gbs=bandwidth_gbs,
+        intensity=intensity,
+    )
+
+
+def _ticks(low: int, high: int, place: object) -> tuple[Tick, ...]:
+    assert callable(place)
+    step = max(1, (high - low) // 6)
+    return tuple(Tick(place(2.0**n), _power(n)) for n in range(low, high + 1, step))
+
+
+def _power(exponent: int) -> str:
+    """Two to the power: `64`, `1/4`."""
+    return f"{2**exponent:,}".replace(",", " ") if exponent >= 0 else f"1/{2**-exponent}"

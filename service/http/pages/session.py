@@ -1,0 +1,45 @@
+"""The key of a request: as programs send it, or as a browser keeps it after `/login`.
+
+The cookie holds the API key itself. A script cannot read it (HttpOnly), and a page of another
+origin cannot have it sent (SameSite=Strict). Whether the key is good is not asked here.
+"""
+
+from __future__ import annotations
+
+from fastapi import Request
+from starlette.responses import Response
+
+COOKIE = "tilewright_key"
+MAX_KEY_CHARACTERS = 512
+KEPT_SECS = 30 * 86_400
+
+
+def key_of(request: Request) -> str | None:
+    """The API key of `Authorization: Bearer KEY`, else of the cookie; None for neither."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and key.strip():
+        return key.strip()
+    return request.cookies.get(COOKIE) or None
+
+
+def is_signed_in(request: Request) -> bool:
+    """Whether a browser keeps a key, good or not."""
+    return bool(request.cookies.get(COOKIE))
+
+
+def keep_key(response: Response, request: Request, key: str) -> None:
+    """Have the browser send `key` from now on, over the same kind of connection only."""
+    response.set_cookie(
+        COOKIE,
+        key,
+        max_age=KEPT_SECS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        path="/",
+    )
+
+
+def forget_key(response: Response) -> None:
+    """Have the browser forget its key."""
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")

@@ -1,0 +1,317 @@
+// The drawings of a job: what its trials took, what was predicted, and with which settings.
+// Trials come as JSON, those told since the last time; colours come from the style sheet.
+"use strict";
+
+(() => {
+  const drawings = document.getElementById("drawings");
+  const trials = [];
+  const limits = { bound: null, default: null };
+  let after = 0;
+  let done = false;
+  let asking = false;
+  let curve = null;
+
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const number = (value) => (value === undefined || value === "" ? null : Number(value));
+
+  const unitOf = (secs) => [[1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]].find(([scale]) => secs >= scale) || [1e-9, "ns"];
+  const duration = (secs) => {
+    if (secs === null || secs === undefined) return "-";
+    const [scale, unit] = unitOf(secs);
+    return `${Number((secs / scale).toPrecision(3))} ${unit}`;
+  };
+
+  const svg = (name, attributes, text) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+
+  // -- asking
+
+  async function ask() {
+    if (asking || done) return;
+    asking = true;
+    try {
+      let more = true;
+      let news = false;
+      while (more) {
+        const answer = await fetch(`${drawings.dataset.trials}?after=${after}`, { headers: { Accept: "application/json" } });
+        if (!answer.ok) return;
+        const told = await answer.json();
+        trials.push(...told.trials);
+        news = news || told.trials.length > 0;
+        after = told.after;
+        more = told.more;
+        done = told.done && !told.more;
+      }
+      if (news || done) draw();
+    } catch {
+      // The page says that the service does not answer; the next second asks again.
+    } finally {
+      asking = false;
+    }
+  }
+
+  function readLimits() {
+    for (const place of [drawings, document.getElementById("facts"), document.getElementById("result")]) {
+      if (!place) continue;
+      limits.bound = number(place.dataset.boundSecs) ?? limits.bound;
+      limits.default = number(place.dataset.defaultSecs) ?? limits.default;
+    }
+    // The first trial of every search is the schedule chosen without measuring.
+    const first = trials.find((trial) => trial.trial === 1);
+    if (limits.default === null && first && first.secs) limits.default = first.secs;
+  }
+
+  function draw() {
+    readLimits();
+    drawCurve();
+    drawParallel();
+    drawScatter();
+    drawStatuses();
+  }
+
+  // -- best so far
+
+  function drawCurve() {
+    const place = document.getElementById("curve");
+    const timed = trials.filter((trial) => trial.secs);
+    if (!timed.length) {
+      place.textContent = trials.length ? "No trial has passed yet." : "No trial has ended yet.";
+      return;
+    }
+    const at = trials.map((trial) => trial.at);
+    const data = [
+      at,
+      trials.map((trial) => trial.best),
+      trials.map((trial) => trial.secs),
+      trials.map((trial) => (trial.secs ? null : 0)),
+      at.map(() => limits.bound),
+      at.map(() => limits.default),
+    ];
+    document.getElementById("curve-legend").hidden = false;
+    document.getElementById("key-default").hidden = limits.default === null;
+    if (curve) {
+      curve.setData(data);
+      return;
+    }
+    place.textContent = "";
+    curve = new uPlot(curveOptions(place), data, place);
+  }
+
+  function curveOptions(place) {
+    const ink = () => colour("--soft");
+    const grid = { stroke: () => colour("--rule"), width: 1 };
+    const font = "11px system-ui, sans-serif";
+    const low = () => Math.min(...[limits.bound, ...trials.map((t) => t.secs)].filter(Boolean));
+    const high = () => Math.max(...[limits.default, ...trials.map((t) => t.secs)].filter(Boolean));
+    return {
+      width: place.clientWidth,
+      height: Math.max(240, Math.min(360, place.clientWidth * 0.42)),
+      cursor: { drag: { x: true, y: false }, points: { size: 6 } },
+      legend: { live: true },
+      scales: {
+        x: { time: false, range: (u, min, max) => [0, Math.max(max, 1e-3)] },
+        y: { distr: 3, log: 2, range: () => [low() / 1.25, high() * 1.25] },
+      },
+      axes: [
+        { stroke: ink, grid, ticks: grid, font, values: (u, splits) => splits.map((s) => `${Number(s.toPrecision(6))} s`) },
+        { stroke: ink, grid, ticks: grid, font, size: 64, values: (u, splits) => splits.map((s) => (s ? duration(s) : "")) },
+      ],
+      series: [
+        { label: "At", value: (u, at) => (at === null ? "-" : `${at.toFixed(2)} s`) },
+        { label: "Best so far", stroke: () => colour("--accent"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v) => duration(v) },
+        { label: "Trial", stroke: () => colour("--trial"), fill: () => colour("--trial"), paths: () => null, points: { show: true, size: 4, fill: () => colour("--trial") }, value: (u, v) => duration(v) },
+        { label: "Failed", show: true, paths: () => null, points: { show: false }, value: (u, v, i, at) => (at === null || at === undefined || !trials[at] || trials[at].secs ? "-" : trials[at].status) },
+        { label: "Bound", stroke: () => colour("--good"), width: 1.5, points: { show: false }, value: (u, v) => duration(v) },
+        { label: "Default", stroke: () => colour("--warn"), width: 1.5, dash: [6, 5], points: { show: false }, value: (u, v) => duration(v) },
+      ],
+      hooks: {
+        draw: [(u) => {
+          // Failures have no time: a stroke at the top of the drawing says when there was one.
+          const { ctx } = u;
+          ctx.save();
+          ctx.strokeStyle = colour("--bad");
+          ctx.lineWidth = devicePixelRatio;
+          for (const trial of trials) {
+            if (trial.secs) continue;
+            const x = Math.round(u.valToPos(trial.at, "x", true));
+            ctx.beginPath();
+            ctx.moveTo(x, u.bbox.top);
+            ctx.lineTo(x, u.bbox.top + 8 * devicePixelRatio);
+            ctx.stroke();
+          }
+          ctx.restore();
+        }],
+      },
+    };
+  }
+
+  // -- settings
+
+  const MOST_LINES = 600;
+  const order = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
+
+  function drawParallel() {
+    const place = document.getElementById("parallel");
+    const note = document.getElementById("parallel-note");
+    const told = trials.filter((trial) => Object.keys(trial.knobs).length);
+    const columns = told.length ? columnsOf(told) : [];
+    if (columns.length < 2) {
+      place.textContent = "";
+      const reused = number(drawings.dataset.reused);
+      note.textContent = reused ? "The trials were taken over from an earlier run, which did not tell their settings to this job." : "Nothing to compare yet.";
+      return;
+    }
+    const timed = told.filter((trial) => trial.secs).sort((a, b) => a.secs - b.secs);
+    const fast = new Set(timed.slice(0, Math.max(1, Math.ceil(timed.length / 10))).map((t) => t.trial));
+    const best = timed.length ? timed[0].trial : null;
+    // Drawn last lies on top: the fastest. Of very many, the slower ones are left out.
+    const drawn = [...told.filter((t) => !t.secs), ...[...timed].reverse()].slice(-MOST_LINES);
+
+    const step = Math.max(64, (place.clientWidth - 40) / (columns.length - 1 || 1));
+    const width = 40 + step * (columns.length - 1);
+    const [top, bottom] = [34, 236];
+    const picture = svg("svg", { viewBox: `0 0 ${width} 262`, width, height: 262 });
+    const x = (index) => 20 + index * step;
+    const y = (column, value) => bottom - (bottom - top) * (column.values.length > 1 ? column.values.indexOf(value) / (column.values.length - 1) : 0.5);
+
+    const lines = svg("g", {});
+    for (const trial of drawn) {
+      const points = columns.map((column, index) => `${x(index)},${column.place ? column.place(trial, top, bottom) : y(column, column.of(trial))}`);
+      const kind = trial.trial === best ? "best" : fast.has(trial.trial) ? "fast" : trial.secs ? "" : "failed";
+      const line = svg("polyline", { class: `line ${kind}`, points: points.join(" ") });
+      line.append(svg("title", {}, `trial ${trial.trial}: ${trial.secs ? duration(trial.secs) : trial.status}`));
+      line.addEventListener("mouseenter", () => { line.classList.add("held"); hold(trial); });
+      line.addEventListener("mouseleave", () => { line.classList.remove("held"); hold(null); });
+      lines.append(line);
+    }
+    picture.append(lines);
+    columns.forEach((column, index) => {
+      picture.append(svg("line", { class: "knob", x1: x(index), x2: x(index), y1: top, y2: bottom }));
+      const anchor = index === columns.length - 1 ? "end" : index ? "middle" : "start";
+      const at = index === columns.length - 1 ? x(index) + 18 : index ? x(index) : x(index) - 18;
+      picture.append(svg("text", { class: "knob-name", x: at, y: index % 2 ? 12 : 24, "text-anchor": anchor }, column.name.replaceAll("_", " ")));
+      const shown = column.place ? [] : column.values.length > 9 ? [column.values[0], column.values[column.values.length - 1]] : column.values;
+      for (const value of shown) picture.append(svg("text", { x: x(index) + 4, y: y(column, value) + 4 }, String(value)));
+      if (column.place) {
+        picture.append(svg("text", { x: x(index) + 18, y: bottom + 16, "text-anchor": "end" }, duration(timed[0]?.secs)));
+        picture.append(svg("text", { x: x(index) + 18, y: top - 22 + 10, "text-anchor": "end" }, ""));
+      }
+    });
+    const box = document.createElement("div");
+    box.className = "scroll";
+    box.tabIndex = 0;
+    box.append(picture);
+    place.replaceChildren(box);
+    note.textContent = parallelNote(told.length, drawn.length, timed);
+    hold(null);
+
+    function hold(trial) {
+      note.textContent = trial
+        ? `Trial ${trial.trial}, ${trial.secs ? duration(trial.secs) : trial.status}: ${Object.entries(trial.knobs).map(([name, value]) => `${name} ${value}`).join(", ")}`
+        : parallelNote(told.length, drawn.length, timed);
+    }
+  }
+
+  const parallelNote = (told, drawn, timed) =>
+    `One line a trial, knobs that were varied; the last axis is the time of a call, fastest at the bottom. Blue: the fastest tenth of ${timed.length}.` +
+    (drawn < told ? ` ${told - drawn} slower ones are not drawn.` : "");
+
+  function columnsOf(told) {
+    const names = [...new Set(told.flatMap((trial) => Object.keys(trial.knobs)))];
+    const columns = [];
+    if (new Set(told.map((trial) => trial.sketch)).size > 1) columns.push(column("sketch", told, (trial) => trial.sketch));
+    for (const name of names) columns.push(column(name, told, (trial) => trial.knobs[name] ?? "-"));
+    const varied = columns.filter((entry) => entry.values.length > 1);
+    const secs = told.map((trial) => trial.secs).filter(Boolean);
+    if (!varied.length || !secs.length) return varied;
+    const [low, high] = [Math.log(Math.min(...secs)), Math.log(Math.max(...secs))];
+    varied.push({
+      name: "time",
+      values: [],
+      place: (trial, top, bottom) => (trial.secs ? bottom - ((bottom - top) * (Math.log(trial.secs) - low)) / (high - low || 1) : top),
+    });
+    return varied;
+  }
+
+  const column = (name, told, of) => ({ name, of, values: [...new Set(told.map(of))].sort(order) });
+
+  // -- predicted and measured
+
+  function drawScatter() {
+    const place = document.getElementById("scatter");
+    const note = document.getElementById("scatter-note");
+    const both = trials.filter((trial) => trial.secs && trial.predicted);
+    if (both.length < 2) {
+      place.textContent = "";
+      note.textContent = trials.length ? "This search predicted nothing, or too little was measured." : "Nothing to compare yet.";
+      return;
+    }
+    const logs = both.flatMap((trial) => [Math.log2(trial.secs), Math.log2(trial.predicted)]);
+    const [low, high] = [Math.floor(Math.min(...logs)), Math.max(Math.ceil(Math.max(...logs)), Math.floor(Math.min(...logs)) + 1)];
+    const [size, left, end, top, bottom] = [360, 62, 346, 12, 306];
+    const x = (log) => left + ((end - left) * (log - low)) / (high - low);
+    const y = (log) => bottom - ((bottom - top) * (log - low)) / (high - low);
+    const picture = svg("svg", { viewBox: `0 0 ${size} ${size - 12}` });
+    const step = Math.max(1, Math.ceil((high - low) / 5));
+    for (let log = low; log <= high; log += step) {
+      picture.append(svg("line", { class: "grid", x1: x(log), x2: x(log), y1: top, y2: bottom }));
+      picture.append(svg("line", { class: "grid", x1: left, x2: end, y1: y(log), y2: y(log) }));
+      picture.append(svg("text", { x: x(log), y: bottom + 15, "text-anchor": "middle" }, duration(2 ** log)));
+      picture.append(svg("text", { x: left - 6, y: y(log) + 4, "text-anchor": "end" }, duration(2 ** log)));
+    }
+    picture.append(svg("line", { class: "even", x1: x(low), x2: x(high), y1: y(low), y2: y(high) }));
+    const best = both.reduce((a, b) => (b.secs < a.secs ? b : a));
+    for (const trial of both) {
+      const dot = svg("circle", { class: trial === best ? "dot best" : "dot", cx: x(Math.log2(trial.predicted)), cy: y(Math.log2(trial.secs)), r: trial === best ? 5 : 3 });
+      dot.append(svg("title", {}, `trial ${trial.trial}: predicted ${duration(trial.predicted)}, measured ${duration(trial.secs)}`));
+      picture.append(dot);
+    }
+    picture.append(svg("text", { x: (left + end) / 2, y: bottom + 34, "text-anchor": "middle" }, "predicted"));
+    const middle = (top + bottom) / 2;
+    picture.append(svg("text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, "measured"));
+    place.replaceChildren(picture);
+    note.textContent = `${both.length} trials, each as it was predicted before it ran. On the dashed line a prediction was right.`;
+  }
+
+  // -- statuses
+
+  function drawStatuses() {
+    if (!trials.length || number(drawings.dataset.reused)) return;
+    const counts = new Map();
+    for (const trial of trials) counts.set(trial.status, (counts.get(trial.status) || 0) + 1);
+    const table = document.createElement("table");
+    table.className = "plain";
+    const body = table.createTBody();
+    const rows = [...counts].sort((a, b) => (b[0] === "ok") - (a[0] === "ok") || b[1] - a[1]);
+    for (const [status, count] of rows) {
+      const row = body.insertRow();
+      const head = document.createElement("th");
+      head.scope = "row";
+      head.className = status === "ok" ? "status" : "status bad";
+      head.textContent = status.replaceAll("_", " ");
+      row.append(head);
+      const cell = row.insertCell();
+      cell.className = "n";
+      cell.textContent = count;
+    }
+    document.getElementById("statuses").replaceChildren(table);
+  }
+
+  // -- when
+
+  document.body.addEventListener("second", ask);
+  document.body.addEventListener("htmx:afterSettle", () => { if (trials.length) { readLimits(); if (curve) drawCurve(); } });
+  const again = () => {
+    if (!trials.length) return;
+    if (curve) { curve.destroy(); curve = null; }
+    draw();
+  };
+  let resizing = 0;
+  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(again, 150); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  ask();
+})();

@@ -1,0 +1,156 @@
+"""The form that asks for a job: its fields, and the request they make."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.errors import InvalidField, Problem
+from service.http.pages.forms import Fields
+from service.resolve import workloads
+from service.resolve.requests import StrategyName
+from service.settings import Settings
+
+STRATEGIES: tuple[StrategyName, ...] = ("annealing", "evolution", "random", "grid")
+MOST_FILES = 200
+FIELD_OF = {
+    "/workload": "workload",
+    "/target": "target",
+    "/threads": "threads",
+    "/budget/trials": "trials",
+    "/budget/seconds": "seconds",
+    "/strategy": "strategy",
+    "/seed": "seed",
+    "/measurer": "measurer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FormView:
+    """What the form shows: values as typed, what may be chosen, what is wrong and where."""
+
+    values: Mapping[str, str]
+    measurers: tuple[str, ...]
+    strategies: tuple[str, ...]
+    operators: tuple[str, ...]
+    problem: Problem | None = None
+    wrong: str = ""
+
+    def value(self, name: str, otherwise: str = "") -> str:
+        return self.values.get(name) or otherwise
+
+
+def form_view(settings: Settings, fields: Fields, problem: Problem | None = None) -> FormView:
+    """The form, filled with `fields`."""
+    wrong = ""
+    if problem is not None:
+        places = [f for pointer, f in FIELD_OF.items() if problem.pointer.startswith(pointer)]
+        wrong = places[0] if places else "workload"
+    return FormView(
+        values=fields,
+        measurers=("local", *measurer_files(settings.measurer_folder)),
+        strategies=STRATEGIES,
+        operators=tuple(op["name"] for op in workloads.operator_documents(None)),
+        problem=problem,
+        wrong=wrong,
+    )
+
+
+def measurer_files(folder: Path | None) -> tuple[str, ...]:
+    """Timings this service may use: `simulated:NAME.json`, `replay:NAME.jsonl`."""
+    if folder is None:
+        return ()
+    kinds = {".json": "simulated", ".jsonl": "replay"}
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.suffix in kinds)
+    except OSError:  # removed since the service began: then there are none
+        return ()
+    return tuple(f"{kinds[Path(name).suffix]}:{name}" for name in names[:MOST_FILES])
+
+
+def job_document(fields: Fields) -> dict[str, Any]:
+    """The body of `POST /v1/jobs` that a form means. What is left empty is left out."""
+    document: dict[str, Any] = {"workload": _workload(fields)}
+    if fields.get("target"):
+        document["target"] = _json(fields["target"], "/target")
+    budget: dict[str, Any] = {}
+    if fields.get("trials"):
+        budget["trials"] = _whole(fields["trials"], "/budget/trials")
+    if fields.get("seconds"):
+        budget["seconds"] = _number(fields["seconds"], "/budget/seconds")
+    if budget:
+        document["budget"] = budget
+    for name in ("threads", "seed"):
+        if fields.get(name):
+            document[name] = _whole(fields[name], f"/{name}")
+    for name in ("strategy", "measurer"):
+        if fields.get(name):
+            document[name] = fields[name]
+    return document
+
+
+def _workload(fields: Fields) -> str | dict[str, Any]:
+    """An operator's spelling, a document, or index notation with the tensors it names."""
+    text = fields.get("workload", "")
+    if not text:
+        raise InvalidField(
+            "workload: this field is required; matmul:M=512,N=512,K=512 would do",
+            code="missing",
+            pointer="/workload",
+        )
+    if text.startswith("{"):
+        found = _json(text, "/workload")
+        assert isinstance(found, dict)
+        return found
+    if not fields.get("tensors"):
+        return text
+    notation: dict[str, Any] = {"expr": text, "tensors": _pairs(fields["tensors"], "tensors")}
+    if fields.get("ranges"):
+        ranges = _pairs(fields["ranges"], "ranges")
+        notation["ranges"] = {name: _whole(n, "/workload/ranges") for name, n in ranges.items()}
+    return notation
+
+
+def _pairs(text: str, name: str) -> dict[str, str]:
+    """`A=f32[2,2] B=f32[2,2]`, on one line or on several."""
+    found: dict[str, str] = {}
+    try:
+        words = shlex.split(text.replace(";", " "))
+    except ValueError as error:
+        raise InvalidField(f"{name}: {error}", pointer=f"/workload/{name}") from error
+    for word in words:
+        left, equals, right = word.partition("=")
+        if not (left and equals and right):
+            raise InvalidField(
+                f"{name}: NAME=VALUE will do; got {word[:60]!r}", pointer=f"/workload/{name}"
+            )
+        found[left] = right
+    return found
+
+
+def _json(text: str, pointer: str) -> Any:
+    """A document within the form's own limit of bytes."""
+    found = workloads.parse_json(text.encode(), max_bytes=len(text.encode()), max_values=10_000)
+    if not isinstance(found, dict):
+        raise InvalidField(f"{pointer[1:]}: a JSON object is needed", pointer=pointer)
+    return found
+
+
+def _whole(text: str, pointer: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 20):
+        raise InvalidField(
+            f"{pointer[1:]}: must be a whole number; got {text[:40]!r}", pointer=pointer
+        )
+    return int(text)
+
+
+def _number(text: str, pointer: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidField(
+            f"{pointer[1:]}: must be a number of seconds; got {text[:40]!r}", pointer=pointer
+        ) from None

@@ -1,0 +1,319 @@
+"""What pages show, as frozen values made from what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from service.jobs.document import job_document
+
+if TYPE_CHECKING:
+    from db.catalogue import JobLine, KnownBest
+    from db.jobs import Job
+    from schedules.record import TuningRecord
+
+MOCKED = ("simulated", "replay")
+"""Kinds of measurers that run no kernel."""
+
+STATES = {
+    "QUEUED": "waits for its turn",
+    "RUNNING": "is measured now",
+    "CANCELLING": "stops after the trial it is at",
+    "SUCCEEDED": "has a verified best",
+    "FAILED": "ended without a best",
+    "CANCELLED": "was stopped; what it found is kept",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job in a list. Times in seconds; `bound_secs` is what the best is a share of."""
+
+    id: str
+    state: str
+    name: str
+    workload_key: str
+    flops: float
+    cpu: str
+    threads: int
+    trials: int
+    trials_done: int
+    best_run_secs: float | None
+    fraction_of_bound: float | None
+    eta_secs: float | None
+    took_secs: float | None
+    mocked: bool
+    created_at: datetime | None
+
+    @property
+    def done(self) -> bool:
+        return self.state in ("SUCCEEDED", "FAILED", "CANCELLED")
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job in full. `result` is the document of `tune --json`, None before the end."""
+
+    row: JobRow
+    min_bytes: float
+    target_key: str
+    strategy: str
+    seed: int
+    budget_secs: float | None
+    measurer: str
+    reused: int
+    failed: int
+    error: str
+    error_code: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    result: dict[str, Any] | None
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        return self.result.get("best") if self.result else None
+
+    @property
+    def default_secs(self) -> float | None:
+        """A call of the schedule chosen without measuring, where it was timed."""
+        default = self.result.get("default") if self.result else None
+        return default.get("run_secs") if default else None
+
+    @property
+    def bound_secs(self) -> float | None:
+        """The time no schedule can beat, as far as it is known by now."""
+        bound = (self.result or {}).get("bound") or {}
+        if bound.get("secs"):
+            return float(bound["secs"])
+        row = self.row
+        if row.best_run_secs and row.fraction_of_bound:
+            return row.best_run_secs * row.fraction_of_bound
+        return None
+
+
+def job_row(line: JobLine) -> JobRow:
+    """A line of the list."""
+    return _row(
+        line.id, str(line.state), line.workload, line.target, line.trials, line.measurer,
+        line.progress, (line.created_at, line.started_at, line.finished_at),
+    )  # fmt: skip
+
+
+def job_view(job: Job) -> JobView:
+    """Everything the page of a job shows."""
+    document = job_document(job)
+    request, progress, error = document["request"], document["progress"], job.error or {}
+    row = _row(
+        job.id, str(job.state), document["workload"], document["target"],
+        int(progress["trials"]), str(request["measurer"]), progress,
+        (job.created_at, job.started_at, job.finished_at),
+    )  # fmt: skip
+    return JobView(
+        row=row,
+        min_bytes=float(document["workload"].get("min_bytes") or 0),
+        target_key=str(document["target"]["key"]),
+        strategy=str(request["strategy"]),
+        seed=int(request["seed"]),
+        budget_secs=request["budget"].get("seconds"),
+        measurer=measurer_name(str(request["measurer"])),
+        reused=int(progress.get("reused") or 0),
+        failed=int(progress.get("failed") or 0),
+        error=str(error.get("detail") or error.get("code") or ""),
+        error_code=str(error.get("code") or ""),
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        result=job.result,
+    )
+
+
+def _row(
+    job_id: str,
+    state: str,
+    workload: Mapping[str, Any],
+    target: Mapping[str, Any],
+    trials: int,
+    measurer: str,
+    progress: Mapping[str, Any],
+    moments: tuple[datetime | None, datetime | None, datetime | None],
+) -> JobRow:
+    created, started, finished = moments
+    running = state in ("RUNNING", "CANCELLING")
+    took = (finished - started).total_seconds() if started and finished else None
+    return JobRow(
+        id=job_id,
+        state=state,
+        name=str(workload.get("name") or workload.get("key", "")),
+        workload_key=str(workload.get("key", "")),
+        flops=float(workload.get("flops") or 0),
+        cpu=str(target.get("cpu", "")),
+        threads=int(target.get("threads") or 1),
+        trials=trials,
+        trials_done=int(progress.get("trials_done") or 0),
+        best_run_secs=progress.get("best_run_secs"),
+        fraction_of_bound=progress.get("fraction_of_bound"),
+        eta_secs=progress.get("eta_secs") if running else None,
+        took_secs=took,
+        mocked=measurer.partition(":")[0] in MOCKED,
+        created_at=created,
+    )
+
+
+def measurer_name(spec: str) -> str:
+    """`simulated:slow.json`: the folder is the service's business."""
+    kind, colon, path = spec.partition(":")
+    return f"{kind}{colon}{path.rpartition('/')[2]}"
+
+
+@dataclass(frozen=True, slots=True)
+class BestRow:
+    """What is best for one workload on one target."""
+
+    name: str
+    workload_key: str
+    flops: float
+    cpu: str
+    threads: int
+    record_key: str
+    run_secs: float
+    mocked: bool
+    moved_at: datetime
+
+
+def best_row(best: KnownBest) -> BestRow:
+    """A line of the list of workloads."""
+    return BestRow(
+        name=best.name or best.workload_key,
+        workload_key=best.workload_key,
+        flops=float(best.flops),
+        cpu=str(best.target.get("cpu", "")),
+        threads=int(best.target.get("threads") or 1),
+        record_key=best.record_key,
+        run_secs=best.run_secs,
+        mocked=best.codegen_version == 0,
+        moved_at=best.moved_at,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordView:
+    """One record with all that says how far it can be trusted."""
+
+    key: str
+    record: TuningRecord
+    name: str
+    flops: float
+    target: Mapping[str, Any]
+    is_best: bool
+    withdrawn: str | None
+    files: Mapping[str, Mapping[str, Any]]
+    steps: tuple[str, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def mocked(self) -> bool:
+        return self.record.toolchain.codegen_version == 0
+
+    @property
+    def run_secs(self) -> float | None:
+        return self.record.result.run_secs_estimate
+
+    @property
+    def spread(self) -> float | None:
+        """How far the slowest sample lies above the fastest, as a share of it."""
+        samples = self.record.result.run_secs
+        return max(samples) / min(samples) - 1 if samples else None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was, or was not, checked: `state` is "yes", "no" or "none" (does not apply)."""
+
+    name: str
+    state: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One line of two records side by side."""
+
+    name: str
+    left: str
+    right: str
+
+    @property
+    def differs(self) -> bool:
+        return self.left != self.right
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A cache of a machine; `bytes` of one of them."""
+
+    level: str
+    bytes: int
+    ways: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What was measured of a machine, a value a thread count."""
+
+    name: str
+    values: tuple[float, ...]
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """A machine and what is known of it. `joined` says how it takes part."""
+
+    name: str
+    joined: str
+    key: str
+    cpu: str
+    triple: str
+    cores: int
+    vector: str
+    features: tuple[str, ...]
+    caches: tuple[Cache, ...]
+    probes: tuple[Probe, ...] = ()
+    region_secs: float = 0.0
+    doubtful: bool = False
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def machine_view(name: str, joined: str, document: Mapping[str, Any], key: str) -> MachineView:
+    """A machine of a target document."""
+    probes = document.get("probes") or {}
+    rates = [(f"peak {dtype}", values, "GFLOP/s")
+             for dtype, values in (probes.get("peak_gflops") or {}).items()]  # fmt: skip
+    rates += [
+        (f"read {level}", values, "GB/s")
+        for level, values in (probes.get("bandwidth_gbs") or {}).items()
+    ]
+    return MachineView(
+        name=name,
+        joined=joined,
+        key=key,
+        cpu=str(document["cpu"]),
+        triple=str(document["triple"]),
+        cores=int(document["cores"]),
+        vector=f"{document['vector_registers']} registers of {document['vector_bits']} bits",
+        features=tuple(document["features"]),
+        caches=tuple(
+            Cache(f"L{number}", int(c["bytes"]), int(c["ways"]), bool(c.get("shared")))
+            for number, c in enumerate(document["caches"], start=1)
+        ),
+        probes=tuple(Probe(name, tuple(values), unit) for name, values, unit in rates),
+        region_secs=float(probes.get("parallel_region_secs") or 0),
+        doubtful=bool(probes.get("doubtful")),
+    )
+
+
+def now() -> datetime:
+    """The time of day, for what a page says of itself."""
+    return datetime.now(UTC)

@@ -1,0 +1,56 @@
+"""Seconds, bytes and counts as people read them. Everything inside is unscaled; this is the only
+place that scales, for the terminal and the pages alike."""
+
+from __future__ import annotations
+
+
+def duration(secs: float | None) -> str:
+    """`secs` with three digits and a unit: `1.03 ms`."""
+    if secs is None:
+        return "-"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if secs >= scale:
+            return f"{secs / scale:.3g} {unit}"
+    return f"{secs * 1e9:.3g} ns"
+
+
+def clock(secs: float | None) -> str:
+    """Minutes and seconds left: `2:10`."""
+    if secs is None:
+        return "-:--"
+    whole = max(round(secs), 0)
+    hours, rest = divmod(whole, 3600)
+    minutes, seconds = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def byte_size(count: float) -> str:
+    """`count` bytes in binary units: `1.5 MiB`."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
+
+
+def quantity(count: float) -> str:
+    """A large count in words engineers use: `310k`, `2.1G`."""
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g}{unit}"
+    return f"{count:.3g}"
+
+
+def gflops(flops: float, run_secs: float | None) -> float | None:
+    """Speed in GFLOP/s; None without a time or without operations to count."""
+    return flops / run_secs / 1e9 if run_secs and flops else None
+
+
+def speed(flops: float, run_secs: float | None) -> str:
+    rate = gflops(flops, run_secs)
+    return f"{rate:.4g} GFLOP/s" if rate is not None else duration(run_secs)
+
+
+def percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{100 * fraction:.0f}%"

@@ -1,0 +1,130 @@
+"""Fixtures of the dashboard's tests: the application in this process, and a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from fastapi.testclient import TestClient
+
+from db import Store, open_store
+from service.http.app import create_app
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
+PATIENCE_SECS = 60.0
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+NO_BROWSER = "browser tests did not run: no chromium on the PATH (apt-get install chromium)"
+
+
+@pytest.fixture(scope="session")
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for all tests: this machine is detected once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees or changes the user's data, caches or settings."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
+    for name in ("TILEWRIGHT_DB", "TILEWRIGHT_URL", "TILEWRIGHT_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(str(tmp_path / "store.sqlite")) as store:
+        yield store
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "fast.json").write_text('{"seed": 5}')
+    return Settings(measurer_folder=tmp_path)
+
+
+@pytest.fixture
+def pages(store: Store, settings: Settings) -> Iterator[TestClient]:
+    """A client that asks as a browser does."""
+    with TestClient(create_app(settings, store), follow_redirects=False) as client:
+        client.headers["accept"] = "text/html,application/xhtml+xml,*/*;q=0.8"
+        yield client
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, cache_home: Path) -> Iterator[str]:
+    """The URL of `tilewright serve` in a process of its own, with two machines that do not exist."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "fast.json").write_text('{"seed": 5, "failure_rates": {"run_timeout": 0.1}}')
+    (folder / "slow.json").write_text('{"seed": 5, "latency_secs": 0.05}')
+    words = ["serve", "--port", "0", "--db", str(folder / "served.sqlite"),
+             "--measurer-folder", str(folder), "--json"]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "XDG_CACHE_HOME": str(cache_home)},
+    )
+    assert process.stdout is not None
+    try:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line == "}\n":
+                break
+        yield json.loads("".join(lines))["url"]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_SECS)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium without a window; without it the tests that need it are skipped."""
+    if CHROMIUM is None:
+        pytest.skip(NO_BROWSER)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # A sandbox needs rights that a container's root has not; it opens our own pages only.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB")
+    context.set_default_timeout(PATIENCE_SECS * 1e3)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def tab(context: BrowserContext, served: str) -> Iterator[Page]:
+    """A tab of the browser. What its console or the content policy complains of fails the test."""
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    yield page
+    assert complaints == []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if CHROMIUM is None:
+        terminalreporter.write_line(NO_BROWSER)
