@@ -14,6 +14,7 @@ import uvicorn
 
 from db import open_store
 from service import database
+from service.access.exposure import check_exposure
 from service.cli.output import Output
 from service.errors import CannotServe
 from service.exit_codes import ExitCode
@@ -26,12 +27,12 @@ from service.settings import Settings
 
 def serve(settings: Settings, output: Output) -> int:
     """Serve until told to stop; the exit code. CannotServe, StoreError before it starts."""
-    check_exposure(settings)
     check_folder(settings.measurer_folder)
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db)
     with listener, open_store(db_url) as store:
+        check_exposure(settings, store)
         app = create_app(settings, store)
         server = _Server(
             uvicorn.Config(
@@ -40,7 +41,9 @@ def serve(settings: Settings, output: Output) -> int:
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=int(settings.drain_secs),
-                timeout_keep_alive=30,
+                timeout_keep_alive=int(settings.limits.idle_secs),
+                proxy_headers=bool(settings.trusted_proxy),
+                forwarded_allow_ips=",".join(settings.trusted_proxy),
             ),
             app.state.service.stopping,
         )
@@ -68,18 +71,6 @@ def serve(settings: Settings, output: Output) -> int:
         finally:
             supervisor.stop()
     return supervisor.exit_code or ExitCode.DONE
-
-
-def check_exposure(settings: Settings) -> None:
-    """CannotServe for an address that others can reach, unless that is what is wanted."""
-    if settings.loopback or settings.allow_unauthenticated:
-        return
-    raise CannotServe(
-        f"--host {settings.host} can be reached from other machines, and this version knows no "
-        "API keys yet: anybody could submit jobs",
-        advice="Use --host 127.0.0.1 behind a proxy that authenticates, or accept the risk with "
-        "--allow-unauthenticated.",
-    )
 
 
 def check_folder(folder: Path | None) -> None:

@@ -32,16 +32,15 @@ def create_app(settings: Settings, store: Store) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json",
     )
-    metrics = Metrics()
     app.state.service = ServiceState(
         settings=settings,
         store=store,
-        metrics=metrics,
+        metrics=Metrics(),
         streams=Gate(settings.limits.event_streams),
         stopping=threading.Event(),
     )
     problems.install(app)
-    middleware.install(app, metrics, local_only=settings.loopback)
+    middleware.install(app, app.state.service)
     for module in (jobs, best, stored, health):
         app.include_router(module.router)
 
