@@ -18,7 +18,9 @@ from .blobs import intact
 from .engine import Database, quick_check
 from .errors import StoreBroken
 from .job_states import JobState
+from .keys import sound as sound_key
 from .models import (
+    ApiKeyRow,
     ArtefactRow,
     BestMoveRow,
     BestRow,
@@ -51,7 +53,7 @@ def problems(database: Database) -> list[Problem]:
         found += (Problem("file", str(database.path), line) for line in quick_check(database))
     except StoreBroken as error:
         found.append(Problem("file", str(database.path), str(error)))
-    for part in (_works, _records, _bests, _history, _blobs, _artefacts, _jobs):
+    for part in (_works, _records, _bests, _history, _blobs, _artefacts, _jobs, _keys):
         try:
             with database.reading() as session:
                 found.extend(part(session))
@@ -175,3 +177,9 @@ def _jobs(session: Session) -> Iterator[Problem]:
             yield Problem("job", row.id, f"{state} with owner {row.owner}")
         if row.flight_key is not None and not state.joinable:
             yield Problem("job", row.id, f"{state} but still joined by equal requests")
+
+
+def _keys(session: Session) -> Iterator[Problem]:
+    for row in session.scalars(select(ApiKeyRow)):
+        if not sound_key(row):
+            yield Problem("key", row.id, _CHANGED)

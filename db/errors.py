@@ -70,6 +70,18 @@ class UnknownJob(RefusedError):
     """No job has this id."""
 
 
+class UnknownKey(RefusedError):
+    """No key of the API has this id."""
+
+
+class QuotaReached(RefusedError):
+    """The owner has as much work open as one owner may have."""
+
+
+class NotAlone(RefusedError):
+    """Others wait for this job too: one of its owners cannot end it for all."""
+
+
 class IdempotencyConflict(RefusedError):
     """An idempotency key was used again for another request."""
 

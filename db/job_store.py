@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from schedules.record import TuningRecord
 
 from .engine import Database
+from .job_owners import JobQuota
 from .job_states import JobState
 from .jobs import Job, JobEvent, JobRepository, JsonObject, WaitingJob
 from .records import MAX_PAGE, Page
@@ -41,11 +42,14 @@ class JobStore:
         body_hash: str,
         flight_key: str,
         idempotency_key: str | None = None,
+        owner: str | None = None,
+        quota: JobQuota | None = None,
     ) -> tuple[Job, bool]:
         """The job for `request`, and whether it is new.
 
         The same idempotency key gives the same job for good; an equal request (`flight_key`)
-        joins the job that is QUEUED or RUNNING. IdempotencyConflict: key used for another body.
+        joins the job that is QUEUED or RUNNING; `owner` becomes one of the job's owners.
+        IdempotencyConflict: key used for another body. QuotaReached: `owner` has too much open.
         """
         with self._database.writing() as session:
             return JobRepository(session).create(
@@ -53,6 +57,8 @@ class JobStore:
                 idempotency_key=idempotency_key,
                 body_hash=body_hash,
                 flight_key=flight_key,
+                owner=owner,
+                quota=quota,
                 now=self._clock(),
                 entropy=self._entropy,
             )
@@ -66,10 +72,19 @@ class JobStore:
         page_token: str | None = None,
         page_size: int = 50,
         state: JobState | None = None,
+        owner: str | None = None,
     ) -> Page[Job]:
-        """Jobs, newest first; `page_size` is cut to 1..1000. BadPageToken."""
+        """Jobs (of `owner`, where given), newest first; `page_size` is cut to 1..1000.
+
+        BadPageToken.
+        """
         with self._database.reading() as session:
-            return JobRepository(session).page(page_token, page_size, state)
+            return JobRepository(session).page(page_token, page_size, state, owner)
+
+    def job_has_owner(self, job_id: str, owner: str) -> bool:
+        """Whether `owner` asked for the job."""
+        with self._database.reading() as session:
+            return JobRepository(session).has_owner(job_id, owner)
 
     def job_counts(self) -> dict[JobState, int]:
         """How many jobs are in each state; every state is there."""
@@ -172,10 +187,13 @@ class JobStore:
                 job_id, epoch, state, result=result, error=error, now=self._clock()
             )
 
-    def request_cancel(self, job_id: str) -> Job:
-        """Ask it to stop: a QUEUED one is CANCELLED at once, a finished one stays. UnknownJob."""
+    def request_cancel(self, job_id: str, owner: str | None = None) -> Job:
+        """Ask it to stop: a QUEUED one is CANCELLED at once, a finished one stays. UnknownJob.
+
+        NotAlone: in the name of `owner`, while the job has other owners too.
+        """
         with self._database.writing() as session:
-            return JobRepository(session).request_cancel(job_id, self._clock())
+            return JobRepository(session).request_cancel(job_id, self._clock(), owner)
 
     def is_cancel_requested(self, job_id: str) -> bool:
         """Whether the job is CANCELLING or CANCELLED; False for an unknown one."""

@@ -27,6 +27,7 @@ from .errors import (
     StaleLease,
     UnknownJob,
 )
+from .job_owners import JobQuota, OwnerRepository, of_owner, trials_left
 from .job_states import JobState, after_cancel_request, check_transition
 from .models import JobEventRow, JobRequestRow, JobRow, JobTrialRow, RecordRow
 from .records import MAX_PAGE, Page
@@ -103,11 +104,14 @@ class JobRepository:
         flight_key: str,
         now: datetime,
         entropy: Callable[[int], bytes],
+        owner: str | None = None,
+        quota: JobQuota | None = None,
     ) -> tuple[Job, bool]:
         """A job for `request`, and whether it is new.
 
         The same idempotency key gives the same job for good (IdempotencyConflict for another
-        body); an equal request (`flight_key`) gives the job in flight.
+        body); an equal request (`flight_key`) gives the job in flight, and its `owner` is one
+        more. QuotaReached for one that is new to its owner and too much for `quota`.
         """
         if idempotency_key is not None:
             known = self._session.get(JobRequestRow, idempotency_key)
@@ -120,6 +124,13 @@ class JobRepository:
                 return _job(self._row(known.job_id)), False
         row = self._session.scalars(select(JobRow).filter_by(flight_key=flight_key)).one_or_none()
         created = row is None
+        owners = OwnerRepository(self._session)
+        if (
+            owner is not None
+            and quota is not None
+            and (row is None or not owners.has(row.id, owner))
+        ):
+            owners.check_quota(owner, quota, trials_left(request, {}))
         if row is None:
             row = JobRow(
                 id=new_ulid(now, entropy),
@@ -134,6 +145,8 @@ class JobRepository:
             self._session.add(row)
             self._session.flush()
             self._state_event(row, now)
+        if owner is not None:
+            owners.add(row.id, owner)
         if idempotency_key is not None:
             note = {"idempotency_key": idempotency_key, "body_sha256": body_hash}
             insert_ignore(
@@ -145,8 +158,13 @@ class JobRepository:
         row = self._session.get(JobRow, job_id)
         return None if row is None else _job(row)
 
-    def page(self, token: str | None, size: int, state: JobState | None) -> Page[Job]:
-        """Jobs, newest first."""
+    def has_owner(self, job_id: str, owner: str) -> bool:
+        return OwnerRepository(self._session).has(job_id, owner)
+
+    def page(
+        self, token: str | None, size: int, state: JobState | None, owner: str | None = None
+    ) -> Page[Job]:
+        """Jobs (of `owner`, where given), newest first."""
         size = max(1, min(size, MAX_PAGE))
         statement = select(JobRow).order_by(JobRow.id.desc()).limit(size + 1)
         if token is not None:
@@ -155,6 +173,8 @@ class JobRepository:
             statement = statement.where(JobRow.id < token)
         if state is not None:
             statement = statement.where(JobRow.state == state)
+        if owner is not None:
+            statement = statement.where(of_owner(owner))
         rows = self._session.scalars(statement).all()
         next_token = rows[size - 1].id if len(rows) > size else None
         return Page(tuple(_job(row) for row in rows[:size]), next_token)
@@ -266,9 +286,14 @@ class JobRepository:
         row = self._mine(job_id, epoch)
         return self._end(row, state, result, error, now)
 
-    def request_cancel(self, job_id: str, now: datetime) -> Job:
-        """Ask the job to stop; one nobody works on stops at once, a finished one stays as it is."""
+    def request_cancel(self, job_id: str, now: datetime, owner: str | None = None) -> Job:
+        """Ask the job to stop; one nobody works on stops at once, a finished one stays as it is.
+
+        NotAlone if `owner` asks and others wait for the job too.
+        """
         row = self._row(job_id)
+        if owner is not None and not JobState(row.state).final:
+            OwnerRepository(self._session).check_alone(job_id, owner)
         state = after_cancel_request(JobState(row.state))
         if state == row.state:
             return _job(row)

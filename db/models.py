@@ -269,3 +269,32 @@ class JobTrialRow(Base):
     job_id: Mapped[str] = mapped_column(String(26), ForeignKey("job.id"), primary_key=True)
     trial: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     record_key: Mapped[str] = mapped_column(Key, ForeignKey("record.key"))
+
+
+class ApiKeyRow(Base):
+    """A key of the API. The secret itself is nowhere: `secret_sha256` is all that is kept of it.
+
+    `row_sha256` covers the rest, so that a scope or a date changed by damage opens nothing.
+    """
+
+    __tablename__ = "api_key"
+
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(64))
+    note: Mapped[str] = mapped_column(String(200))
+    scopes: Mapped[str] = mapped_column(String(100))  # in alphabetical order, one space between
+    secret_sha256: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    row_sha256: Mapped[str] = mapped_column(String(64))
+
+
+class JobOwnerRow(Base):
+    """Who asked for a job: several owners where equal requests joined one in flight."""
+
+    __tablename__ = "job_owner"
+    __table_args__ = (Index("ix_job_owner_owner", "owner", "job_id"),)
+
+    job_id: Mapped[str] = mapped_column(String(26), ForeignKey("job.id"), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(64), primary_key=True)

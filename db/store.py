@@ -21,6 +21,7 @@ from .checkpoint import CHECKPOINT_BYTES, checkpoint, log_bytes
 from .engine import Database
 from .errors import StoreDenied, StoreMissing
 from .job_store import Clock, JobStore, utc_now
+from .key_store import KeyStore
 from .location import default_url, file_is_there, sqlite_path
 from .locks import FileLock
 from .records import Page, RecordRepository
@@ -76,7 +77,7 @@ def open_store(
     return Store(database, lock, clock, entropy, timeout_secs)
 
 
-class Store(JobStore):
+class Store(JobStore, KeyStore):
     """Everything known, durably. Safe to call from any thread; each call is one transaction.
 
     A call that returned has been written to disk: it survives `kill -9` and power loss. Any call

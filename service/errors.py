@@ -7,7 +7,7 @@ and is not caught anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,7 +61,23 @@ class NoAnswer(ServiceError):
 
 
 class MethodNotAllowed(ServiceError):
-    """The path exists, the method does not."""
+    """The path exists, the method does not; `allow` lists those that do."""
+
+    def __init__(self, message: str, *, allow: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.allow = tuple(allow)
+
+
+class NotAuthenticated(ServiceError):
+    """No key, or none that opens anything; `code` says which."""
+
+
+class NotAllowed(ServiceError):
+    """It is known who asks, and this is not for them: a scope is missing, or a page asks."""
+
+
+class TooSlow(ServiceError):
+    """The body did not arrive in time."""
 
 
 class TooLarge(ServiceError):
@@ -149,6 +165,24 @@ TABLE: dict[str, Kind] = {
     ),
     "service.errors.MethodNotAllowed": Kind(
         405, "method_not_allowed", ExitCode.FAILED, "Method not allowed", "See `/openapi.json`."
+    ),
+    "service.errors.NotAuthenticated": Kind(
+        401,
+        "no_key",
+        ExitCode.FAILED,
+        "A key is needed",
+        "Send `Authorization: Bearer KEY` (TILEWRIGHT_API_KEY); `tilewright keys create`, on the "
+        "service's machine, makes one.",
+    ),
+    "service.errors.NotAllowed": Kind(
+        403,
+        "not_allowed",
+        ExitCode.FAILED,
+        "Not allowed",
+        "Use a key with the scope named; `tilewright keys list` shows the scopes of each.",
+    ),
+    "service.errors.TooSlow": Kind(
+        408, "too_slow", ExitCode.UNREACHABLE, "Too slow", "Send the same request again."
     ),
     "service.errors.TooLarge": Kind(
         413, "too_large", ExitCode.USAGE, "Too large", "`GET /limits` lists what is accepted."
@@ -257,6 +291,23 @@ TABLE: dict[str, Kind] = {
     ),
     "db.errors.UnknownJob": Kind(
         404, "not_found", ExitCode.FAILED, "No such job", "`GET /v1/jobs` lists the jobs."
+    ),
+    "db.errors.UnknownKey": Kind(
+        404, "not_found", ExitCode.FAILED, "No such key", "`tilewright keys list` lists the keys."
+    ),
+    "db.errors.QuotaReached": Kind(
+        429,
+        "quota_reached",
+        ExitCode.UNREACHABLE,
+        "Too much open at once",
+        "Come back when some of it is done, or cancel a job; `GET /limits` lists what is accepted.",
+    ),
+    "db.errors.NotAlone": Kind(
+        409,
+        "shared_job",
+        ExitCode.FAILED,
+        "Others wait for this job",
+        "Leave it be; a key with the scope admin can cancel it.",
     ),
     "db.errors.IdempotencyConflict": Kind(
         422,

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on requests. Bytes, seconds and counts."""
+    """Bounds on requests. Bytes, seconds and counts; those of an owner hold where keys do."""
 
     body_bytes: int = 1 << 20
     lookup_body_bytes: int = 8 << 20
@@ -27,6 +27,16 @@ class Limits:
     open_jobs: int = 1_000
     event_streams: int = 64
     seed_max: int = 2**63 - 1
+    body_secs: float = 30.0
+    requests_per_sec: float = 200.0
+    requests_burst: int = 1_000
+    owner_open_jobs: int = 50
+    owner_open_trials: int = 200_000
+    owner_event_streams: int = 20
+    connections: int = 1_000
+    header_secs: float = 10.0
+    idle_secs: float = 30.0
+    send_secs: float = 30.0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

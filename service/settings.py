@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.limits import Limits
+
+
+def _split(value: object) -> object:
+    """Names in the environment stand with commas between them."""
+    return tuple(filter(None, re.split(r"[,\s]+", value))) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
 
 class Settings(BaseSettings):
@@ -22,6 +32,11 @@ class Settings(BaseSettings):
     workers: bool = True
     measurer_folder: Path | None = None
     allow_unauthenticated: bool = False
+    require_keys: bool | None = None
+    """Whether requests need a key. None: off this machine always, on it once a key was made."""
+    allow_host: Names = ()
+    allow_origin: Names = ()
+    trusted_proxy: Names = ()
     json_log: bool = False
     lease_secs: float = Field(default=5.0, gt=0)
     poll_secs: float = Field(default=0.5, gt=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.golden_text import Golden, golden_path
+
+# Starlette's test client calls every service by this name; none outside the tests answers to it.
+os.environ["TILEWRIGHT_ALLOW_HOST"] = "testserver"
 
 # The same examples in every run, so that a red suite is red for everyone; `deep` looks for new
 # ones: pytest --hypothesis-profile deep.

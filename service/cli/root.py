@@ -37,6 +37,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "serving": ("serve",),
     "jobs": ("submit", "status", "watch", "cancel"),
     "keeping": ("export", "import", "db"),
+    "keys": ("keys",),
     "machine": ("doctor", "ops", "target"),
 }
 """Which module of this package brings which commands, in the order help lists them."""

@@ -14,6 +14,7 @@ import uvicorn
 
 from db import Store, open_store
 from service import database
+from service.access.exposure import check_exposure
 from service.cli.output import Output
 from service.errors import CannotServe
 from service.exit_codes import ExitCode
@@ -29,13 +30,13 @@ WORKER_SHARE = 0.8
 
 def serve(settings: Settings, output: Output) -> int:
     """Serve until told to stop; the exit code. CannotServe, StoreError before it starts."""
-    check_exposure(settings)
     check_folder(settings.measurer_folder)
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db)
     # A request waits no longer for a lock than its client does; what may wait longer tries again.
     with listener, open_store(db_url, timeout_secs=settings.store_secs) as store:
+        check_exposure(settings, store)
         app = create_app(settings, store, lambda: supervisor.health() if settings.workers else None)
         state = app.state.service
         url = str(getattr(store, "url", "") or f"sqlite:///{store.path}")
@@ -59,7 +60,9 @@ def serve(settings: Settings, output: Output) -> int:
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=max(int(settings.drain_secs * WORKER_SHARE), 1),
-                timeout_keep_alive=30,
+                timeout_keep_alive=int(settings.limits.idle_secs),
+                proxy_headers=bool(settings.trusted_proxy),
+                forwarded_allow_ips=",".join(settings.trusted_proxy),
             ),
             state.stopping,
             supervisor,
@@ -84,18 +87,6 @@ def _say(output: Output, settings: Settings, listener: socket.socket, store: Sto
     else:
         output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.path}")
         output.remark("Ctrl-C stops; jobs that are not finished go on at the next start.")
-
-
-def check_exposure(settings: Settings) -> None:
-    """CannotServe for an address that others can reach, unless that is what is wanted."""
-    if settings.loopback or settings.allow_unauthenticated:
-        return
-    raise CannotServe(
-        f"--host {settings.host} can be reached from other machines, and this version knows no "
-        "API keys yet: anybody could submit jobs",
-        advice="Use --host 127.0.0.1 behind a proxy that authenticates, or accept the risk with "
-        "--allow-unauthenticated.",
-    )
 
 
 def check_folder(folder: Path | None) -> None:

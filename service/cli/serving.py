@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -58,13 +58,50 @@ def add_commands(app: typer.Typer) -> None:
                 help="Listen on an address others can reach although anybody may then submit.",
             ),
         ] = False,
+        require_keys: Annotated[
+            bool | None,
+            typer.Option(
+                "--require-keys/--no-require-keys",
+                help="Whether requests need a key; left out: on this machine once there is one, "
+                "on other addresses always.",
+            ),
+        ] = None,
+        allow_host: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--allow-host", metavar="NAME", help="A name the service answers to (a proxy's)."
+            ),
+        ] = None,
+        allow_origin: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--allow-origin",
+                metavar="ORIGIN",
+                help="Pages of this origin may use the service, e.g. https://ci.example.org.",
+            ),
+        ] = None,
+        trusted_proxy: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--trusted-proxy",
+                metavar="ADDRESS",
+                help="Address or network of a proxy whose X-Forwarded-* headers are believed.",
+            ),
+        ] = None,
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Serve the API and run its jobs, until Ctrl-C or SIGTERM."""
         from service.cli.server import serve as run
         from service.settings import Settings
 
+        given: dict[str, Any] = {
+            "require_keys": require_keys,
+            "allow_host": tuple(allow_host or ()) or None,
+            "allow_origin": tuple(allow_origin or ()) or None,
+            "trusted_proxy": tuple(trusted_proxy or ()) or None,
+        }
         settings = Settings(
+            **{name: value for name, value in given.items() if value is not None},
             host=host,
             port=port,
             measurer_folder=measurer_folder,

@@ -42,12 +42,11 @@ def create_app(
         redoc_url=None,
         openapi_url="/openapi.json",
     )
-    metrics = Metrics()
     stopping = threading.Event()
     app.state.service = ServiceState(
         settings=settings,
         store=store,
-        metrics=metrics,
+        metrics=Metrics(),
         streams=Gate(settings.limits.event_streams),
         stopping=stopping,
         feeds=Feeds(store, stopping.is_set),
@@ -55,7 +54,7 @@ def create_app(
         worker=worker,
     )
     problems.install(app)
-    middleware.install(app, metrics, local_only=settings.loopback)
+    middleware.install(app, app.state.service)
     app.add_middleware(RequestLog)
     for module in (jobs, best, stored, health):
         app.include_router(module.router)

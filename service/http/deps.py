@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
+from service.access.keys import Principal
 from service.errors import BadRequest, InvalidField, NotFound, TooLarge, UnsupportedMedia
 from service.http.state import ServiceState
 from service.limits import Limits
@@ -25,6 +26,15 @@ def service_state(request: Request) -> ServiceState:
 
 
 State = Annotated[ServiceState, Depends(service_state)]
+
+
+def asking(request: Request) -> Principal:
+    """Who asks: what `Guard` found out. A route need not check anything with it."""
+    principal: Principal = request.state.principal
+    return principal
+
+
+Asking = Annotated[Principal, Depends(asking)]
 
 
 def body_reader(limit_of: Callable[[Limits], int]) -> Callable[[Request], Awaitable[bytes]]:

@@ -1,4 +1,8 @@
-"""Around every request: an id, a count, a check of the Host header."""
+"""Around every request: an id, a count, the names and pages that are let in, HEAD.
+
+From the outside in: `RequestContext`, CORS (where origins are listed), `Door`, `HeadAsGet`,
+`Packed`, `Conditional`, `Guard`, then the routes. The first is the last to see an answer.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +10,45 @@ import time
 import uuid
 from collections.abc import Callable
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import BadRequest, problem_of
+from schedules.errors import TilewrightError
+from service.access.exposure import keys_required
+from service.access.keyring import Keyring
+from service.errors import BadRequest, NotAllowed
+from service.http.caching import Conditional, Packed
+from service.http.guard import Guard
 from service.http.metrics import Metrics
-from service.http.problems import problem_response
+from service.http.origins import Proxies, from_elsewhere, host_of, names_of
+from service.http.problems import refusal
+from service.http.state import ServiceState
+from service.settings import Settings
 
-LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]", "::1", "testserver"})
+SENT_BY_PAGES = (
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-None-Match",
+    "Last-Event-ID",
+)
+READ_BY_PAGES = ("ETag", "Location", "Retry-After", "X-Request-Id")
 
 
 class RequestContext:
-    """Gives each request an id and counts its answer, streams included.
-
-    With `local_only`, a request whose Host is no name of this machine is refused: a web page
-    elsewhere must not reach a service without keys by pointing its own name at 127.0.0.1.
-    """
+    """Gives each request an id and counts its answer, streams included."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
         metrics: Metrics,
-        local_only: bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._app = app
         self._metrics = metrics
-        self._local_only = local_only
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,21 +69,91 @@ class RequestContext:
                 self._metrics.request(method, route, message["status"], secs)
             await send(message)
 
-        host = request.headers.get("host", "")
-        if self._local_only and not _is_local(host):
-            error = BadRequest(f"Host {host[:80]!r} is not a name of this machine", code="bad_host")
-            await problem_response(problem_of(error), request)(scope, receive, counted)
-            return
         await self._app(scope, receive, counted)
 
 
-def _is_local(host: str) -> bool:
-    name = host if host.startswith("[") else host.rsplit(":", 1)[0]
-    if name.startswith("["):
-        name = name.split("]")[0] + "]"
-    return name.lower() in LOCAL_NAMES
+class Door:
+    """Refuses what is meant for another service, and what a page of another origin sends."""
+
+    def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
+        self._app = app
+        self._names = names_of(settings)
+        self._proxies = Proxies(settings.trusted_proxy)
+        self._origins = frozenset(settings.allow_origin)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        error = self._refused(request)
+        if error is not None:
+            await refusal(error, request)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _refused(self, request: Request) -> TilewrightError | None:
+        client = request.client.host if request.client is not None else ""
+        host = host_of(request.headers, client, self._proxies)
+        if not self._names.admit(host):
+            return BadRequest(
+                f"Host {host[:80]!r} is not a name of this service",
+                code="bad_host",
+                advice="If it is meant to be, start the service with --allow-host NAME.",
+            )
+        page = from_elsewhere(request.method, request.headers, host, self._origins)
+        if page is not None:
+            return NotAllowed(
+                f"pages of {page[:80]} may not use this service",
+                code="foreign_origin",
+                advice="If they are meant to, start the service with --allow-origin ORIGIN.",
+            )
+        return None
 
 
-def install(app: FastAPI, metrics: Metrics, *, local_only: bool) -> None:
-    """Add the middleware to `app`."""
-    app.add_middleware(RequestContext, metrics=metrics, local_only=local_only)
+class HeadAsGet:
+    """Answers HEAD as the route answers GET, without the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        scope["method"] = "GET"
+        answered = False
+
+        async def left() -> Message:
+            # Once it has the head there is nothing to wait for: an event stream ends here.
+            return {"type": "http.disconnect"} if answered else await receive()
+
+        async def head(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = True
+                scope["method"] = "HEAD"  # as those outside know it
+                await send(message)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        await self._app(scope, left, head)
+
+
+def install(app: FastAPI, state: ServiceState) -> None:
+    """Put everything around `app`; what is added first is the innermost."""
+    settings = state.settings
+    keyring = Keyring(state.store, required=keys_required(settings))
+    app.add_middleware(Guard, keyring=keyring, store=state.store, limits=settings.limits)
+    app.add_middleware(Conditional)
+    app.add_middleware(Packed)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(Door, settings=settings)
+    if settings.allow_origin:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allow_origin,
+            allow_methods=("GET", "HEAD", "POST"),
+            allow_headers=SENT_BY_PAGES,
+            expose_headers=READ_BY_PAGES,
+        )
+    app.add_middleware(RequestContext, metrics=state.metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -10,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from schedules.errors import TilewrightError
+from service.access.secrets import redacted
 from service.errors import (
     BadRequest,
     InvalidField,
@@ -26,7 +28,10 @@ from service.http.schemas import ProblemOut, schema_ref
 MEDIA_TYPE = "application/problem+json"
 DESCRIPTIONS = {
     400: "The request cannot be read.",
+    401: "No key, or one that is not valid (any more): `code` says which.",
+    403: "The key has not the scope, or a page of another origin asks.",
     404: "No such thing, or no answer good enough.",
+    408: "The body did not arrive in time.",
     409: "Contradicts the state of things.",
     413: "Larger than `/limits` allows.",
     415: "Not JSON.",
@@ -54,12 +59,34 @@ def problem_response(
     if wants_page(request):
         return problem_page(problem, request, headers)
     request_id = str(getattr(request.state, "request_id", ""))
+    document = problem.to_json(instance=request.scope["path"], request_id=request_id)
+    # What was sent is told back, and logged by some proxies: not a key, wherever it stood.
+    shown = json.loads(redacted(json.dumps(document)))
     return JSONResponse(
-        problem.to_json(instance=request.url.path, request_id=request_id),
+        shown,
         status_code=problem.status,
         media_type=MEDIA_TYPE,
         headers={"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})},
     )
+
+
+def refusal(error: TilewrightError, request: Request) -> JSONResponse:
+    """The answer for an error of ours, with the headers that belong to its status."""
+    problem = problem_of(error)
+    headers = {}
+    match problem.status:
+        case 401:
+            headers["WWW-Authenticate"] = 'Bearer realm="tilewright"'
+        case 403 if problem.code == "low_scope":
+            headers["WWW-Authenticate"] = 'Bearer error="insufficient_scope"'
+        case 405 if isinstance(error, MethodNotAllowed) and error.allow:
+            headers["Allow"] = ", ".join(error.allow)
+        case 408 | 413:
+            headers["Connection"] = "close"  # the rest of the body is not waited for
+        case 429 | 503:
+            secs = error.retry_after_secs if isinstance(error, TooBusy) else 5
+            headers["Retry-After"] = str(secs)
+    return problem_response(problem, request, headers)
 
 
 def install(app: FastAPI) -> None:
@@ -68,15 +95,9 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(TilewrightError)
     def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, TilewrightError)
-        problem = problem_of(error)
-        headers = {}
-        if isinstance(error, TooBusy):
-            headers["Retry-After"] = str(error.retry_after_secs)
-        elif problem.status == 503:
-            headers["Retry-After"] = "5"
-        if problem.exit_code is ExitCode.DATABASE:
+        if problem_of(error).exit_code is ExitCode.DATABASE:
             request.app.state.service.metrics.store_error()
-        return problem_response(problem, request, headers)
+        return refusal(error, request)
 
     @app.exception_handler(Exception)
     def bug(request: Request, error: Exception) -> Response:

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ import pytest
 from db import Store, open_store
 from db.artefacts import ArtefactFile
 from db.job_states import JobState
+from db.keys import ApiKey
 from db.models import Base
 from tests.contracts.store_values import TARGET, WORKLOAD
 
@@ -81,7 +84,7 @@ print(n)
 def every_write(store: Store) -> None:
     """One of everything that changes a store, with what makes each possible."""
     from tests.contracts.job_store_contract import submit
-    from tests.contracts.store_values import a_record, full, promoted, register
+    from tests.contracts.store_values import START, a_record, full, promoted, register
 
     register(store)
     store.add([a_record(1), a_record(2, None)])
@@ -90,12 +93,16 @@ def every_write(store: Store) -> None:
     store.withdraw(full(4, 1e-4).key, "wrong")
     store.put_blob(b"object", "application/x-object")
     store.add_artefacts(full(3, 1e-3).key, [ArtefactFile("object", "neg.o", "x/o", b"object")])
-    job, _ = submit(store, idempotency_key="k")
+    job, _ = submit(store, idempotency_key="k", owner="ci")
     store.lease_job("worker", 30)
     store.update_progress(job.id, 1, {"trials": 2})
     store.append_event(job.id, "trial", {"trial": 1})
     store.link_trials(job.id, [(1, a_record(1).key)])
     store.finish_job(job.id, 1, JobState.SUCCEEDED, result={})
+    old = ApiKey("aaaaaaaaaa", "ci", "builds", ("read", "submit"), "0" * 64, START)
+    store.add_key(old)
+    store.replace_key(old.id, replace(old, id="bbbbbbbbbb"), START + timedelta(days=7))
+    store.revoke_key(old.id)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from db.errors import (
     StoreOlder,
 )
 from db.location import sqlite_path
+from db.schema import HEAD
 from tests.contracts.store_values import (
     OTHER_WORKLOAD,
     TARGET,
@@ -133,7 +134,7 @@ def test_a_database_from_a_newer_version(tmp_path: Path, opener: Opener) -> None
     connection.commit()
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreNewer, match=r"revision '0999', .* up to '0002'; use a newer tilewr"):
+    with pytest.raises(StoreNewer, match=rf"revision '0999', .* up to '{HEAD}'; use a newer"):
         opener(path)
     assert path.read_bytes() == before
 

@@ -12,8 +12,18 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
 from schedules.record import canonical_bytes
+from service.access.keys import key_of_owner
 from service.errors import InvalidField, NotFound, TooBusy
-from service.http.deps import JobBody, PageSize, PageToken, State, Wait, checked_job_id, parse_body
+from service.http.deps import (
+    Asking,
+    JobBody,
+    PageSize,
+    PageToken,
+    State,
+    Wait,
+    checked_job_id,
+    parse_body,
+)
 from service.http.events import EventStream, job_events
 from service.http.problems import problem_responses
 from service.http.schemas import JobOut, JobPage, StateName, TrialPage, schema_ref
@@ -67,6 +77,7 @@ IdempotencyKey = Annotated[
 )
 async def submit(
     state: State,
+    asking: Asking,
     body: JobBody,
     response: Response,
     validate_only: Annotated[
@@ -81,12 +92,16 @@ async def submit(
         response.status_code = 200
         return preview(request)
     await run_sync(_check_room, state)
+    from db.job_owners import JobQuota
+
     job, _ = await state.write(
         state.store.create_job,
         request.to_json(),
         body_hash=hashlib.sha256(canonical_bytes(document)).hexdigest(),
         flight_key=request.flight_key,
-        idempotency_key=idempotency_key,
+        idempotency_key=key_of_owner(asking, idempotency_key),
+        owner=asking.owner,
+        quota=JobQuota(state.limits.owner_open_jobs, state.limits.owner_open_trials),
     )
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     response.headers["Retry-After"] = "1"
@@ -98,6 +113,7 @@ async def submit(
 )
 def list_jobs(
     state: State,
+    asking: Asking,
     size: PageSize,
     page_token: PageToken = None,
     only: Annotated[StateName | None, Query(alias="state")] = None,
@@ -105,7 +121,7 @@ def list_jobs(
     """Jobs, newest first."""
     from db.job_states import JobState
 
-    page = state.store.list_jobs(page_token, size, JobState(only) if only else None)
+    page = state.store.list_jobs(page_token, size, JobState(only) if only else None, asking.jobs_of)
     return {
         "jobs": [job_document(job) for job in page.items],
         "next_page_token": page.next_token,
@@ -138,11 +154,15 @@ async def read(state: State, job_id: str, wait: Wait) -> dict[str, Any]:
     "/{job_id}:cancel",
     response_model=JobOut,
     operation_id="cancelJob",
-    responses=problem_responses(404, 503),
+    responses=problem_responses(404, 409, 503),
 )
-async def cancel(state: State, job_id: str) -> dict[str, Any]:
-    """Stop the job; what it found is kept. Cancelling again changes nothing."""
-    return job_document(await state.write(state.store.request_cancel, checked_job_id(job_id)))
+async def cancel(state: State, asking: Asking, job_id: str) -> dict[str, Any]:
+    """Stop the job; what it found is kept. Cancelling again changes nothing.
+
+    A job that others asked for too goes on (409); a key with the scope admin stops any.
+    """
+    job = await state.write(state.store.request_cancel, checked_job_id(job_id), asking.jobs_of)
+    return job_document(job)
 
 
 @router.get(

@@ -1,0 +1,68 @@
+"""Whether an address may be listened on at all."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_network
+from typing import TYPE_CHECKING
+
+from service.errors import CannotServe
+
+if TYPE_CHECKING:
+    from db import Store
+    from service.settings import Settings
+
+_ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?", re.ASCII)
+
+
+def keys_required(settings: Settings) -> bool | None:
+    """Whether requests need a key; None: as soon as one was made."""
+    if settings.require_keys is not None:
+        return settings.require_keys
+    if settings.loopback or settings.allow_unauthenticated:
+        return None
+    return True
+
+
+def check_exposure(settings: Settings, store: Store) -> None:
+    """CannotServe for an address that others can reach while anybody there could submit jobs, and
+    for names, origins and networks that are none."""
+    _check_names(settings)
+    if settings.loopback or settings.allow_unauthenticated:
+        return
+    if settings.require_keys is False:
+        raise CannotServe(
+            f"--host {settings.host} can be reached from other machines, and --no-require-keys "
+            "would let anybody submit jobs",
+            advice="Leave --no-require-keys out, or accept the risk with --allow-unauthenticated.",
+        )
+    if not store.keys().by_id:
+        raise CannotServe(
+            f"--host {settings.host} can be reached from other machines, and there is no key yet: "
+            "nobody could use the service",
+            advice="Make one with `tilewright keys create`, or accept that anybody may submit jobs "
+            "with --allow-unauthenticated.",
+        )
+
+
+def _check_names(settings: Settings) -> None:
+    for origin in settings.allow_origin:
+        if not is_origin(origin):
+            raise CannotServe(
+                f"--allow-origin {origin}: not an origin",
+                advice="Name scheme and host as a browser does, such as https://ci.example.org; "
+                "there is no way to allow all.",
+            )
+    for network in settings.trusted_proxy:
+        try:
+            ip_network(network, strict=False)
+        except ValueError as error:
+            raise CannotServe(
+                f"--trusted-proxy {network}: {error}",
+                advice="Name an address (127.0.0.1) or a network (10.0.0.0/8).",
+            ) from error
+
+
+def is_origin(text: str) -> bool:
+    """Whether `text` is one origin, as browsers write it: scheme, name, port, nothing else."""
+    return _ORIGIN.fullmatch(text) is not None

@@ -1,0 +1,81 @@
+"""The keys as the API sees them: read again once a second, so that what is revoked ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.to_thread import run_sync
+
+from service.access.keys import ANYBODY, Principal, Scope, id_of, opens
+from service.errors import NotAuthenticated
+
+if TYPE_CHECKING:
+    from db import Store
+    from db.keys import ApiKey, StoredKeys
+
+FRESH_SECS = 1.0
+
+
+class Keyring:
+    """Says who a request is from. `required` None: keys are asked for as soon as one was made.
+
+    All keys are read together, at most once in `fresh_secs`: a flood of requests with invented
+    keys costs the database nothing.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        required: bool | None,
+        fresh_secs: float = FRESH_SECS,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store = store
+        self._required = required
+        self._fresh_secs = fresh_secs
+        self._clock = clock
+        self._now = now
+        self._stored: StoredKeys | None = None
+        self._read_at = 0.0
+        self._reading = anyio.Lock()
+
+    async def principal(self, text: str | None) -> Principal:
+        """Who sends `text` as a key (None: no key). NotAuthenticated; StoreError."""
+        if self._required is False and text is None:
+            return ANYBODY
+        stored = await self._keys()
+        if text is None:
+            if self._required or stored.rows:
+                raise NotAuthenticated("this service asks for a key", code="no_key")
+            return ANYBODY
+        if not (self._required or stored.rows):
+            return ANYBODY  # a key of elsewhere: nothing is asked for here
+        key_id = id_of(text)
+        key = stored.by_id.get(key_id) if key_id is not None else None
+        if not opens(text, key) or key is None:
+            raise NotAuthenticated("this is no key of this service", code="bad_key")
+        return self._checked(key)
+
+    def _checked(self, key: ApiKey) -> Principal:
+        if key.revoked_at is not None:
+            raise NotAuthenticated(f"key {key.id} was revoked", code="revoked_key")
+        if key.expires_at is not None and key.expires_at <= self._now():
+            raise NotAuthenticated(f"key {key.id} has expired", code="expired_key")
+        known = frozenset(scope for scope in Scope if scope in key.scopes)
+        return Principal(key.owner, key.id, known)
+
+    async def _keys(self) -> StoredKeys:
+        if self._stored is not None and self._clock() - self._read_at < self._fresh_secs:
+            return self._stored
+        async with self._reading:
+            if self._stored is None or self._clock() - self._read_at >= self._fresh_secs:
+                started = self._clock()
+                self._stored = await run_sync(self._store.keys)
+                self._read_at = started
+            return self._stored

@@ -1,0 +1,157 @@
+"""Keys as text: made, taken apart, compared. The text itself is kept by its owner alone.
+
+`tw_ID_SECRET`: ID (50 random bits) finds the row, SECRET has 256 random bits. The whole text is
+hashed once with SHA-256: of a secret this long nothing can be guessed, so nothing slower is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from service.errors import InvalidField
+
+if TYPE_CHECKING:
+    from db.keys import ApiKey
+
+SECRET_BYTES = 32
+ID_BYTES = 7  # 56 bits, of which ten letters show 50
+ID_LETTERS = 10
+_KEY = re.compile(r"tw_([a-z2-7]{10})_[a-z2-7]{52}", re.ASCII)
+_LENGTH = re.compile(r"([1-9]\d{0,4})(h|d|w|y)", re.ASCII)
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
+_UNITS = {
+    "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1),
+    "y": timedelta(days=365),
+}  # fmt: skip
+
+
+class Scope(StrEnum):
+    """What a key opens. `admin` opens everything, and sees the jobs of every owner."""
+
+    SUBMIT = "submit"
+    READ = "read"
+    PUBLISH = "publish"
+    ADMIN = "admin"
+
+
+DEFAULT_SCOPES = (Scope.SUBMIT, Scope.READ)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks. `owner` None is anybody, on a service that needs no keys."""
+
+    owner: str | None
+    key_id: str
+    scopes: frozenset[Scope]
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    @property
+    def jobs_of(self) -> str | None:
+        """The owner whose jobs are all it sees; None for every job."""
+        return None if Scope.ADMIN in self.scopes else self.owner
+
+
+ANYBODY = Principal(None, "", frozenset(Scope))
+
+
+def new_key(
+    *,
+    owner: str,
+    note: str,
+    scopes: tuple[Scope, ...],
+    now: datetime,
+    expires_at: datetime | None,
+    entropy: Callable[[int], bytes],
+) -> tuple[str, ApiKey]:
+    """A key's text, to be shown once, and what is stored of it. No `owner`: the key's own id."""
+    from db.keys import ApiKey
+
+    key_id = _letters(entropy(ID_BYTES))[:ID_LETTERS]
+    text = f"tw_{key_id}_{_letters(entropy(SECRET_BYTES))}"
+    key = ApiKey(
+        id=key_id,
+        owner=owner or key_id,
+        note=note,
+        scopes=tuple(sorted(set(scopes))),
+        secret_sha256=digest_of(text),
+        created_at=now,
+        expires_at=expires_at,
+    )
+    return text, key
+
+
+def id_of(text: str) -> str | None:
+    """The id in a key's text; None for what can be no key."""
+    match = _KEY.fullmatch(text)
+    return None if match is None else match[1]
+
+
+def digest_of(text: str) -> str:
+    """What is stored of a key's text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def opens(text: str, key: ApiKey | None) -> bool:
+    """Whether `text` is the key. It takes as long for a key there is as for one there is not."""
+    stored = key.secret_sha256 if key is not None else "0" * 64
+    return hmac.compare_digest(digest_of(text), stored) and key is not None
+
+
+def key_of_owner(asking: Principal, idempotency_key: str | None) -> str | None:
+    """The idempotency key as stored: what one owner sends says nothing about another's jobs."""
+    if asking.owner is None or idempotency_key is None:
+        return idempotency_key
+    return hashlib.sha256(f"{asking.owner}\0{idempotency_key}".encode()).hexdigest()
+
+
+def expiry_of(text: str, now: datetime) -> datetime:
+    """The moment `text` (90d, 12h, 2w, 1y) from now. InvalidField."""
+    match = _LENGTH.fullmatch(text)
+    try:
+        if match is not None:
+            return now + int(match[1]) * _UNITS[match[2]]
+    except OverflowError:
+        pass
+    raise InvalidField(f"{text[:40]!r}: a length of time such as 90d, 12h, 2w or 1y will do")
+
+
+def scopes_of(text: str) -> tuple[Scope, ...]:
+    """The scopes of `submit,read`. InvalidField."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in list(Scope)]
+    if unknown or not names:
+        raise InvalidField(
+            f"scopes {text[:80]!r}: of {', '.join(Scope)} one or more, with commas between"
+        )
+    return tuple(sorted({Scope(name) for name in names}))
+
+
+def checked_owner(text: str) -> str:
+    """A name of an owner. InvalidField."""
+    if not _OWNER.fullmatch(text):
+        raise InvalidField(
+            f"owner {text[:70]!r}: 1 to 64 letters, digits, dots, dashes, underscores or @ will do"
+        )
+    return text
+
+
+def checked_note(text: str) -> str:
+    """A remark on a key, for people. InvalidField."""
+    if len(text) > 200 or not (text.isprintable() or text == ""):
+        raise InvalidField(f"note {text[:40]!r}: up to 200 printable characters will do")
+    return text
+
+
+def _letters(data: bytes) -> str:
+    return base64.b32encode(data).decode().rstrip("=").lower()

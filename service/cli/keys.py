@@ -1,0 +1,182 @@
+"""`keys create`, `keys list`, `keys rotate`, `keys revoke`: who may use the service.
+
+They work on the database, so on the service's machine; a running service follows within a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.options import Common, command
+
+if TYPE_CHECKING:
+    from db.keys import ApiKey
+
+KeyArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The key's id: the ten letters after tw_.")
+]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Register this group's commands."""
+    group = typer.Typer(help="Keys of the API: made, listed, replaced, revoked.")
+    app.add_typer(group, name="keys")
+
+    @command(group, "create")
+    def create(
+        *,
+        scopes: Annotated[
+            str,
+            typer.Option(
+                "--scopes", metavar="NAMES", help="Of submit, read, publish, admin: what it opens."
+            ),
+        ] = "submit,read",
+        expires: Annotated[
+            str | None,
+            typer.Option("--expires", metavar="90d", help="Ends by itself after 12h, 90d, 1y, ..."),
+        ] = None,
+        owner: Annotated[
+            str,
+            typer.Option(
+                "--owner",
+                metavar="NAME",
+                help="Whose jobs it sees and whose quota it uses; left out, its own.",
+            ),
+        ] = "",
+        note: Annotated[
+            str, typer.Option("--note", metavar="TEXT", help="What it is for, for people.")
+        ] = "",
+        common: Common = Common(),  # noqa: B008  # a frozen value
+    ) -> None:
+        """Make a key. It is shown this once: what is stored cannot be turned back into it."""
+        from service import database
+        from service.access import keys
+
+        now = datetime.now(UTC)
+        text, key = keys.new_key(
+            owner=keys.checked_owner(owner) if owner else "",
+            note=keys.checked_note(note),
+            scopes=keys.scopes_of(scopes),
+            now=now,
+            expires_at=keys.expiry_of(expires, now) if expires else None,
+            entropy=os.urandom,
+        )
+        with database.session(common.db) as store:
+            store.add_key(key)
+        _show_new(text, key, common)
+
+    @command(group, "list")
+    def list_(common: Common = Common()) -> None:  # noqa: B008
+        """Every key with its owner, scopes and state. The secrets are not kept, so not shown."""
+        from service import database
+        from service.cli.render import grid
+
+        with database.session(common.db) as store:
+            stored = store.keys()
+        documents = [key_document(key) for key in stored.by_id.values()]
+        output = common.output()
+        if not documents:
+            output.remark("no keys yet; on this machine none are needed while there are none")
+        damaged = stored.rows - len(documents)
+        if damaged:
+            output.remark(f"{damaged} damaged keys open nothing; see `tilewright db check`")
+        columns = ("id", "owner", "scopes", "state", "created_at", "expires_at", "note")
+        rows = [tuple(_cell(document[name]) for name in columns) for document in documents]
+        output.result({"keys": documents}, grid(columns, rows) if rows else None)
+
+    @command(group, "rotate")
+    def rotate(
+        key_id: KeyArgument,
+        *,
+        keep: Annotated[
+            str,
+            typer.Option("--keep", metavar="7d", help="How long the old key stays valid."),
+        ] = "7d",
+        expires: Annotated[
+            str | None,
+            typer.Option("--expires", metavar="90d", help="Ends the new key after 12h, 90d, ..."),
+        ] = None,
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Make a key of the same owner and scopes in the stead of another, which ends later."""
+        from db.errors import UnknownKey
+        from service import database
+        from service.access import keys
+
+        now = datetime.now(UTC)
+        with database.session(common.db) as store:
+            old = store.keys().by_id.get(key_id)
+            if old is None:
+                raise UnknownKey(f"key {key_id[:16]!r}: there is no such key")
+            text, key = keys.new_key(
+                owner=old.owner,
+                note=old.note,
+                scopes=tuple(keys.Scope(name) for name in old.scopes),
+                now=now,
+                expires_at=keys.expiry_of(expires, now) if expires else None,
+                entropy=os.urandom,
+            )
+            old = store.replace_key(key_id, key, keys.expiry_of(keep, now))
+        common.output().remark(f"key {old.id} is valid until {_moment(old.expires_at)}")
+        _show_new(text, key, common)
+
+    @command(group, "revoke")
+    def revoke(key_id: KeyArgument, common: Common = Common()) -> None:  # noqa: B008
+        """End a key at once. It stays in the list, and cannot be brought back."""
+        from service import database
+        from service.cli.render import facts
+
+        with database.session(common.db) as store:
+            document = key_document(store.revoke_key(key_id))
+        rows = [(name, _cell(value)) for name, value in document.items()]
+        common.output().result(document, facts(rows))
+
+
+def key_document(key: ApiKey) -> dict[str, Any]:
+    """A key as JSON: everything but its secret and the hash of that."""
+    return {
+        "id": key.id,
+        "owner": key.owner,
+        "scopes": list(key.scopes),
+        "state": _state(key),
+        "note": key.note,
+        "created_at": _moment(key.created_at),
+        "expires_at": _moment(key.expires_at),
+        "revoked_at": _moment(key.revoked_at),
+    }
+
+
+def _show_new(text: str, key: ApiKey, common: Common) -> None:
+    output = common.output()
+    if output.as_json:
+        output.print_json({**key_document(key), "key": text})
+        return
+    # Alone on standard output: `KEY=$(tilewright keys create)` holds nothing else.
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+    ends = f", valid until {_moment(key.expires_at)}" if key.expires_at else ""
+    output.remark(f"key {key.id} of {key.owner} for {', '.join(key.scopes)}{ends}")
+    output.remark("It is not shown again. Use it as TILEWRIGHT_API_KEY.")
+
+
+def _state(key: ApiKey) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    if key.expires_at is not None and key.expires_at <= datetime.now(UTC):
+        return "expired"
+    return "valid"
+
+
+def _moment(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(value)
+    return "" if value is None else str(value)

@@ -1,0 +1,181 @@
+"""Before every request is routed: who asks, whether they may, how often, and how much they send."""
+
+from __future__ import annotations
+
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.to_thread import run_sync
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from schedules.errors import TilewrightError
+from service.access.keyring import Keyring
+from service.access.keys import Principal
+from service.access.rates import Gates, Rates, retry_after_secs
+from service.errors import MethodNotAllowed, NotAllowed, NotFound, TooBusy, TooLarge, TooSlow
+from service.http.problems import refusal
+from service.http.rules import RULES, Found, Rule, Rules
+from service.limits import Limits
+
+if TYPE_CHECKING:
+    from db import Store
+
+NOBODY = Principal(None, "", frozenset())
+"""Who asks at a route that is open to anybody."""
+
+COOKIE = "tilewright_key"
+"""Where a browser keeps the key that its user typed in; see `routes/login.py`."""
+
+
+class Guard:
+    """Lets a request through to the application, with `request.state.principal` set.
+
+    Everything is decided here, by the table in `rules.py`: a route has nothing to call and so
+    nothing to forget.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        keyring: Keyring,
+        store: Store,
+        limits: Limits,
+        rules: dict[tuple[str, str], Rule] | None = None,
+    ) -> None:
+        self._app = app
+        self._keyring = keyring
+        self._store = store
+        self._limits = limits
+        self._rules = Rules(RULES if rules is None else rules)
+        self._rates = Rates(limits.requests_per_sec, limits.requests_burst)
+        self._streams = Gates(limits.owner_event_streams)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        found = self._rules.find(scope["method"], _path(scope))
+        if scope["method"] == "OPTIONS" and found.methods:
+            # Which methods there are is in /openapi.json anyway.
+            await Response(status_code=204, headers={"Allow": ", ".join(found.methods)})(
+                scope, receive, send
+            )
+            return
+        try:
+            principal = await self._admitted(scope, found)
+        except TilewrightError as error:
+            await refusal(error, Request(scope))(scope, receive, send)
+            return
+        scope.setdefault("state", {})["principal"] = principal
+        if scope["method"] not in ("GET", "HEAD"):
+            receive = _Body(receive, self._limits)
+        if found.rule is None or not found.rule.streams or principal.owner is None:
+            await self._app(scope, receive, send)
+            return
+        with self._streams.entered(principal.owner) as enters:
+            if enters:
+                await self._app(scope, receive, send)
+                return
+        full = TooBusy(f"{self._streams.limit} event streams of {principal.owner} are open already")
+        await refusal(full, Request(scope))(scope, receive, send)
+
+    async def _admitted(self, scope: Scope, found: Found) -> Principal:
+        if found.rule is not None and found.rule.scope is None:
+            return NOBODY
+        principal = await self._keyring.principal(key_text(Headers(scope=scope)))
+        if principal.owner is None:
+            return principal
+        wait_secs = self._rates.take(principal.owner)
+        if wait_secs:
+            raise TooBusy(
+                f"more than {self._limits.requests_per_sec:g} requests a second of "
+                f"{principal.owner}",
+                retry_after_secs=retry_after_secs(wait_secs),
+                code="too_many_requests",
+            )
+        await self._check(principal, scope, found)
+        return principal
+
+    async def _check(self, principal: Principal, scope: Scope, found: Found) -> None:
+        """NotAllowed, NotFound, MethodNotAllowed: what this key does not open."""
+        everything = principal.jobs_of is None
+        if found.rule is None:
+            if everything:
+                return
+            path = scope["path"][:200]
+            if found.methods:
+                raise MethodNotAllowed(
+                    f"{scope['method'][:20]} is not for {path}", allow=found.methods
+                )
+            raise NotFound(
+                f"there is nothing at {path}", advice="`/openapi.json` lists every route."
+            )
+        assert found.rule.scope is not None
+        if not principal.may(found.rule.scope):
+            raise NotAllowed(
+                f"key {principal.key_id} has not the scope {found.rule.scope}", code="low_scope"
+            )
+        job_id = found.parameters.get("job_id")
+        if job_id is not None and not everything and principal.owner is not None:
+            owner = principal.owner
+            if not await run_sync(self._store.job_has_owner, job_id[:64], owner):
+                raise NotFound(f"job {job_id[:60]!r}: there is no such job")
+
+
+class _Body:
+    """A body as it comes in: no more bytes than any route takes, no longer than `body_secs`."""
+
+    def __init__(self, receive: Receive, limits: Limits) -> None:
+        self._receive = receive
+        self._limit = max(limits.body_bytes, limits.lookup_body_bytes)
+        self._secs = limits.body_secs
+        self._bytes = 0
+        self._deadline: float | None = None
+        self._complete = False
+
+    async def __call__(self) -> Message:
+        if self._complete:  # what is waited for now is that the client leaves
+            return await self._receive()
+        if self._deadline is None:
+            self._deadline = anyio.current_time() + self._secs
+        try:
+            with anyio.fail_after(max(0.0, self._deadline - anyio.current_time())):
+                message = await self._receive()
+        except TimeoutError as error:
+            self._complete = True
+            raise TooSlow(f"the body took longer than {self._secs:g} s") from error
+        self._bytes += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        if self._bytes > self._limit:
+            self._complete = True
+            raise TooLarge(f"the body is larger than {self._limit} bytes")
+        return message
+
+
+def _path(scope: Scope) -> str:
+    """The path as the routes spell it: without what a proxy put before it."""
+    path: str = scope["path"]
+    root = scope.get("root_path") or ""
+    return path.removeprefix(root) if root and path.startswith(root + "/") else path
+
+
+def key_text(headers: Headers) -> str | None:
+    """The key a request carries: `Authorization: Bearer KEY`, else a browser's cookie; None if it
+    carries neither, "" for what is no key at all."""
+    stated = headers.get("authorization")
+    if stated is not None:
+        scheme, _, text = stated.partition(" ")
+        return text.strip() if scheme.lower() == "bearer" else ""
+    cookies = headers.get("cookie")
+    if cookies is None or COOKIE not in cookies:
+        return None
+    try:
+        kept = SimpleCookie(cookies).get(COOKIE)
+    except CookieError:
+        return ""
+    return None if kept is None else kept.value

@@ -1,0 +1,127 @@
+"""Which names a service answers to, and which pages may ask it.
+
+A browser sends requests wherever a page tells it to. Two headers it writes itself tell us apart:
+`Host` (a page that pointed its own name at this address shows that name) and `Sec-Fetch-Site`, or
+`Origin`, which say where the page came from.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+
+from service.access.exposure import keys_required
+from service.settings import Settings
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::(\d{1,5}))?", re.ASCII)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+SAFE = frozenset({"GET", "HEAD"})
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names a service answers to: `listed` ones, addresses (`local_only`: of this machine
+    alone), and with `any_name` whatever else it is called.
+
+    An address is safe to take: only a name can be pointed somewhere else by its owner.
+    """
+
+    listed: frozenset[str]
+    local_only: bool
+    any_name: bool
+
+    def admit(self, host: str) -> bool:
+        """Whether a request for `host` (with or without a port) is meant for this service."""
+        match = _HOST.fullmatch(host)
+        if match is None:
+            return False
+        name = match[1].strip("[]").rstrip(".").lower()
+        if name in self.listed:
+            return True
+        try:
+            address = ip_address(name)
+        except ValueError:
+            return self.any_name
+        return address.is_loopback or not self.local_only
+
+
+def names_of(settings: Settings) -> Names:
+    """The names of the service that these settings make."""
+    listed = {"localhost", *(name.strip("[]").lower() for name in settings.allow_host)}
+    if not settings.loopback:
+        listed |= {settings.host.lower(), socket.gethostname().lower()}
+    # Where every request needs a key, a page that renames us gains nothing: it has none.
+    needs_keys = keys_required(settings) is True
+    return Names(
+        frozenset(listed),
+        local_only=settings.loopback,
+        any_name="*" in listed
+        or (needs_keys and not settings.loopback and not settings.allow_host),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """Whose `X-Forwarded-Host` is believed: addresses and networks."""
+
+    networks: tuple[str, ...]
+
+    def trust(self, client: str) -> bool:
+        try:
+            address = ip_address(client)
+        except ValueError:
+            return False
+        return any(address in ip_network(network, strict=False) for network in self.networks)
+
+
+def host_of(headers: Headers, client: str, proxies: Proxies) -> str:
+    """The name the request was sent to, as its sender wrote it."""
+    if proxies.networks and proxies.trust(client):
+        forwarded = headers.get("x-forwarded-host")
+        if forwarded:
+            return forwarded.split(",")[0].strip()
+    return headers.get("host", "")
+
+
+def from_elsewhere(method: str, headers: Headers, host: str, allowed: frozenset[str]) -> str | None:
+    """The page of another origin that sends the request, in words; None if there is none.
+
+    Following a link from elsewhere is no request of a page; everything else a page sends is.
+    """
+    origin = headers.get("origin")
+    if origin is not None and origin in allowed:
+        return None
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        if site in ("same-origin", "none"):
+            return None
+        follows_a_link = (
+            method in SAFE
+            and headers.get("sec-fetch-mode") == "navigate"
+            and headers.get("sec-fetch-dest") == "document"
+        )
+        return None if follows_a_link else origin or "another site"
+    if origin is None or _same(origin, host):
+        return None
+    return origin
+
+
+def _same(origin: str, host: str) -> bool:
+    """Whether an origin is what `host` names. A proxy may have taken TLS off: the scheme only
+    tells which port is meant where none is written."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    mine, theirs = _HOST.fullmatch(host), _HOST.fullmatch(parts.netloc)
+    if mine is None or theirs is None or mine[1].lower() != theirs[1].lower():
+        return False
+    if parts.scheme not in _DEFAULT_PORTS:
+        return False
+    default = _DEFAULT_PORTS[parts.scheme]
+    return int(theirs[2] or default) == int(mine[2] or default)

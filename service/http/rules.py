@@ -1,0 +1,105 @@
+"""What each route asks for, in one table: the only place that opens anything to anybody.
+
+A route that is not here is for the scope `admin` alone where keys are asked for, and the test
+`tests/service/test_route_matrix.py` fails until it is listed. A path parameter `job_id` is looked
+at everywhere: a job of another owner is not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from re import Pattern
+from typing import Any
+
+from starlette.routing import compile_path
+
+from service.access.keys import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`scope` None: for anybody, key or none, and without a look at the database. `streams`: the
+    answer goes on, so an owner may only have some of them open."""
+
+    scope: Scope | None
+    streams: bool = False
+
+
+OPEN = Rule(None)
+READ = Rule(Scope.READ)
+SUBMIT = Rule(Scope.SUBMIT)
+ADMIN = Rule(Scope.ADMIN)
+STREAM = Rule(Scope.READ, streams=True)
+
+RULES: dict[tuple[str, str], Rule] = {
+    ("GET", "/healthz"): OPEN,
+    ("GET", "/readyz"): OPEN,
+    ("GET", "/limits"): OPEN,
+    ("GET", "/openapi.json"): OPEN,
+    ("GET", "/docs"): OPEN,
+    ("GET", "/metrics"): READ,
+    ("POST", "/v1/jobs"): SUBMIT,
+    ("GET", "/v1/jobs"): READ,
+    ("GET", "/v1/jobs/{job_id}"): READ,
+    ("POST", "/v1/jobs/{job_id}:cancel"): SUBMIT,
+    ("GET", "/v1/jobs/{job_id}/events"): STREAM,
+    ("GET", "/v1/jobs/{job_id}/trials"): READ,
+    ("GET", "/v1/best/{workload_key}/{target_key}"): READ,
+    ("POST", "/v1/best:lookup"): READ,
+    ("GET", "/v1/records/{key}"): READ,
+    ("GET", "/v1/blobs/{key}"): READ,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the table says of a request: `rule` None if its method, or its path, is not listed.
+    `methods` are those of the path, `parameters` the path's."""
+
+    rule: Rule | None
+    methods: tuple[str, ...]
+    parameters: dict[str, Any]
+
+
+class Rules:
+    """The table, looked up by path. HEAD is allowed what GET is."""
+
+    def __init__(self, table: dict[tuple[str, str], Rule]) -> None:
+        self._fixed: dict[str, dict[str, Rule]] = {}
+        patterns: dict[str, dict[str, Rule]] = {}
+        for (method, path), rule in table.items():
+            (patterns if "{" in path else self._fixed).setdefault(path, {})[method] = rule
+        self._patterns: list[tuple[Pattern[str], dict[str, Rule]]] = [
+            (compile_path(path)[0], methods)
+            for path, methods in sorted(patterns.items(), key=lambda item: -_literal(item[0]))
+        ]
+
+    def find(self, method: str, path: str) -> Found:
+        """The most literal path that lists `method`."""
+        if method == "HEAD":
+            method = "GET"
+        methods: list[str] = []
+        if (fixed := self._fixed.get(path)) is not None:
+            if method in fixed:
+                return Found(fixed[method], (), {})
+            methods += fixed
+        for pattern, listed in self._patterns:
+            match = pattern.match(path)
+            if match is None:
+                continue
+            if method in listed:
+                return Found(listed[method], (), match.groupdict())
+            methods += listed
+        return Found(None, _allowed(methods), {})
+
+
+def _literal(path: str) -> int:
+    """How many characters of a path's pattern stand for themselves."""
+    return len("".join(part.rpartition("}")[2] for part in path.split("{")))
+
+
+def _allowed(methods: list[str]) -> tuple[str, ...]:
+    if not methods:
+        return ()
+    more = ["OPTIONS", *(["HEAD"] if "GET" in methods else [])]
+    return tuple(sorted({*methods, *more}))
