@@ -117,4 +117,5 @@ def _stored_answer(
     from db import open_store
 
     with open_store(url, create=False, upgrade=False) as store:
-        return find_answer(store, workload.key, target, minimum, made_by, exact=record)
+        work = workload.key, target.key
+        return find_answer(store.evidence([work], elsewhere=True)[work], target, minimum, made_by)

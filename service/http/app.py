@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
+from service.answers.answers import answers_of
 from service.http import middleware, problems
 from service.http.docs_page import docs_page
 from service.http.metrics import Metrics
@@ -39,6 +40,7 @@ def create_app(settings: Settings, store: Store) -> FastAPI:
         metrics=metrics,
         streams=Gate(settings.limits.event_streams),
         stopping=threading.Event(),
+        answers=answers_of(store, settings),
     )
     problems.install(app)
     middleware.install(app, metrics, local_only=settings.loopback)

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from service.answers.answers import Answers
 from service.http.metrics import Metrics
 from service.limits import Limits
 from service.settings import Settings
@@ -43,6 +44,7 @@ class ServiceState:
     metrics: Metrics
     streams: Gate
     stopping: threading.Event
+    answers: Answers
 
     @property
     def limits(self) -> Limits:
