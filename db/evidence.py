@@ -19,7 +19,7 @@ from schedules.record import TuningRecord
 
 from .artefact_rows import HASHED as FILE
 from .artefact_rows import Artefact, artefacts_of
-from .best import FULL, BestElsewhere
+from .best import FULL
 from .models import ArtefactRow, BestRow, RecordRow, TargetRow, WorkloadRow
 from .rows import HASHED, from_row
 from .works import WorkloadEntry, target_document, workload_entry
@@ -34,6 +34,15 @@ _WORKLOAD = ("key", "name", "flops", "document", "row_sha256")
 _TARGET = ("key", "document", "row_sha256")
 _RECORD = (*HASHED, "row_sha256")
 _FILE = (*FILE, "row_sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBest:
+    """A record that is best somewhere, under its key, and what it was made for."""
+
+    key: str
+    record: TuningRecord
+    target_document: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +64,21 @@ class Evidence:
         """The description of the target; None if it is unknown or damaged."""
         return None if self.target is None else target_document(_row(_TARGET, self.target))
 
-    def best(self) -> TuningRecord | None:
-        """What `Store.best` answers."""
-        rows = [row for row, target in self.bests if target[0] == self.work[1]]
-        return from_row(_row(_RECORD, rows[0])) if rows else None
+    def best(self) -> list[StoredBest]:
+        """The best on the target itself, if there is one and it is sound."""
+        return list(self._stored(here=True))
 
-    def elsewhere(self) -> list[BestElsewhere]:
-        """What `Store.best_elsewhere` answers, in no order."""
-        found: list[BestElsewhere] = []
+    def elsewhere(self) -> list[StoredBest]:
+        """The sound bests on other targets."""
+        return list(self._stored(here=False))
+
+    def _stored(self, *, here: bool) -> Iterator[StoredBest]:
         for row, made_for in self.bests:
-            if made_for[0] == self.work[1]:
+            if (made_for[0] == self.work[1]) is not here:
                 continue
             record, document = from_row(_row(_RECORD, row)), target_document(_row(_TARGET, made_for))
             if record is not None and document is not None:
-                found.append(BestElsewhere(record, document))
-        return found
+                yield StoredBest(row[0], record, document)
 
     def artefacts(self, record_key: str) -> list[Artefact]:
         """What `Store.artefacts` answers."""

@@ -172,7 +172,7 @@ def outcome_of(question: Question, evidence: Evidence, toolchain: Toolchain) -> 
     answer = found.answer(
         summary, targets.target_summary(target), lambda: workloads.workload_of(form)
     )
-    files = links(evidence.artefacts(found.stored.record.key))
+    files = links(evidence.artefacts(found.stored.key))
     return finished(replace(answer, artefacts=files).to_json(), answer.grade)
 
 

@@ -38,7 +38,7 @@ class Found:
             target=target,
             trace=trace,
             rewritten=rewritten_document(form(), trace, found) if trace.rewrites else None,
-            record_key=record.key,
+            record_key=self.stored.key,
             run_secs=record.result.run_secs_estimate,
             run_secs_with_packing=record.result.run_secs_with_packing,
             verified=record.verified_level == "full" and not self.note,
@@ -55,13 +55,12 @@ def find_answer(
 
     `toolchain` None trusts records whoever compiled them.
     """
-    record = evidence.best()
-    candidates = [Stored(record, target)] if record is not None else []
+    candidates = [Stored(one.record, target, one.key) for one in evidence.best()]
     chosen = choose(candidates, target, toolchain, minimum)
     if (chosen is None or chosen[0] is not Grade.EXACT) and minimum is not Grade.EXACT:
         candidates += [
-            Stored(found.record, Target.from_json(found.target_document))
-            for found in evidence.elsewhere()
+            Stored(one.record, Target.from_json(one.target_document), one.key)
+            for one in evidence.elsewhere()
         ]
         chosen = choose(candidates, target, toolchain, minimum)
     return Found(*chosen) if chosen is not None else None

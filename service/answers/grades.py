@@ -45,10 +45,11 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record that is best somewhere, and the machine it was made for."""
+    """A record that is best somewhere, its key, and the machine it was made for."""
 
     record: TuningRecord
     made_for: Target
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def choose(
             graded.append((grade, secs, note, stored))
     if not graded:
         return None
-    grade, _, note, stored = min(graded, key=lambda g: (g[0].rank, g[1], g[3].record.key))
+    grade, _, note, stored = min(graded, key=lambda g: (g[0].rank, g[1], g[3].key))
     return grade, stored, note
 
 

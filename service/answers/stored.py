@@ -44,7 +44,7 @@ def answer(
     if found is not None:
         summary = workload_summary(workload)
         answer = found.answer(summary, target_summary(target), lambda: workload)
-        files = artefacts_of_record(database.database_url(db), found.stored.record.key)
+        files = artefacts_of_record(database.database_url(db), found.stored.key)
         return replace(answer, artefacts=links(files))
     if minimum is not Grade.DEFAULT:
         threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
@@ -109,7 +109,7 @@ def _stored_answer(
     except StoreMissing:
         return None
     if record is not None:
-        chosen = choose([Stored(record, target)], target, made_by, Grade.EXACT)
+        chosen = choose([Stored(record, target, record.key)], target, made_by, Grade.EXACT)
         if chosen is not None:
             return Found(*chosen)
     if minimum is Grade.EXACT:
