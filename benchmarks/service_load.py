@@ -3,9 +3,10 @@
     python benchmarks/service_load.py [--secs S] [--workloads N] [--json]
 
 Starts `tilewright serve --no-workers` on a database of N tuned workloads made for this run, and an
-application of FastAPI that answers "{}", both over HTTP on this machine; clients run in processes of their own,
-with kept connections. Prints answers a second, median and 99th percentile of the latency, and the
-ratio to the bare application: the machine's share in the figures. Run it on a quiet machine.
+application of FastAPI that answers "{}", both over HTTP on this machine; clients run in processes
+of their own, with kept connections. Prints answers a second, median and 99th percentile of the
+latency, and the ratio to the bare application: the machine's share in the figures. Run it on a
+quiet machine.
 """
 
 from __future__ import annotations
@@ -90,9 +91,8 @@ async def _client(port: int, requests: list[bytes], first: int, until: float) ->
 async def _clients(port: int, requests: list[bytes], connections: int, secs: float) -> list[Any]:
     until = time.perf_counter() + secs
     step = max(len(requests) // connections, 1)
-    return await asyncio.gather(
-        *(_client(port, requests, i * step, until) for i in range(connections))
-    )
+    clients = (_client(port, requests, i * step, until) for i in range(connections))
+    return list(await asyncio.gather(*clients))
 
 
 def client_process() -> None:
@@ -232,14 +232,13 @@ def measure(secs: float, count: int) -> list[Load]:
                 found.append(load("bare", bare, [request], connections, secs))
         port = free_port()
         command = [
-            sys.executable, "-c", "from service.cli import main; main()", "serve", "--no-workers", "--json",
-            "--port", str(port), "--db", f"{folder}/load.sqlite",
+            sys.executable, "-c", "from service.cli import main; main()",
+            "serve", "--no-workers", "--json", "--port", str(port), "--db", f"{folder}/load.sqlite",
         ]  # fmt: skip
         with process(command, port, {}):
             paths = [f"/v1/best/{key}/{target}" for key in keys]
             get = [request_bytes("GET", path, {}) for path in paths]
-            for connections in (1, 8, 64):
-                found.append(load("best, one key", port, get[:1], connections, secs))
+            found += [load("best, one key", port, get[:1], many, secs) for many in (1, 8, 64)]
             found.append(load("best, all keys", port, get, 8, secs))
             etag = ask(port, get[0])[2]["etag"]
             same = request_bytes("GET", paths[0], {"If-None-Match": etag})
@@ -255,7 +254,10 @@ def measure(secs: float, count: int) -> list[Load]:
 def table(found: list[Load]) -> str:
     """The figures as a table; "of bare" is against as many connections."""
     bare = {one.connections: one.answers_per_sec for one in found if one.name == "bare"}
-    lines = ["| | connections | answers/s | of bare | p50 ms | p99 ms | statuses |", "|---|" * 1 + "---|" * 6]
+    lines = [
+        "| | connections | answers/s | of bare | p50 ms | p99 ms | statuses |",
+        "|---|" * 1 + "---|" * 6,
+    ]
     for one in found:
         share = one.answers_per_sec / bare[one.connections]
         lines.append(

@@ -11,17 +11,16 @@ from typing import Any, Self, TextIO
 
 from schedules.record import TuningRecord
 
+from .answer_store import AnswerStore
 from .artefact_rows import Artefact
 from .artefacts import ArtefactFile, ArtefactRepository
 from .best import BestElsewhere, BestMove, BestRepository
 from .blobs import Blob, BlobRepository
 from .check import Problem, problems
-from .changes import ChangeCounter
 from .checkpoint import CHECKPOINT_BYTES, checkpoint, log_bytes
 from .engine import Database
 from .errors import StoreDenied, StoreMissing
-from .evidence import Evidence, EvidenceRepository, Work
-from .job_store import Clock, JobStore, utc_now
+from .job_store import Clock, utc_now
 from .location import default_url, file_is_there, sqlite_path
 from .locks import FileLock
 from .records import Page, RecordRepository
@@ -77,7 +76,7 @@ def open_store(
     return Store(database, lock, clock, entropy, timeout_secs)
 
 
-class Store(JobStore):
+class Store(AnswerStore):
     """Everything known, durably. Safe to call from any thread; each call is one transaction.
 
     A call that returned has been written to disk: it survives `kill -9` and power loss. Any call
@@ -96,7 +95,6 @@ class Store(JobStore):
         super().__init__(database, clock, entropy)
         self._lock = lock
         self._timeout_secs = timeout_secs
-        self._changes = ChangeCounter(database.path)
 
     @property
     def path(self) -> Path:
@@ -224,23 +222,6 @@ class Store(JobStore):
         """Every move of the best of this work, oldest first."""
         with self._database.reading() as session:
             return BestRepository(session).history(workload_key, target_key)
-
-    # What answers rest on
-
-    def change_token(self) -> tuple[int, ...] | None:
-        """Equal to an earlier one only if nothing was committed in between, by whomever; None if
-        that cannot be told at once. Takes microseconds and never waits."""
-        return self._changes.token()
-
-    def evidence(
-        self, works: Sequence[Work], *, elsewhere: bool = False
-    ) -> dict[Work, Evidence]:
-        """Every row that an answer about each (workload_key, target_key) rests on, of one moment.
-
-        With `elsewhere`, the best of the same workload on other targets too.
-        """
-        with self._database.reading() as session:
-            return EvidenceRepository(session).of(works, elsewhere=elsewhere)
 
     # Blobs
 

@@ -76,9 +76,7 @@ def _check_nesting(bare: str, max_values: int) -> None:
     # Every value but the first of a container follows a comma: a bound within a factor of 2.
     values = bare.count(",") + brackets.count("[") + brackets.count("{")
     if values > max_values:
-        raise WorkloadError(
-            f"JSON may hold {max_values} values, this holds more", code="too_large"
-        )
+        raise WorkloadError(f"JSON may hold {max_values} values, this holds more", code="too_large")
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -27,6 +27,7 @@ class Settings(BaseSettings):
     poll_secs: float = Field(default=0.5, gt=0)
     heartbeat_secs: float = Field(default=15.0, gt=0)
     drain_secs: float = Field(default=10.0, ge=0)
+    preparers: int | None = Field(default=None, ge=0, le=64)
     workload_bytes: int = Field(default=8 << 30, gt=0)
     workload_iterations: int = Field(default=1 << 42, gt=0)
     limits: Limits = Limits()

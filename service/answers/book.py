@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from schedules.record import Toolchain
 from schedules.target import Target
+from schedules.trace import Trace
 from service.answers.find import find_answer
-from service.answers.grades import Grade
+from service.answers.grades import MOCKED, Answer, Grade, same_toolchain
 from service.answers.links import links
-from service.resolve.remembered import Remembered
 from service.resolve import targets, workloads
+from service.resolve.remembered import Remembered
+from service.resolve.toolchains import toolchain_name
 
 if TYPE_CHECKING:
     from db import Store
-    from db.evidence import Evidence
+    from db.evidence import Evidence, Prepared
 
 BOOK_BYTES = 64 << 20
 
@@ -59,13 +61,20 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Finished:
     """An answer as it is sent: `rest` is its JSON without the workload, which askers may call by
-    other names; `summary` is the workload as it is stored. `etag` is of both together."""
+    other names; `summary` is the workload as it is stored. `etag` is of both together.
+
+    `untried`: a stored record may be better, which nobody checked with the toolchain installed
+    here. `preparing`: something better than this is being looked for.
+    """
 
     grade: Grade
     record_key: str | None
     summary: bytes
     rest: bytes
     etag: str
+    untried: bool = False
+    preparing: bool = False
+    ticket: str | None = None
 
     @property
     def body(self) -> bytes:
@@ -79,10 +88,20 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Nothing stored will do; whether the workload and the target are known here at all."""
+    """Nothing stored will do.
+
+    `workload_known`, `target_known`: whether they are stored here. `untried`, `preparing` as in
+    `Finished`. `prepared`: a preparation has come to an end, with nothing that would do; `problem`
+    says why there is no schedule at all. `ticket`: the job that tunes it.
+    """
 
     workload_known: bool
     target_known: bool
+    untried: bool = False
+    preparing: bool = False
+    prepared: bool = False
+    problem: dict[str, str] | None = None
+    ticket: str | None = None
 
 
 Outcome: TypeAlias = Finished | Lacking
@@ -101,6 +120,7 @@ class AnswerBook:
     def __init__(self, store: Store, toolchain: Toolchain, size_bytes: int = BOOK_BYTES) -> None:
         self._store = store
         self._toolchain = toolchain
+        self.name = toolchain_name(toolchain)
         self._entries: Remembered[tuple[Any, ...], _Entry] = Remembered(size_bytes)
 
     def at_once(self, question: Question) -> Outcome | None:
@@ -137,7 +157,7 @@ class AnswerBook:
             if not part:
                 continue
             works = [question.work for question in part.values()]
-            evidence = self._store.evidence(works, elsewhere=elsewhere)
+            evidence = self._store.evidence(works, toolchain=self.name, elsewhere=elsewhere)
             for name, question in part.items():
                 found[name] = self._outcome(token, question, evidence[question.work])
         return found
@@ -159,29 +179,80 @@ def outcome_of(question: Question, evidence: Evidence, toolchain: Toolchain) -> 
     entry, target = evidence.entry(), question.target
     if target is None:
         document = evidence.target_document()
-        if document is None:
-            return Lacking(workload_known=entry is not None, target_known=False)
-        target = Target.from_json(document)
-    found = None
-    if entry is not None:
-        found = find_answer(evidence, target, question.minimum, toolchain)
-    if found is None or entry is None:
-        return Lacking(workload_known=entry is not None, target_known=True)
-    form = entry.document
+        target = None if document is None else Target.from_json(document)
+    if entry is None or target is None:
+        return Lacking(workload_known=entry is not None, target_known=target is not None)
+    prepared = evidence.preparation()
+    untried = _untried(evidence, prepared, toolchain)
+    preparing = prepared is not None and not prepared.state.final
+    found = find_answer(evidence, target, question.minimum, toolchain)
     summary = {"key": entry.key, "name": entry.name, "flops": entry.flops}
-    answer = found.answer(
-        summary, targets.target_summary(target), lambda: workloads.workload_of(form)
+    if found is not None:
+        form = entry.document
+        answer = found.answer(
+            summary, targets.target_summary(target), lambda: workloads.workload_of(form)
+        )
+        answer = replace(answer, artefacts=links(evidence.artefacts(found.stored.key)))
+    elif question.minimum is Grade.DEFAULT and prepared is not None and prepared.trace is not None:
+        answer = _default(prepared, summary, target)
+    else:
+        return Lacking(
+            workload_known=True,
+            target_known=True,
+            untried=untried,
+            preparing=preparing,
+            prepared=prepared is not None and prepared.state.final,
+            problem=prepared.document.get("problem") if prepared is not None else None,
+            ticket=prepared.job_id if prepared is not None else None,
+        )
+    return replace(finished(answer), untried=untried, preparing=preparing)
+
+
+def _untried(evidence: Evidence, prepared: Prepared | None, toolchain: Toolchain) -> bool:
+    """Whether a record of another toolchain, or of others, may pass the check of this one."""
+    tried = set(prepared.document.get("tried", ())) if prepared is not None else set()
+    stale = {
+        one.key
+        for one in evidence.best()
+        if one.record.toolchain.codegen_version != MOCKED
+        and not same_toolchain(one.record.toolchain, toolchain)
+    }
+    exact = any(
+        one.record.toolchain.codegen_version == MOCKED
+        or same_toolchain(one.record.toolchain, toolchain)
+        for one in evidence.best()
     )
-    files = links(evidence.artefacts(found.stored.key))
-    return finished(replace(answer, artefacts=files).to_json(), answer.grade)
+    return not exact and not stale.union(evidence.claims) <= tried
 
 
-def finished(document: dict[str, Any], grade: Grade) -> Finished:
-    """The JSON document of an answer as it is sent."""
-    summary = compact(document["workload"])
-    rest = compact({name: value for name, value in document.items() if name != "workload"})
-    etag = f'"{hashlib.sha256(summary + rest).hexdigest()}"'
-    return Finished(grade, document["record_key"], summary, rest, etag)
+def _default(prepared: Prepared, summary: dict[str, Any], target: Target) -> Answer:
+    """What was prepared, as an answer."""
+    return Answer(
+        grade=Grade.DEFAULT,
+        workload=summary,
+        target=targets.target_summary(target),
+        trace=Trace.from_json(prepared.document["trace"]),
+        verified=bool(prepared.document["verified"]),
+        note=str(prepared.document["note"]),
+        artefacts=links(prepared.files),
+        ticket=prepared.job_id,
+        pending=not prepared.state.final,
+    )
+
+
+def finished(answer: Answer) -> Finished:
+    """An answer as it is sent."""
+    document = answer.to_json()
+    summary = compact(document.pop("workload"))
+    rest = compact(document)
+    return Finished(
+        grade=answer.grade,
+        record_key=answer.record_key,
+        summary=summary,
+        rest=rest,
+        etag=f'"{hashlib.sha256(summary + rest).hexdigest()}"',
+        ticket=answer.ticket,
+    )
 
 
 def compact(document: Any) -> bytes:

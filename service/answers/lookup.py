@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from schedules.errors import TilewrightError
 from schedules.target import Target
 from service.answers.book import AnswerBook, Finished, Lacking, Outcome, Question, compact
 from service.answers.grades import Grade
-from service.errors import InvalidField, Located, NoAnswer, Problem, problem_of
+from service.answers.untuned import Wanted, is_settled, is_wanted, stored_workload
+from service.errors import InvalidField, Located, NoAnswer, NotPrepared, Problem, problem_of
 from service.exit_codes import ExitCode
 from service.resolve import targets
 from service.resolve.requests import LookupIn, located
@@ -20,6 +21,9 @@ from service.resolve.spelled import Named, SpelledWorkloads
 
 if TYPE_CHECKING:
     from db import Store
+    from schedules.workload import Workload
+
+PENDING = "an answer is being prepared: chosen, built and verified without tuning"
 
 log = logging.getLogger("tilewright.lookup")
 
@@ -33,6 +37,11 @@ class Item:
     spelled: Spelled
     named: Named | None
     problem: Problem | None = None
+
+    @property
+    def described(self) -> bool:
+        """Whether it says what the workload is; a key does not."""
+        return not (isinstance(self.spelled, str) and is_key(self.spelled))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +72,46 @@ def find_all(book: AnswerBook, asked: Lookup) -> dict[str, Outcome]:
     return dict(zip(keys, outcomes, strict=True))
 
 
-def told(asked: Lookup, outcomes: dict[str, Outcome]) -> tuple[bytes, list[str]]:
+def wanted(
+    store: Store, spelled: SpelledWorkloads, asked: Lookup, outcomes: dict[str, Outcome]
+) -> list[Wanted]:
+    """The works to have prepared, each once."""
+    found: dict[str, Wanted] = {}
+    for item in asked.items:
+        key = item.named.key if item.named else ""
+        outcome = outcomes.get(key)
+        if outcome is None or key in found or not is_wanted(outcome, asked.minimum):
+            continue
+        if isinstance(outcome, Lacking) and not outcome.workload_known and not item.described:
+            continue  # a key says nothing about what it stands for
+        read = partial(_workload, store, spelled, item)
+        found[key] = Wanted(key, read, again=outcome.untried)
+    return list(found.values())
+
+
+def told(
+    asked: Lookup, outcomes: dict[str, Outcome], refused: Collection[str] = ()
+) -> tuple[bytes, list[str]]:
     """The JSON of all items, and the grade of each ("none" for a miss)."""
     parts, grades = [], []
     for number, item in enumerate(asked.items):
         outcome = outcomes.get(item.named.key) if item.named else None
+        pending = b"false" if outcome is None or is_settled(outcome) else b"true"
         if item.named is not None and isinstance(outcome, Finished):
             summary = item.named.summary or outcome.summary
-            parts.append(b'{"found":true,"answer":' + outcome.told(summary) + b',"problem":null}')
+            answer = outcome.told(summary)
+            parts.append(
+                b'{"found":true,"answer":%b,"problem":null,"pending":%b,"ticket":%b}'
+                % (answer, pending, compact(outcome.ticket))
+            )
             grades.append(outcome.grade.value)
         else:
-            problem = item.problem or _miss(number, asked, outcome)
+            late = item.named is not None and item.named.key in refused
+            problem = item.problem or _miss(number, asked, outcome, late=late)
+            ticket = outcome.ticket if outcome is not None else None
             parts.append(
-                b'{"found":false,"answer":null,"problem":' + compact(problem.to_json()) + b"}"
+                b'{"found":false,"answer":null,"problem":%b,"pending":%b,"ticket":%b}'
+                % (compact(problem.to_json()), b"true" if late else pending, compact(ticket))
             )
             grades.append("none")
     return b'{"items":[' + b",".join(parts) + b"]}", grades
@@ -102,14 +138,40 @@ def _read(spelled: SpelledWorkloads, number: int, one: Spelled) -> Item:
         return Item(one, None, bug(number, error))
 
 
-def _miss(number: int, asked: Lookup, outcome: Outcome | None) -> Problem:
-    error = NoAnswer(f"no {asked.minimum.value} answer stored")
-    if isinstance(outcome, Lacking) and asked.minimum is Grade.DEFAULT:
+def _workload(store: Store, spelled: SpelledWorkloads, item: Item) -> Workload | None:
+    """The workload of an item: as it was sent, or the stored one of its key."""
+    if item.described:
+        return spelled.read(item.spelled)
+    return stored_workload(store, bare(str(item.spelled)))
+
+
+def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) -> Problem:
+    pointer = f"/workloads/{number}"
+    lacking = outcome if isinstance(outcome, Lacking) else Lacking(True, True)
+    if lacking.preparing or late:
+        return Problem(
+            status=202,
+            code="answer_pending",
+            title="Being prepared",
+            detail=PENDING,
+            advice="Ask again after `Retry-After`.",
+            exit_code=ExitCode.UNREACHABLE,
+            pointer=pointer,
+        )
+    error: TilewrightError = NoAnswer(f"no {asked.minimum.value} answer stored")
+    if asked.minimum is Grade.DEFAULT:
         error = NoAnswer(
             "this service has never seen the workload of this key",
             advice="Send the workload's document: then there is always an answer.",
         )
-    return problem_of(Located(error, f"/workloads/{number}"))
+        if lacking.problem is not None:
+            error = not_prepared(lacking.problem)
+    return problem_of(Located(error, pointer))
+
+
+def not_prepared(problem: dict[str, str]) -> NotPrepared:
+    """Why a preparation failed, as the error it is."""
+    return NotPrepared(problem["detail"], code=problem["code"], advice=problem.get("advice", ""))
 
 
 def bug(number: int, error: Exception) -> Problem:

@@ -36,7 +36,7 @@ def answer(
     for `verify`, which rebuilds it.
     """
     from db.quick import artefacts_of_record
-    from service.answers.grades import Answer, Grade
+    from service.answers.grades import Grade
     from service.answers.links import links
 
     minimum = Grade(min_grade)
@@ -53,6 +53,13 @@ def answer(
             f" on {target.cpu} with {threads}",
             advice="Tune it first: tilewright tune WORKLOAD; or accept less: --min-grade default.",
         )
+    return default_answer(workload, target)
+
+
+def default_answer(workload: Workload, target: Target) -> Answer:
+    """The schedule chosen without measurement, in this process. DeadlineError, ScheduleError."""
+    from service.answers.grades import Answer, Grade
+
     return Answer(
         grade=Grade.DEFAULT,
         workload=workload_summary(workload),

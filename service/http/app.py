@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from anyio.to_thread import run_sync
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
-from service.answers.answers import answers_of
+from service.answers.answers import Answers, answers_of
 from service.http import middleware, problems
 from service.http.docs_page import docs_page
 from service.http.metrics import Metrics
 from service.http.routes import best, health, jobs, stored
 from service.http.schemas import request_schemas
 from service.http.state import Gate, ServiceState
+from service.http.waiting import PreparationWatch
 from service.settings import Settings
 
 if TYPE_CHECKING:
     from db import Store
 
 API_VERSION = "1"
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Helper processes live as long as the application serves."""
+    answers: Answers = app.state.service.answers
+    await run_sync(answers.start)
+    try:
+        yield
+    finally:
+        await run_sync(answers.close)
 
 
 def create_app(settings: Settings, store: Store) -> FastAPI:
@@ -32,15 +47,18 @@ def create_app(settings: Settings, store: Store) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        lifespan=_lifespan,
     )
     metrics = Metrics()
+    answers, stopping = answers_of(store, settings), threading.Event()
     app.state.service = ServiceState(
         settings=settings,
         store=store,
         metrics=metrics,
         streams=Gate(settings.limits.event_streams),
-        stopping=threading.Event(),
-        answers=answers_of(store, settings),
+        stopping=stopping,
+        answers=answers,
+        watch=PreparationWatch(store, answers.untuned, stopping),
     )
     problems.install(app)
     middleware.install(app, metrics, local_only=settings.loopback)

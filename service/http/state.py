@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from service.answers.answers import Answers
 from service.http.metrics import Metrics
+from service.http.waiting import PreparationWatch
 from service.limits import Limits
 from service.settings import Settings
 
@@ -45,6 +46,7 @@ class ServiceState:
     streams: Gate
     stopping: threading.Event
     answers: Answers
+    watch: PreparationWatch
 
     @property
     def limits(self) -> Limits:

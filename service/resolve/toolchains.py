@@ -27,6 +27,11 @@ def toolchain() -> Toolchain:
     return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite, llvm="")
 
 
+def toolchain_name(made_by: Toolchain) -> str:
+    """What stands for a toolchain in keys: code generator and llvmlite."""
+    return f"codegen {made_by.codegen_version}, llvmlite {made_by.llvmlite}"
+
+
 def real_toolchain() -> Toolchain:
     """The toolchain installed here in full, as records name it. Loads LLVM."""
     from tuner.measure.local import local_toolchain
