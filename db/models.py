@@ -204,6 +204,52 @@ class ArtefactRow(Base):
     row_sha256: Mapped[str] = mapped_column(String(64))
 
 
+class PreparationRow(Base):
+    """What one toolchain can answer about a work that was not tuned with it, found once.
+
+    `key` is made of the three columns after it. `document` (canonical JSON text) says what was
+    found. `job_id` is the job that tunes the work. `row_sha256` covers what answers are made of;
+    `owner` and `lease_until` say who works on it.
+    """
+
+    __tablename__ = "preparation"
+    __table_args__ = (
+        CheckConstraint("state IN ('WANTED','CHOSEN','READY','FAILED')", name="state"),
+        CheckConstraint("(owner IS NULL) = (lease_until IS NULL)", name="lease"),
+        UniqueConstraint("workload_key", "target_key", "toolchain"),
+        Index("ix_preparation_state", "state", "created_at"),
+    )
+
+    key: Mapped[str] = mapped_column(Key, primary_key=True)
+    workload_key: Mapped[str] = mapped_column(Key, ForeignKey("workload.key"))
+    target_key: Mapped[str] = mapped_column(Key, ForeignKey("target.key"))
+    toolchain: Mapped[str] = mapped_column(Key)
+    state: Mapped[str] = mapped_column(String(12))
+    document: Mapped[str] = mapped_column(Text)
+    job_id: Mapped[str | None] = mapped_column(String(26), ForeignKey("job.id"))
+    owner: Mapped[str | None] = mapped_column(String(200))
+    lease_until: Mapped[datetime | None]
+    attempts: Mapped[int]
+    created_at: Mapped[datetime]
+    row_sha256: Mapped[str] = mapped_column(String(64))
+
+
+class PreparedFileRow(Base):
+    """A file a prepared schedule was built into. The bytes are a blob."""
+
+    __tablename__ = "prepared_file"
+    __table_args__ = (CheckConstraint("bytes >= 0", name="bytes"),)
+
+    preparation_key: Mapped[str] = mapped_column(
+        Key, ForeignKey("preparation.key"), primary_key=True
+    )
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    name: Mapped[str] = mapped_column(String(100))
+    sha256: Mapped[str] = mapped_column(String(64), ForeignKey("blob.sha256"))
+    bytes: Mapped[int]
+    row_sha256: Mapped[str] = mapped_column(String(64))
+
+
 class JobRow(Base):
     """One tuning job. `flight_key` is set while an equal request should join this job."""
 

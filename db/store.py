@@ -11,6 +11,7 @@ from typing import Any, Self, TextIO
 
 from schedules.record import TuningRecord
 
+from .answer_store import AnswerStore
 from .artefact_rows import Artefact
 from .artefacts import ArtefactFile, ArtefactRepository
 from .best import BestElsewhere, BestMove, BestRepository
@@ -20,7 +21,7 @@ from .check import Problem, problems
 from .checkpoint import CHECKPOINT_BYTES, checkpoint, log_bytes
 from .engine import Database
 from .errors import StoreDenied, StoreMissing
-from .job_store import Clock, JobStore, utc_now
+from .job_store import Clock, utc_now
 from .key_store import KeyStore
 from .location import default_url, file_is_there, sqlite_path
 from .locks import FileLock
@@ -77,7 +78,7 @@ def open_store(
     return Store(database, lock, clock, entropy, timeout_secs)
 
 
-class Store(JobStore, KeyStore):
+class Store(AnswerStore, KeyStore):
     """Everything known, durably. Safe to call from any thread; each call is one transaction.
 
     A call that returned has been written to disk: it survives `kill -9` and power loss. Any call
@@ -105,6 +106,7 @@ class Store(JobStore, KeyStore):
     def close(self) -> None:
         """Close every connection; the last one of all processes folds the log into the file."""
         self._lock.release()
+        self._changes.close()
         self._database.close()
 
     def __enter__(self) -> Self:

@@ -78,9 +78,7 @@ class WorkRepository:
     def workload(self, key: str) -> WorkloadEntry | None:
         """The workload of this key; None if it is unknown or damaged."""
         row = self._session.get(WorkloadRow, key)
-        if row is None or not sound_workload(row):
-            return None
-        return WorkloadEntry(row.key, row.name, row.flops, json.loads(row.document))
+        return None if row is None else workload_entry(row)
 
     def target(self, key: str) -> dict[str, Any] | None:
         """The document of the target of this key; None if it is unknown or damaged."""
@@ -96,6 +94,13 @@ def sound_workload(row: WorkloadRow) -> bool:
 def sound_target(row: TargetRow) -> bool:
     """Whether the row is what was once written; if not, the log says so."""
     return _sound("target", row.key, row.row_sha256, [row.key, row.document])
+
+
+def workload_entry(row: WorkloadRow) -> WorkloadEntry | None:
+    """The workload of a sound row, None of a damaged one."""
+    if not sound_workload(row):
+        return None
+    return WorkloadEntry(row.key, row.name, row.flops, json.loads(row.document))
 
 
 def target_document(row: TargetRow) -> dict[str, Any] | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
@@ -90,12 +91,19 @@ class TuningRecord:
     @property
     def key(self) -> str:
         """`sha256:...` of the canonical JSON without `created_at`."""
-        document = self.to_json()
+        document = self._document(asdict(self.result), asdict(self.toolchain), self.trace)
         document.pop("created_at")
         return "sha256:" + hashlib.sha256(canonical_bytes(document)).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        document = asdict(self)
+        return self._document(asdict(self.result), asdict(self.toolchain), deepcopy(self.trace))
+
+    def _document(
+        self, result: dict[str, Any], toolchain: dict[str, Any], trace: list[Any]
+    ) -> dict[str, Any]:
+        """The JSON data of this record around these parts."""
+        document = {name.name: getattr(self, name.name) for name in fields(self)}
+        document |= {"result": result, "toolchain": toolchain, "trace": trace}
         if self.result.run_secs_with_packing is None:
             # Left out, not null: the keys of records that never had it stay what they are.
             del document["result"]["run_secs_with_packing"]

@@ -60,6 +60,10 @@ class NoAnswer(ServiceError):
     """Nothing good enough is stored for this workload and target."""
 
 
+class NotPrepared(ServiceError):
+    """No schedule could be made of this workload without tuning it; `code` says why."""
+
+
 class MethodNotAllowed(ServiceError):
     """The path exists, the method does not; `allow` lists those that do."""
 
@@ -162,6 +166,13 @@ TABLE: dict[str, Kind] = {
         ExitCode.NO_ANSWER,
         "No answer stored",
         "Tune the workload, or accept a lower grade (min_grade=default never misses).",
+    ),
+    "service.errors.NotPrepared": Kind(
+        422,
+        "not_prepared",
+        ExitCode.FAILED,
+        "No schedule without tuning",
+        "Tune the workload, or divide it into stages that store what they compute.",
     ),
     "service.errors.MethodNotAllowed": Kind(
         405, "method_not_allowed", ExitCode.FAILED, "Method not allowed", "See `/openapi.json`."

@@ -16,8 +16,10 @@ class Limits:
     json_nodes: int = 10_000
     lookup_json_nodes: int = 1_000_000
     lookup_items: int = 1_000
-    default_secs: float = 20.0
-    lookup_secs: float = 50.0
+    default_secs: float = 10.0
+    lookup_secs: float = 5.0
+    preparations: int = 2_000
+    ticket_jobs: int = 500
     page_size: int = 50
     page_size_max: int = 1_000
     wait_secs: float = 60.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from schedules.record import Toolchain, TuningRecord
+from schedules.record import Toolchain
 from schedules.rewritten import rewritten_document
 from schedules.target import Target
 from schedules.trace import Trace
@@ -14,7 +14,7 @@ from schedules.workload import Workload
 from service.answers.grades import Answer, Grade, Stored, choose
 
 if TYPE_CHECKING:
-    from db import Store
+    from db.evidence import Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Found:
             target=target,
             trace=trace,
             rewritten=rewritten_document(form(), trace, found) if trace.rewrites else None,
-            record_key=record.key,
+            record_key=self.stored.key,
             run_secs=record.result.run_secs_estimate,
             run_secs_with_packing=record.result.run_secs_with_packing,
             verified=record.verified_level == "full" and not self.note,
@@ -49,25 +49,18 @@ class Found:
 
 
 def find_answer(
-    store: Store,
-    workload_key: str,
-    target: Target,
-    minimum: Grade,
-    toolchain: Toolchain | None,
-    *,
-    exact: TuningRecord | None = None,
+    evidence: Evidence, target: Target, minimum: Grade, toolchain: Toolchain | None
 ) -> Found | None:
-    """The best stored answer, or None. `exact` saves a query where it is known already.
+    """The best answer that what is stored gives, or None.
 
     `toolchain` None trusts records whoever compiled them.
     """
-    record = exact or store.best(workload_key, target.key)
-    candidates = [Stored(record, target)] if record is not None else []
+    candidates = [Stored(one.record, target, one.key) for one in evidence.best()]
     chosen = choose(candidates, target, toolchain, minimum)
     if (chosen is None or chosen[0] is not Grade.EXACT) and minimum is not Grade.EXACT:
         candidates += [
-            Stored(found.record, Target.from_json(found.target_document))
-            for found in store.best_elsewhere(workload_key, target.key)
+            Stored(one.record, Target.from_json(one.target_document), one.key)
+            for one in evidence.elsewhere()
         ]
         chosen = choose(candidates, target, toolchain, minimum)
     return Found(*chosen) if chosen is not None else None

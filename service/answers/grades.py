@@ -4,7 +4,7 @@
 - `same-cpu`: made for this cpu and features, with other threads or caches.
 - `compatible`: its code runs here: its features are among the host's; or a record made by
   another code generator or LLVM, which `verify` or `tune` must check before it is exact.
-- `default`: chosen without measurement.
+- `default`: chosen without measurement; verified in full where a machine could run it.
 
 Mocked timings (replayed, simulated) grade by their target alone, say so, and are never verified.
 
@@ -45,10 +45,11 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record that is best somewhere, and the machine it was made for."""
+    """A record that is best somewhere, its key, and the machine it was made for."""
 
     record: TuningRecord
     made_for: Target
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class Answer:
     constant inputs itself, None where there are none. `verified` says that the record passed the
     full check under the toolchain that is installed here. `artefacts` names the record's stored
     files by kind. `rewritten` is what a rewritten schedule costs in accuracy
-    (`schedules.rewritten`), None where that is nothing.
+    (`schedules.rewritten`), None where that is nothing. `ticket` is the id of the job that tunes
+    what was not tuned; `pending` says that more of this answer is being prepared.
     """
 
     grade: Grade
@@ -75,6 +77,8 @@ class Answer:
     artefacts: dict[str, dict[str, Any]] = field(default_factory=dict)
     created_at: str | None = None
     rewritten: dict[str, Any] | None = None
+    ticket: str | None = None
+    pending: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -93,6 +97,8 @@ class Answer:
             "made_for": self.made_for,
             "created_at": self.created_at,
             "artefacts": self.artefacts,
+            "ticket": self.ticket,
+            "pending": self.pending,
             "trace": self.trace.to_json(),
         }
 
@@ -150,7 +156,7 @@ def choose(
             graded.append((grade, secs, note, stored))
     if not graded:
         return None
-    grade, _, note, stored = min(graded, key=lambda g: (g[0].rank, g[1], g[3].record.key))
+    grade, _, note, stored = min(graded, key=lambda g: (g[0].rank, g[1], g[3].key))
     return grade, stored, note
 
 

@@ -1,107 +1,120 @@
-"""Answers over HTTP: by keys alone, and many at once."""
+"""Many questions at once: what of a lookup's items is known, and how the others are told."""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from schedules.errors import TilewrightError
-from schedules.record import Toolchain, TuningRecord
 from schedules.target import Target
-from schedules.workload import Workload
-from service.answers import analytic
-from service.answers.find import find_answer
-from service.answers.grades import Answer, Grade
-from service.answers.links import links
-from service.errors import InvalidField, Located, NoAnswer, Problem, problem_of
+from service.answers.book import AnswerBook, Finished, Lacking, Outcome, Question, compact
+from service.answers.grades import Grade
+from service.answers.untuned import Wanted, is_settled, is_wanted, stored_workload
+from service.errors import InvalidField, Located, NoAnswer, NotPrepared, Problem, problem_of
 from service.exit_codes import ExitCode
-from service.limits import Limits
-from service.resolve import targets, toolchains, workloads
-from service.resolve.requests import LookupIn, admit, located
-from service.settings import Settings
+from service.resolve import targets
+from service.resolve.requests import LookupIn, located
+from service.resolve.spelled import Named, SpelledWorkloads
 
 if TYPE_CHECKING:
     from db import Store
+    from schedules.workload import Workload
+
+PENDING = "an answer is being prepared: chosen, built and verified without tuning"
 
 log = logging.getLogger("tilewright.lookup")
-UNAVAILABLE = 503
+
+Spelled: TypeAlias = str | dict[str, Any]
 
 
-def answer_by_keys(
-    store: Store, workload_key: str, target_key: str, minimum: Grade, secs: float | None = None
-) -> Answer:
-    """The best answer for two keys. NoAnswer if nothing will do, or if a grade below exact is
-    asked for a target or workload this service has never seen; DeadlineError if a default is not
-    chosen in `secs`."""
-    workload_key, target_key = bare(workload_key), bare(target_key)
-    entry, document = store.workload(workload_key), store.target(target_key)
-    if entry is None:
-        raise NoAnswer(
-            f"workload {workload_key}: never tuned here",
-            advice="Tune it, or ask POST /v1/best:lookup with its document.",
-        )
-    if document is None:
-        raise NoAnswer(
-            f"target {target_key}: never tuned for here",
-            advice="Tune for it, or ask POST /v1/best:lookup with its document.",
-        )
-    target = Target.from_json(document)
-    summary = {"key": entry.key, "name": entry.name, "flops": entry.flops}
-    found = find_answer(store, workload_key, target, minimum, toolchains.toolchain())
-    if found is not None:
-        answer = found.answer(
-            summary, targets.target_summary(target), lambda: workloads.workload_of(entry.document)
-        )
-        return replace(answer, artefacts=links(store.artefacts(found.stored.record.key)))
-    if minimum is not Grade.DEFAULT:
-        raise NoAnswer(f"no {minimum.value} answer stored for these keys")
-    return default_answer(workloads.workload_of(entry.document), target, secs)
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One workload of a lookup: what was sent, and the name or the problem it came to."""
+
+    spelled: Spelled
+    named: Named | None
+    problem: Problem | None = None
+
+    @property
+    def described(self) -> bool:
+        """Whether it says what the workload is; a key does not."""
+        return not (isinstance(self.spelled, str) and is_key(self.spelled))
 
 
-def default_answer(workload: Workload, target: Target, secs: float | None = None) -> Answer:
-    """The schedule chosen without measurement. DeadlineError after `secs`."""
-    return Answer(
-        grade=Grade.DEFAULT,
-        workload=workloads.workload_summary(workload),
-        target=targets.target_summary(target),
-        trace=analytic.default_trace(workload, target, secs),
-        note="chosen without measurement",
-    )
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A lookup as read: the target, the least grade, and an item a workload, in order."""
+
+    target: Target
+    minimum: Grade
+    items: tuple[Item, ...]
+
+    def question(self, key: str) -> Question:
+        return Question(key, self.target.key, self.minimum, self.target)
 
 
-def look_up(store: Store, settings: Settings, asked: LookupIn) -> list[dict[str, Any]]:
-    """One item a workload, in order. What goes wrong with one spoils its own item, not others."""
+def read_lookup(store: Store, spelled: SpelledWorkloads, asked: LookupIn) -> Lookup:
+    """The lookup of a request. What is wrong with one workload is its own item's problem.
+
+    InvalidField, TargetError: there is no such target."""
     target = located("/target", lambda: _target(store, asked))
-    minimum = Grade(asked.min_grade)
-    wanted = [_read(settings, number, spelled) for number, spelled in enumerate(asked.workloads)]
-    question = _Question(
-        store, target, minimum, toolchains.toolchain(), settings.limits, time.monotonic()
-    )
-    keys = [key for key, _, _ in wanted if key]
-    exact = store.best_many([(key, target.key) for key in dict.fromkeys(keys)])
-    items = [
-        problem
-        if problem is not None
-        else _item(
-            number,
-            partial(_one, question, key, workload, exact.get((key, target.key))),
-        )
-        for number, (key, workload, problem) in enumerate(wanted)
-    ]
-    _name_files(store, [item["answer"] for item in items if item["found"]])
-    return items
+    items = tuple(_read(spelled, number, one) for number, one in enumerate(asked.workloads))
+    return Lookup(target, Grade(asked.min_grade), items)
 
 
-def _name_files(store: Store, answers: list[dict[str, Any]]) -> None:
-    """Fill in the files of every record, with one question for all of them."""
-    keys = {answer["record_key"] for answer in answers if answer["record_key"]}
-    known = store.artefacts_many(sorted(keys))
-    for answer in answers:
-        answer["artefacts"] = links(known.get(answer["record_key"], ()))
+def find_all(book: AnswerBook, asked: Lookup) -> dict[str, Outcome]:
+    """What is known of every workload, by key."""
+    keys = list(dict.fromkeys(item.named.key for item in asked.items if item.named))
+    outcomes = book.find([asked.question(key) for key in keys])
+    return dict(zip(keys, outcomes, strict=True))
+
+
+def wanted(
+    store: Store, spelled: SpelledWorkloads, asked: Lookup, outcomes: dict[str, Outcome]
+) -> list[Wanted]:
+    """The works to have prepared, each once."""
+    found: dict[str, Wanted] = {}
+    for item in asked.items:
+        key = item.named.key if item.named else ""
+        outcome = outcomes.get(key)
+        if outcome is None or key in found or not is_wanted(outcome, asked.minimum):
+            continue
+        if isinstance(outcome, Lacking) and not outcome.workload_known and not item.described:
+            continue  # a key says nothing about what it stands for
+        read = partial(_workload, store, spelled, item)
+        found[key] = Wanted(key, read, again=outcome.untried)
+    return list(found.values())
+
+
+def told(
+    asked: Lookup, outcomes: dict[str, Outcome], refused: Collection[str] = ()
+) -> tuple[bytes, list[str]]:
+    """The JSON of all items, and the grade of each ("none" for a miss)."""
+    parts, grades = [], []
+    for number, item in enumerate(asked.items):
+        outcome = outcomes.get(item.named.key) if item.named else None
+        pending = b"false" if outcome is None or is_settled(outcome) else b"true"
+        if item.named is not None and isinstance(outcome, Finished):
+            summary = item.named.summary or outcome.summary
+            answer = outcome.told(summary)
+            parts.append(
+                b'{"found":true,"answer":%b,"problem":null,"pending":%b,"ticket":%b}'
+                % (answer, pending, compact(outcome.ticket))
+            )
+            grades.append(outcome.grade.value)
+        else:
+            late = item.named is not None and item.named.key in refused
+            problem = item.problem or _miss(number, asked, outcome, late=late)
+            ticket = outcome.ticket if outcome is not None else None
+            parts.append(
+                b'{"found":false,"answer":null,"problem":%b,"pending":%b,"ticket":%b}'
+                % (compact(problem.to_json()), b"true" if late else pending, compact(ticket))
+            )
+            grades.append("none")
+    return b'{"items":[' + b",".join(parts) + b"]}", grades
 
 
 def bare(key: str) -> str:
@@ -114,43 +127,57 @@ def is_key(text: str) -> bool:
     return len(digits) == 64 and all(c in "0123456789abcdef" for c in digits)
 
 
-def _read(
-    settings: Settings, number: int, spelled: str | dict[str, Any]
-) -> tuple[str, Workload | None, dict[str, Any] | None]:
-    """Key, workload if it was spelled out, and the item of a bad one."""
-    if isinstance(spelled, str) and is_key(spelled):
-        return bare(spelled), None, None
+def _read(spelled: SpelledWorkloads, number: int, one: Spelled) -> Item:
+    if isinstance(one, str) and is_key(one):
+        return Item(one, Named(bare(one), b""))
     try:
-        workload = workloads.workload_of(spelled)
-        admit(workload, settings)
-        return workload.key, workload, None
+        return Item(one, spelled.named(one))
     except TilewrightError as error:
-        return "", None, _miss(number, error)
+        return Item(one, None, problem_of(Located(error, f"/workloads/{number}")))
     except Exception as error:  # noqa: BLE001  # logged, and told for this item
-        return "", None, _bug(number, error)
+        return Item(one, None, bug(number, error))
 
 
-def _item(number: int, make: Callable[[], Answer]) -> dict[str, Any]:
-    try:
-        answer = make()
-    except TilewrightError as error:
-        if problem_of(error).status == UNAVAILABLE:  # the database: it is everybody's
-            raise
-        return _miss(number, error)
-    except Exception as error:  # noqa: BLE001  # logged, and told for this item
-        return _bug(number, error)
-    return {"found": True, "answer": answer.to_json(), "problem": None}
+def _workload(store: Store, spelled: SpelledWorkloads, item: Item) -> Workload | None:
+    """The workload of an item: as it was sent, or the stored one of its key."""
+    if item.described:
+        return spelled.read(item.spelled)
+    return stored_workload(store, bare(str(item.spelled)))
 
 
-def _miss(number: int, error: TilewrightError) -> dict[str, Any]:
-    problem = problem_of(Located(error, f"/workloads/{number}"))
-    return {"found": False, "answer": None, "problem": problem.to_json()}
+def _miss(number: int, asked: Lookup, outcome: Outcome | None, *, late: bool) -> Problem:
+    pointer = f"/workloads/{number}"
+    lacking = outcome if isinstance(outcome, Lacking) else Lacking(True, True)
+    if lacking.preparing or late:
+        return Problem(
+            status=202,
+            code="answer_pending",
+            title="Being prepared",
+            detail=PENDING,
+            advice="Ask again after `Retry-After`.",
+            exit_code=ExitCode.UNREACHABLE,
+            pointer=pointer,
+        )
+    error: TilewrightError = NoAnswer(f"no {asked.minimum.value} answer stored")
+    if asked.minimum is Grade.DEFAULT:
+        error = NoAnswer(
+            "this service has never seen the workload of this key",
+            advice="Send the workload's document: then there is always an answer.",
+        )
+        if lacking.problem is not None:
+            error = not_prepared(lacking.problem)
+    return problem_of(Located(error, pointer))
 
 
-def _bug(number: int, error: Exception) -> dict[str, Any]:
-    """The item of a workload that met a bug of ours: told, logged, and nobody else's problem."""
+def not_prepared(problem: dict[str, str]) -> NotPrepared:
+    """Why a preparation failed, as the error it is."""
+    return NotPrepared(problem["detail"], code=problem["code"], advice=problem.get("advice", ""))
+
+
+def bug(number: int, error: Exception) -> Problem:
+    """What is told of a workload that met a bug of ours: logged, and nobody else's problem."""
     log.error("lookup of workload %d: a bug of the service", number, exc_info=error)
-    problem = Problem(
+    return Problem(
         status=500,
         code="internal_error",
         title="A bug of the service",
@@ -159,63 +186,6 @@ def _bug(number: int, error: Exception) -> dict[str, Any]:
         exit_code=ExitCode.FAILED,
         pointer=f"/workloads/{number}",
     )
-    return {"found": False, "answer": None, "problem": problem.to_json()}
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """What is asked of every workload of a lookup."""
-
-    store: Store
-    target: Target
-    minimum: Grade
-    toolchain: Toolchain
-    limits: Limits
-    started: float
-
-    @property
-    def secs_for_default(self) -> float:
-        """How long a default may take now: less, towards the end of what the lookup may take."""
-        left = self.limits.lookup_secs - (time.monotonic() - self.started)
-        return max(min(self.limits.default_secs, left), 0.0)
-
-
-def _one(
-    question: _Question, key: str, workload: Workload | None, exact: TuningRecord | None
-) -> Answer:
-    store, target, minimum = question.store, question.target, question.minimum
-    found = find_answer(store, key, target, minimum, question.toolchain, exact=exact)
-    if found is not None:
-        return found.answer(
-            _summary(store, key, workload),
-            targets.target_summary(target),
-            lambda: workload or _known(store, key),
-        )
-    if minimum is not Grade.DEFAULT:
-        raise NoAnswer(f"no {minimum.value} answer stored")
-    if workload is None:
-        workload = _known(store, key)
-    return default_answer(workload, target, question.secs_for_default)
-
-
-def _known(store: Store, key: str) -> Workload:
-    """The workload of a key. NoAnswer if it was never tuned here."""
-    entry = store.workload(key)
-    if entry is None:
-        raise NoAnswer(
-            "this service has never seen the workload of this key",
-            advice="Send the workload's document: then there is always an answer.",
-        )
-    return workloads.workload_of(entry.document)
-
-
-def _summary(store: Store, key: str, workload: Workload | None) -> dict[str, Any]:
-    if workload is not None:
-        return workloads.workload_summary(workload)
-    entry = store.workload(key)
-    if entry is None:
-        return {"key": key, "name": "", "flops": 0}
-    return {"key": key, "name": entry.name, "flops": entry.flops}
 
 
 def _target(store: Store, asked: LookupIn) -> Target:

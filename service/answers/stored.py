@@ -36,7 +36,7 @@ def answer(
     for `verify`, which rebuilds it.
     """
     from db.quick import artefacts_of_record
-    from service.answers.grades import Answer, Grade
+    from service.answers.grades import Grade
     from service.answers.links import links
 
     minimum = Grade(min_grade)
@@ -44,7 +44,7 @@ def answer(
     if found is not None:
         summary = workload_summary(workload)
         answer = found.answer(summary, target_summary(target), lambda: workload)
-        files = artefacts_of_record(database.database_url(db), found.stored.record.key)
+        files = artefacts_of_record(database.database_url(db), found.stored.key)
         return replace(answer, artefacts=links(files))
     if minimum is not Grade.DEFAULT:
         threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
@@ -53,6 +53,13 @@ def answer(
             f" on {target.cpu} with {threads}",
             advice="Tune it first: tilewright tune WORKLOAD; or accept less: --min-grade default.",
         )
+    return default_answer(workload, target)
+
+
+def default_answer(workload: Workload, target: Target) -> Answer:
+    """The schedule chosen without measurement, in this process. DeadlineError, ScheduleError."""
+    from service.answers.grades import Answer, Grade
+
     return Answer(
         grade=Grade.DEFAULT,
         workload=workload_summary(workload),
@@ -109,7 +116,7 @@ def _stored_answer(
     except StoreMissing:
         return None
     if record is not None:
-        chosen = choose([Stored(record, target)], target, made_by, Grade.EXACT)
+        chosen = choose([Stored(record, target, record.key)], target, made_by, Grade.EXACT)
         if chosen is not None:
             return Found(*chosen)
     if minimum is Grade.EXACT:
@@ -117,4 +124,5 @@ def _stored_answer(
     from db import open_store
 
     with open_store(url, create=False, upgrade=False) as store:
-        return find_answer(store, workload.key, target, minimum, made_by, exact=record)
+        work = workload.key, target.key
+        return find_answer(store.evidence([work], elsewhere=True)[work], target, minimum, made_by)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from schedules.record import MeasureResult, MeasureStatus
+from schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from schedules.target import Target
 from schedules.workload import Workload
 from service import database
@@ -69,18 +69,19 @@ def verify_stored(
             return Verification(found.record_key, result, withdrawn=True)
         if not result.ok:
             return Verification(found.record_key, result)
-        renewed = _renewed(store, found, result)
-        key = renewed or found.record_key
+        record = store.record(found.record_key)
+        own = None
+        if record is not None and not _ours(record):
+            own = renewed(store, record, result)
+        key = own or found.record_key
         published = publish(store, workload, target, key, found.trace)
-    return Verification(found.record_key, result, renewed_as=renewed, warning=published.warning)
+    return Verification(found.record_key, result, renewed_as=own, warning=published.warning)
 
 
-def _renewed(store: Store, found: Answer, result: MeasureResult) -> str | None:
-    """Store another toolchain's record as this one's own, with the time just measured."""
-    record = store.record(str(found.record_key))
-    if record is None or result.run_secs_estimate is None:
-        return None
-    if same_toolchain(record.toolchain, toolchains.toolchain()):
+def renewed(store: Store, record: TuningRecord, result: MeasureResult) -> str | None:
+    """Store a record of another toolchain, or of others, as this one's own, with the time just
+    measured; its key. None where no time was measured."""
+    if result.run_secs_estimate is None:
         return None
     own = replace(
         record,
@@ -93,3 +94,9 @@ def _renewed(store: Store, found: Answer, result: MeasureResult) -> str | None:
     store.add([own])
     store.promote(own)
     return own.key
+
+
+def _ours(record: TuningRecord) -> bool:
+    """Whether the record was verified in full by the toolchain installed here."""
+    same = same_toolchain(record.toolchain, toolchains.toolchain())
+    return same and record.verified_level == "full"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from anyio.to_thread import run_sync
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
+from service.answers.answers import Answers, answers_of
 from service.http import middleware, pages, problems
 from service.http.docs_page import docs_page
 from service.http.feeds import Feeds
@@ -17,6 +20,7 @@ from service.http.request_log import RequestLog
 from service.http.routes import best, health, jobs, stored
 from service.http.schemas import request_schemas
 from service.http.state import Gate, ServiceState
+from service.http.waiting import PreparationWatch
 from service.identity import FileIdentity
 from service.jobs.supervisor import WorkerHealth
 from service.settings import Settings
@@ -25,6 +29,17 @@ if TYPE_CHECKING:
     from db import Store
 
 API_VERSION = "1"
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Helper processes live as long as the application serves."""
+    answers: Answers = app.state.service.answers
+    await run_sync(answers.start)
+    try:
+        yield
+    finally:
+        await run_sync(answers.close)
 
 
 def create_app(
@@ -41,8 +56,9 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        lifespan=_lifespan,
     )
-    stopping = threading.Event()
+    answers, stopping = answers_of(store, settings), threading.Event()
     app.state.service = ServiceState(
         settings=settings,
         store=store,
@@ -52,6 +68,8 @@ def create_app(
         feeds=Feeds(store, stopping.is_set),
         identity=FileIdentity(getattr(store, "path", None)),
         worker=worker,
+        answers=answers,
+        watch=PreparationWatch(store, answers.untuned, stopping),
     )
     problems.install(app)
     middleware.install(app, app.state.service)

@@ -77,6 +77,7 @@ class AnswerOut(BaseModel):
     is of a call that finds them packed.
 
     `artefacts` are the files of the record by kind ("object", "header", "llvm"), where kept.
+    `ticket` is the job that tunes what was not tuned; `pending`: more of this is being prepared.
     """
 
     grade: GradeName
@@ -92,13 +93,28 @@ class AnswerOut(BaseModel):
     made_for: dict[str, Any] | None
     created_at: str | None
     artefacts: dict[str, ArtefactOut]
+    ticket: str | None
+    pending: bool
     trace: list[Any]
 
 
+class PendingOut(BaseModel):
+    """No answer yet: one is being prepared. Ask again after `retry_after_secs`."""
+
+    pending: Literal[True]
+    detail: str
+    ticket: str | None
+    retry_after_secs: int
+
+
 class LookupItem(BaseModel):
+    """`pending`: ask again, there is more to come; `ticket` is the job that tunes it."""
+
     found: bool
     answer: AnswerOut | None
     problem: ProblemOut | None
+    pending: bool
+    ticket: str | None
 
 
 class LookupOut(BaseModel):

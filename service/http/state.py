@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import Semaphore, fail_after
 from anyio.to_thread import run_sync
 
+from service.answers.answers import Answers
 from service.errors import Unavailable
 from service.http.feeds import Feeds
 from service.http.metrics import Metrics
+from service.http.waiting import PreparationWatch
 from service.identity import FileIdentity
 from service.jobs.supervisor import WorkerHealth
 from service.limits import Limits
@@ -63,6 +65,8 @@ class ServiceState:
     feeds: Feeds
     identity: FileIdentity
     worker: Callable[[], WorkerHealth | None]
+    answers: Answers
+    watch: PreparationWatch
     writers: Semaphore = field(default_factory=lambda: Semaphore(WRITERS))
 
     @property

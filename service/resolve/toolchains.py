@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from schedules.record import Toolchain
 
 
+@cache
 def toolchain() -> Toolchain:
-    """The toolchain installed here, without loading LLVM; `llvm` is "" (llvmlite fixes it)."""
+    """The toolchain installed here, without loading LLVM; `llvm` is "" (llvmlite fixes it).
+
+    Looked up once: a process goes on with the code it has loaded, whatever is installed later.
+    """
     from importlib.metadata import PackageNotFoundError, version
 
     from schedules.record import Toolchain
@@ -20,6 +25,11 @@ def toolchain() -> Toolchain:
     except PackageNotFoundError:
         llvmlite = ""
     return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite, llvm="")
+
+
+def toolchain_name(made_by: Toolchain) -> str:
+    """What stands for a toolchain in keys: code generator and llvmlite."""
+    return f"codegen {made_by.codegen_version}, llvmlite {made_by.llvmlite}"
 
 
 def real_toolchain() -> Toolchain:

@@ -99,7 +99,7 @@ def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
     toolchain = Toolchain(4, "0.50.0", "22")
     result = replace(result, error_found=3e-7)
     record = TuningRecord(workload.key, HOST.key, 1, trace.to_json(), result, toolchain, 0, 1)
-    found = Found(Grade.EXACT, Stored(record, HOST), "")
+    found = Found(Grade.EXACT, Stored(record, HOST, record.key), "")
     summary = workloads.workload_summary(workload)
     told = found.answer(summary, {}, lambda: workload).to_json()
     assert told["rewritten"]["steps"] == ["Winograd(stage='s0', tiles=((1, 4), (2, 4)))"]
@@ -108,7 +108,7 @@ def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
     assert "of max|data| * sum|weight| (allowed: 0.1); found: 3e-07" in str(
         render.answer_facts(told)
     )
-    plain = Found(Grade.EXACT, Stored(replace(record, trace=[]), HOST), "")
+    plain = Found(Grade.EXACT, Stored(replace(record, trace=[]), HOST, record.key), "")
     assert plain.answer(summary, {}, lambda: workload).to_json()["rewritten"] is None
 
     answer = found.answer(summary, {}, lambda: workload)

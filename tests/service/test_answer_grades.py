@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.record import Toolchain
+from schedules.record import Toolchain, TuningRecord
 from schedules.target import Cache, Target
 from schedules.workload import Workload
 from service.answers.grades import Grade, Stored, choose, grade_of
@@ -17,6 +17,10 @@ from tests.service.service_cases import HOST, TOOLCHAIN, make_record
 
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")
 MOCKED = Toolchain(0, "simulated", "abc")
+
+
+def stored(record: TuningRecord, made_for: Target) -> Stored:
+    return Stored(record, made_for, record.key)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +61,8 @@ def test_a_better_grade_wins_over_a_faster_time(workload: Workload) -> None:
     elsewhere = replace(HOST, threads=2)
     chosen = choose(
         [
-            Stored(make_record(workload, elsewhere, secs=1e-6), elsewhere),
-            Stored(make_record(workload, HOST, secs=1e-3), HOST),
+            stored(make_record(workload, elsewhere, secs=1e-6), elsewhere),
+            stored(make_record(workload, HOST, secs=1e-3), HOST),
         ],
         HOST,
         TOOLCHAIN,
@@ -69,25 +73,25 @@ def test_a_better_grade_wins_over_a_faster_time(workload: Workload) -> None:
 
 
 def test_among_equals_the_faster_wins(workload: Workload) -> None:
-    slow = Stored(make_record(workload, secs=2e-3), HOST)
-    fast = Stored(make_record(workload, secs=1e-3), HOST)
+    slow = stored(make_record(workload, secs=2e-3), HOST)
+    fast = stored(make_record(workload, secs=1e-3), HOST)
     chosen = choose([slow, fast], HOST, TOOLCHAIN, Grade.EXACT)
     assert chosen is not None
     assert chosen[1] is fast
 
 
 def test_another_compilers_record_is_not_exact_and_says_so(workload: Workload) -> None:
-    stored = [Stored(make_record(workload, toolchain=OTHER_COMPILER), HOST)]
-    assert choose(stored, HOST, TOOLCHAIN, Grade.EXACT) is None
-    chosen = choose(stored, HOST, TOOLCHAIN, Grade.COMPATIBLE)
+    found = [stored(make_record(workload, toolchain=OTHER_COMPILER), HOST)]
+    assert choose(found, HOST, TOOLCHAIN, Grade.EXACT) is None
+    chosen = choose(found, HOST, TOOLCHAIN, Grade.COMPATIBLE)
     assert chosen is not None
     assert chosen[0] is Grade.COMPATIBLE
     assert "not verified" in chosen[2]
 
 
 def test_mocked_timings_say_that_they_are_mocked(workload: Workload) -> None:
-    stored = [Stored(make_record(workload, toolchain=MOCKED), HOST)]
-    chosen = choose(stored, HOST, TOOLCHAIN, Grade.EXACT)
+    found = [stored(make_record(workload, toolchain=MOCKED), HOST)]
+    chosen = choose(found, HOST, TOOLCHAIN, Grade.EXACT)
     assert chosen is not None
     assert chosen[0] is Grade.EXACT
     assert "mocked (simulated)" in chosen[2]

@@ -11,7 +11,7 @@ import pytest
 
 from schedules.workload import Workload
 from service.answers import objects
-from service.answers.lookup import default_answer
+from service.answers.stored import default_answer
 from service.cli import run
 from service.errors import UsageProblem
 from tuner.native_target import native_target

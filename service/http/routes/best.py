@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import time
 from typing import Annotated, Any
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import JSONResponse
 
+from schedules.target import Target
+from service.answers import lookup
+from service.answers.book import Finished, Lacking, Outcome, Question
 from service.answers.grades import Grade
-from service.answers.lookup import answer_by_keys, look_up
+from service.answers.lookup import Lookup
+from service.answers.untuned import Wanted, is_settled, is_wanted, stored_workload
+from service.errors import NoAnswer, NotPrepared, TooBusy
 from service.http.deps import LookupBody, State, checked_key, parse_body
 from service.http.problems import problem_responses
-from service.http.schemas import AnswerOut, LookupOut, schema_ref
+from service.http.schemas import AnswerOut, LookupOut, PendingOut, schema_ref
+from service.http.state import ServiceState
+from service.http.tags import names
+from service.jobs.tickets import tickets_for
 from service.resolve.requests import GradeName, LookupIn, read_model
 
 router = APIRouter(prefix="/v1", tags=["best"])
@@ -29,10 +38,12 @@ LOOKUP_BODY = {
     "/best/{workload_key}/{target_key}",
     response_model=AnswerOut,
     operation_id="readBest",
-    responses={304: {"description": "Still the answer that If-None-Match names."},
-               **problem_responses(404, 422)},
+    responses={202: {"model": PendingOut,
+                     "description": "An answer is being prepared; `Retry-After` says when to ask."},
+               304: {"description": "Still the answer that If-None-Match names."},
+               **problem_responses(404, 422, 429)},
 )  # fmt: skip
-def best(
+async def best(
     state: State,
     workload_key: str,
     target_key: str,
@@ -41,23 +52,93 @@ def best(
     ),
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The best known answer for a workload on a target, with its grade. Never measures."""
-    answer = answer_by_keys(
-        state.store,
-        checked_key(workload_key, "workload"),
-        checked_key(target_key, "target"),
+    """The best known answer for a workload on a target, with its grade.
+
+    Never measures. What was not tuned is prepared in the background: the answer waits for it for
+    a while (`/limits`: default_secs), then says how far it is.
+    """
+    question = Question(
+        lookup.bare(checked_key(workload_key, "workload")),
+        lookup.bare(checked_key(target_key, "target")),
         Grade(min_grade),
-        state.limits.default_secs,
     )
-    state.metrics.answer(answer.grade.value)
-    body = json.dumps(answer.to_json(), separators=(",", ":"), allow_nan=False).encode()
-    etag = f'"{hashlib.sha256(body).hexdigest()}"'
-    headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Accept"}
-    if answer.record_key:
-        headers["Content-Location"] = f"/v1/records/{answer.record_key}"
-    if if_none_match is not None and _names(if_none_match, etag):
+    outcome = state.answers.book.at_once(question)
+    if outcome is None:
+        outcome = await run_sync(_find, state, question)
+    if is_wanted(outcome, question.minimum):
+        outcome = await run_sync(_demanded, state, question, outcome)
+    if not is_settled(outcome):
+        name = state.answers.untuned.name(question.workload_key, question.target_key)
+        await state.watch.wait([name], state.limits.default_secs)
+        outcome = await run_sync(_find, state, question)
+    if isinstance(outcome, Lacking):
+        state.metrics.answer("none")
+        if outcome.preparing:
+            return await run_sync(_pending, state, outcome)
+        raise _no_answer(question, outcome)
+    state.metrics.answer(outcome.grade.value)
+    return _answer(outcome, if_none_match)
+
+
+def _find(state: ServiceState, question: Question) -> Outcome:
+    return state.answers.book.find([question])[0]
+
+
+def _demanded(state: ServiceState, question: Question, outcome: Outcome) -> Outcome:
+    """The outcome after word was left that something is wanted. TooBusy."""
+    document = state.store.target(question.target_key)
+    if document is None or (isinstance(outcome, Lacking) and not outcome.workload_known):
+        return outcome
+    key, target = question.workload_key, Target.from_json(document)
+    again = Wanted(key, lambda: stored_workload(state.store, key), again=outcome.untried)
+    tickets = tickets_for(target, state.limits.trials_default)
+    refused = state.answers.untuned.demand([again], target, tickets)
+    if refused and isinstance(outcome, Lacking):
+        raise _too_busy(state)
+    return _find(state, question)
+
+
+def _answer(found: Finished, if_none_match: str | None) -> Response:
+    headers = {"ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept"}
+    if found.record_key:
+        headers["Content-Location"] = f"/v1/records/{found.record_key}"
+    if found.preparing:
+        headers["Retry-After"] = "1"
+    if names(if_none_match, found.etag):
         return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+    return Response(found.body, media_type="application/json", headers=headers)
+
+
+def _pending(state: ServiceState, lacking: Lacking) -> Response:
+    secs = state.answers.untuned.retry_after_secs()
+    document = PendingOut(
+        pending=True, detail=lookup.PENDING, ticket=lacking.ticket, retry_after_secs=secs
+    )
+    headers = {"Retry-After": str(secs), "Cache-Control": "no-store"}
+    return JSONResponse(document.model_dump(), 202, headers)
+
+
+def _too_busy(state: ServiceState) -> TooBusy:
+    return TooBusy(
+        f"{state.limits.preparations} answers are being prepared already",
+        retry_after_secs=state.answers.untuned.retry_after_secs(),
+    )
+
+
+def _no_answer(question: Question, lacking: Lacking) -> NoAnswer | NotPrepared:
+    if not lacking.workload_known:
+        return NoAnswer(
+            f"workload {question.workload_key}: never seen here",
+            advice="Tune it, or ask POST /v1/best:lookup with its document.",
+        )
+    if not lacking.target_known:
+        return NoAnswer(
+            f"target {question.target_key}: never seen here",
+            advice="Tune for it, or ask POST /v1/best:lookup with its document.",
+        )
+    if lacking.problem is not None and question.minimum is Grade.DEFAULT:
+        return lookup.not_prepared(lacking.problem)
+    return NoAnswer(f"no {question.minimum.value} answer stored for these keys")
 
 
 @router.post(
@@ -67,18 +148,42 @@ def best(
     openapi_extra=LOOKUP_BODY,
     responses=problem_responses(400, 413, 415, 422),
 )
-def lookup(state: State, body: LookupBody) -> dict[str, Any]:
+async def look_up(state: State, body: LookupBody) -> Response:
     """Answers for up to 1,000 workloads on one target: found or missing, one by one.
 
-    With documents or spellings and `min_grade` "default" there is never a miss for a valid one.
+    With documents or spellings and `min_grade` "default" there is never a miss for a valid one:
+    what is not prepared within a while (`/limits`: lookup_secs) is `pending`, to be asked again.
     """
-    asked = read_model(LookupIn, parse_body(body, state.limits.lookup_json_nodes))
-    items = look_up(state.store, state.settings, asked)
-    for item in items:
-        state.metrics.answer(item["answer"]["grade"] if item["found"] else "none")
-    return {"items": items}
+    until = time.monotonic() + state.limits.lookup_secs
+    asked = await run_sync(_read, state, body)
+    outcomes = await run_sync(lookup.find_all, state.answers.book, asked)
+    refused = await run_sync(_all_demanded, state, asked, outcomes, until)
+    if refused is not None:
+        outcomes = await run_sync(lookup.find_all, state.answers.book, asked)
+        open_keys = [key for key, outcome in outcomes.items() if not is_settled(outcome)]
+        waited_for = [state.answers.untuned.name(key, asked.target.key) for key in open_keys]
+        await state.watch.wait(waited_for, until - time.monotonic())
+        outcomes = await run_sync(lookup.find_all, state.answers.book, asked)
+    content, grades = await run_sync(lookup.told, asked, outcomes, refused or set())
+    for grade in grades:
+        state.metrics.answer(grade)
+    headers = {}
+    if any(not is_settled(outcome) for outcome in outcomes.values()) or refused:
+        headers["Retry-After"] = str(await run_sync(state.answers.untuned.retry_after_secs))
+    return Response(content, media_type="application/json", headers=headers)
 
 
-def _names(if_none_match: str, etag: str) -> bool:
-    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
-    return "*" in tags or etag in tags
+def _read(state: ServiceState, body: bytes) -> Lookup:
+    document: Any = parse_body(body, state.limits.lookup_json_nodes)
+    return lookup.read_lookup(state.store, state.answers.spelled, read_model(LookupIn, document))
+
+
+def _all_demanded(
+    state: ServiceState, asked: Lookup, outcomes: dict[str, Outcome], until: float
+) -> set[str] | None:
+    """Leave word of every work that is wanted; those not taken. None: all is as good as it gets."""
+    wanted = lookup.wanted(state.store, state.answers.spelled, asked, outcomes)
+    if not wanted:
+        return set() if any(not is_settled(one) for one in outcomes.values()) else None
+    tickets = tickets_for(asked.target, state.limits.trials_default)
+    return state.answers.untuned.demand(wanted, asked.target, tickets, until)

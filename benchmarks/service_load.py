@@ -1,0 +1,285 @@
+"""How quickly the service answers: one question at a time, many at once, a thousand in one.
+
+    python benchmarks/service_load.py [--secs S] [--workloads N] [--json]
+
+Starts `tilewright serve --no-workers` on a database of N tuned workloads made for this run, and an
+application of FastAPI that answers "{}", both over HTTP on this machine; clients run in processes
+of their own, with kept connections. Prints answers a second, median and 99th percentile of the
+latency, and the ratio to the bare application: the machine's share in the figures. Run it on a
+quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+BARE = """
+import sys, uvicorn
+from fastapi import FastAPI
+app = FastAPI()
+@app.get("/bare")
+async def bare() -> dict[str, str]:
+    return {}
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="error", access_log=False)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What clients saw. `statuses` counts answers by status."""
+
+    name: str
+    connections: int
+    answers: int
+    answers_per_sec: float
+    p50_ms: float
+    p99_ms: float
+    statuses: dict[str, int]
+
+
+def request_bytes(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:
+    """One HTTP/1.1 request that keeps its connection."""
+    told = {"Host": "localhost", **headers}
+    if body:
+        told |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+    return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and headers of the next answer; bodies have a length here."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    status, *lines = head.decode("latin-1").split("\r\n")
+    headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines if line)}
+    length = int(headers.get("content-length", "0"))
+    return int(status.split()[1]), await reader.readexactly(length), headers
+
+
+async def _client(port: int, requests: list[bytes], first: int, until: float) -> list[Any]:
+    """Ask in turn until the time is over; (seconds, status) of each."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    seen = []
+    number = first
+    while time.perf_counter() < until:
+        writer.write(requests[number % len(requests)])
+        start = time.perf_counter()
+        status, _, _ = await _answer(reader)
+        seen.append((time.perf_counter() - start, status))
+        number += 1
+    writer.close()
+    return seen
+
+
+async def _clients(port: int, requests: list[bytes], connections: int, secs: float) -> list[Any]:
+    until = time.perf_counter() + secs
+    step = max(len(requests) // connections, 1)
+    clients = (_client(port, requests, i * step, until) for i in range(connections))
+    return list(await asyncio.gather(*clients))
+
+
+def client_process() -> None:
+    """The clients, in a process of their own: the plan on standard input, what they saw on
+    standard output."""
+    plan = json.load(sys.stdin)
+    requests = [text.encode("latin-1") for text in plan["requests"]]
+    seen = asyncio.run(_clients(plan["port"], requests, plan["connections"], plan["secs"]))
+    json.dump(seen, sys.stdout)
+
+
+def load(name: str, port: int, requests: list[bytes], connections: int, secs: float) -> Load:
+    """What `connections` clients saw in `secs` seconds, after a tenth of that to warm up."""
+    for duration in (secs / 10, secs):
+        plan = {
+            "port": port,
+            "requests": [request.decode("latin-1") for request in requests],
+            "connections": connections,
+            "secs": duration,
+        }
+        done = subprocess.run(
+            [sys.executable, __file__, "--client"],
+            input=json.dumps(plan),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    seen = [pair for one in json.loads(done.stdout) for pair in one]
+    took = sorted(duration for duration, _ in seen)
+    statuses: dict[str, int] = {}
+    for _, status in seen:
+        statuses[str(status)] = statuses.get(str(status), 0) + 1
+    return Load(
+        name,
+        connections,
+        len(seen),
+        len(seen) / secs,
+        1e3 * took[len(took) // 2],
+        1e3 * took[min(len(took) - 1, int(0.99 * len(took)))],
+        statuses,
+    )
+
+
+def fill(db: Path, count: int) -> tuple[list[dict[str, Any]], list[str], str]:
+    """A database with the best of `count` products, files included; documents, keys, target key."""
+    from dataclasses import replace
+
+    from db import open_store
+    from db.artefacts import ArtefactFile
+    from schedules.record import MeasureResult, MeasureStatus, TuningRecord
+    from service.jobs.tuning import register
+    from service.resolve import targets, toolchains, workloads
+    from tuner.default import default_trace
+
+    target = targets.target_of("native", 1)
+    documents, keys = [], []
+    trace = None
+    with open_store(str(db)) as store:
+        for number in range(count):
+            sizes = f"M={64 + number % 40},N={64 + number // 40},K=64"
+            workload = workloads.workload_of(f"matmul:{sizes}")
+            if trace is None:
+                trace = default_trace(workload, target).to_json()
+            register(store, workload, target)
+            secs = 1e-5 * (1 + number / count)
+            record = TuningRecord(
+                workload.key,
+                target.key,
+                1,
+                trace,
+                MeasureResult(MeasureStatus.OK, (secs,) * 30, secs),
+                replace(toolchains.toolchain(), llvm="22.1.0"),
+                seed=0,
+                trial=number,
+                verified_level="full",
+            )
+            store.add([record])
+            store.promote(record)
+            files = [
+                ArtefactFile(kind, f"matmul.{end}", "text/plain", f"{kind} {number}".encode())
+                for kind, end in (("object", "o"), ("header", "h"), ("llvm", "ll"))
+            ]
+            store.add_artefacts(record.key, files)
+            documents.append(workloads.workload_document(workload))
+            keys.append(workload.key)
+    return documents, keys, target.key
+
+
+@contextmanager
+def process(command: list[str], port: int, environment: dict[str, str]) -> Iterator[int]:
+    """A server that listens at `port`, ended at the end."""
+    server = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1.0).close()
+                break
+            except OSError:
+                if time.monotonic() > deadline or server.poll() is not None:
+                    raise
+                time.sleep(0.05)
+        yield port
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(30)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ask(port: int, request: bytes) -> tuple[int, bytes, dict[str, str]]:
+    """One answer, on a connection of its own."""
+
+    async def once() -> tuple[int, bytes, dict[str, str]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        answer = await _answer(reader)
+        writer.close()
+        return answer
+
+    return asyncio.run(once())
+
+
+def measure(secs: float, count: int) -> list[Load]:
+    """Every figure, on servers started for it."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        documents, keys, target = fill(Path(folder) / "load.sqlite", count)
+        bare = free_port()
+        with process([sys.executable, "-c", BARE, str(bare)], bare, {}):
+            for connections in (1, 8, 64):
+                request = request_bytes("GET", "/bare", {})
+                found.append(load("bare", bare, [request], connections, secs))
+        port = free_port()
+        command = [
+            sys.executable, "-c", "from service.cli import main; main()",
+            "serve", "--no-workers", "--json", "--port", str(port), "--db", f"{folder}/load.sqlite",
+        ]  # fmt: skip
+        with process(command, port, {}):
+            paths = [f"/v1/best/{key}/{target}" for key in keys]
+            get = [request_bytes("GET", path, {}) for path in paths]
+            found += [load("best, one key", port, get[:1], many, secs) for many in (1, 8, 64)]
+            found.append(load("best, all keys", port, get, 8, secs))
+            etag = ask(port, get[0])[2]["etag"]
+            same = request_bytes("GET", paths[0], {"If-None-Match": etag})
+            found.append(load("best, 304", port, [same], 8, secs))
+            native = {"target": target}
+            for name, asked in (("documents", documents), ("keys", keys)):
+                body = json.dumps({"workloads": asked[:1000], **native}).encode()
+                post = request_bytes("POST", "/v1/best:lookup", {}, body)
+                found.append(load(f"lookup of {len(asked[:1000])} {name}", port, [post], 1, secs))
+    return found
+
+
+def table(found: list[Load]) -> str:
+    """The figures as a table; "of bare" is against as many connections."""
+    bare = {one.connections: one.answers_per_sec for one in found if one.name == "bare"}
+    lines = [
+        "| | connections | answers/s | of bare | p50 ms | p99 ms | statuses |",
+        "|---|" * 1 + "---|" * 6,
+    ]
+    for one in found:
+        share = one.answers_per_sec / bare[one.connections]
+        lines.append(
+            f"| {one.name} | {one.connections} | {one.answers_per_sec:.0f} | {share:.2f} | "
+            f"{one.p50_ms:.2f} | {one.p99_ms:.2f} | {one.statuses} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--secs", type=float, default=3.0, help="of each load")
+    parser.add_argument("--workloads", type=int, default=1000)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.client:
+        client_process()
+        return
+    found = measure(options.secs, options.workloads)
+    print(json.dumps([asdict(one) for one in found], indent=2) if options.json else table(found))
+
+
+if __name__ == "__main__":
+    main()

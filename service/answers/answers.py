@@ -1,0 +1,64 @@
+"""Everything that answers questions for the best, made once for an application."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from service.answers.book import AnswerBook
+from service.answers.preparers import Preparers
+from service.answers.untuned import Untuned
+from service.resolve.spelled import SpelledWorkloads
+from service.resolve.toolchains import toolchain, toolchain_name
+
+if TYPE_CHECKING:
+    from db import Store
+    from service.settings import Settings
+
+log = logging.getLogger("tilewright.answers")
+
+MOST_PREPARERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers given before, the workloads read before, and who finds what is missing."""
+
+    book: AnswerBook
+    spelled: SpelledWorkloads
+    untuned: Untuned
+
+    def start(self) -> None:
+        """Go on with what was asked for before this process was there."""
+        from db.errors import StoreError
+
+        try:
+            self.untuned.waiting()
+        except StoreError as error:  # it may be usable when somebody asks
+            log.warning("what waits to be prepared is not known: %s", error)
+
+    def close(self) -> None:
+        """End the helper processes."""
+        self.untuned.preparers.close()
+
+
+def answers_of(store: Store, settings: Settings) -> Answers:
+    """What an application answers with, under the toolchain installed here."""
+    here = toolchain()
+    preparers = Preparers(
+        f"sqlite:///{store.path}", preparer_count(settings.preparers), settings.json_log
+    )
+    return Answers(
+        AnswerBook(store, here),
+        SpelledWorkloads(settings),
+        Untuned(store, toolchain_name(here), settings.limits, preparers),
+    )
+
+
+def preparer_count(asked: int | None) -> int:
+    """How many processes may prepare at once: as asked, or one for each CPU but the last one,
+    on which kernels are timed."""
+    from tuner.host import cpu_affinity
+
+    return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if asked is None else asked

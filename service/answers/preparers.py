@@ -1,0 +1,66 @@
+"""The processes that prepare answers: started when there is something to do, never many."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+ENVIRONMENT = "TILEWRIGHT_PREPARER"
+GRACE_SECS = 2.0
+
+
+@dataclass(slots=True)
+class Preparers:
+    """Up to `processes` helpers on the database at `db_url`. They leave when they are idle, and
+    with the process that started them. Threads may share it."""
+
+    db_url: str
+    processes: int
+    json_log: bool = False
+    _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _closed: bool = False
+
+    def wake(self, waiting: int = 1) -> None:
+        """See to it that somebody works, where `waiting` preparations are to be made."""
+        with self._lock:
+            self._running = [one for one in self._running if one.poll() is None]
+            while not self._closed and len(self._running) < min(self.processes, waiting):
+                self._running.append(self._start())
+
+    def close(self) -> None:
+        """End them; what they work on is left to whoever comes next."""
+        with self._lock:
+            self._closed = True
+            running, self._running = self._running, []
+        for one in running:
+            one.terminate()
+        for one in running:
+            with suppress(subprocess.TimeoutExpired):
+                one.wait(GRACE_SECS)
+            _kill_group(one.pid)
+            one.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        told = json.dumps({"db_url": self.db_url, "json_log": self.json_log})
+        # A group of its own, so that all that it started can be ended together.
+        return subprocess.Popen(
+            [sys.executable, "-m", "service.answers.preparing"],
+            env={**os.environ, ENVIRONMENT: told},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def _kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return

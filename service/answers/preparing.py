@@ -1,0 +1,338 @@
+"""What can be answered without tuning: found in processes of their own, and kept.
+
+    python -m service.answers.preparing        (its settings come in TILEWRIGHT_PREPARER, as JSON)
+
+For a work that somebody asked for and nobody tuned with this toolchain, in this order:
+
+1. records that would do if they were believed, those of another toolchain and those of others,
+   are rebuilt and checked in full; the first that passes is stored as measured here and is the
+   best;
+2. else the analytic schedule is chosen, built, and checked in full, and served as a default.
+
+Where no code for the target can be run, the schedule and its LLVM IR are all there is. A process
+may end at any moment: its lease runs out and another goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from schedules.errors import TilewrightError, WorkloadError
+from schedules.record import MeasureResult, MeasureStatus
+from schedules.target import Target
+from schedules.trace import Trace
+from schedules.workload import Workload
+from service.answers import analytic, objects
+from service.answers.grades import MOCKED, Answer, Grade, grade_of, same_toolchain
+from service.answers.links import MEDIA_TYPES
+from service.answers.preparers import ENVIRONMENT
+from service.answers.publish import Publish, publish
+from service.answers.verification import WRONG, renewed
+from service.errors import problem_of
+from service.resolve import targets, toolchains, workloads
+
+if TYPE_CHECKING:
+    from db import Store
+    from db.artefacts import ArtefactFile
+    from db.preparations import Preparation
+    from schedules.record import TuningRecord
+
+log = logging.getLogger("tilewright.preparing")
+
+IDLE_SECS = 60.0
+POLL_SECS = 0.1
+LOOK_SECS = 2.0
+"""How often to look for work where nothing seems to have changed: leases run out unseen."""
+MOST_SECS = 300.0
+"""What one step may take, deadlines of its parts included, before its process is given up."""
+NICE = 5
+
+NOT_RUN = "chosen without measurement; nothing was run: this service has no such CPU"
+CHOSEN = "chosen without measurement; not built and verified yet"
+VERIFIED = "chosen without measurement, verified in full"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What a preparation is made of; tests give others.
+
+    `choose`: the analytic schedule. `check`: rebuild and check in full. `build`: the files, the
+    object only where it was checked. `runs_here`: whether code for a target can be run.
+    """
+
+    choose: Callable[[Workload, Target], Trace]
+    check: Callable[[Workload, Trace, Target], MeasureResult]
+    build: Callable[[Workload, Trace, Target, bool], list[ArtefactFile]]
+    runs_here: Callable[[Target], bool]
+    publish: Publish = publish
+
+
+def real_steps() -> Steps:
+    """The steps on this machine."""
+    return Steps(choose_schedule, check_in_full, built_files, runs_here)
+
+
+@dataclass(frozen=True, slots=True)
+class Preparer:
+    """Prepares what is wanted in `store`, as `owner`, until `stop` is set."""
+
+    store: Store
+    owner: str
+    stop: threading.Event
+    steps: Steps
+
+    def work(self, idle_secs: float = IDLE_SECS) -> None:
+        """Work until told to stop, or until there was nothing to do for `idle_secs`."""
+        used = looked = time.monotonic()
+        token: object = None
+        while not self.stop.is_set() and time.monotonic() - used < idle_secs:
+            now = self.store.change_token()
+            if now is not None and now == token and time.monotonic() - looked < LOOK_SECS:
+                self.stop.wait(POLL_SECS)
+                continue
+            token, looked = now, time.monotonic()
+            while not self.stop.is_set() and self.work_once():
+                used = time.monotonic()
+
+    def work_once(self) -> bool:
+        """Take one step of one preparation if there is one; whether there was."""
+        from db.errors import StaleLease
+
+        found = self.store.claim_preparation(
+            toolchains.toolchain_name(toolchains.toolchain()), self.owner
+        )
+        if found is None:
+            return False
+        over = threading.Event()
+        threading.Thread(target=self._keep_lease, args=(found, over), daemon=True).start()
+        try:
+            self._step(found)
+        except StaleLease:
+            log.warning("preparation %s: another process has it now", found.key)
+        finally:
+            over.set()
+        return True
+
+    def _step(self, found: Preparation) -> None:
+        from db.preparations import PreparationState
+
+        workload = workloads.workload_of(found.workload_document)
+        target = Target.from_json(found.target_document)
+        try:
+            if found.state is PreparationState.CHOSEN:
+                self._finish(found, workload, target)
+            elif self._best_of_claims(found, workload, target):
+                self.store.drop_preparation(found.key, found.owner)
+            else:
+                self._choose(found, workload, target)
+        except TilewrightError as error:
+            if problem_of(error).status == 503:  # the database: not this work's fault
+                raise
+            self._fail(found, error)
+        except Exception as error:
+            log.exception("preparation of workload %s: a bug of ours", found.workload_key)
+            self._fail(found, error)
+
+    def _best_of_claims(self, found: Preparation, workload: Workload, target: Target) -> bool:
+        """Whether a record that nobody checked with this toolchain passes, and is the best now."""
+        tried: list[str] = found.document.setdefault("tried", [])
+        claims = {record.key: record for record in self._claims(found)}
+        untried = {key: record for key, record in claims.items() if key not in tried}
+        if not self.steps.runs_here(target):
+            tried.extend(untried)  # there is no way to
+            return False
+        for key, record in untried.items():
+            trace = Trace.from_json(record.trace)
+            result = self.steps.check(workload, trace, target)
+            log.info("record %s of another maker: %s", key, result.status)
+            tried.append(key)
+            if result.ok and (own := renewed(self.store, record, result)) is not None:
+                self.steps.publish(self.store, workload, target, own, trace)
+                return True
+            if result.status in WRONG:
+                self.store.withdraw(key, f"{result.status}: {result.detail}"[:500])
+        return False
+
+    def _claims(self, found: Preparation) -> list[TuningRecord]:
+        work = found.workload_key, found.target_key
+        best, here = self.store.best(*work), toolchains.toolchain()
+        other = (
+            best is not None
+            and best.toolchain.codegen_version != MOCKED
+            and not same_toolchain(best.toolchain, here)
+        )
+        return [*([best] if best is not None and other else []), *self.store.claims(*work)]
+
+    def _choose(self, found: Preparation, workload: Workload, target: Target) -> None:
+        from db.preparations import PreparationState
+        from tuner.measure.aside import DeadlineError
+
+        try:
+            trace = self.steps.choose(workload, target)
+        except DeadlineError as error:
+            log.warning("workload %s: %s; it is served as written", found.workload_key, error)
+            trace = Trace()
+        document = {**found.document, "trace": trace.to_json(), "verified": False, "note": CHOSEN}
+        self.store.settle_preparation(found.key, found.owner, PreparationState.CHOSEN, document)
+
+    def _finish(self, found: Preparation, workload: Workload, target: Target) -> None:
+        from db.preparations import PreparationState
+
+        trace = Trace.from_json(found.document["trace"])
+        verified, note = False, NOT_RUN
+        if self.steps.runs_here(target):
+            trace, result = self._checked(workload, trace, target)
+            verified = result.ok
+            note = VERIFIED if verified else f"not verified: {result.status} {result.detail}"
+        files = self.steps.build(workload, trace, target, verified)
+        document = {
+            **found.document,
+            "trace": trace.to_json(),
+            "verified": verified,
+            "note": note[:500],
+        }
+        state = PreparationState.READY
+        self.store.settle_preparation(found.key, found.owner, state, document, files)
+
+    def _checked(
+        self, workload: Workload, trace: Trace, target: Target
+    ) -> tuple[Trace, MeasureResult]:
+        """The schedule, and how its check ended; the expression as it stands where the schedule
+        computes wrong results, which is a bug of ours."""
+        result = self.steps.check(workload, trace, target)
+        if result.status not in WRONG or not trace.steps:
+            return trace, result
+        log.error("the default of %s is wrong: %s %s", workload.key, result.status, result.detail)
+        return Trace(), self.steps.check(workload, Trace(), target)
+
+    def _fail(self, found: Preparation, error: Exception) -> None:
+        from db.preparations import PreparationState
+
+        if isinstance(error, TilewrightError):
+            problem = problem_of(error)
+            told = {"code": problem.code, "detail": problem.detail, "advice": problem.advice}
+        else:
+            told = {
+                "code": "internal_error",
+                "detail": f"{type(error).__name__}: the service's log has the details",
+                "advice": "Report it with the workload.",
+            }
+        document = {**found.document, "problem": told}
+        document.pop("trace", None)
+        self.store.settle_preparation(found.key, found.owner, PreparationState.FAILED, document)
+
+    def _keep_lease(self, found: Preparation, over: threading.Event) -> None:
+        from db.errors import StoreError
+        from db.preparations import LEASE_SECS
+
+        deadline = time.monotonic() + MOST_SECS
+        while not over.wait(LEASE_SECS / 3):
+            if time.monotonic() > deadline:
+                log.error("preparation %s does not end; its process does", found.key)
+                os._exit(1)
+            try:
+                self.store.renew_preparation(found.key, found.owner)
+            except StoreError as error:
+                log.warning("preparation %s: heartbeat missed: %s", found.key, error)
+
+
+def choose_schedule(workload: Workload, target: Target) -> Trace:
+    """The analytic schedule, in the main thread of this process. DeadlineError, ScheduleError."""
+    return analytic.default_trace(workload, target)
+
+
+def check_in_full(workload: Workload, trace: Trace, target: Target) -> MeasureResult:
+    """Rebuild in fresh processes and check in full. What this machine has not the memory for is
+    a result too."""
+    from tuner.measure.local import verify_full
+
+    try:
+        return verify_full(workload, trace, target)
+    except WorkloadError as error:
+        return MeasureResult(MeasureStatus.OUT_OF_MEMORY, detail=str(error))
+
+
+def built_files(
+    workload: Workload, trace: Trace, target: Target, verified: bool
+) -> list[ArtefactFile]:
+    """Object, header and LLVM IR of a schedule that was verified; LLVM IR of another."""
+    from db.artefacts import ArtefactFile
+    from tuner.codegen.kernel import llvm_text
+    from tuner.measure.aside import DEADLINE_SECS, alarm
+
+    symbol = objects.symbol_name(None, workload)
+    with alarm(DEADLINE_SECS, "building a kernel"):
+        if verified:
+            answer = Answer(
+                Grade.DEFAULT,
+                workloads.workload_summary(workload),
+                targets.target_summary(target),
+                trace,
+            )
+            files = objects.build(workload, answer, target, symbol, ll=True, asm=False)
+        else:
+            text = llvm_text(workload, trace, target, symbol)
+            files = [objects.Artefact("llvm", f"{symbol}.ll", text.encode())]
+    return [ArtefactFile(f.kind, f.name, MEDIA_TYPES[f.kind], f.data) for f in files]
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine can run code for `target`."""
+    from tuner.native_target import native_target
+
+    return grade_of(target, native_target(probe=False)) is not None
+
+
+def main() -> int:
+    """Prepare until told to stop, or until the process that started it is gone."""
+    from db import open_store
+    from service.logs import configure
+    from tuner.host import cpu_affinity
+
+    settings = json.loads(os.environ[ENVIRONMENT])
+    configure(as_json=settings["json_log"])
+    os.nice(NICE)
+    cpus = cpu_affinity()
+    if len(cpus) > 1:
+        os.sched_setaffinity(0, set(cpus[:-1]))  # serial kernels are timed on the last one
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
+    owner = f"{socket.gethostname()}:{os.getpid()}"
+    try:
+        with open_store(settings["db_url"] or None, create=False, upgrade=False) as store:
+            try:
+                Preparer(store, owner, stop, real_steps()).work()
+            finally:
+                store.release_preparations(owner)
+    except TilewrightError as error:
+        problem = problem_of(error)
+        sys.stderr.write(f"tilewright preparer: {problem.detail}\n")
+        return problem.exit_code
+    return 0
+
+
+def _leave(number: int, frame: object) -> None:
+    """End the work in hand: what it runs in is closed on the way out."""
+    raise SystemExit(0)
+
+
+def _watch_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""What was never tuned here: asked to be prepared, and tuned in the background.
+
+Nothing is chosen, compiled or checked in the process that asks: it leaves word in the database.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from schedules.errors import WorkloadError
+from schedules.target import Target
+from schedules.workload import Workload
+from service.answers.book import Finished, Lacking, Outcome
+from service.answers.grades import Grade
+from service.resolve import workloads
+
+if TYPE_CHECKING:
+    from db import Store
+    from db.preparations import Demand
+    from service.answers.preparers import Preparers
+    from service.limits import Limits
+
+log = logging.getLogger("tilewright.untuned")
+
+TicketJob: TypeAlias = tuple[dict[str, Any], str, str]
+Tickets: TypeAlias = Callable[[Workload], TicketJob | None]
+"""The job that would tune a workload (request, body hash, flight key); None where none can."""
+
+SECS_A_WORK = 2.5
+MOST_RETRY_SECS = 30
+WORKS_PER_COMMIT = 50
+"""A transaction of more would keep other writers waiting for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A work to prepare; `read` gives its workload when it is needed. `again`: it was prepared
+    before some of what is stored now."""
+
+    workload_key: str
+    read: Callable[[], Workload | None]
+    again: bool = False
+
+
+def is_wanted(outcome: Outcome, minimum: Grade) -> bool:
+    """Whether to have something prepared: there is no answer, or there are unchecked records."""
+    if outcome.preparing:
+        return False
+    if outcome.untried:
+        return True
+    return isinstance(outcome, Lacking) and minimum is Grade.DEFAULT and not outcome.prepared
+
+
+def is_settled(outcome: Outcome) -> bool:
+    """Whether waiting would change nothing that matters to the asker."""
+    if isinstance(outcome, Finished) and outcome.grade is not Grade.DEFAULT:
+        return True
+    return not outcome.preparing
+
+
+@dataclass(frozen=True, slots=True)
+class Untuned:
+    """Asks for preparations in `store`, under one toolchain."""
+
+    store: Store
+    toolchain: str
+    limits: Limits
+    preparers: Preparers
+
+    def demand(
+        self,
+        wanted: Iterable[Wanted],
+        target: Target,
+        tickets: Tickets,
+        until: float = float("inf"),
+    ) -> set[str]:
+        """Have works prepared; the keys of those not taken: no room, unknown, or too late
+        (`until`, on the monotonic clock)."""
+        refused: set[str] = set()
+        batch: list[Demand] = []
+        target_document = target.to_json()
+        for one in wanted:
+            workload = _read(one) if time.monotonic() < until else None
+            if workload is None:
+                refused.add(one.workload_key)
+                continue
+            job = tickets(workload)
+            batch.append(_demand(workload, target.key, target_document, job, again=one.again))
+            if len(batch) == WORKS_PER_COMMIT:
+                refused |= self._leave_word(batch)
+                batch = []
+        if batch:
+            refused |= self._leave_word(batch)
+        return refused
+
+    def name(self, workload_key: str, target_key: str) -> str:
+        """The key of the preparation of a work."""
+        from db.preparations import preparation_key
+
+        return preparation_key(workload_key, target_key, self.toolchain)
+
+    def waiting(self) -> int:
+        """How many works wait to be prepared; sees to it that somebody works on them."""
+        waiting = self.store.preparations_waiting(self.toolchain)
+        self.preparers.wake(waiting)
+        return waiting
+
+    def retry_after_secs(self) -> int:
+        """When it is worth asking again: about when what waits now is prepared."""
+        each = SECS_A_WORK / max(self.preparers.processes, 1)
+        return max(1, min(round(each * self.waiting()), MOST_RETRY_SECS))
+
+    def _leave_word(self, batch: list[Demand]) -> set[str]:
+        refused = self.store.demand(
+            batch,
+            self.toolchain,
+            most_waiting=self.limits.preparations,
+            most_jobs=self.limits.ticket_jobs,
+        )
+        self.preparers.wake(len(batch))
+        return {workload_key for workload_key, _ in refused}
+
+
+def _read(one: Wanted) -> Workload | None:
+    """Its workload; None where what is stored is none to this version, which harms no other."""
+    try:
+        return one.read()
+    except WorkloadError as error:
+        log.warning("workload %s cannot be read: %s", one.workload_key, error)
+        return None
+
+
+def _demand(
+    workload: Workload,
+    target_key: str,
+    target_document: dict[str, Any],
+    job: TicketJob | None,
+    *,
+    again: bool,
+) -> Demand:
+    from db.preparations import Demand
+
+    return Demand(
+        workload_key=workload.key,
+        workload_document=workloads.workload_document(workload),
+        name=workload.name,
+        flops=int(workload.flops),
+        target_key=target_key,
+        target_document=target_document,
+        job=job,
+        again=again,
+    )
+
+
+def stored_workload(store: Store, key: str) -> Workload | None:
+    """The workload of a key, None if it is not stored here."""
+    entry = store.workload(key)
+    return None if entry is None else workloads.workload_of(entry.document)
