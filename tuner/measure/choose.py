@@ -6,7 +6,7 @@ from schedules.errors import TilewrightError
 
 from .protocol import MeasurerFactory
 
-CHOICES = "local, replay:FILE or simulated:FILE"
+CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
 
 
 class MeasurerError(TilewrightError):
@@ -14,9 +14,10 @@ class MeasurerError(TilewrightError):
 
 
 def parse_measurer(spec: str) -> MeasurerFactory:
-    """The factory for `local`, `replay:FILE` or `simulated:FILE`.
+    """The factory for `local`, `replay:FILE`, `simulated:FILE` or `dask:ADDRESS`.
 
-    A file is read here, once, so a bad one is an error before any work starts: MeasurerError.
+    A file is read here, once, so a bad one is an error before any work starts: MeasurerError. So is
+    a bad address; nothing is connected yet.
     """
     kind, _, path = spec.partition(":")
     if kind == "local" and not path:
@@ -31,4 +32,8 @@ def parse_measurer(spec: str) -> MeasurerFactory:
         from .simulated import read_simulated
 
         return read_simulated(path)
+    if kind == "dask" and path:
+        from .fleet.measurer import read_fleet
+
+        return read_fleet(path)
     raise MeasurerError(f"measurer must be {CHOICES}; got {spec!r}")
