@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import httpx2
 
-from .errors import Refused, Unreachable
+from service.errors import Refused, Unreachable
 
 RETRY_STATUSES = frozenset({429, 503})
 MAX_PAUSE_SECS = 10.0

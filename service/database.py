@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import UsageProblem
+from service.errors import UsageProblem
 
 if TYPE_CHECKING:
     from db import Store

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from schedules.errors import TilewrightError
-
-from .errors import problem_of
+from service.errors import problem_of
 
 NOISE_SECS = 0.4
 NOISY_SPREAD = 0.05
@@ -202,7 +201,7 @@ def probes() -> Finding:
 
 def database(url: str | None) -> Finding:
     """Whether the database can be opened, without creating it."""
-    from . import database as stored
+    from service import database as stored
 
     try:
         detail = stored.database_state(url)

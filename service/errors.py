@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from schedules.errors import TilewrightError
-
-from .exit_codes import ExitCode
+from service.exit_codes import ExitCode
 
 PROBLEM_BASE = "/docs#"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from .limits import Limits
+from service.limits import Limits
 
 
 class Settings(BaseSettings):

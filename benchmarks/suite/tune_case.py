@@ -29,7 +29,8 @@ def tuned(
     workload: Workload, target: Target, trials: int, seed: int, database_file: Path
 ) -> dict[str, Any]:
     """The document of `tune --json`, with `compile_secs`: the compile times of the trials."""
-    from service import database, runs
+    from service import database
+    from service.jobs import tuning
 
     compile_secs: list[float] = []
 
@@ -39,8 +40,8 @@ def tuned(
             compile_secs.append(secs)
 
     with database.session(f"sqlite:///{database_file}") as store:
-        options = runs.TuneOptions(trials=trials, seed=seed)
-        report = runs.run_tuning(store, workload, target, options, on_event).to_json()
+        options = tuning.TuneOptions(trials=trials, seed=seed)
+        report = tuning.run_tuning(store, workload, target, options, on_event).to_json()
     times: dict[str, float] | None = None
     if compile_secs:
         times = {"median": statistics.median(compile_secs), "trials": len(compile_secs)}

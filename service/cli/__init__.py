@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .root import run
+from service.cli.root import run
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.cli.options import Common, Machine, Service, WorkloadSpelling, command
+from service.cli.output import Output
+from service.cli.tuning import Strategy
 from service.exit_codes import ExitCode
-
-from .options import Common, Machine, Service, WorkloadSpelling, command
-from .output import Output
-from .tuning import Strategy
 
 if TYPE_CHECKING:
     from service.client import Client, Job
@@ -42,7 +41,7 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Ask a service to tune a workload. With --wait, follow it and print the result."""
-        from service.submission import target_payload, workload_payload
+        from service.cli.payloads import target_payload, workload_payload
 
         output = common.output()
         with _client(service) as client:
@@ -74,7 +73,7 @@ def add_commands(app: typer.Typer) -> None:
         """Show one job, or the newest jobs."""
         from itertools import islice
 
-        from service.render import jobs_table
+        from service.cli.render import jobs_table
 
         output = common.output()
         with _client(service) as client:
@@ -120,7 +119,7 @@ def _client(service: Service) -> Client:
 
 def _follow(client: Client, job: Job, output: Output) -> Job:
     """Show the job's trials as they come; the finished job. Ctrl-C leaves the job running."""
-    from .progress import trial_reporter
+    from service.cli.progress import trial_reporter
 
     trials = int(job.progress.get("trials", 0))
     try:
@@ -137,7 +136,7 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
 
 
 def _print_job(job: Job, output: Output) -> None:
-    from service.render import facts, job_facts, tune_summary
+    from service.cli.render import facts, job_facts, tune_summary
 
     result: dict[str, Any] | None = job.document.get("result")
     if result and job.done and not output.as_json:

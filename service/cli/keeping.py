@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
+from service.cli.options import Common, command
+from service.cli.output import writing
 from service.exit_codes import ExitCode
-
-from .options import Common, command
-from .output import writing
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -31,8 +30,8 @@ def add_commands(app: typer.Typer) -> None:
         With --json the document on standard output tells what was written, so FILE is needed.
         """
         from service import database
+        from service.cli.render import facts
         from service.errors import UsageProblem
-        from service.render import facts
 
         to_stdout = file is None or str(file) == "-"
         if to_stdout and common.json:
@@ -55,7 +54,7 @@ def add_commands(app: typer.Typer) -> None:
         Exit code 1 if lines were not taken; the others are.
         """
         from service import database
-        from service.render import facts
+        from service.cli.render import facts
 
         with database.session(common.db) as store:
             counts = database.import_from(store, file)
@@ -74,7 +73,7 @@ def add_commands(app: typer.Typer) -> None:
     def upgrade(common: Common = Common()) -> None:  # noqa: B008
         """Bring the database to this version's schema."""
         from service import database
-        from service.render import facts
+        from service.cli.render import facts
 
         document = database.upgrade(common.db)
         rows = [(name, str(value)) for name, value in document.items()]
@@ -87,7 +86,7 @@ def add_commands(app: typer.Typer) -> None:
         Exit code 4 if something is wrong.
         """
         from service import database
-        from service.render import facts
+        from service.cli.render import facts
 
         document = database.check(common.db)
         rows = [

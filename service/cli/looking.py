@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from .options import Common, Machine, WorkloadSpelling, command
-from .tuning import MinGrade, MinGradeOption
+from service.cli.options import Common, Machine, WorkloadSpelling, command
+from service.cli.tuning import MinGrade, MinGradeOption
 
 
 class What(StrEnum):
@@ -44,16 +44,17 @@ def add_commands(app: typer.Typer) -> None:
         The stored best; where there is none, the schedule chosen without measurement. With
         --record and --target, one schedule is seen on any machine.
         """
-        from service import artefacts, wiring
+        from service.answers import objects, stored
+        from service.resolve import targets, workloads
 
         output = common.output()
-        workload = wiring.read_workload(spelling)
-        target = wiring.read_target(machine.target, machine.threads, probe=False)
+        workload = workloads.read_workload(spelling)
+        target = targets.read_target(machine.target, machine.threads, probe=False)
         if record is None:
-            answer = wiring.answer(common.db, workload, target, "default")
+            answer = stored.answer(common.db, workload, target, "default")
         else:
-            answer = wiring.recorded(common.db, workload, target, record)
-        text = artefacts.shown(workload, answer.trace, target, what.value)
+            answer = stored.recorded(common.db, workload, target, record)
+        text = objects.shown(workload, answer.trace, target, what.value)
         output.remark(f"# {answer.summary()}")
         output.text({**answer.to_json(), "what": what.value, "text": text}, text)
 
@@ -81,13 +82,14 @@ def add_commands(app: typer.Typer) -> None:
 
         The same record gives the same bytes, every time and everywhere.
         """
-        from service import artefacts, wiring
-        from service.render import emitted_facts
+        from service.answers import objects, stored
+        from service.cli.render import emitted_facts
+        from service.resolve import targets, workloads
 
-        workload = wiring.read_workload(spelling)
-        target = wiring.read_target(machine.target, machine.threads, probe=False)
-        answer = wiring.answer(common.db, workload, target, min_grade.value)
-        symbol = artefacts.symbol_name(name, workload)
-        files = artefacts.build(workload, answer, target, symbol, ll=ll, asm=asm)
-        document = {**answer.to_json(), "files": artefacts.write(files, folder)}
+        workload = workloads.read_workload(spelling)
+        target = targets.read_target(machine.target, machine.threads, probe=False)
+        answer = stored.answer(common.db, workload, target, min_grade.value)
+        symbol = objects.symbol_name(name, workload)
+        files = objects.build(workload, answer, target, symbol, ll=ll, asm=asm)
+        document = {**answer.to_json(), "files": objects.write(files, folder)}
         common.output().result(document, emitted_facts(document))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Common, Machine, command
+from service.cli.options import Common, Machine, command
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -18,9 +18,9 @@ def add_commands(app: typer.Typer) -> None:
 
         Exit code 1 if something keeps Tilewright from working.
         """
+        from service.cli.render import findings_table
         from service.doctor import examine
         from service.exit_codes import ExitCode
-        from service.render import findings_table
 
         findings = examine(common.db)
         failed = any(finding.status == "fail" for finding in findings)
@@ -38,10 +38,10 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """List the operators with their parameters and layouts."""
-        from service import wiring
-        from service.render import operators_table
+        from service.cli.render import operators_table
+        from service.resolve import workloads
 
-        operators = wiring.operator_documents(name)
+        operators = workloads.operator_documents(name)
         common.output().result({"operators": operators}, operators_table(operators))
 
     @command(app, "target")
@@ -53,10 +53,10 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Print the hardware description with its probes. With --json: a file for --target."""
-        from service import wiring
-        from service.render import target_facts
+        from service.cli.render import target_facts
+        from service.resolve import targets
 
         with common.output().busy("looking at this machine ..."):
-            found = wiring.read_target(machine.target, machine.threads, fresh=fresh)
+            found = targets.read_target(machine.target, machine.threads, fresh=fresh)
         document = {**found.to_json(), "key": found.key}
         common.output().result(document, target_facts(document))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from .output import Output
+from service.cli.output import Output
 
 WORKLOAD_PANEL = "Workload"
 MACHINE_PANEL = "Machine"

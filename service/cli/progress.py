@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from service.render import best_text, clock, trial_line
-
-from .output import Output
+from service.cli.output import Output
+from service.cli.render import best_text, clock, trial_line
 
 OnEvent = Callable[[dict[str, Any]], None]
 PLAIN_EVERY_SECS = 2.0

@@ -10,10 +10,9 @@ import typer
 from typer import exceptions as typer_errors
 
 from schedules.errors import TilewrightError
+from service.cli.output import drop_stdout, print_problem
 from service.errors import MissingExtra, Problem, UsageProblem, problem_of
 from service.exit_codes import ExitCode
-
-from .output import drop_stdout, print_problem
 
 EXTRAS = {
     "numpy": "tune",

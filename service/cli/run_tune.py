@@ -12,12 +12,11 @@ from types import FrameType
 
 import typer
 
+from service.cli.options import Common, Machine, WorkloadSpelling
+from service.cli.output import Output
+from service.cli.progress import trial_reporter
+from service.cli.render import tune_summary
 from service.exit_codes import ExitCode
-from service.render import tune_summary
-
-from .options import Common, Machine, WorkloadSpelling
-from .output import Output
-from .progress import trial_reporter
 
 
 def tune(
@@ -35,14 +34,16 @@ def tune(
     The first Ctrl-C ends the search after the trial in flight: the best so far is confirmed, kept
     and printed. The second leaves at once.
     """
-    from service import database, runs, wiring
-    from service.publishing import result_document
+    from service import database
+    from service.answers.publish import result_document
+    from service.jobs import tuning
+    from service.resolve import workloads
 
     output = common.output()
-    workload = wiring.read_workload(spelling)
+    workload = workloads.read_workload(spelling)
     with output.busy("looking at this machine ..."):
-        target = runs.tuning_target(machine.target, machine.threads, machine.measurer)
-    options = runs.TuneOptions(
+        target = tuning.tuning_target(machine.target, machine.threads, machine.measurer)
+    options = tuning.TuneOptions(
         trials=trials,
         seconds=seconds,
         strategy=strategy,
@@ -54,11 +55,11 @@ def tune(
     with database.session(common.db) as store, interruptible(output, again):
         with (
             polite_interrupts() as stop,
-            trial_reporter(output, wiring.flops_of(workload), trials) as on_event,
+            trial_reporter(output, workloads.flops_of(workload), trials) as on_event,
         ):
-            report = runs.run_tuning(store, workload, target, options, on_event, stop.is_set)
+            report = tuning.run_tuning(store, workload, target, options, on_event, stop.is_set)
         document = result_document(store, workload, target, report)
-    mocked = machine.measurer != runs.REAL
+    mocked = machine.measurer != tuning.REAL
     output.result(document, tune_summary(document, again=again, mocked=mocked))
     if document.get("warning"):
         sys.stderr.write(f"tilewright: {document['warning']}\n")

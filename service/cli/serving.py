@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Common, command
+from service.cli.options import Common, command
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -43,7 +43,7 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Serve the API and run its jobs, until Ctrl-C or SIGTERM."""
-        from service.serve import serve as run
+        from service.cli.server import serve as run
         from service.settings import Settings
 
         settings = Settings(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Common, Machine, WorkloadSpelling, command
+from service.cli.options import Common, Machine, WorkloadSpelling, command
 
 
 class Strategy(StrEnum):
@@ -65,7 +65,7 @@ def add_commands(app: typer.Typer) -> None:
 
         The same command again resumes and reuses. Ctrl-C keeps everything.
         """
-        from . import run_tune
+        from service.cli import run_tune
 
         run_tune.tune(
             spelling,
@@ -86,12 +86,13 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """The stored answer, without measuring. Exit code 3 where there is none."""
-        from service import wiring
-        from service.render import answer_facts
+        from service.answers import stored
+        from service.cli.render import answer_facts
+        from service.resolve import targets, workloads
 
-        workload = wiring.read_workload(spelling)
-        target = wiring.read_target(machine.target, machine.threads, probe=False)
-        answer = wiring.answer(common.db, workload, target, min_grade.value)
+        workload = workloads.read_workload(spelling)
+        target = targets.read_target(machine.target, machine.threads, probe=False)
+        answer = stored.answer(common.db, workload, target, min_grade.value)
         document = answer.to_json()
         common.output().result(document, answer_facts(document))
 
@@ -120,14 +121,16 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Time the best kernel and the peers, in alternation on this machine."""
-        from service import wiring
-        from service.render import bench_table
+        from service.answers import stored
+        from service.cli import benching
+        from service.cli.render import bench_table
+        from service.resolve import targets, workloads
 
-        peers = wiring.peer_names(against)
-        workload = wiring.read_workload(spelling)
-        target = wiring.read_target(machine.target, machine.threads)
-        answer = wiring.answer(common.db, workload, target, "exact")
-        document = wiring.bench(
+        peers = benching.peer_names(against)
+        workload = workloads.read_workload(spelling)
+        target = targets.read_target(machine.target, machine.threads)
+        answer = stored.answer(common.db, workload, target, "exact")
+        document = benching.bench(
             workload,
             answer,
             target,
@@ -136,7 +139,7 @@ def add_commands(app: typer.Typer) -> None:
             seed=machine.seed,
             bytes_behind_line=alignment % 64,
         )
-        common.output().result(document, bench_table(document, wiring.flops_of(workload)))
+        common.output().result(document, bench_table(document, workloads.flops_of(workload)))
 
     @command(app, "verify")
     def verify(
@@ -149,14 +152,15 @@ def add_commands(app: typer.Typer) -> None:
 
         A best that computes wrong results is withdrawn.
         """
-        from service import wiring
+        from service.answers import stored
+        from service.answers.verification import verify_stored
+        from service.cli.render import verified_facts
         from service.errors import VerificationFailed
-        from service.render import verified_facts
-        from service.verification import verify_stored
+        from service.resolve import targets, workloads
 
-        workload = wiring.read_workload(spelling)
-        target = wiring.read_target(machine.target, machine.threads, probe=False)
-        answer = wiring.answer(common.db, workload, target, "exact", any_toolchain=True)
+        workload = workloads.read_workload(spelling)
+        target = targets.read_target(machine.target, machine.threads, probe=False)
+        answer = stored.answer(common.db, workload, target, "exact", any_toolchain=True)
         verification = verify_stored(common.db, workload, target, answer, machine.seed)
         if not verification.result.ok:
             raise VerificationFailed(

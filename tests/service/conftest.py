@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 
 from db import Store, open_store
 from schedules.workload import Workload
-from service import wiring
-from service.app import create_app
+from service.http.app import create_app
+from service.resolve import workloads
 from service.settings import Settings
 from tests.service.service_cases import MATMUL
 
@@ -50,4 +50,4 @@ def api(store: Store, settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture
 def workload() -> Workload:
-    return wiring.workload_of(MATMUL)
+    return workloads.workload_of(MATMUL)

@@ -10,7 +10,8 @@ from db import Store
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.target import Cache, Target
 from schedules.workload import Workload
-from service import runs, wiring
+from service.jobs import tuning
+from service.resolve import targets, toolchains, workloads
 from tuner.report import BestFound, TuneReport
 
 MATMUL = "matmul:M=8,N=8,K=8"
@@ -23,7 +24,7 @@ HOST = Target(
     caches=(Cache(32768, 8), Cache(524288, 8)),
     cores=4,
 )
-TOOLCHAIN = wiring.toolchain()
+TOOLCHAIN = toolchains.toolchain()
 
 
 def make_record(
@@ -57,7 +58,7 @@ def make_record(
 
 def keep_best(store: Store, workload: Workload, target: Target = HOST, **more: Any) -> TuningRecord:
     """Store a record and make it the best."""
-    runs.register(store, workload, target)
+    tuning.register(store, workload, target)
     record = make_record(workload, target, **more)
     store.add([record])
     assert store.promote(record)
@@ -73,11 +74,11 @@ def fake_run(
         store: Store,
         workload: Workload,
         target: Target,
-        options: runs.TuneOptions,
+        options: tuning.TuneOptions,
         on_event: Callable[[dict[str, Any]], None],
         should_stop: Callable[[], bool] | None = None,
     ) -> TuneReport:
-        runs.register(store, workload, target)
+        tuning.register(store, workload, target)
         records = []
         for trial in range(1, trials + 1):
             if before is not None:
@@ -92,8 +93,8 @@ def fake_run(
         store.promote(winner)
         found = BestFound(winner.key, 1e-3 / trials, 1.0, 0.5, "compute", trials, True, [])
         return TuneReport(
-            workload=wiring.workload_summary(workload),
-            target={**wiring.target_summary(target), "peak_gflops": 1.0, "bandwidth_gbs": 1.0},
+            workload=workloads.workload_summary(workload),
+            target={**targets.target_summary(target), "peak_gflops": 1.0, "bandwidth_gbs": 1.0},
             strategy=options.strategy,
             seed=options.seed,
             space_size=10,

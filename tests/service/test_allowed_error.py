@@ -13,11 +13,13 @@ from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningReco
 from schedules.rewrites import Winograd
 from schedules.spelling import parse_workload
 from schedules.trace import Trace
-from service import artefacts, render, wiring
-from service.answer import Grade, Stored
-from service.answers import Found
+from service.answers import objects
+from service.answers.find import Found
+from service.answers.grades import Grade, Stored
+from service.cli import render
 from service.cli.options import WorkloadSpelling
-from service.submission import workload_payload
+from service.cli.payloads import workload_payload
+from service.resolve import workloads
 from tests.service.service_cases import HOST
 
 CONV = "conv2d_nhwc:N=1,H=9,W=8,CI=3,CO=4,K=3,pad=1"
@@ -48,8 +50,8 @@ def test_every_spelling_can_allow_an_error_here_and_on_a_service(
     number: int, tmp_path: Path
 ) -> None:
     spelling = spellings(tmp_path)[number]
-    assert wiring.read_workload(spelling).key == KEY
-    assert wiring.workload_of(workload_payload(spelling)).key == KEY
+    assert workloads.read_workload(spelling).key == KEY
+    assert workloads.workload_of(workload_payload(spelling)).key == KEY
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -65,9 +67,9 @@ def test_no_spelling_takes_what_is_no_error_to_a_service(
 def test_a_rewritten_schedule_is_shown_with_the_names_of_its_author() -> None:
     workload = parse_workload(CONV, allow_error=0.1)
     trace = Trace((Winograd("s0", ((1, 4), (2, 4))),))
-    text = artefacts.shown(workload, trace, HOST, "trace")
+    text = objects.shown(workload, trace, HOST, "trace")
     assert text.splitlines()[0] == "Winograd(stage='s0', tiles=((1, 4), (2, 4)))"
-    nest = artefacts.shown(workload, trace, HOST, "before-after")
+    nest = objects.shown(workload, trace, HOST, "before-after")
     before, after = nest.split("// after")
     for part in (before, after):
         assert "kernel(X: f32[1, 9, 8, 3], W: f32[3, 3, 3, 4]) -> Y: f32[1, 9, 8, 4]" in part
@@ -98,7 +100,7 @@ def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
     result = replace(result, error_found=3e-7)
     record = TuningRecord(workload.key, HOST.key, 1, trace.to_json(), result, toolchain, 0, 1)
     found = Found(Grade.EXACT, Stored(record, HOST), "")
-    summary = wiring.workload_summary(workload)
+    summary = workloads.workload_summary(workload)
     told = found.answer(summary, {}, lambda: workload).to_json()
     assert told["rewritten"]["steps"] == ["Winograd(stage='s0', tiles=((1, 4), (2, 4)))"]
     assert told["rewritten"]["error_found"] == 3e-7
@@ -110,6 +112,6 @@ def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
     assert plain.answer(summary, {}, lambda: workload).to_json()["rewritten"] is None
 
     answer = found.answer(summary, {}, lambda: workload)
-    files = artefacts.build(workload, answer, HOST, "conv", ll=False, asm=False)
+    files = objects.build(workload, answer, HOST, "conv", ll=False, asm=False)
     header = next(f.data.decode() for f in files if f.kind == "header")
     assert " * rewritten: Winograd(stage='s0', tiles=((1, 4), (2, 4)))\n * error: at most" in header

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schedules.record import Toolchain
 from schedules.target import Cache, Target
 from schedules.workload import Workload
-from service.answer import Grade, Stored, choose, grade_of
+from service.answers.grades import Grade, Stored, choose, grade_of
 from tests.service.service_cases import HOST, TOOLCHAIN, make_record
 
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")

@@ -20,8 +20,9 @@ from db import open_store
 from schedules.errors import TargetError
 from schedules.record import TuningRecord
 from schedules.workload import Workload
-from service import runs, wiring
 from service.cli import run
+from service.jobs import tuning
+from service.resolve import targets
 from tests.service.service_cases import HOST, MATMUL, make_record
 
 EXPR = "C[i,j] += A[i,k] * B[k,j]"
@@ -203,7 +204,7 @@ def test_a_machine_that_cannot_be_is_refused(
     path.write_text(json.dumps(document))
     assert says in told(["best", MATMUL, "--target", str(path)], 2)
     with pytest.raises(TargetError, match=re.escape(says)):
-        wiring.target_of(document, None)
+        targets.target_of(document, None)
 
 
 ILLEGAL: list[tuple[list[Any], str]] = [
@@ -223,7 +224,7 @@ def test_an_illegal_trace_is_never_compiled(
     """Anybody can write one into a file of records: it is kept as a claim, and refused in use."""
     db, file = str(tmp_path / "x.sqlite"), tmp_path / "records.jsonl"
     with open_store(str(tmp_path / "source.sqlite")) as store:
-        runs.register(store, workload, HOST)
+        tuning.register(store, workload, HOST)
         store.add([make_record(workload)])
         with file.open("w") as out:
             store.export(out)

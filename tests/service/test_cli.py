@@ -14,13 +14,14 @@ from db import open_store
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
-from service import wiring
+from service.answers import analytic
 from service.cli import run
 from service.cli.options import Common, Machine, WorkloadSpelling
+from service.cli.payloads import workload_payload
 from service.cli.root import MODULES
 from service.cli.run_tune import spelled
 from service.exit_codes import ExitCode
-from service.submission import workload_payload
+from service.resolve import workloads
 from tests.service.service_cases import HOST, MATMUL, keep_best
 
 COMMANDS = [name for names in MODULES.values() for name in names]
@@ -41,7 +42,7 @@ def db(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def default_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice without measurement is tested elsewhere."""
-    monkeypatch.setattr(wiring, "default_trace", lambda workload, target: Trace())
+    monkeypatch.setattr(analytic, "default_trace", lambda workload, target: Trace())
 
 
 def test_every_promised_command_is_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,8 +208,8 @@ def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixtu
         "def mm(): return build('matmul', {'M': 8, 'N': 8, 'K': 8})\n"
         "def none(): return 3\n"
     )
-    wanted = wiring.workload_of(MATMUL).key
-    assert wiring.read_workload(spelling(f"{file}:mm")).key == wanted
+    wanted = workloads.workload_of(MATMUL).key
+    assert workloads.read_workload(spelling(f"{file}:mm")).key == wanted
     for name, says in (("none", "returned int"), ("other", "it has mm, none\n")):
         assert run(["best", f"{file}:{name}"]) == 2
         assert says in capsys.readouterr().err
@@ -237,9 +238,9 @@ def test_a_hint_can_be_typed_as_it_stands() -> None:
 def test_every_spelling_can_mark_constants(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = wiring.workload_of(f"{MATMUL},constant=B").key
+    wanted = workloads.workload_of(f"{MATMUL},constant=B").key
     document = tmp_path / "w.json"
-    document.write_text(json.dumps(wiring.workload_document(wiring.workload_of(MATMUL))))
+    document.write_text(json.dumps(workloads.workload_document(workloads.workload_of(MATMUL))))
     tensors = ["A=f32[8,8]", "B=f32[8,8]"]
     ways = [
         WorkloadSpelling(workload=MATMUL, constant=["b"]),
@@ -249,20 +250,20 @@ def test_every_spelling_can_mark_constants(
         WorkloadSpelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=[tensors[0], "B=const f32[8,8]"]),
     ]
     for way in ways:
-        assert wiring.read_workload(way).key == wanted
-        assert wiring.workload_of(workload_payload(way)).key == wanted
-    assert wiring.read_workload(ways[0]).name == "matmul:M=8,N=8,K=8,constant=B"
+        assert workloads.read_workload(way).key == wanted
+        assert workloads.workload_of(workload_payload(way)).key == wanted
+    assert workloads.read_workload(ways[0]).name == "matmul:M=8,N=8,K=8,constant=B"
     both = WorkloadSpelling(workload=f"{MATMUL},constant=B", constant=["A"])
-    assert wiring.read_workload(both).name == "matmul:M=8,N=8,K=8,constant=A+B"
+    assert workloads.read_workload(both).name == "matmul:M=8,N=8,K=8,constant=A+B"
     assert run(["best", MATMUL, "--constant", "W"]) == 2
     assert "constant=W: the inputs are A, B" in capsys.readouterr().err
 
 
 def test_workload_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    workload = wiring.workload_of(MATMUL)
+    workload = workloads.workload_of(MATMUL)
     file = tmp_path / "workload.json"
-    file.write_text(json.dumps(wiring.workload_document(workload)))
-    assert wiring.read_workload(spelling(str(file))).key == workload.key
+    file.write_text(json.dumps(workloads.workload_document(workload)))
+    assert workloads.read_workload(spelling(str(file))).key == workload.key
     file.write_text("{")
     assert run(["best", str(file)]) == 2
     assert "not JSON" in capsys.readouterr().err
@@ -370,7 +371,7 @@ def test_a_missing_library_is_a_line_saying_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "service.serve", raising=False)
+    monkeypatch.delitem(sys.modules, "service.cli.server", raising=False)
     assert run(["serve"]) == 1
     assert 'pip install "tilewright[server]"' in capsys.readouterr().err
 

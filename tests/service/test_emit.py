@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from schedules.workload import Workload
-from service import artefacts
+from service.answers import objects
+from service.answers.lookup import default_answer
 from service.cli import run
 from service.errors import UsageProblem
-from service.lookup import default_answer
 from tuner.native_target import native_target
 
 MATMUL = "matmul:M=7,N=13,K=5"
@@ -135,22 +135,22 @@ def test_a_c_program_packs_a_constant_once(
 @pytest.mark.parametrize("name", ["2mm", "a b", "int", "main", "x" * 64, "", "../mm", "ü"])
 def test_a_name_that_c_does_not_take_is_refused(name: str, workload: Workload) -> None:
     with pytest.raises(UsageProblem, match="C function name"):
-        artefacts.symbol_name(name, workload)
+        objects.symbol_name(name, workload)
 
 
 def test_a_name_is_made_from_the_operator(workload: Workload) -> None:
-    assert artefacts.symbol_name(None, workload) == "matmul"
-    assert artefacts.symbol_name(None, workload.named("for")) == "kernel_for"
-    assert artefacts.symbol_name(None, workload.named("")) == "kernel"
-    long_name = artefacts.symbol_name(None, workload.named("C[i,j] += " + "A" * 100))
-    assert artefacts.symbol_name(long_name, workload) == long_name
+    assert objects.symbol_name(None, workload) == "matmul"
+    assert objects.symbol_name(None, workload.named("for")) == "kernel_for"
+    assert objects.symbol_name(None, workload.named("")) == "kernel"
+    long_name = objects.symbol_name(None, workload.named("C[i,j] += " + "A" * 100))
+    assert objects.symbol_name(long_name, workload) == long_name
 
 
 def test_a_name_cannot_leave_the_comment_it_stands_in(workload: Workload) -> None:
     target = native_target(probe=False)
     named = workload.named("x */ int evil(void); /*")
     answer = default_answer(named, target)
-    [_, header] = artefacts.build(named, answer, target, "mm", ll=False, asm=False)
+    [_, header] = objects.build(named, answer, target, "mm", ll=False, asm=False)
     comment, end, _ = header.data.decode().partition("*/")
     assert end
     assert "evil" in comment

@@ -15,9 +15,10 @@ from schedules.record import Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
-from service import lookup, wiring
-from service.app import create_app
+from service.answers import analytic, lookup
+from service.http.app import create_app
 from service.limits import Limits
+from service.resolve import workloads
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 from tuner.measure.aside import DeadlineError
@@ -29,7 +30,7 @@ OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")
 @pytest.fixture(autouse=True)
 def default_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice without measurement is tested elsewhere."""
-    monkeypatch.setattr(wiring, "default_trace", lambda workload, target, secs=None: Trace())
+    monkeypatch.setattr(analytic, "default_trace", lambda workload, target, secs=None: Trace())
 
 
 def url(workload: Workload) -> str:
@@ -71,7 +72,7 @@ def test_an_unchanged_answer_is_304_and_a_better_one_is_not(
 def test_another_machines_record_needs_a_lower_grade(
     api: TestClient, store: Store, workload: Workload
 ) -> None:
-    here = keep_best(store, wiring.workload_of("matmul:M=4,N=4,K=4"))
+    here = keep_best(store, workloads.workload_of("matmul:M=4,N=4,K=4"))
     assert here.target_key == HOST.key
     keep_best(store, workload, replace(HOST, threads=2))
     assert api.get(url(workload)).json()["code"] == "no_answer"
@@ -94,7 +95,7 @@ def test_a_known_workload_always_has_a_default(
     api: TestClient, store: Store, workload: Workload
 ) -> None:
     keep_best(store, workload, replace(HOST, triple="aarch64-unknown-linux-gnu"))
-    keep_best(store, wiring.workload_of("matmul:M=4,N=4,K=4"))
+    keep_best(store, workloads.workload_of("matmul:M=4,N=4,K=4"))
     answer = api.get(url(workload), params={"min_grade": "default"}).json()
     assert answer["grade"] == "default"
     assert answer["run_secs"] is None
@@ -113,7 +114,7 @@ def test_a_lookup_answers_every_item_in_order(
     api: TestClient, store: Store, workload: Workload
 ) -> None:
     record = keep_best(store, workload)
-    document = wiring.workload_document(workload)
+    document = workloads.workload_document(workload)
     items = ask(
         api,
         [
@@ -156,7 +157,7 @@ def test_a_bug_met_for_one_item_is_logged_and_spoils_no_other(
             raise DeadlineError("choosing took longer than 1 s")
         return Trace()
 
-    monkeypatch.setattr(wiring, "default_trace", fails_for_nine)
+    monkeypatch.setattr(analytic, "default_trace", fails_for_nine)
     keep_best(store, workload)
     spelled = [MATMUL, "matmul:M=9,N=9,K=9", "matmul:M=8,N=9,K=9", "matmul:M=7,N=9,K=9"]
     items = ask(api, spelled, min_grade="default")
@@ -177,7 +178,7 @@ def test_the_time_of_a_lookup_is_shared_by_its_items(
         given.append(secs)
         return Trace()
 
-    monkeypatch.setattr(wiring, "default_trace", default)
+    monkeypatch.setattr(analytic, "default_trace", default)
     for limits in (Limits(), Limits(lookup_secs=0.0)):
         with TestClient(create_app(Settings(limits=limits), store)) as api:
             ask(api, ["matmul:M=9,N=9,K=9"], min_grade="default")
@@ -188,7 +189,7 @@ def test_a_thousand_documents_are_looked_up_at_once(
     api: TestClient, store: Store, workload: Workload
 ) -> None:
     keep_best(store, workload)
-    document = wiring.workload_document(workload)
+    document = workloads.workload_document(workload)
     items = ask(api, [document] * 1000)
     assert len(items) == 1000
     assert all(item["found"] for item in items)

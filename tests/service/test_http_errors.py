@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from db import Store
 from db.errors import StoreHeld
-from service.app import create_app
 from service.errors import TABLE
+from service.http.app import create_app
 from service.limits import Limits
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL

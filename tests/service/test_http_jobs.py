@@ -12,11 +12,11 @@ from fastapi.testclient import TestClient
 
 from db import Store
 from db.job_states import JobState
-from service.app import create_app
+from service.answers.publish import Published
+from service.http.app import create_app
+from service.jobs.worker import Worker, WorkerSettings
 from service.limits import Limits
-from service.publishing import Published
 from service.settings import Settings
-from service.worker import Worker, WorkerSettings
 from tests.service.service_cases import HOST, MATMUL, fake_run
 
 TARGET = HOST.to_json()

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from db import open_store
 from db.artefacts import ArtefactFile
 from schedules.trace import Trace
-from service import wiring
-from service.app import create_app
-from service.job_requests import read_job
+from service.answers import analytic
+from service.http.app import create_app
+from service.jobs.request import read_job
+from service.resolve import workloads
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, keep_best
 
@@ -40,7 +41,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, d
     """The description of an API over a database that holds one of everything, and its names."""
     folder = tmp_path_factory.mktemp("openapi")
     with open_store(str(folder / "store.sqlite")) as store:
-        record = keep_best(store, wiring.workload_of(MATMUL))
+        record = keep_best(store, workloads.workload_of(MATMUL))
         [file] = store.add_artefacts(
             record.key, [ArtefactFile("object", "m.o", "application/x-object", b"x")]
         )
@@ -66,7 +67,7 @@ def test_every_answer_is_a_documented_one(
     operation_id: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wiring, "default_trace", lambda workload, target, secs=None: Trace())
+    monkeypatch.setattr(analytic, "default_trace", lambda workload, target, secs=None: Trace())
     schema, names = described
     generation = schemathesis.GenerationMode("negative" if mode == "negative" else "positive")
     cases = schema.find_operation_by_id(operation_id).as_strategy(generation_mode=generation)

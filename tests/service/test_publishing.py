@@ -11,8 +11,8 @@ from db import Store, open_store
 from schedules.errors import ScheduleError
 from schedules.trace import Trace
 from schedules.workload import Workload
-from service import artefacts, publishing
-from service.artefact_links import links
+from service.answers import objects, publish
+from service.answers.links import links
 from service.cli import run
 from tests.service.service_cases import HOST, MATMUL, keep_best
 
@@ -21,14 +21,14 @@ def test_the_files_of_a_record_are_built_once(
     store: Store, workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = keep_best(store, workload).key
-    first = publishing.publish(store, workload, HOST, key, Trace())
-    assert set(first.files) == publishing.KINDS
+    first = publish.publish(store, workload, HOST, key, Trace())
+    assert set(first.files) == publish.KINDS
     assert first.files == links(store.artefacts(key))
     header = store.blob(first.files["header"]["key"].removeprefix("sha256:"))
     assert header is not None
     assert key.encode() in header.data
-    monkeypatch.setattr(artefacts, "build", None)
-    assert publishing.publish(store, workload, HOST, key, Trace()) == first
+    monkeypatch.setattr(objects, "build", None)
+    assert publish.publish(store, workload, HOST, key, Trace()) == first
 
 
 def test_what_cannot_be_built_is_a_warning(
@@ -38,8 +38,8 @@ def test_what_cannot_be_built_is_a_warning(
         raise ScheduleError("split(i, 8)", "there is no axis i")
 
     key = keep_best(store, workload).key
-    monkeypatch.setattr(artefacts, "build", build)
-    published = publishing.publish(store, workload, HOST, key, Trace())
+    monkeypatch.setattr(objects, "build", build)
+    published = publish.publish(store, workload, HOST, key, Trace())
     assert published.files == {}
     assert published.warning == (
         "the best is stored, its object file is not: split(i, 8): there is no axis i"
@@ -53,9 +53,9 @@ def test_a_bug_of_ours_is_not_a_warning(
         raise ZeroDivisionError("ours")
 
     key = keep_best(store, workload).key
-    monkeypatch.setattr(artefacts, "build", build)
+    monkeypatch.setattr(objects, "build", build)
     with pytest.raises(ZeroDivisionError, match="ours"):
-        publishing.publish(store, workload, HOST, key, Trace())
+        publish.publish(store, workload, HOST, key, Trace())
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_tune_succeeds_where_the_files_cannot_be_kept(
     def build(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(artefacts, "build", build)
+    monkeypatch.setattr(objects, "build", build)
     assert run(["tune", *words, "--trials", "4", "--measurer", machine]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["artefacts"] == {}

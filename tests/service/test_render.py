@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from service import render
+from service.cli import render
 
 
 def shown(thing: Any) -> str:

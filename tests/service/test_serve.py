@@ -158,7 +158,7 @@ def test_a_killed_worker_is_replaced_and_its_job_goes_on(running: Running) -> No
 
 
 def worker_of(process: subprocess.Popen[str]) -> psutil.Process:
-    [worker] = [p for p in children(process) if "service.worker" in p.cmdline()]
+    [worker] = [p for p in children(process) if "service.jobs.worker" in p.cmdline()]
     return worker
 
 

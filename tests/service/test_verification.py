@@ -10,7 +10,7 @@ import pytest
 from db import open_store
 from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.workload import Workload
-from service import wiring
+from service.answers import verification
 from service.cli import run
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best
 
@@ -29,7 +29,7 @@ def words(tmp_path: Path) -> list[str]:
 
 def found(monkeypatch: pytest.MonkeyPatch, result: MeasureResult) -> None:
     """Stands in for rebuilding and running."""
-    monkeypatch.setattr(wiring, "verify", lambda *_: result)
+    monkeypatch.setattr(verification, "verify", lambda *_: result)
 
 
 def test_a_best_that_passes_stays(

@@ -12,10 +12,10 @@ from db import Store
 from db.job_states import JobState
 from db.jobs import Job
 from schedules.errors import WorkloadError
-from service.job_requests import read_job, stored_job
-from service.publishing import Publish, Published
+from service.answers.publish import Publish, Published
+from service.jobs.request import read_job, stored_job
+from service.jobs.worker import Worker, WorkerSettings
 from service.settings import Settings
-from service.worker import Worker, WorkerSettings
 from tests.service.service_cases import HOST, MATMUL, fake_run
 
 SETTINGS = WorkerSettings("", lease_secs=0.2, poll_secs=0.01)

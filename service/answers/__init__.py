@@ -1,0 +1,1 @@
+"""From stored records to answers: grades, lookups, files for builds, verification."""

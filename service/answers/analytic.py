@@ -1,0 +1,33 @@
+"""The schedule that is chosen without measuring, within a deadline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from schedules.target import Target
+    from schedules.trace import Trace
+    from schedules.workload import Workload
+
+
+def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:
+    """The schedule chosen without measurement. DeadlineError after `secs`, None for the deadline of
+    every default.
+
+    A command works on it itself; a thread of a service, which answers others meanwhile, hands it
+    to a helper process.
+    """
+    import threading
+
+    from tuner.default import default_trace as choose_default
+    from tuner.measure.aside import DEADLINE_SECS, alarm, shared
+
+    what = "choosing a schedule without measurement"
+    if threading.current_thread() is threading.main_thread():
+        with alarm(DEADLINE_SECS if secs is None else secs, what):
+            return choose_default(workload, target)
+    from schedules.trace import Trace
+
+    document = {"workload": workload.to_json(), "target": target.to_json()}
+    frame = shared().call("tuner.measure.aside:choose_default", document, what, secs)
+    return Trace.from_json(frame.document["trace"])

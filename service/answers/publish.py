@@ -1,0 +1,94 @@
+"""Keep the winner's files where builds can fetch them: object, header, LLVM IR, by hash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from schedules.errors import TilewrightError
+from schedules.target import Target
+from schedules.trace import Trace
+from schedules.workload import Workload
+from service.answers import objects
+from service.answers.grades import Answer, Grade
+from service.answers.links import MEDIA_TYPES, links
+from service.resolve import targets, workloads
+
+if TYPE_CHECKING:
+    from db import Store
+    from db.artefact_rows import Artefact
+    from tuner.report import TuneReport
+
+KINDS = frozenset({"object", "header", "llvm"})
+"""What is kept of every winner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What is stored of a record by kind (see `links`), and why not, where it is not."""
+
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warning: str = ""
+
+
+def publish(
+    store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
+) -> Published:
+    """Build the files of a stored record and keep them, unless they are kept already.
+
+    The record is worth keeping without them, so what goes wrong on the machine is a warning.
+    """
+    try:
+        known = store.artefacts(record_key)
+        if _complete(store, known):
+            return Published(links(known))
+        return Published(links(_built(store, workload, target, record_key, trace)))
+    except (TilewrightError, OSError, MemoryError) as error:
+        return Published(warning=f"the best is stored, its object file is not: {error}")
+
+
+def _complete(store: Store, known: Iterable[Artefact]) -> bool:
+    """Whether every file is kept and its bytes are sound."""
+    sound = {artefact.kind for artefact in known if store.blob(artefact.sha256) is not None}
+    return sound >= KINDS
+
+
+def _built(
+    store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
+) -> list[Artefact]:
+    from db.artefacts import ArtefactFile
+
+    answer = Answer(
+        grade=Grade.EXACT,
+        workload=workloads.workload_summary(workload),
+        target=targets.target_summary(target),
+        trace=trace,
+        record_key=record_key,
+    )
+    symbol = objects.symbol_name(None, workload)
+    files = objects.build(workload, answer, target, symbol, ll=True, asm=False)
+    return store.add_artefacts(
+        record_key,
+        [ArtefactFile(f.kind, f.name, MEDIA_TYPES[f.kind], f.data) for f in files],
+    )
+
+
+Publish = Callable[["Store", Workload, Target, str, Trace], Published]
+
+
+def result_document(
+    store: Store,
+    workload: Workload,
+    target: Target,
+    report: TuneReport,
+    publish: Publish = publish,
+) -> dict[str, Any]:
+    """The document of `tune --json` and of a job's `result`: the report, and the files of its
+    best, which are kept now. `warning` says why there are none."""
+    document = report.to_json()
+    if report.best is None:
+        return document
+    best = report.best
+    published = publish(store, workload, target, best.record_key, Trace.from_json(best.trace))
+    return {**document, "artefacts": published.files, "warning": published.warning}

@@ -1,0 +1,120 @@
+"""What a database answers to a command: the best it has, or the schedule of one record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from service import database
+from service.errors import NoAnswer, UsageProblem
+from service.resolve.targets import target_summary
+from service.resolve.toolchains import toolchain
+from service.resolve.workloads import workload_summary
+
+from . import analytic
+
+if TYPE_CHECKING:
+    from schedules.record import Toolchain
+    from schedules.target import Target
+    from schedules.workload import Workload
+
+    from .find import Found
+    from .grades import Answer, Grade
+
+
+def answer(
+    db: str | None,
+    workload: Workload,
+    target: Target,
+    min_grade: str,
+    *,
+    any_toolchain: bool = False,
+) -> Answer:
+    """The best answer of at least `min_grade` in the database `--db` names. NoAnswer if none.
+
+    With `any_toolchain` a record made by another code generator counts as if made by this one:
+    for `verify`, which rebuilds it.
+    """
+    from db.quick import artefacts_of_record
+    from service.answers.grades import Answer, Grade
+    from service.answers.links import links
+
+    minimum = Grade(min_grade)
+    found = _stored_answer(db, workload, target, minimum, None if any_toolchain else toolchain())
+    if found is not None:
+        summary = workload_summary(workload)
+        answer = found.answer(summary, target_summary(target), lambda: workload)
+        files = artefacts_of_record(database.database_url(db), found.stored.record.key)
+        return replace(answer, artefacts=links(files))
+    if minimum is not Grade.DEFAULT:
+        threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
+        raise NoAnswer(
+            f"no {minimum.value} answer stored for {workload.name or workload.key}"
+            f" on {target.cpu} with {threads}",
+            advice="Tune it first: tilewright tune WORKLOAD; or accept less: --min-grade default.",
+        )
+    return Answer(
+        grade=Grade.DEFAULT,
+        workload=workload_summary(workload),
+        target=target_summary(target),
+        trace=analytic.default_trace(workload, target),
+        note="chosen without measurement",
+    )
+
+
+def recorded(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
+    """The schedule of record `key`, whatever machine it was measured on. NoAnswer, UsageProblem."""
+    from schedules.target import Target as Description
+    from schedules.trace import Trace
+    from service.answers.grades import Answer, Grade, grade_of
+
+    name = "sha256:" + key.removeprefix("sha256:")
+    with database.session(db) as store:
+        record = store.record(name)
+        document = store.target(record.target_key) if record is not None else None
+    if record is None or document is None:
+        raise NoAnswer(f"no record {name} stored", advice="`tilewright export` lists the records.")
+    if record.workload_key != workload.key:
+        raise UsageProblem(f"record {name} is of another workload ({record.workload_key})")
+    made_for = Description.from_json(document)
+    return Answer(
+        grade=grade_of(made_for, target) or Grade.DEFAULT,
+        workload=workload_summary(workload),
+        target=target_summary(target),
+        trace=Trace.from_json(record.trace),
+        record_key=name,
+        run_secs=record.result.run_secs_estimate if made_for.key == target.key else None,
+        note=f"the schedule of {name}, made for {made_for.cpu}",
+        made_for=target_summary(made_for),
+        created_at=record.created_at or None,
+    )
+
+
+def _stored_answer(
+    db: str | None,
+    workload: Workload,
+    target: Target,
+    minimum: Grade,
+    made_by: Toolchain | None,
+) -> Found | None:
+    """An exact answer is found without SQLAlchemy, whose import takes longer than all the rest."""
+    from db.errors import StoreMissing
+    from db.quick import best_record
+    from service.answers.find import Found, find_answer
+    from service.answers.grades import Grade, Stored, choose
+
+    url = database.database_url(db)
+    try:
+        record = best_record(url, workload.key, target.key)
+    except StoreMissing:
+        return None
+    if record is not None:
+        chosen = choose([Stored(record, target)], target, made_by, Grade.EXACT)
+        if chosen is not None:
+            return Found(*chosen)
+    if minimum is Grade.EXACT:
+        return None
+    from db import open_store
+
+    with open_store(url, create=False, upgrade=False) as store:
+        return find_answer(store, workload.key, target, minimum, made_by, exact=record)

@@ -1,0 +1,95 @@
+"""What `verify` does with a stored best: rebuild it, check it, and keep the store honest.
+
+A record that computes wrong results is withdrawn and never best again. One made by another code
+generator, or with mocked timings, that passes is stored anew as measured here. The files of one
+that passes are kept where they are missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from schedules.record import MeasureResult, MeasureStatus
+from schedules.target import Target
+from schedules.workload import Workload
+from service import database
+from service.answers.grades import Answer, same_toolchain
+from service.answers.publish import publish
+from service.resolve import toolchains
+
+if TYPE_CHECKING:
+    from db import Store
+
+WRONG = frozenset({MeasureStatus.WRONG_RESULT, MeasureStatus.OUT_OF_BOUNDS})
+"""What no second try makes right; a deadline or a lost process may be the machine's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How the check ended, and what it changed: `withdrawn`, or the key it is `renewed_as`."""
+
+    record_key: str
+    result: MeasureResult
+    withdrawn: bool = False
+    renewed_as: str | None = None
+    warning: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verified": self.result.ok,
+            "record_key": self.record_key,
+            "status": str(self.result.status),
+            "detail": self.result.detail,
+            "verify_secs": self.result.verify_secs,
+            "withdrawn": self.withdrawn,
+            "renewed_as": self.renewed_as,
+            "warning": self.warning,
+        }
+
+
+def verify(workload: Workload, found: Answer, target: Target, seed: int) -> MeasureResult:
+    """Rebuild in a fresh process and check in full."""
+    from tuner.measure.local import verify_full
+
+    return verify_full(workload, found.trace, target, seed=seed)
+
+
+def verify_stored(
+    db: str | None, workload: Workload, target: Target, found: Answer, seed: int
+) -> Verification:
+    """Check the record of `found`, which is stored, in fresh processes."""
+    assert found.record_key is not None
+    result = verify(workload, found, target, seed)
+    with database.session(db) as store:
+        if result.status in WRONG:
+            reason = f"{result.status}: {result.detail}"[:500]
+            store.withdraw(found.record_key, reason)
+            return Verification(found.record_key, result, withdrawn=True)
+        if not result.ok:
+            return Verification(found.record_key, result)
+        renewed = _renewed(store, found, result)
+        key = renewed or found.record_key
+        published = publish(store, workload, target, key, found.trace)
+    return Verification(found.record_key, result, renewed_as=renewed, warning=published.warning)
+
+
+def _renewed(store: Store, found: Answer, result: MeasureResult) -> str | None:
+    """Store another toolchain's record as this one's own, with the time just measured."""
+    record = store.record(str(found.record_key))
+    if record is None or result.run_secs_estimate is None:
+        return None
+    if same_toolchain(record.toolchain, toolchains.toolchain()):
+        return None
+    own = replace(
+        record,
+        result=result,
+        toolchain=toolchains.real_toolchain(),
+        verified_level="full",
+        object_sha256=None,
+        created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    store.add([own])
+    store.promote(own)
+    return own.key

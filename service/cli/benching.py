@@ -1,0 +1,47 @@
+"""`bench`: a kernel beside its peers, as the command asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from service.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from schedules.target import Target
+    from schedules.workload import Workload
+    from service.answers.grades import Answer
+
+
+def peer_names(text: str) -> list[str]:
+    """`numpy,torch` as a list; UsageProblem for another name."""
+    known = ("numpy", "torch", "default")
+    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for name in names:
+        if name not in known:
+            raise UsageProblem(f"--against {name}: {', '.join(known)} will do")
+    return names
+
+
+def bench(
+    workload: Workload,
+    found: Answer,
+    target: Target,
+    *,
+    peers: list[str],
+    seconds: float,
+    seed: int,
+    bytes_behind_line: int = 0,
+) -> dict[str, Any]:
+    """Time the kernel beside its peers; the document `bench --json` prints."""
+    from tuner.measure.bench import bench as run_bench
+
+    result: dict[str, Any] = run_bench(
+        workload,
+        found.trace,
+        target,
+        against=peers,
+        seconds=seconds,
+        seed=seed,
+        bytes_behind_line=bytes_behind_line,
+    ).to_json()
+    return result

@@ -1,0 +1,65 @@
+"""What the command line sends to a service: workloads and targets as JSON, nothing parsed here.
+
+No NumPy is needed to ask: the service reads and checks what was spelled. Only a Python file is
+run here, because code is never sent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from schedules.checks import check_allowed_error
+from service.errors import InvalidField
+from service.resolve.spelling import (
+    Spelling,
+    assignments,
+    check_one_spelling,
+    is_python,
+    ranges,
+    read_json,
+)
+
+
+def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
+    """The `workload` field of a job."""
+    check_one_spelling(spelling)
+    check_allowed_error(spelling.allow_error)  # JSON has no word for what is no number
+    if spelling.constant:
+        return _parsed_here(spelling)
+    error = spelling.allow_error
+    if spelling.expr is not None:
+        notation: dict[str, Any] = {
+            "expr": spelling.expr,
+            "tensors": assignments(spelling.tensor, "--tensor"),
+            "ranges": ranges(spelling.range),
+        }
+        return notation if error is None else {**notation, "allow_error": error}
+    text = str(spelling.workload)
+    if is_python(text):
+        return _parsed_here(spelling)
+    if text.endswith(".json"):
+        document = read_json(Path(text))
+        if not isinstance(document, dict):
+            raise InvalidField(f"{text} holds no workload document (a JSON object)")
+        return document if error is None else {**document, "allowed_error": error}
+    if error is None:
+        return text
+    return f"{text}{',' if ':' in text else ':'}allow_error={error!r}"
+
+
+def _parsed_here(spelling: Spelling) -> dict[str, Any]:
+    """The document of a workload that only this side can spell out."""
+    from service.resolve.workloads import read_workload, workload_document
+
+    return workload_document(read_workload(spelling))
+
+
+def target_payload(spec: str) -> str | dict[str, Any]:
+    """The `target` field of a job."""
+    if spec == "native":
+        return spec
+    document = read_json(Path(spec))
+    if not isinstance(document, dict):
+        raise InvalidField(f"{spec} holds no target description (a JSON object)")
+    return document

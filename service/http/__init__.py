@@ -1,0 +1,1 @@
+"""The API: the application, its routes, and what stands around every request."""

@@ -1,0 +1,126 @@
+"""What routes are given: the service's state, a bounded body, pages, waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+
+from service.errors import BadRequest, InvalidField, NotFound, TooLarge, UnsupportedMedia
+from service.http.state import ServiceState
+from service.limits import Limits
+from service.resolve import workloads
+
+_WAIT = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s|m)?", re.ASCII)
+_KEY = re.compile(r"(?:sha256:)?[0-9a-f]{64}", re.ASCII)
+_JOB_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}", re.ASCII)
+
+
+def service_state(request: Request) -> ServiceState:
+    """The value `create_app` made."""
+    state: ServiceState = request.app.state.service
+    return state
+
+
+State = Annotated[ServiceState, Depends(service_state)]
+
+
+def body_reader(limit_of: Callable[[Limits], int]) -> Callable[[Request], Awaitable[bytes]]:
+    """A dependency that reads the body, cut off while it streams in."""
+
+    async def read_body(request: Request) -> bytes:
+        limit = limit_of(service_state(request).limits)
+        _check_media(request)
+        told = request.headers.get("content-length", "")
+        if told.isdigit() and int(told) > limit:
+            raise _too_large(limit)
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    return read_body
+
+
+JobBody = Annotated[bytes, Depends(body_reader(lambda limits: limits.body_bytes))]
+LookupBody = Annotated[bytes, Depends(body_reader(lambda limits: limits.lookup_body_bytes))]
+
+
+def parse_body(body: bytes, max_values: int) -> Any:
+    """Strict JSON of a request, already cut to its size. BadRequest if there is none."""
+    if not body.strip():
+        raise BadRequest("the body is empty; a JSON object is needed", code="malformed_json")
+    return workloads.parse_json(body, max_bytes=len(body), max_values=max_values)
+
+
+def _check_media(request: Request) -> None:
+    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if media != "application/json" and not media.endswith("+json"):
+        raise UnsupportedMedia(f"Content-Type is {media[:60] or 'missing'!r}")
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise UnsupportedMedia(f"Content-Encoding {encoding[:60]!r} is not taken")
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes")
+
+
+def wait_secs(
+    state: State,
+    wait: Annotated[
+        str | None, Query(description="Answer when the job is done, at the latest after this: 30s.")
+    ] = None,
+) -> float:
+    """`?wait=30s` in seconds, cut to the limit."""
+    if wait is None:
+        return 0.0
+    match = _WAIT.fullmatch(wait)
+    if match is None:
+        raise InvalidField(
+            f"wait={wait[:40]!r}: a time such as 30s or 500ms will do", code="bad_wait"
+        )
+    scale = {"ms": 1e-3, "s": 1.0, "m": 60.0}[match[2] or "s"]
+    return min(float(match[1]) * scale, state.limits.wait_secs)
+
+
+Wait = Annotated[float, Depends(wait_secs)]
+
+
+def page_size(
+    state: State,
+    page_size: Annotated[
+        int | None, Query(description="At most this many; cut to 1..1000. Default 50.")
+    ] = None,
+) -> int:
+    """`?page_size=` cut to what is allowed."""
+    limits = state.limits
+    if page_size is None:
+        return limits.page_size
+    return max(1, min(page_size, limits.page_size_max))
+
+
+PageSize = Annotated[int, Depends(page_size)]
+PageToken = Annotated[
+    str | None, Query(description="`next_page_token` of the page before.", max_length=200)
+]
+
+
+def checked_key(text: str, what: str) -> str:
+    """A 64-digit key with or without `sha256:`; NotFound for what can be no key."""
+    if not _KEY.fullmatch(text):
+        raise NotFound(f"{what} {text[:100]!r}: a key is 64 hexadecimal digits, in small letters")
+    return text
+
+
+def checked_job_id(text: str) -> str:
+    """A job id; NotFound for what can be none."""
+    if not _JOB_ID.fullmatch(text):
+        raise NotFound(f"job {text[:60]!r}: there is no such job")
+    return text

@@ -1,0 +1,118 @@
+"""Errors over HTTP: `application/problem+json` for every one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from schedules.errors import TilewrightError
+from service.errors import (
+    BadRequest,
+    InvalidField,
+    MethodNotAllowed,
+    NotFound,
+    Problem,
+    TooBusy,
+    problem_of,
+)
+from service.exit_codes import ExitCode
+from service.http.schemas import ProblemOut, schema_ref
+
+MEDIA_TYPE = "application/problem+json"
+DESCRIPTIONS = {
+    400: "The request cannot be read.",
+    404: "No such thing, or no answer good enough.",
+    409: "Contradicts the state of things.",
+    413: "Larger than `/limits` allows.",
+    415: "Not JSON.",
+    422: "Read, but something in it will not do.",
+    429: "Too many at once; `Retry-After` says when to come back.",
+    503: "The database cannot be used at the moment.",
+}
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The errors a route can answer with, for OpenAPI."""
+    return {
+        status: {
+            "description": DESCRIPTIONS[status],
+            "content": {MEDIA_TYPE: {"schema": schema_ref(ProblemOut)}},
+        }
+        for status in statuses
+    }
+
+
+def problem_response(
+    problem: Problem, request: Request, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    """The answer for a problem."""
+    request_id = str(getattr(request.state, "request_id", ""))
+    return JSONResponse(
+        problem.to_json(instance=request.url.path, request_id=request_id),
+        status_code=problem.status,
+        media_type=MEDIA_TYPE,
+        headers={"Cache-Control": "no-store", **(headers or {})},
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of ours, of FastAPI and of Starlette with a problem document."""
+
+    @app.exception_handler(TilewrightError)
+    def ours(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, TilewrightError)
+        problem = problem_of(error)
+        headers = {}
+        if isinstance(error, TooBusy):
+            headers["Retry-After"] = str(error.retry_after_secs)
+        elif problem.status == 503:
+            headers["Retry-After"] = "5"
+        return problem_response(problem, request, headers)
+
+    @app.exception_handler(Exception)
+    def bug(request: Request, error: Exception) -> JSONResponse:
+        # Starlette raises it again after this answer, so that it is logged with its traceback.
+        return problem_response(
+            Problem(
+                status=500,
+                code="internal_error",
+                title="A bug of the service",
+                detail=f"{type(error).__name__}: the service's log has the details",
+                advice="Report it with the request_id; the same request will fail again.",
+                exit_code=ExitCode.FAILED,
+            ),
+            request,
+        )
+
+    @app.exception_handler(RequestValidationError)
+    def parameters(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        where, *rest = [str(part) for part in first["loc"]]
+        name = ".".join(rest) or where
+        found = InvalidField(
+            f"{where} parameter {name}: {first['msg'][:1].lower()}{first['msg'][1:]},"
+            f" got {str(first.get('input'))[:80]!r}",
+            code="bad_parameter",
+        )
+        return problem_response(problem_of(found), request)
+
+    @app.exception_handler(HTTPException)
+    def starlette(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        found: TilewrightError
+        match error.status_code:
+            case 404:
+                found = NotFound(
+                    f"there is nothing at {request.url.path[:200]}",
+                    advice="`/openapi.json` lists every route.",
+                )
+            case 405:
+                found = MethodNotAllowed(f"{request.method} is not for {request.url.path[:200]}")
+            case _:
+                found = BadRequest(str(error.detail))
+        return problem_response(problem_of(found), request, dict(error.headers or {}))

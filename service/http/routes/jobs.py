@@ -1,0 +1,258 @@
+"""Jobs: submit, read, wait, cancel, follow, list trials."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import anyio
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from schedules.record import canonical_bytes
+from service.errors import InvalidField, NotFound, TooBusy
+from service.http.deps import JobBody, PageSize, PageToken, State, Wait, checked_job_id, parse_body
+from service.http.events import job_events
+from service.http.problems import problem_responses
+from service.http.schemas import JobOut, JobPage, StateName, TrialPage, schema_ref
+from service.http.state import ServiceState
+from service.jobs.counts import open_jobs
+from service.jobs.document import job_document
+from service.jobs.request import JobRequest, read_job
+from service.jobs.trials import trial_document
+from service.resolve.requests import JobIn
+
+POLL_SECS = 0.2
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+JOB_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": schema_ref(JobIn)}},
+    }
+}
+
+EVENT = {
+    "type": "object",
+    "description": "One event of the stream; `data` is JSON.",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"enum": ["state", "trial", "done"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["event", "data"],
+}
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(description="Sending the same key and body again gives the same job."),
+]
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=JobOut,
+    operation_id="submitJob",
+    openapi_extra=JOB_BODY,
+    responses={
+        200: {"model": JobOut, "description": "Valid (validate_only), or a job that is done."},
+        **problem_responses(400, 413, 415, 422, 429),
+    },
+)
+def submit(
+    state: State,
+    body: JobBody,
+    response: Response,
+    validate_only: Annotated[
+        bool, Query(description="Check the request and say what would be done; queue nothing.")
+    ] = False,
+    idempotency_key: IdempotencyKey = None,
+) -> dict[str, Any]:
+    """Ask for a tuning job. The same work in flight is the same job."""
+    _check_idempotency_key(idempotency_key)
+    document = parse_body(body, state.limits.json_nodes)
+    request = read_job(document, state.settings)
+    if validate_only:
+        response.status_code = 200
+        return preview(request)
+    _check_room(state)
+    job, _ = state.store.create_job(
+        request.to_json(),
+        body_hash=hashlib.sha256(canonical_bytes(document)).hexdigest(),
+        flight_key=request.flight_key,
+        idempotency_key=idempotency_key,
+    )
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    response.headers["Retry-After"] = "1"
+    return job_document(job)
+
+
+@router.get(
+    "", response_model=JobPage, operation_id="listJobs", responses=problem_responses(400, 422)
+)
+def list_jobs(
+    state: State,
+    size: PageSize,
+    page_token: PageToken = None,
+    only: Annotated[StateName | None, Query(alias="state")] = None,
+) -> dict[str, Any]:
+    """Jobs, newest first."""
+    from db.job_states import JobState
+
+    page = state.store.list_jobs(page_token, size, JobState(only) if only else None)
+    return {
+        "jobs": [job_document(job) for job in page.items],
+        "next_page_token": page.next_token,
+    }
+
+
+@router.get(
+    "/{job_id}",
+    response_model=JobOut,
+    operation_id="readJob",
+    responses=problem_responses(404, 422),
+)
+async def read(state: State, job_id: str, wait: Wait) -> dict[str, Any]:
+    """One job. With `?wait=30s`, answered as soon as it is done, at the latest after that."""
+    checked_job_id(job_id)
+    deadline = anyio.current_time() + wait
+    while True:
+        document = await run_sync(_job, state, job_id)
+        left = deadline - anyio.current_time()
+        if document["done"] or left <= 0 or state.stopping.is_set():
+            return document
+        await anyio.sleep(min(POLL_SECS, left))
+
+
+@router.post(
+    "/{job_id}:cancel",
+    response_model=JobOut,
+    operation_id="cancelJob",
+    responses=problem_responses(404),
+)
+def cancel(state: State, job_id: str) -> dict[str, Any]:
+    """Stop the job; what it found is kept. Cancelling again changes nothing."""
+    return job_document(state.store.request_cancel(checked_job_id(job_id)))
+
+
+@router.get(
+    "/{job_id}/events",
+    operation_id="followJob",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "`state`, `trial` and at the end `done` events; each but the last has "
+            "an id to resume after.",
+            "content": {"text/event-stream": {"schema": EVENT}},
+        },
+        **problem_responses(404, 422, 429),
+    },
+)
+async def events(
+    state: State,
+    job_id: str,
+    last_event_id: Annotated[str | None, Header(description="Go on after this event.")] = None,
+) -> StreamingResponse:
+    """Server-sent events of the job, from the database: all of them, then live until it is done."""
+    checked_job_id(job_id)
+    after = _event_id(last_event_id)
+    await run_sync(_job, state, job_id)
+    if not state.streams.enter():
+        raise TooBusy(f"{state.streams.limit} event streams are open already")
+
+    async def stream() -> AsyncIterator[bytes]:
+        try:
+            async for chunk in job_events(state, job_id, after):
+                yield chunk
+        finally:
+            state.streams.leave()
+
+    return StreamingResponse(
+        stream(),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+@router.get(
+    "/{job_id}/trials",
+    response_model=TrialPage,
+    operation_id="listTrials",
+    responses=problem_responses(400, 404, 422),
+)
+def trials(
+    state: State, job_id: str, size: PageSize, page_token: PageToken = None
+) -> dict[str, Any]:
+    """Every trial of the job with its status and samples, in order."""
+    from db.errors import BadPageToken
+
+    if state.store.get_job(checked_job_id(job_id)) is None:
+        raise NotFound(f"job {job_id}: there is no such job")
+    token = page_token or "0"
+    if not (token.isascii() and token.isdigit() and len(token) <= 9):
+        raise BadPageToken(
+            f"page token {token[:60]!r}: give the next_page_token of the page before"
+        )
+    found = state.store.job_trials(job_id, int(token), size)
+    more = len(found) == size
+    return {
+        "trials": [trial_document(trial, record) for trial, record in found],
+        "next_page_token": str(found[-1][0]) if more else None,
+    }
+
+
+def preview(request: JobRequest) -> dict[str, Any]:
+    """The job that would be made: no id, nothing done."""
+    form = request.to_json()
+    return {
+        "id": None,
+        "state": "QUEUED",
+        "done": False,
+        "workload": form["workload_summary"],
+        "target": form["target_summary"],
+        "request": {
+            name: form[name] for name in ("threads", "budget", "strategy", "seed", "measurer")
+        },
+        "progress": {"trials": form["budget"]["trials"], "trials_done": 0},
+        "best": None,
+        "result": None,
+        "error": None,
+        "created_at": None,
+        "started_at": None,
+        "finished_at": None,
+    }
+
+
+def _job(state: ServiceState, job_id: str) -> dict[str, Any]:
+    job = state.store.get_job(job_id)
+    if job is None:
+        raise NotFound(f"job {job_id}: there is no such job")
+    return job_document(job)
+
+
+def _check_room(state: ServiceState) -> None:
+    if sum(open_jobs(state.store).values()) >= state.limits.open_jobs:
+        raise TooBusy(f"{state.limits.open_jobs} jobs are open already", retry_after_secs=10)
+
+
+def _check_idempotency_key(key: str | None) -> None:
+    if key is not None and not (1 <= len(key) <= 255 and key.isascii() and key.isprintable()):
+        raise InvalidField(
+            "Idempotency-Key: 1 to 255 printable ASCII characters will do",
+            code="bad_idempotency_key",
+        )
+
+
+def _event_id(text: str | None) -> int:
+    if text is None or text == "":
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise InvalidField(
+            f"Last-Event-ID {text[:40]!r}: the id of an event of this stream will do",
+            code="bad_event_id",
+        )
+    return int(text)

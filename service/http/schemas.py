@@ -1,0 +1,111 @@
+"""The shapes of answers over HTTP, for OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
+from service.resolve.requests import GradeName, JobIn, LookupIn
+
+StateName = Literal["QUEUED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED"]
+
+
+class ProblemOut(BaseModel):
+    """RFC 9457 problem details, with a stable `code` and what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    advice: str
+    errors: list[dict[str, str]]
+    instance: str | None = None
+    request_id: str | None = None
+
+
+class JobOut(BaseModel):
+    """A job. `best` is the verified winner; `result` is the document of `tune --json`."""
+
+    id: str | None
+    state: StateName
+    done: bool
+    workload: dict[str, Any]
+    target: dict[str, Any]
+    request: dict[str, Any]
+    progress: dict[str, Any]
+    best: dict[str, Any] | None
+    result: dict[str, Any] | None
+    error: dict[str, Any] | None
+    created_at: str | None
+    started_at: str | None
+    finished_at: str | None
+
+
+class JobPage(BaseModel):
+    jobs: list[JobOut]
+    next_page_token: str | None
+
+
+class TrialPage(BaseModel):
+    trials: list[dict[str, Any]]
+    next_page_token: str | None
+
+
+class ArtefactOut(BaseModel):
+    """A stored file: `key` is its sha256, `url` gives its bytes."""
+
+    name: str
+    key: str
+    bytes: int
+    url: str
+
+
+class AnswerOut(BaseModel):
+    """The best known answer and its grade. Times in seconds; where inputs are constant `run_secs`
+    is of a call that finds them packed.
+
+    `artefacts` are the files of the record by kind ("object", "header", "llvm"), where kept.
+    """
+
+    grade: GradeName
+    workload: dict[str, Any]
+    target: dict[str, Any]
+    record_key: str | None
+    run_secs: float | None
+    run_secs_with_packing: float | None
+    gflops: float | None
+    rewritten: dict[str, Any] | None
+    verified: bool
+    note: str
+    made_for: dict[str, Any] | None
+    created_at: str | None
+    artefacts: dict[str, ArtefactOut]
+    trace: list[Any]
+
+
+class LookupItem(BaseModel):
+    found: bool
+    answer: AnswerOut | None
+    problem: ProblemOut | None
+
+
+class LookupOut(BaseModel):
+    items: list[LookupItem]
+
+
+def schema_ref(model: type[BaseModel]) -> dict[str, str]:
+    """A reference to `model` in the OpenAPI document; `request_schemas` puts it there."""
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
+def request_schemas() -> dict[str, Any]:
+    """Schemas that routes refer to but FastAPI does not see, as bodies are read by us."""
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+        (model, "validation") for model in (JobIn, LookupIn, ProblemOut)
+    ]
+    _, document = models_json_schema(models, ref_template="#/components/schemas/{model}")
+    definitions: dict[str, Any] = document["$defs"]
+    return definitions

@@ -1,0 +1,49 @@
+"""What every route works with: one value, made when the application is built."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from service.http.metrics import Metrics
+from service.limits import Limits
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from db import Store
+
+
+@dataclass(slots=True)
+class Gate:
+    """Counts what is open at once; `enter` says no above `limit`."""
+
+    limit: int
+    _open: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def enter(self) -> bool:
+        with self._lock:
+            if self._open >= self.limit:
+                return False
+            self._open += 1
+            return True
+
+    def leave(self) -> None:
+        with self._lock:
+            self._open -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """Settings, store and counters of one running service. `stopping` ends streams and waits."""
+
+    settings: Settings
+    store: Store
+    metrics: Metrics
+    streams: Gate
+    stopping: threading.Event
+
+    @property
+    def limits(self) -> Limits:
+        return self.settings.limits

@@ -1,0 +1,1 @@
+"""Tuning work: requested, stored, run by a worker."""

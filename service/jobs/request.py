@@ -1,0 +1,144 @@
+"""A submitted job as read, checked and put in its one form: what the worker will run.
+
+The form is what is stored with the job. Two requests with the same form are the same work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from schedules.record import canonical_bytes
+from schedules.target import Target
+from schedules.workload import Workload
+from service.errors import InvalidField
+from service.jobs import tuning
+from service.jobs.tuning import REAL, TuneOptions, tuning_target
+from service.resolve import targets, workloads
+from service.resolve.requests import JobIn, admit, located, read_model
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+
+FILE_MEASURERS = ("replay", "simulated")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """Work that can be run. `native` says that the target was not spelled out: probes are then
+    taken by the machine that runs the job."""
+
+    workload: Workload
+    target: Target
+    native: bool
+    options: TuneOptions
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that is stored."""
+        return {
+            "workload": workloads.workload_document(self.workload),
+            "workload_summary": workloads.workload_summary(self.workload),
+            "target": "native" if self.native else self.target.to_json(),
+            "target_summary": targets.target_summary(self.target),
+            "threads": self.target.threads,
+            "budget": {"trials": self.options.trials, "seconds": self.options.seconds},
+            "strategy": self.options.strategy,
+            "seed": self.options.seed,
+            "measurer": self.options.measurer,
+        }
+
+    @property
+    def flight_key(self) -> str:
+        """Equal for equal work, whatever names were used."""
+        form = self.to_json()
+        identity = {
+            "workload": self.workload.key,
+            "target": self.target.key,
+            **{name: form[name] for name in ("budget", "strategy", "seed", "measurer")},
+        }
+        return hashlib.sha256(canonical_bytes(identity)).hexdigest()
+
+
+def read_job(document: Any, settings: Settings) -> JobRequest:
+    """The request of a body's JSON. InvalidField, WorkloadError, TargetError with pointers."""
+    body = read_model(JobIn, document)
+    workload = located("/workload", lambda: workloads.workload_of(body.workload))
+    located("/workload", lambda: admit(workload, settings))
+    target = located(
+        "/target" if isinstance(body.target, dict) else "/threads",
+        lambda: targets.target_of(body.target, body.threads),
+    )
+    measurer = checked_measurer(body.measurer, settings.measurer_folder)
+    if measurer != REAL:
+        located("/measurer", lambda: targets.check_measurer(measurer))
+    options = TuneOptions(
+        trials=body.budget.trials,
+        seconds=body.budget.seconds,
+        strategy=body.strategy,
+        seed=body.seed,
+        measurer=measurer,
+    )
+    if body.target != "native":
+        located("/target", lambda: tuning.check_measurable(target, options.measurer))
+    return JobRequest(workload, target, body.target == "native", options)
+
+
+def stored_job(form: dict[str, Any]) -> JobRequest:
+    """The request of a form that `to_json` made, for the worker."""
+    native = form["target"] == "native"
+    return JobRequest(
+        workload=workloads.workload_of(form["workload"]),
+        target=tuning_target("native", form["threads"], form["measurer"])
+        if native
+        else Target.from_json(form["target"]),
+        native=native,
+        options=TuneOptions(
+            trials=form["budget"]["trials"],
+            seconds=form["budget"]["seconds"],
+            strategy=form["strategy"],
+            seed=form["seed"],
+            measurer=form["measurer"],
+        ),
+    )
+
+
+def checked_measurer(spec: str, folder: Path | None) -> str:
+    """`spec` with its file below `folder`; InvalidField for any other."""
+    if spec == REAL:
+        return spec
+    kind, colon, name = spec.partition(":")
+    if kind not in FILE_MEASURERS or not colon:
+        raise InvalidField(
+            f"measurer: must be local, replay:FILE or simulated:FILE; got {spec[:80]!r}",
+            pointer="/measurer",
+        )
+    if folder is None:
+        raise InvalidField(
+            f"measurer: this service reads no {kind} files",
+            code="measurer_not_allowed",
+            pointer="/measurer",
+            advice="Start it with `tilewright serve --measurer-folder DIR`.",
+        )
+    path = _below(folder.resolve(), name)
+    if path is None:
+        raise InvalidField(
+            f"measurer: no file {name[:80]!r} below the folder this service reads",
+            code="measurer_not_allowed",
+            pointer="/measurer",
+            advice="Name a file relative to the service's --measurer-folder.",
+        )
+    return f"{kind}:{path}"
+
+
+def _below(root: Path, name: str) -> Path | None:
+    """The file `name` below `root`; None if there is none."""
+    # A NUL or a bare dot would reach the file system with a meaning of its own.
+    if "\0" in name or not name:
+        return None
+    try:
+        path = (root / name).resolve()
+        return path if path.is_relative_to(root) and path.is_file() else None
+    except OSError:  # a name that is too long, a loop of links
+        return None

@@ -1,0 +1,116 @@
+"""One tuning run with everything around it: what `tune` and a service's worker both call.
+
+Same workload, target and options in, same stored result out, whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from schedules.target import Target
+from schedules.workload import Workload
+from service.resolve import targets, workloads
+
+if TYPE_CHECKING:
+    from db import Store
+    from tuner.report import TrialEvent, TuneReport
+
+
+REAL = "local"
+"""The measurer that runs kernels here; only it needs the machine's probes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """What a run is asked for, beside the work itself. `seconds` None for no limit."""
+
+    trials: int = 64
+    seconds: float | None = None
+    strategy: str = "annealing"
+    seed: int = 0
+    measurer: str = REAL
+    fresh: bool = False
+
+
+def tuning_target(spec: str, threads: int | None, measurer: str) -> Target:
+    """The target of a tuning run. What was measured on this machine counts only where it does the
+    measuring: mocked timings give the same search on every day. TargetError."""
+    from tuner.native_target import unprobed_target
+
+    if measurer == REAL:
+        return targets.read_target(spec, threads)
+    if spec == "native":
+        return unprobed_target(threads or 1)
+    return targets.read_target(spec, threads, probe=False)
+
+
+def check_measurable(target: Target, measurer: str) -> None:
+    """TargetError if `measurer` would have to run code here that this machine cannot run."""
+    from schedules.errors import TargetError
+    from service.answers.grades import grade_of
+    from tuner.native_target import native_target
+
+    if measurer != "local":
+        return
+    host = native_target(probe=False)
+    if grade_of(target, host) is None:
+        missing = sorted(set(target.features) - set(host.features))
+        alike = target.triple == host.triple and missing
+        reason = f"it lacks {', '.join(missing[:5])}" if alike else f"it is {host.triple}"
+        raise TargetError(
+            f"kernels for {target.cpu} ({target.triple}) cannot be timed on this machine"
+            f" ({host.cpu}): {reason}"
+        )
+
+
+def run_tuning(
+    store: Store,
+    workload: Workload,
+    target: Target,
+    options: TuneOptions,
+    on_event: Callable[[dict[str, Any]], None],
+    should_stop: Callable[[], bool] | None = None,
+) -> TuneReport:
+    """Tune and store. `on_event` gets every trial as JSON data once it is durable; what it
+    raises ends the run. `should_stop` ends it after a trial, with the best so far confirmed."""
+    from tuner.report import Budget
+    from tuner.tuning import tune
+
+    check_measurable(target, options.measurer)
+    if options.measurer == REAL:
+        targets.check_fits(workload)
+    register(store, workload, target)
+    return tune(
+        workload,
+        target,
+        budget=Budget(trials=options.trials, seconds=options.seconds),
+        strategy=options.strategy,
+        seed=options.seed,
+        measurer=options.measurer,
+        sink=store,
+        on_event=lambda event: on_event(event_document(event)),
+        should_stop=should_stop,
+        fresh=options.fresh,
+    )
+
+
+def register(store: Store, workload: Workload, target: Target) -> None:
+    """Make the work known that records will refer to."""
+    store.register(
+        workload.key,
+        workloads.workload_document(workload),
+        workload.name,
+        int(workload.flops),
+        target.key,
+        target.to_json(),
+    )
+
+
+def event_document(event: TrialEvent) -> dict[str, Any]:
+    """A trial event as JSON data."""
+    document = asdict(event)
+    document["result"]["status"] = str(event.result.status)
+    document["result"]["run_secs"] = list(event.result.run_secs)
+    return document

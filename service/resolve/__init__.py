@@ -1,0 +1,1 @@
+"""What commands and requests name, made into values: workloads, targets, toolchains."""

@@ -1,0 +1,100 @@
+"""A workload from a function in somebody's Python file.
+
+The file is run, by the command line only. What goes wrong in it is its author's to mend, so it is
+told in one line that names the place; a traceback would look like a bug of ours.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from schedules.errors import TilewrightError
+from service.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from schedules.workload import Workload
+
+
+def call_function(file: str, name: str) -> Workload:
+    """What FUNCTION of FILE.py returns. UsageProblem, WorkloadError.
+
+    What the file prints goes to stderr: stdout may be promised to one JSON document.
+    """
+    from schedules.workload import Workload
+
+    path = Path(file)
+    try:
+        there = path.is_file()
+    except OSError as error:
+        raise UsageProblem(f"cannot read {file}: {error.strerror}") from error
+    if not there:
+        raise UsageProblem(f"{file}: there is no such file")
+    with redirect_stdout(sys.stderr):
+        with _told(file, file):
+            module = _load(path)
+        function = getattr(module, name, None)
+        if not callable(function):
+            raise UsageProblem(f"{file} has no function {name!r}; it has {_functions(module)}")
+        with _told(f"{file}:{name}", file):
+            workload = function()
+    if not isinstance(workload, Workload):
+        raise UsageProblem(f"{file}:{name} returned {type(workload).__name__}; a Workload will do")
+    workload.normalised()  # what does not describe a computation is refused here
+    return workload if workload.name else workload.named(name)
+
+
+def _load(path: Path) -> ModuleType:
+    name = f"tilewright_file_{path.stem}"  # not the name of a module that is there already
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None  # the spelling ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _functions(module: ModuleType) -> str:
+    own = sorted(
+        name
+        for name, value in vars(module).items()
+        if callable(value)
+        and not name.startswith("_")
+        and getattr(value, "__module__", "") == module.__name__
+    )
+    return ", ".join(own) or "none"
+
+
+@contextmanager
+def _told(what: str, file: str) -> Iterator[None]:
+    """Whatever somebody else's code raises becomes a UsageProblem; our own errors stay."""
+    try:
+        yield
+    except SyntaxError as error:
+        raise UsageProblem(f"{file}: line {error.lineno}: {error.msg}") from error
+    except TilewrightError:
+        raise
+    except SystemExit as error:
+        raise UsageProblem(f"{what} ended the program (exit code {error.code})") from error
+    except Exception as error:  # somebody else's code may raise anything
+        raise UsageProblem(
+            f"{what} raised {type(error).__name__}: {error}{_place(error, file)}",
+            advice="Correct the file.",
+        ) from error
+
+
+def _place(error: Any, file: str) -> str:
+    """Where in `file` the error passed last."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename) == Path(file) or frame.filename == str(Path(file).resolve())
+    ]
+    return f" (line {lines[-1]} of {file})" if lines else ""

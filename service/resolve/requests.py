@@ -1,0 +1,158 @@
+"""What a request may hold, read strictly: an unknown field, a string for a number or a number that
+is no whole one is refused with its JSON pointer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from schedules.errors import TilewrightError
+from service.errors import InvalidField, Located, ServiceError
+from service.limits import Limits
+
+if TYPE_CHECKING:
+    from schedules.workload import Workload
+    from service.settings import Settings
+
+_LIMITS = Limits()
+
+StrategyName = Literal["annealing", "evolution", "random", "grid"]
+GradeName = Literal["exact", "same-cpu", "compatible", "default"]
+
+EXAMPLE_JOB: dict[str, Any] = {
+    "workload": "matmul:M=512,N=512,K=512",
+    "target": "native",
+    "threads": 1,
+    "budget": {"trials": 64},
+    "strategy": "annealing",
+    "seed": 0,
+}
+
+
+class Strict(BaseModel):
+    """No coercion, no unknown fields."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class BudgetIn(Strict):
+    """What a job may use. `trials` counts earlier runs of the same search too."""
+
+    trials: Annotated[int, Field(ge=1, le=_LIMITS.trials_max)] = _LIMITS.trials_default
+    seconds: Annotated[float, Field(gt=0, le=_LIMITS.seconds_max)] | None = None
+
+
+class JobIn(Strict):
+    """`POST /v1/jobs`."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", json_schema_extra={"example": EXAMPLE_JOB}
+    )
+
+    workload: Annotated[str, Field(min_length=1, max_length=65_536)] | dict[str, Any] = Field(
+        description="A spelling (`matmul:M=512,N=512,K=512`), a canonical workload document, or "
+        '`{"expr": ..., "tensors": {...}, "ranges": {...}}`.'
+    )
+    target: Literal["native"] | dict[str, Any] = Field(
+        default="native", description="`native`, or a target document."
+    )
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    budget: BudgetIn = BudgetIn()
+    strategy: StrategyName = "annealing"
+    seed: Annotated[int, Field(ge=0, le=_LIMITS.seed_max)] = 0
+    measurer: Annotated[str, Field(min_length=1, max_length=512)] = "local"
+
+
+class LookupIn(Strict):
+    """`POST /v1/best:lookup`. Each of `workloads` is a spelling, a document or a key."""
+
+    workloads: Annotated[
+        list[str | dict[str, Any]], Field(min_length=1, max_length=_LIMITS.lookup_items)
+    ]
+    target: str | dict[str, Any] = Field(
+        default="native", description="`native`, a target document, or a target key."
+    )
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    min_grade: GradeName = "exact"
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_model(model: type[M], document: Any) -> M:
+    """`document` as a `model`; InvalidField names the first thing that is wrong with it."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        raise _invalid(first["type"], first["loc"], first["msg"], first["input"]) from error
+
+
+def json_pointer(location: Sequence[str | int]) -> str:
+    """RFC 6901: `/budget/trials`."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in location)
+
+
+def _invalid(kind: str, loc: Sequence[str | int], message: str, found: object) -> InvalidField:
+    """What Pydantic found, in our words: the field, what would do, what was found."""
+    if kind == "extra_forbidden":
+        return InvalidField(
+            f"{_where(loc)}: there is no such field",
+            code="unknown_field",
+            pointer=json_pointer(loc),
+        )
+    # Pydantic names the branch of a union that it tried; a document has no such member.
+    location = [part for part in loc if part not in _BRANCHES]
+    where, pointer = _where(location), json_pointer(location)
+    if kind == "missing":
+        return InvalidField(f"{where}: this field is required", code="missing", pointer=pointer)
+    wanted = _WANTED.get(str(location[0])) if location else "a JSON object"
+    if wanted is None or len(location) > 2:
+        wanted = message.removeprefix("Input should be ").removeprefix("String should have ")
+    return InvalidField(f"{where}: must be {wanted}; got {_short(found)}", pointer=pointer)
+
+
+_BRANCHES = frozenset(
+    {"constrained-str", "str", "dict[str,any]", "float", "constrained-float", "literal['native']"}
+)
+_WANTED = {
+    "workload": "a spelling such as 'matmul:M=512,N=512,K=512', a workload document, or "
+    '{"expr": ..., "tensors": {...}, "ranges": {...}}',
+    "workloads": "a list of 1 to 1000 spellings, workload documents or keys",
+    "target": "'native' or a target document (a key will do for a lookup)",
+}
+
+
+def _where(location: Sequence[str | int]) -> str:
+    return ".".join(str(part) for part in location) or "the body"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def admit(workload: Workload, settings: Settings) -> None:
+    """WorkloadError "too_large" for more memory or work than this service takes on."""
+    from schedules.limits import check_limits
+
+    check_limits(
+        workload,
+        max_bytes=settings.workload_bytes,
+        max_iterations=settings.workload_iterations,
+    )
+
+
+T = TypeVar("T")
+
+
+def located(pointer: str, make: Callable[[], T]) -> T:
+    """What `make` gives; its errors get `pointer` before their own."""
+    try:
+        return make()
+    except TilewrightError as error:
+        if isinstance(error, ServiceError):
+            raise
+        raise Located(error, pointer) from error

@@ -1,0 +1,85 @@
+"""A workload as typed on a command line, and the pieces it is typed in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from schedules.errors import WorkloadError
+from service.errors import InvalidField, UsageProblem
+
+
+class Spelling(Protocol):
+    """A workload as typed; see `service.cli.options.WorkloadSpelling`."""
+
+    @property
+    def workload(self) -> str | None: ...
+    @property
+    def expr(self) -> str | None: ...
+    @property
+    def tensor(self) -> list[str] | None: ...
+    @property
+    def range(self) -> list[str] | None: ...
+    @property
+    def constant(self) -> list[str] | None: ...
+    @property
+    def allow_error(self) -> float | None: ...
+
+
+def check_one_spelling(spelling: Spelling) -> None:
+    """UsageProblem unless there is exactly one of WORKLOAD and --expr."""
+    if (spelling.workload is None) == (spelling.expr is None):
+        raise UsageProblem(
+            "give one workload: WORKLOAD (such as matmul:M=512,N=512,K=512) or --expr TEXT",
+            advice="`tilewright ops` lists the operators.",
+        )
+    if spelling.expr is None and (spelling.tensor or spelling.range):
+        raise UsageProblem("--tensor and --range describe --expr; there is no --expr")
+
+
+def assignments(values: list[str] | None, option: str) -> dict[str, str]:
+    """`["A=f32[2,2]"]` as a dict. UsageProblem for what is no NAME=VALUE or comes twice."""
+    found: dict[str, str] = {}
+    for text in values or []:
+        name, equals, value = text.partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals or not name or not value:
+            raise UsageProblem(f"{option} {text!r}: NAME=VALUE will do")
+        if name in found:
+            raise UsageProblem(f"{option} {name} is given twice")
+        found[name] = value
+    return found
+
+
+def ranges(values: list[str] | None) -> dict[str, int]:
+    """`["r=3"]` as a dict of extents."""
+    found: dict[str, int] = {}
+    for name, value in assignments(values, "--range").items():
+        if not value.isascii() or not value.isdigit() or len(value) > 18:
+            raise UsageProblem(f"--range {name}={value}: a whole number >= 1 will do")
+        found[name] = int(value)
+    return found
+
+
+def read_text(path: Path) -> str:
+    """A file's text; UsageProblem if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageProblem(f"cannot read {path}: {reason}") from error
+
+
+def read_json(path: Path) -> Any:
+    """A file's JSON, as strict as the service will be; InvalidField if it will not do."""
+    from schedules.strict_json import parse_json_text
+
+    try:
+        return parse_json_text(read_text(path))
+    except WorkloadError as error:
+        raise InvalidField(f"{path}: {error}", code=error.code) from error
+
+
+def is_python(text: str) -> bool:
+    """Whether a workload is spelled `FILE.py:FUNCTION`."""
+    return ".py:" in text

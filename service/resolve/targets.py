@@ -1,0 +1,62 @@
+"""Targets as commands and requests name them, and what this machine can hold and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from schedules.target import Target
+    from schedules.workload import Workload
+
+
+def read_target(
+    spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
+) -> Target:
+    """The target a user names. Without `probe` nothing is measured. TargetError."""
+    from tuner.native_target import load_target, native_target
+
+    if spec == "native" and fresh:
+        return native_target(threads or 1, probe=probe, fresh=True)
+    if spec == "native":
+        return load_target(spec, threads, probe=probe)
+    # Checked as the file has it, since `threads` would hide what else is wrong with it.
+    target = load_target(spec, None, probe=probe)
+    return target if threads is None else target.with_threads(threads)
+
+
+def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
+    """The target of a request's `target` field, not probed. TargetError."""
+    from schedules.target import Target
+    from tuner.native_target import native_target
+
+    if isinstance(spec, str):
+        return native_target(threads or 1, probe=False)
+    target = Target.from_json(spec)
+    return target if threads is None else target.with_threads(threads)
+
+
+def check_fits(workload: Workload) -> None:
+    """WorkloadError "too_large" if its tensors need more than half of this machine's memory."""
+    import psutil
+
+    from schedules.limits import check_limits
+
+    check_limits(workload, max_bytes=psutil.virtual_memory().total // 2)
+
+
+def check_measurer(spec: str) -> None:
+    """MeasurerError if the file of timings that `spec` names cannot be used."""
+    from tuner.measure.choose import parse_measurer
+
+    parse_measurer(spec)
+
+
+def target_summary(target: Target) -> dict[str, Any]:
+    """What answers say of a target."""
+    return {
+        "key": target.key,
+        "cpu": target.cpu,
+        "threads": target.threads,
+        "triple": target.triple,
+        "vector_bits": target.vector_bits,
+    }

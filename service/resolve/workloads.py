@@ -1,0 +1,111 @@
+"""Workloads as commands and requests name them.
+
+What reads them is imported when it is used, so that a query does not load what tuning needs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .notation import read_notation
+from .python_file import call_function
+from .spelling import Spelling, check_one_spelling, read_text
+
+if TYPE_CHECKING:
+    from schedules.workload import Workload
+
+
+def read_workload(spelling: Spelling) -> Workload:
+    """The workload as typed, in normal form. WorkloadError, UsageProblem."""
+    from schedules.spelling import parse_workload
+
+    check_one_spelling(spelling)
+    return parse_workload(
+        spelling.workload or "",
+        expr=spelling.expr,
+        tensors=spelling.tensor or [],
+        ranges=spelling.range or [],
+        constants=spelling.constant or [],
+        allow_error=spelling.allow_error,
+        read_file=_read_file,
+        load_function=call_function,
+    )
+
+
+def workload_of(spelled: str | dict[str, Any]) -> Workload:
+    """The workload of a request's `workload` field; no file is read. WorkloadError."""
+    from schedules.spelling import parse_workload
+    from schedules.workload_json import from_json
+
+    if isinstance(spelled, str):
+        return parse_workload(spelled)
+    if "expr" not in spelled:
+        return from_json(spelled)
+    notation = read_notation(spelled)
+    return parse_workload(
+        expr=notation.expr,
+        tensors=list(notation.tensors),
+        ranges=list(notation.ranges),
+        allow_error=notation.allow_error,
+    )
+
+
+def workload_document(workload: Workload) -> dict[str, Any]:
+    """Its canonical JSON document."""
+    from schedules.workload_json import to_json
+
+    return to_json(workload)
+
+
+def workload_summary(workload: Workload) -> dict[str, Any]:
+    """What answers say of a workload."""
+    return {
+        "key": workload.key,
+        "name": workload.name,
+        "flops": workload.flops,
+        "min_bytes": workload.min_bytes,
+    }
+
+
+def flops_of(workload: Workload) -> float:
+    return float(workload.flops)
+
+
+def parse_json(text: bytes, *, max_bytes: int, max_values: int) -> Any:
+    """Strict JSON: no duplicate keys, NaN or deep nesting. WorkloadError says where."""
+    from schedules.strict_json import parse_json_text
+
+    return parse_json_text(text, max_bytes=max_bytes, max_values=max_values)
+
+
+def _read_file(name: str) -> bytes:
+    return read_text(Path(name)).encode()
+
+
+def operator_documents(name: str | None) -> list[dict[str, Any]]:
+    """The operator library, or the one operator asked for. WorkloadError if it is not in it."""
+    from schedules.operators import OPERATORS, operator
+
+    chosen = OPERATORS.values() if name is None else [operator(name)]
+    return [
+        {
+            "name": op.name,
+            "summary": op.summary,
+            "layout": op.layout,
+            "flops": op.flops,
+            "dtypes": list(op.dtypes),
+            "epilogues": op.epilogues,
+            "parameters": [
+                {
+                    "name": param.name,
+                    "default": param.default,
+                    "minimum": param.minimum,
+                    "per_axis": list(param.per_axis),
+                    "doc": param.doc,
+                }
+                for param in op.params
+            ],
+        }
+        for op in chosen
+    ]
