@@ -22,6 +22,9 @@ class Settings(BaseSettings):
     workers: bool = True
     measurer_folder: Path | None = None
     allow_unauthenticated: bool = False
+    fleet: str = ""
+    fleet_machine: bool = True
+    fleet_unprotected: bool = False
     json_log: bool = False
     lease_secs: float = Field(default=5.0, gt=0)
     poll_secs: float = Field(default=0.5, gt=0)

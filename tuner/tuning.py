@@ -28,8 +28,8 @@ def tune(
 
     Results go to `sink` (default: memory, kept only for this call) as they are measured, and what
     is in it already is used unless `fresh`. `measurer` is a name ("local", "replay:FILE",
-    "simulated:FILE") or a factory. MeasurerError, StrategyError, TargetError for what cannot be;
-    what fails on the machine is counted in the report.
+    "simulated:FILE", "dask:tcp://HOST:PORT") or a factory. MeasurerError, StrategyError,
+    TargetError for what cannot be; what fails on the machine is counted in the report.
     """
     from schedules.rules import space_for
 
@@ -40,9 +40,14 @@ def tune(
 
     # Recorded and simulated times, and those of another factory, are not this machine's.
     machine = ThisMachine() if measurer == "local" else None
-    if target is None:
+    should_stop = should_stop or _never
+    factory = parse_measurer(measurer, should_stop) if isinstance(measurer, str) else measurer
+    if target is None and isinstance(measurer, str) and measurer.startswith("dask:"):
+        from .measure.fleet.machines import fleet_status, fleet_target
+
+        target = fleet_target(fleet_status(measurer[5:]), "native", None, unprobed_target())
+    elif target is None:
         target = unprobed_target() if machine is None else native_target()
-    factory = parse_measurer(measurer) if isinstance(measurer, str) else measurer
     with factory(workload, target, seed) as opened:
         return run_session(
             workload,
@@ -53,7 +58,7 @@ def tune(
             budget=budget or Budget(),
             seed=seed,
             on_event=on_event or _ignore,
-            options=SessionOptions(fresh=fresh, machine=machine, should_stop=should_stop or _never),
+            options=SessionOptions(fresh=fresh, machine=machine, should_stop=should_stop),
         )
 
 

@@ -27,6 +27,7 @@ EXTRAS = {
     "structlog": "server",
     "matplotlib": "plot",
     "psycopg": "postgres",
+    "distributed": "fleet",
 }
 """Which extra brings an import name."""
 
@@ -38,6 +39,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jobs": ("submit", "status", "watch", "cancel"),
     "keeping": ("export", "import", "db"),
     "machine": ("doctor", "ops", "target"),
+    "fleet": ("worker", "fleet"),
 }
 """Which module of this package brings which commands, in the order help lists them."""
 

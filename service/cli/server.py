@@ -7,6 +7,8 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -31,7 +33,7 @@ def serve(settings: Settings, output: Output) -> int:
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db)
-    with listener, open_store(db_url) as store:
+    with listener, open_store(db_url) as store, beside(settings):
         app = create_app(settings, store)
         server = _Server(
             uvicorn.Config(
@@ -50,6 +52,7 @@ def serve(settings: Settings, output: Output) -> int:
                 settings.lease_secs,
                 settings.poll_secs,
                 json_log=settings.json_log,
+                fleet=settings.fleet,
             ),
             drain_secs=settings.drain_secs,
             on_hopeless=server.stop,
@@ -62,12 +65,30 @@ def serve(settings: Settings, output: Output) -> int:
             sys.stdout.flush()
         else:
             output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.path}")
+            if settings.fleet:
+                output.remark(f"Fleet at {settings.fleet}: tilewright worker --join it")
             output.remark("Ctrl-C stops; jobs that are not finished go on at the next start.")
         try:
             server.run(sockets=[listener])
         finally:
             supervisor.stop()
     return supervisor.exit_code or ExitCode.DONE
+
+
+@contextmanager
+def beside(settings: Settings) -> Iterator[None]:
+    """The fleet's scheduler, and this machine in it, while the service runs. CannotServe."""
+    if not settings.fleet:
+        yield
+        return
+    from service.fleet import processes
+
+    where = processes.check_exposure(settings.fleet, unprotected=settings.fleet_unprotected)
+    with ExitStack() as stack:
+        stack.enter_context(processes.scheduler(where))
+        if settings.fleet_machine:
+            stack.enter_context(processes.local_machine(where))
+        yield
 
 
 def check_exposure(settings: Settings) -> None:

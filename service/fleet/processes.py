@@ -37,21 +37,28 @@ _WORKER_SETTINGS = {
 _FIND_SCHEDULER_SECS = 60
 
 
-def scheduler(host: str, port: int, protocol: str = "tcp") -> Keeper:
-    """Keeps a scheduler running at an address; machines and jobs come back to it by themselves."""
+def scheduler(address: str) -> Keeper:
+    """Keeps a scheduler running at `address`; machines and jobs come back to it by themselves."""
     _needs_dask()
     command = [
         *(sys.executable, "-m", "distributed.cli.dask_scheduler"),
-        *("--protocol", protocol, "--host", host, "--port", str(port)),
-        *("--no-dashboard", "--no-show"),
+        *("--host", address, "--no-dashboard", "--preload", "tuner.measure.fleet.leash"),
     ]
-    return Keeper("the fleet's scheduler", lambda: command, _SCHEDULER_SETTINGS)
+    environment = {**_SCHEDULER_SETTINGS, PARENT: str(os.getpid())}
+    return Keeper("the fleet's scheduler", lambda: command, environment)
+
+
+def local_machine(address: str) -> Keeper:
+    """Keeps this machine in the fleet at `address`, from a process that describes it first."""
+    command = [sys.executable, "-m", "service.fleet.worker", address]
+    return Keeper("the machine of this service", lambda: command, {}, patience_secs=10.0)
 
 
 def machine(address: str, description: Description) -> Keeper:
     """Keeps this machine in the fleet of the scheduler at `address`, which may come later."""
+    from tuner.measure.fleet.leash import PARENT
     from tuner.measure.fleet.machines import resource_name
-    from tuner.measure.fleet.preload import ENVIRONMENT, PARENT
+    from tuner.measure.fleet.preload import ENVIRONMENT
 
     _needs_dask()
     scratch = Path(tempfile.gettempdir()) / f"tilewright-fleet-{os.getuid()}"
@@ -76,13 +83,14 @@ def machine(address: str, description: Description) -> Keeper:
     return Keeper(f"machine {description.name}", command, environment)
 
 
-def check_exposure(address: str, *, unprotected: bool) -> tuple[str, str, int]:
-    """Protocol, host and port of a scheduler's address; CannotServe for one that others can reach
-    without certificates, unless that is what is wanted."""
+def check_exposure(address: str, *, unprotected: bool) -> str:
+    """A scheduler's address as Dask spells it; CannotServe for one that others can reach without
+    certificates, unless that is what is wanted. MeasurerError for what is none."""
     from tuner.measure.fleet.address import parse_address
 
-    protocol, _, rest = parse_address(address).partition("://")
-    host, _, port = rest.rpartition(":")
+    where = parse_address(address)
+    protocol, _, rest = where.partition("://")
+    host, _, _ = rest.rpartition(":")
     if protocol != "tls" and not is_loopback(host) and not unprotected:
         raise CannotServe(
             f"--fleet {address} can be reached from other machines without certificates: whoever "
@@ -90,7 +98,7 @@ def check_exposure(address: str, *, unprotected: bool) -> tuple[str, str, int]:
             advice="Use tls:// with certificates in Dask's configuration, or accept the risk in a "
             "closed network with --fleet-unprotected.",
         )
-    return protocol, host.strip("[]"), int(port)
+    return where
 
 
 def _needs_dask() -> None:

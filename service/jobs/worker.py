@@ -51,6 +51,7 @@ class WorkerSettings:
     poll_secs: float = 0.5
     coordinate: bool = True
     json_log: bool = False
+    fleet: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class _JobRun:
         from db.job_states import JobState
 
         try:
-            request = stored_job(self._job.request)
+            request = stored_job(self._job.request, self._worker.settings.fleet)
             report = self._worker.run(
                 self._store,
                 request.workload,

@@ -9,7 +9,7 @@ import pytest
 from schedules.target import Target
 from schedules.workload import Workload
 from tests.contracts.measurer_contract import MeasurerContract
-from tests.fleet.conftest import LocalFleet
+from tests.fleet.local_fleet import LocalFleet
 from tests.fleet.simulated import SPACE, candidates
 from tuner.measure.choose import parse_measurer
 from tuner.measure.protocol import MeasureRequest, MeasurerFactory

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-from .errors import FleetError
+from tuner.measure.choose import MeasurerError
 
 _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?")
 
 
 def parse_address(text: str) -> str:
-    """`tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT`, as Dask spells it. FleetError."""
+    """`tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT`, as Dask spells it. MeasurerError."""
     match = _ADDRESS.fullmatch(text)
     if match is None or not 0 < int(match[3]) < 65536:
-        raise FleetError(
+        raise MeasurerError(
             f"a fleet's address is tcp://HOST:PORT or tls://HOST:PORT; got {text[:80]!r}"
         )
     return f"{match[1] or 'tcp'}://{match[2]}:{match[3]}"

@@ -84,7 +84,7 @@ def kind(target: Target) -> str:
 def fleet_status(address: str, timeout_secs: float = 5.0) -> list[Machine]:
     """The machines that have joined the scheduler at `address`, by name.
 
-    FleetError if the address is none, or nothing answers there. Not to be called from a coroutine.
+    MeasurerError for what is no address; FleetError if nothing answers there. Not for coroutines.
     """
     where = parse_address(address)
     try:
@@ -189,9 +189,11 @@ def fleet_target(
 ) -> Target:
     """The target that `spec` names among the machines: a name, or the beginning of a key.
 
-    "native" is `native`, if such a machine has joined, or else the only kind there is. With the
-    probes of the largest group of its machines. TargetError lists what there is.
+    "native" is `native`, if such a machine has joined or none at all, or else the only kind there
+    is. With the probes of the largest group of its machines. TargetError lists what there is.
     """
+    if spec == "native" and native is not None and not machines:
+        return native.with_threads(threads or 1)
     kinds = {m.key: m for m in machines}
     chosen = _chosen(machines, spec, native)
     if len(chosen) != 1:

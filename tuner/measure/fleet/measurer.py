@@ -51,9 +51,9 @@ class Fleet:
         return FleetMeasurer(self, workload, target, seed)
 
 
-def read_fleet(address: str) -> Fleet:
-    """The fleet of a measurer's name; nothing is connected. FleetError for what is no address."""
-    return Fleet(parse_address(address))
+def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> Fleet:
+    """The fleet of a measurer's name; nothing is connected. MeasurerError for a bad address."""
+    return Fleet(parse_address(address), should_stop=should_stop or _never)
 
 
 class FleetMeasurer:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from typing import Any
 
+from .leash import watch_parent
 from .machines import LABEL
-from .task import Host, set_up
+from .task import set_up
 from .wire import Description
 
 ENVIRONMENT = "TILEWRIGHT_MACHINE"
-PARENT = "TILEWRIGHT_MACHINE_PARENT"
-"""The process that keeps this one running: without it, this one ends."""
 
 _LEAVE_SECS = 2.0
-_LOOK_SECS = 1.0
 
 
 def dask_setup(worker: Any) -> None:
@@ -29,9 +26,7 @@ def dask_setup(worker: Any) -> None:
     host = set_up(Description.from_bytes(description))
     worker.startup_information[LABEL] = lambda _: description
     worker.metrics[LABEL] = lambda _: {"busy": host.busy, "measured": host.measured}
-    parent = os.environ.get(PARENT)
-    watch = threading.Thread(target=_watch, args=(host, int(parent or 0)), daemon=True)
-    watch.start()
+    watch_parent(host.close_idle)
 
 
 def dask_teardown(worker: Any) -> None:
@@ -40,12 +35,3 @@ def dask_teardown(worker: Any) -> None:
     leaving = threading.Timer(_LEAVE_SECS, os._exit, args=(0,))
     leaving.daemon = True
     leaving.start()
-
-
-def _watch(host: Host, parent: int) -> None:
-    """Close what is idle, and leave when nobody keeps this process any more."""
-    while True:
-        time.sleep(_LOOK_SECS)
-        host.close_idle()
-        if parent and os.getppid() != parent:
-            os._exit(0)
