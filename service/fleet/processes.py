@@ -39,6 +39,8 @@ _FIND_SCHEDULER_SECS = 60
 
 def scheduler(address: str) -> Keeper:
     """Keeps a scheduler running at `address`; machines and jobs come back to it by themselves."""
+    from tuner.measure.fleet.leash import PARENT
+
     _needs_dask()
     command = [
         *(sys.executable, "-m", "distributed.cli.dask_scheduler"),

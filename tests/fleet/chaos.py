@@ -28,7 +28,7 @@ from schedules.record import canonical_bytes
 from service.fleet.keeper import Keeper
 from service.jobs.tuning import TuneOptions, run_tuning
 from tests.fleet.local_fleet import LocalFleet, local_fleet
-from tests.fleet.simulated import SPACE
+from tests.fleet.simulated import SPACE, TARGET
 from tuner.measure.fleet.connection import Line
 from tuner.measure.fleet.machines import Machine
 from tuner.measure.fleet.wire import Order
@@ -77,11 +77,9 @@ def job_under_fire(
     options = TuneOptions(trials=trials, strategy="random", measurer=f"dask:{fleet.address}")
     with open_store(f"sqlite:///{folder / 'chaos.sqlite'}") as store:
         with orders_watched(outcome):
-            report = run_tuning(store, SPACE.workload, SPACE.target, options, on_event)
+            report = run_tuning(store, SPACE.workload, TARGET, options, on_event)
         stored = [
-            r
-            for r in store.records(SPACE.workload.key, SPACE.target.key)
-            if r.verified_level == "quick"
+            r for r in store.records(SPACE.workload.key, TARGET.key) if r.verified_level == "quick"
         ]
     keys = {record.key for record in stored}
     outcome.lost = sum(event["record_key"] not in keys for event in outcome.told)

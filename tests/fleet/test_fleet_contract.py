@@ -10,7 +10,7 @@ from schedules.target import Target
 from schedules.workload import Workload
 from tests.contracts.measurer_contract import MeasurerContract
 from tests.fleet.local_fleet import LocalFleet
-from tests.fleet.simulated import SPACE, candidates
+from tests.fleet.simulated import SPACE, TARGET, candidates
 from tuner.measure.choose import parse_measurer
 from tuner.measure.protocol import MeasureRequest, MeasurerFactory
 
@@ -29,7 +29,7 @@ class TestFleet(MeasurerContract):
     @pytest.fixture(scope="class")
     @classmethod
     def target(cls) -> Target:
-        return SPACE.target
+        return TARGET
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import socket
 
 from tuner.measure.choose import MeasurerError
+
+from .errors import FleetError
 
 _ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?")
 
@@ -17,3 +20,14 @@ def parse_address(text: str) -> str:
             f"a fleet's address is tcp://HOST:PORT or tls://HOST:PORT; got {text[:80]!r}"
         )
     return f"{match[1] or 'tcp'}://{match[2]}:{match[3]}"
+
+
+def check_listens(address: str, timeout_secs: float) -> None:
+    """FleetError if nothing listens at `address`. Dask would try for all of its patience, where a
+    closed port says so at once."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_secs).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FleetError(f"no scheduler answers at {address} ({reason.lower()})") from error

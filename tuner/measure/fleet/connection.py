@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .address import check_listens
 from .errors import FleetError
 from .machines import Machine, machines_of
 from .wire import WIRE_VERSION
@@ -126,6 +127,7 @@ class Line:
 
 def open_line(address: str) -> Line:
     """A line to the scheduler at `address`; FleetError if there is none."""
+    check_listens(address, _CONNECT_SECS)
     from distributed import Client
 
     _hush()

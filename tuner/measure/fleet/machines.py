@@ -14,7 +14,7 @@ from schedules.record import Toolchain
 from schedules.target import Probes, Target
 from tuner.codegen.version import CODEGEN_VERSION
 
-from .address import parse_address
+from .address import check_listens, parse_address
 from .errors import FleetError
 from .wire import Description
 
@@ -87,12 +87,11 @@ def fleet_status(address: str, timeout_secs: float = 5.0) -> list[Machine]:
     MeasurerError for what is no address; FleetError if nothing answers there. Not for coroutines.
     """
     where = parse_address(address)
+    check_listens(where, timeout_secs)
     try:
         identity = asyncio.run(asyncio.wait_for(_identity(where, timeout_secs), timeout_secs))
     except (OSError, TimeoutError) as error:
-        raise FleetError(
-            f"no scheduler answers at {where}: start one with `tilewright serve --fleet {where}`"
-        ) from error
+        raise FleetError(f"no scheduler answers at {where}: {error!r}") from error
     return machines_of(identity)
 
 

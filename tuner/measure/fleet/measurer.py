@@ -70,7 +70,8 @@ class FleetMeasurer:
         self._workload = workload_json.to_json(workload)
         self._line: Line | None = None
         self._like: Machine | None = None
-        self._home = ""
+        self.home = ""
+        """The machine that compares and confirms; "" before there was one."""
         self._wait = _Wait(fleet, target)
 
     def __enter__(self) -> FleetMeasurer:
@@ -129,10 +130,10 @@ class FleetMeasurer:
 
     def _give_out(self, run: _Run, line: Line, machines: dict[str, Machine]) -> None:
         # Compared times come from the same machine as the last ones.
-        in_turn = sorted(machines, key=lambda address: address != self._home)
+        in_turn = sorted(machines, key=lambda address: address != self.home)
         for assignment in run.batch.assign(in_turn):
             if run.batch.together:
-                self._home = assignment.machine
+                self.home = assignment.machine
             run.tasks.add(assignment.task)
             order = Order(
                 task=assignment.task,
