@@ -7,6 +7,7 @@ Both are Dask's own programs. TLS is Dask's too: its configuration names the cer
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 import uuid
@@ -35,6 +36,8 @@ _WORKER_SETTINGS = {
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
 }
 _FIND_SCHEDULER_SECS = 60
+_NO_PAGES = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+"""Without its pages Dask still answers over HTTP, by default on a fixed port of every address."""
 
 
 def scheduler(address: str) -> Keeper:
@@ -44,7 +47,8 @@ def scheduler(address: str) -> Keeper:
     _needs_dask()
     command = [
         *(sys.executable, "-m", "distributed.cli.dask_scheduler"),
-        *("--host", address, "--no-dashboard", "--preload", "tuner.measure.fleet.leash"),
+        *("--host", address, "--preload", "tuner.measure.fleet.leash"),
+        *_NO_PAGES,
     ]
     environment = {**_SCHEDULER_SETTINGS, PARENT: str(os.getpid())}
     return Keeper("the fleet's scheduler", lambda: command, environment)
@@ -68,7 +72,8 @@ def machine(address: str, description: Description) -> Keeper:
     def command() -> list[str]:
         return [
             *(sys.executable, "-m", "distributed.cli.dask_worker", address),
-            *("--no-nanny", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard"),
+            *("--no-nanny", "--nthreads", "1", "--memory-limit", "0", *_NO_PAGES),
+            *("--host", address_towards(address)),
             *("--resources", f"{resource_name(description.target)}=1"),
             # A scheduler refuses a second worker of a name, also where the first is long dead.
             *("--name", f"{description.name}-{uuid.uuid4().hex[:8]}"),
@@ -83,6 +88,23 @@ def machine(address: str, description: Description) -> Keeper:
         PARENT: str(os.getpid()),
     }
     return Keeper(f"machine {description.name}", command, environment)
+
+
+def address_towards(scheduler: str) -> str:
+    """This machine's address on the way to `scheduler`: the only one its worker listens on.
+
+    Left to itself a Dask worker listens on all of them, and whoever reaches it runs code on it.
+    """
+    host, _, port = scheduler.partition("://")[2].rpartition(":")
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as way:
+            way.connect(where)  # of a datagram socket: nothing is sent
+            return str(way.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"  # no way there now; the worker is started again and asks again
 
 
 def check_exposure(address: str, *, unprotected: bool) -> str:

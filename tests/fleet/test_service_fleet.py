@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from service.cli import run
@@ -56,6 +57,16 @@ def test_several_kinds_at_once_and_no_worker_is_left_by_a_killed_command(
     assert after == {name: count for name, count in before.items() if name != "three"}
 
 
+def test_a_fleet_on_loopback_listens_nowhere_else(fleet: LocalFleet) -> None:
+    """Whoever reaches a Dask process runs code in it."""
+    fleet.wait_for(2)
+    for keeper in (fleet.scheduler, *fleet.machines.values()):
+        assert keeper.pid is not None
+        found = psutil.Process(keeper.pid).net_connections()
+        listening = {c.laddr[0] for c in found if c.status == psutil.CONN_LISTEN}
+        assert listening == {"127.0.0.1"}, keeper.name
+
+
 def test_commands_speak_of_the_fleet(
     fleet: LocalFleet, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -90,17 +101,18 @@ def test_serve_has_a_fleet_beside_it(tmp_path: Path) -> None:
     db = str(tmp_path / "served.sqlite")
     serve = ("serve", "--port", "0", "--db", db, "--json", "--no-fleet-machine", "--fleet", address)
     worker = ("worker", "--join", address, "--name", "four", "--measurer", measurer)
-    with command(*worker, "--target", target), command(*serve) as process:  # in any order
+    with command(*serve) as process, command(*worker, "--target", target):
         assert process.stdout is not None
-        client = Client(json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")["url"])
-        with pytest.raises(Exception, match="must be local, dask"):
-            client.submit(MATMUL, trials=4, measurer=f"dask:{address}")
-        document = json.loads(Path(target).read_text())
-        job = client.submit(MATMUL, trials=4, target=document, measurer="dask")
-        done = client.wait(job.id, timeout_secs=60)
-        assert done.state == "SUCCEEDED"
-        assert done.document["request"]["measurer"] == "dask"
-        named = client.submit(MATMUL, trials=4, target="four", measurer="dask")
-        assert named.id == job.id or client.wait(named.id, timeout_secs=60).done
-        with pytest.raises(Exception, match="must be native or a target document"):
-            client.submit(MATMUL, trials=4, target="four")
+        told = "".join(iter(process.stdout.readline, "}\n")) + "}"
+        with Client(json.loads(told)["url"]) as client:
+            with pytest.raises(Exception, match="must be local, dask"):
+                client.submit(MATMUL, trials=4, measurer=f"dask:{address}")
+            document = json.loads(Path(target).read_text())
+            job = client.submit(MATMUL, trials=4, target=document, measurer="dask")
+            done = client.wait(job.id, timeout_secs=60)
+            assert done.state == "SUCCEEDED"
+            assert done.document["request"]["measurer"] == "dask"
+            named = client.submit(MATMUL, trials=4, target="four", measurer="dask")
+            assert named.id == job.id or client.wait(named.id, timeout_secs=60).done
+            with pytest.raises(Exception, match="must be native or a target document"):
+                client.submit(MATMUL, trials=4, target="four")
