@@ -352,7 +352,14 @@ TABLE: dict[str, Kind] = {
         "bad_measurer",
         ExitCode.USAGE,
         "No such measurer, or a bad file of timings",
-        "local, replay:FILE or simulated:FILE will do; docs/ holds the formats.",
+        "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT will do; docs/ says more.",
+    ),
+    "tuner.measure.fleet.errors.FleetError": Kind(
+        503,
+        "fleet_unavailable",
+        ExitCode.UNREACHABLE,
+        "The fleet cannot measure",
+        "`tilewright fleet ADDRESS` lists machines; `tilewright worker --join ADDRESS` adds one.",
     ),
     "schedules.errors.ScheduleError": Kind(
         422,

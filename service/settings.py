@@ -37,6 +37,9 @@ class Settings(BaseSettings):
     allow_host: Names = ()
     allow_origin: Names = ()
     trusted_proxy: Names = ()
+    fleet: str = ""
+    fleet_machine: bool = True
+    fleet_unprotected: bool = False
     json_log: bool = False
     lease_secs: float = Field(default=5.0, gt=0)
     poll_secs: float = Field(default=0.5, gt=0)

@@ -515,7 +515,9 @@ class _Session:
         results: list[MeasureResult] = []
         for number in range(FINAL_ROUNDS):
             order = close if number % 2 == 0 else close[::-1]
-            requests = [MeasureRequest(r.trial, Trace.from_json(r.trace)) for r in order]
+            requests = [
+                MeasureRequest(r.trial, Trace.from_json(r.trace), compared=True) for r in order
+            ]
             answers = self.measurer.measure(requests)
             results += answers
             for record, result in zip(order, answers, strict=True):

@@ -31,8 +31,8 @@ def tune(
 
     Results go to `sink` (default: memory, kept only for this call) as they are measured, and what
     is in it already is used unless `fresh`. `measurer` is a name ("local", "replay:FILE",
-    "simulated:FILE") or a factory. MeasurerError, StrategyError, TargetError for what cannot be;
-    what fails on the machine is counted in the report.
+    "simulated:FILE", "dask:tcp://HOST:PORT") or a factory. MeasurerError, StrategyError,
+    TargetError for what cannot be; what fails on the machine is counted in the report.
 
     `control` reaches the run from another thread and lets runs share a machine; once aborted, the
     run returns with what was checked before.
@@ -46,12 +46,19 @@ def tune(
 
     # Recorded and simulated times, and those of another factory, are not this machine's.
     machine = ThisMachine() if measurer == "local" else None
-    if target is None or isinstance(target, str):
+    control = control or Control()
+    should_stop = should_stop or _never
+    factory = parse_measurer(measurer, should_stop) if isinstance(measurer, str) else measurer
+    fleet = isinstance(measurer, str) and measurer.startswith("dask:")
+    if fleet and (target is None or isinstance(target, str)):
+        from .measure.fleet.machines import fleet_status, fleet_target
+
+        found = fleet_status(str(measurer).removeprefix("dask:"))
+        target = fleet_target(found, target or "native", None, unprobed_target())
+    elif target is None or isinstance(target, str):
         named = target or "native"
         mocked = machine is None and named == "native"
         target = unprobed_target() if mocked else load_target(named, probe=machine is not None)
-    control = control or Control()
-    factory = parse_measurer(measurer) if isinstance(measurer, str) else measurer
     with factory(workload, target, seed) as opened:
         if isinstance(opened, Controllable):
             opened.attach(control)
@@ -67,7 +74,7 @@ def tune(
             options=SessionOptions(
                 fresh=fresh,
                 machine=machine,
-                should_stop=should_stop or _never,
+                should_stop=should_stop,
                 clock=control.clock,
                 turn=control.pause,
             ),

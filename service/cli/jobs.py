@@ -137,11 +137,12 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
 
 def _print_job(job: Job, output: Output) -> None:
     from service.cli.render import facts, job_facts, tune_summary
+    from service.resolve.targets import is_mocked
 
     result: dict[str, Any] | None = job.document.get("result")
     if result and job.done and not output.as_json:
         output.result(None, facts([("job", f"{job.id}  {job.state}")]))
-        mocked = job.document.get("request", {}).get("measurer", "local") != "local"
+        mocked = is_mocked(job.document.get("request", {}).get("measurer", "local"))
         again = job.workload.get("name") or ""
         output.result(result, tune_summary(result, again=again, mocked=mocked))
     else:

@@ -56,7 +56,11 @@ def add_commands(app: typer.Typer) -> None:
         from service.cli.render import target_facts
         from service.resolve import targets
 
+        fleet = targets.fleet_of(machine.measurer)
         with common.output().busy("looking at this machine ..."):
-            found = targets.read_target(machine.target, machine.threads, fresh=fresh)
+            if fleet:
+                found = targets.read_fleet_target(machine.target, machine.threads, fleet)
+            else:
+                found = targets.read_target(machine.target, machine.threads, fresh=fresh)
         document = {**found.to_json(), "key": found.key}
         common.output().result(document, target_facts(document))

@@ -115,7 +115,8 @@ class Machine:
         typer.Option(
             "--target",
             metavar="native|FILE",
-            help="The hardware a kernel is made for.",
+            help="The hardware a kernel is made for; in a fleet also the name of a machine or the "
+            "beginning of a key.",
             rich_help_panel=MACHINE_PANEL,
         ),
     ] = "native"
@@ -143,7 +144,7 @@ class Machine:
         str,
         typer.Option(
             "--measurer",
-            metavar="local|replay:FILE|simulated:FILE",
+            metavar="local|replay:FILE|simulated:FILE|dask:ADDRESS",
             help="Where timings come from.",
             rich_help_panel=MACHINE_PANEL,
         ),

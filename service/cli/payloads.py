@@ -56,8 +56,8 @@ def _parsed_here(spelling: Spelling) -> dict[str, Any]:
 
 
 def target_payload(spec: str) -> str | dict[str, Any]:
-    """The `target` field of a job."""
-    if spec == "native":
+    """The `target` field of a job; what is no file may be the name of a fleet's machine."""
+    if spec == "native" or not (spec.endswith(".json") or Path(spec).exists()):
         return spec
     document = read_json(Path(spec))
     if not isinstance(document, dict):

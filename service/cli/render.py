@@ -310,6 +310,38 @@ def findings_table(findings: Sequence[Document]) -> RenderableType:
     return table
 
 
+def fleet_table(machines: Sequence[Document]) -> RenderableType:
+    """The machines of a fleet, a kind of CPU after the other."""
+    from rich import box
+
+    if not machines:
+        return Text("no machine has joined: tilewright worker --join ADDRESS")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("machine", "cpu", "target"):
+        table.add_column(name, no_wrap=True)
+    for name in ("cores", "peak GFLOP/s", "memory GB/s", "measured"):
+        table.add_column(name, justify="right")
+    table.add_column("now")
+    for machine in sorted(machines, key=lambda m: (m["target"]["key"], m["name"])):
+        target = machine["target"]
+        peaks, bandwidths = target["probes"]["peak_gflops"], target["probes"]["bandwidth_gbs"]
+        table.add_row(
+            str(machine["name"]),
+            str(target["cpu"]),
+            str(target["key"])[:12],
+            str(target["cores"]),
+            _first(peaks.get("f32")),
+            _first(bandwidths.get("memory")),
+            str(machine["measured"]),
+            "measures" if machine["busy"] else "waits",
+        )
+    return table
+
+
+def _first(figures: Sequence[float] | None) -> str:
+    return f"{figures[0]:.4g}" if figures else ""
+
+
 def operators_table(operators: Sequence[Document]) -> RenderableType:
     """The operator library."""
     from rich import box

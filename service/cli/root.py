@@ -27,6 +27,7 @@ EXTRAS = {
     "structlog": "server",
     "matplotlib": "plot",
     "psycopg": "postgres",
+    "distributed": "fleet",
 }
 """Which extra brings an import name."""
 
@@ -39,6 +40,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "keeping": ("export", "import", "db"),
     "keys": ("keys",),
     "machine": ("doctor", "ops", "target"),
+    "fleet": ("worker", "fleet"),
 }
 """Which module of this package brings which commands, in the order help lists them."""
 

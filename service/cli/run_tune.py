@@ -37,7 +37,7 @@ def tune(
     from service import database
     from service.answers.publish import result_document
     from service.jobs import tuning
-    from service.resolve import workloads
+    from service.resolve import targets, workloads
 
     output = common.output()
     workload = workloads.read_workload(spelling)
@@ -59,7 +59,7 @@ def tune(
         ):
             report = tuning.run_tuning(store, workload, target, options, on_event, stop.is_set)
         document = result_document(store, workload, target, report)
-    mocked = machine.measurer != tuning.REAL
+    mocked = targets.is_mocked(machine.measurer)
     output.result(document, tune_summary(document, again=again, mocked=mocked))
     if document.get("warning"):
         sys.stderr.write(f"tilewright: {document['warning']}\n")

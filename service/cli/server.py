@@ -7,6 +7,8 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -35,7 +37,7 @@ def serve(settings: Settings, output: Output) -> int:
     configure(as_json=settings.json_log)
     db_url = database.database_url(settings.db)
     # A request waits no longer for a lock than its client does; what may wait longer tries again.
-    with listener, open_store(db_url, timeout_secs=settings.store_secs) as store:
+    with listener, open_store(db_url, timeout_secs=settings.store_secs) as store, beside(settings):
         check_exposure(settings, store)
         app = create_app(settings, store, lambda: supervisor.health() if settings.workers else None)
         state = app.state.service
@@ -48,6 +50,7 @@ def serve(settings: Settings, output: Output) -> int:
                 json_log=settings.json_log,
                 jobs_at_once=settings.jobs_at_once,
                 standby=not url.startswith("sqlite"),
+                fleet=settings.fleet,
             ),
             drain_secs=settings.drain_secs * WORKER_SHARE,
             on_hopeless=lambda: server.stop(),  # noqa: PLW0108  # it is made below
@@ -86,7 +89,25 @@ def _say(output: Output, settings: Settings, listener: socket.socket, store: Sto
         sys.stdout.flush()
     else:
         output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.path}")
+        if settings.fleet:
+            output.remark(f"Fleet at {settings.fleet}: tilewright worker --join it")
         output.remark("Ctrl-C stops; jobs that are not finished go on at the next start.")
+
+
+@contextmanager
+def beside(settings: Settings) -> Iterator[None]:
+    """The fleet's scheduler, and this machine in it, while the service runs. CannotServe."""
+    if not settings.fleet:
+        yield
+        return
+    from service.fleet import processes
+
+    where = processes.check_exposure(settings.fleet, unprotected=settings.fleet_unprotected)
+    with ExitStack() as stack:
+        stack.enter_context(processes.scheduler(where))
+        if settings.fleet_machine:
+            stack.enter_context(processes.local_machine(where))
+        yield
 
 
 def check_folder(folder: Path | None) -> None:

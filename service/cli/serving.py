@@ -88,6 +88,29 @@ def add_commands(app: typer.Typer) -> None:
                 help="Address or network of a proxy whose X-Forwarded-* headers are believed.",
             ),
         ] = None,
+        fleet: Annotated[
+            str,
+            typer.Option(
+                "--fleet",
+                metavar="ADDRESS",
+                help="Start a fleet's scheduler here (tcp://127.0.0.1:8786): jobs with the "
+                "measurer `dask` are measured by the machines that join it.",
+            ),
+        ] = "",
+        fleet_machine: Annotated[
+            bool,
+            typer.Option(
+                "--fleet-machine/--no-fleet-machine", help="Whether this machine joins it."
+            ),
+        ] = True,
+        fleet_unprotected: Annotated[
+            bool,
+            typer.Option(
+                "--fleet-unprotected",
+                help="Let the scheduler listen without certificates on an address others can "
+                "reach: they may then run code here and on every machine of the fleet.",
+            ),
+        ] = False,
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Serve the API and run its jobs, until Ctrl-C or SIGTERM."""
@@ -107,6 +130,9 @@ def add_commands(app: typer.Typer) -> None:
             measurer_folder=measurer_folder,
             workers=workers,
             allow_unauthenticated=allow_unauthenticated,
+            fleet=fleet,
+            fleet_machine=fleet_machine,
+            fleet_unprotected=fleet_unprotected,
             db=common.db or "",
             **({"json_log": True} if common.json else {}),
         )

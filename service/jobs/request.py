@@ -15,14 +15,12 @@ from schedules.target import Target
 from schedules.workload import Workload
 from service.errors import InvalidField
 from service.jobs import tuning
-from service.jobs.tuning import REAL, TuneOptions, tuning_target
+from service.jobs.tuning import FLEET, REAL, TuneOptions, tuning_target
 from service.resolve import targets, workloads
 from service.resolve.requests import JobIn, admit, located, read_model
 
 if TYPE_CHECKING:
     from service.settings import Settings
-
-FILE_MEASURERS = ("replay", "simulated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +64,9 @@ def read_job(document: Any, settings: Settings) -> JobRequest:
     body = read_model(JobIn, document)
     workload = located("/workload", lambda: workloads.workload_of(body.workload))
     located("/workload", lambda: admit(workload, settings))
-    target = located(
-        "/target" if isinstance(body.target, dict) else "/threads",
-        lambda: targets.target_of(body.target, body.threads),
-    )
-    measurer = checked_measurer(body.measurer, settings.measurer_folder)
-    if measurer != REAL:
+    measurer = checked_measurer(body.measurer, settings)
+    target = _target(body, measurer, settings)
+    if measurer not in (REAL, FLEET):
         located("/measurer", lambda: targets.check_measurer(measurer))
     options = TuneOptions(
         trials=body.budget.trials,
@@ -80,14 +75,34 @@ def read_job(document: Any, settings: Settings) -> JobRequest:
         seed=body.seed,
         measurer=measurer,
     )
-    if body.target != "native":
+    # In a fleet a target is of the machine that was found; this one may be of another kind.
+    native = body.target == "native" and measurer != FLEET
+    if not native:
         located("/target", lambda: tuning.check_measurable(target, options.measurer))
-    return JobRequest(workload, target, body.target == "native", options)
+    return JobRequest(workload, target, native, options)
 
 
-def stored_job(form: dict[str, Any]) -> JobRequest:
-    """The request of a form that `to_json` made, for the worker."""
+def _target(body: JobIn, measurer: str, settings: Settings) -> Target:
+    if measurer == FLEET:
+        find = targets.fleet_target_of
+        return located("/target", lambda: find(body.target, body.threads, settings.fleet))
+    if isinstance(body.target, str) and body.target != "native":
+        raise InvalidField(
+            "target: must be native or a target document; a machine's name or the beginning of a "
+            "key is for jobs of a fleet (measurer: dask)",
+            pointer="/target",
+        )
+    return located(
+        "/target" if isinstance(body.target, dict) else "/threads",
+        lambda: targets.target_of(body.target, body.threads),
+    )
+
+
+def stored_job(form: dict[str, Any], fleet: str = "") -> JobRequest:
+    """The request of a form that `to_json` made, for the worker of a service whose fleet is at
+    `fleet`."""
     native = form["target"] == "native"
+    measurer = f"{FLEET}:{fleet}" if form["measurer"] == FLEET else form["measurer"]
     return JobRequest(
         workload=workloads.workload_of(form["workload"]),
         target=tuning_target("native", form["threads"], form["measurer"])
@@ -99,19 +114,32 @@ def stored_job(form: dict[str, Any]) -> JobRequest:
             seconds=form["budget"]["seconds"],
             strategy=form["strategy"],
             seed=form["seed"],
-            measurer=form["measurer"],
+            measurer=measurer,
         ),
     )
 
 
-def checked_measurer(spec: str, folder: Path | None) -> str:
-    """`spec` with its file below `folder`; InvalidField for any other."""
+def checked_measurer(spec: str, settings: Settings) -> str:
+    """`spec` with its file below the service's folder; InvalidField for any other.
+
+    A fleet is the service's own: an address would be the client's choice of whom it talks to.
+    """
     if spec == REAL:
         return spec
-    kind, colon, name = spec.partition(":")
-    if kind not in FILE_MEASURERS or not colon:
+    if spec == FLEET:
+        if settings.fleet:
+            return spec
         raise InvalidField(
-            f"measurer: must be local, replay:FILE or simulated:FILE; got {spec[:80]!r}",
+            "measurer: this service has no fleet",
+            code="measurer_not_allowed",
+            pointer="/measurer",
+            advice="Start it with `tilewright serve --fleet ADDRESS`.",
+        )
+    folder = settings.measurer_folder
+    kind, colon, name = spec.partition(":")
+    if kind not in targets.FILE_MEASURERS or not colon:
+        raise InvalidField(
+            f"measurer: must be local, dask, replay:FILE or simulated:FILE; got {spec[:80]!r}",
             pointer="/measurer",
         )
     if folder is None:

@@ -60,6 +60,7 @@ class Means:
     run: Callable[..., TuneReport] = run_tuning
     publish: Publish = publish
     clock: Callable[[], float] = time.monotonic
+    fleet: str = ""
 
 
 class JobRun:
@@ -141,7 +142,7 @@ class JobRun:
     def _run(self) -> None:
         self._failed = self._reused = 0
         self._means.turns.wait(self._job.id, self._look)
-        request = stored_job(self._job.request)
+        request = stored_job(self._job.request, self._means.fleet)
         report = self._means.run(
             self._store,
             request.workload,

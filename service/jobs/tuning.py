@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 REAL = "local"
 """The measurer that runs kernels here; only it needs the machine's probes."""
 
+FLEET = "dask"
+"""The measurer of jobs that the service's own fleet measures; its address is the service's."""
+
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
@@ -37,9 +40,12 @@ class TuneOptions:
 
 def tuning_target(spec: str, threads: int | None, measurer: str) -> Target:
     """The target of a tuning run. What was measured on this machine counts only where it does the
-    measuring: mocked timings give the same search on every day. TargetError."""
+    measuring: mocked timings give the same search on every day; a fleet's machines have their own.
+    TargetError, FleetError."""
     from tuner.native_target import unprobed_target
 
+    if fleet := targets.fleet_of(measurer):
+        return targets.read_fleet_target(spec, threads, fleet)
     if measurer == REAL:
         return targets.read_target(spec, threads)
     if spec == "native":

@@ -46,6 +46,7 @@ class WorkerSettings:
     jobs_at_once: int = 3
     standby: bool = False
     beat_fd: int | None = None
+    fleet: str = ""
 
 
 @dataclass
@@ -135,7 +136,7 @@ def main() -> int:
         with open_store(settings.db_url or None, create=False, upgrade=False) as store:
             if settings.coordinate and not coordinate(store, stop, standby=settings.standby):
                 return 0
-            means = Means(store, settings.lease_secs, stop)
+            means = Means(store, settings.lease_secs, stop, fleet=settings.fleet)
             if settings.beat_fd is not None:
                 beat = threading.Thread(target=_beat, args=(settings.beat_fd, means), daemon=True)
                 beat.start()

@@ -55,8 +55,10 @@ class JobIn(Strict):
         description="A spelling (`matmul:M=512,N=512,K=512`), a canonical workload document, or "
         '`{"expr": ..., "tensors": {...}, "ranges": {...}}`.'
     )
-    target: Literal["native"] | dict[str, Any] = Field(
-        default="native", description="`native`, or a target document."
+    target: Annotated[str, Field(min_length=1, max_length=256)] | dict[str, Any] = Field(
+        default="native",
+        description="`native`, or a target document; for a fleet (`measurer: dask`) also the name "
+        "of a machine or the beginning of a target key.",
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     budget: BudgetIn = BudgetIn()

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from schedules.target import Target
     from schedules.workload import Workload
 
+FILE_MEASURERS = ("replay", "simulated")
+
 
 def read_target(
     spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
@@ -33,6 +35,42 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
         return native_target(threads or 1, probe=False)
     target = Target.from_json(spec)
     return target if threads is None else target.with_threads(threads)
+
+
+def is_mocked(measurer: str) -> bool:
+    """Whether its times are of no real machine."""
+    return measurer.partition(":")[0] in FILE_MEASURERS
+
+
+def fleet_of(measurer: str) -> str:
+    """The address of the fleet that `measurer` names; "" if it names none."""
+    kind, _, address = measurer.partition(":")
+    return address if kind == "dask" else ""
+
+
+def read_fleet_target(spec: str, threads: int | None, fleet: str) -> Target:
+    """The target a user names for a fleet: a file, a machine's name, the beginning of a key, or
+    `native`. With the probes of its machines there. TargetError, FleetError."""
+    if spec.endswith(".json"):
+        return _fleet_probed(read_target(spec, threads, probe=False), fleet)
+    return fleet_target_of(spec, threads, fleet)
+
+
+def fleet_target_of(spec: str | dict[str, Any], threads: int | None, fleet: str) -> Target:
+    """The target of a request's `target` field, for a job of a fleet. TargetError, FleetError."""
+    from tuner.measure.fleet.machines import fleet_status, fleet_target
+    from tuner.native_target import unprobed_target
+
+    if not isinstance(spec, str):
+        return _fleet_probed(target_of(spec, threads), fleet)
+    here = unprobed_target() if spec == "native" else None
+    return fleet_target(fleet_status(fleet), spec, threads, here)
+
+
+def _fleet_probed(target: Target, fleet: str) -> Target:
+    from tuner.measure.fleet.machines import fleet_status, with_fleet_probes
+
+    return with_fleet_probes(fleet_status(fleet), target)
 
 
 def check_fits(workload: Workload) -> None:

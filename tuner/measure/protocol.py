@@ -1,6 +1,7 @@
 """The seam between search and machine: candidates in, typed results out.
 
-Implementations: local processes, recorded timings, a simulated machine. Each is held to
+Implementations: local processes, the machines of a fleet, recorded timings, a simulated machine.
+Each is held to
 `tests/contracts/measurer_contract.py`.
 """
 
@@ -18,10 +19,14 @@ from schedules.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class MeasureRequest:
-    """One candidate to measure. `trial` numbers candidates from 1 within a tuning run."""
+    """One candidate to measure. `trial` numbers candidates from 1 within a tuning run.
+
+    The times of a batch of `compared` ones decide between them: all come from one machine.
+    """
 
     trial: int
     trace: Trace
+    compared: bool = False
 
 
 OnResult = Callable[[int, MeasureResult], None]

@@ -56,16 +56,18 @@ class ReplayFile:
         by_trace: dict[bytes, Recorded] = {}
         for entry in sorted(mine, key=lambda entry: entry.confirmed):
             by_trace.setdefault(canonical_bytes(entry.trace), entry)
-        return ReplayMeasurer(by_trace, self.missing, Toolchain(0, "replay", self.tag))
+        return ReplayMeasurer(by_trace, self.missing, self.toolchain)
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """Code generator 0: no real one, so a real record always replaces a replayed one."""
+        return Toolchain(0, "replay", self.tag)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayMeasurer:
     """`Measurer` that answers by exact trace from what was recorded; the first record wins, one
-    of a trial before one of a full check.
-
-    Its toolchain is code generator 0: no real one, so a real record always replaces a replayed one.
-    """
+    of a trial before one of a full check."""
 
     by_trace: dict[bytes, Recorded]
     missing: str

@@ -69,6 +69,12 @@ class SimulatedMachine:
         """The seed of a run changes nothing here: one machine, one landscape."""
         return SimulatedMeasurer(self, workload, target.threads)
 
+    @property
+    def toolchain(self) -> Toolchain:
+        """Code generator 0: no real one, so a real record always replaces a simulated one."""
+        settings = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Toolchain(0, "simulated", file_tag(canonical_bytes(settings)))
+
 
 @dataclass(frozen=True, slots=True)
 class SimulatedMeasurer:
@@ -81,9 +87,7 @@ class SimulatedMeasurer:
 
     @property
     def toolchain(self) -> Toolchain:
-        """Code generator 0: no real one, so a real record always replaces a simulated one."""
-        settings = {f.name: getattr(self.machine, f.name) for f in fields(self.machine)}
-        return Toolchain(0, "simulated", file_tag(canonical_bytes(settings)))
+        return self.machine.toolchain
 
     def measure(
         self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None

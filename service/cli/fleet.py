@@ -1,0 +1,68 @@
+"""`worker` and `fleet`: machines that measure for others, and who they are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from service.cli.options import Common, command
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Register this group's commands."""
+
+    @command(app, "worker")
+    def worker(
+        *,
+        join: Annotated[
+            str,
+            typer.Option(
+                "--join",
+                metavar="ADDRESS",
+                help="The fleet's scheduler: tcp://HOST:PORT or tls://HOST:PORT.",
+            ),
+        ],
+        name: Annotated[
+            str, typer.Option("--name", metavar="NAME", help="What it is called; else the host's.")
+        ] = "",
+        measurer: Annotated[
+            str,
+            typer.Option(
+                "--measurer",
+                metavar="local|replay:FILE|simulated:FILE",
+                help="How it measures; mocked timings make a fleet for tests.",
+            ),
+        ] = "local",
+        target: Annotated[
+            str,
+            typer.Option(
+                "--target",
+                metavar="native|FILE",
+                help="The hardware it passes for, with mocked timings.",
+            ),
+        ] = "native",
+        common: Common = Common(),  # noqa: B008  # a frozen value
+    ) -> None:
+        """Let this machine measure for a fleet, one candidate at a time, until Ctrl-C or SIGTERM.
+
+        Whoever controls the scheduler runs code on this machine.
+        """
+        from service.fleet.worker import join as join_fleet
+
+        tell = common.output().remark
+        raise typer.Exit(join_fleet(join, measurer=measurer, target=target, name=name, tell=tell))
+
+    @command(app, "fleet")
+    def fleet(
+        address: Annotated[
+            str, typer.Argument(metavar="ADDRESS", help="Its scheduler, e.g. tcp://HOST:8786.")
+        ],
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """List the machines of a fleet: what they are, and what they are doing."""
+        from service.cli.render import fleet_table
+        from tuner.measure.fleet.machines import fleet_status
+
+        machines = [machine.to_json() for machine in fleet_status(address)]
+        common.output().result({"machines": machines}, fleet_table(machines))

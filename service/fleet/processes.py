@@ -1,0 +1,135 @@
+"""The two processes a fleet is made of: Dask's scheduler and its worker, as measuring wants them.
+
+Both are Dask's own programs. TLS is Dask's too: its configuration names the certificates
+(`DASK_DISTRIBUTED__COMM__TLS__...`, or a file), and addresses begin with `tls://`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from service.errors import CannotServe, MissingExtra
+from service.settings import is_loopback
+
+from .keeper import Keeper
+
+if TYPE_CHECKING:
+    from tuner.measure.fleet.wire import Description
+
+_QUIETLY = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "warning"}
+_SCHEDULER_SETTINGS = {
+    **_QUIETLY,
+    # A machine that fell silent is given up after this long; one whose line closed, at once.
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "60s",
+    # Orders are for one machine: nothing is to be moved by a guess of how long it takes.
+    "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
+}
+_WORKER_SETTINGS = {
+    **_QUIETLY,
+    # Dask would look at the stack of the thread that waits for a measurement, 100 times a second.
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+}
+_FIND_SCHEDULER_SECS = 60
+_NO_PAGES = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+"""Without its pages Dask still answers over HTTP, by default on a fixed port of every address."""
+
+
+def scheduler(address: str) -> Keeper:
+    """Keeps a scheduler running at `address`; machines and jobs come back to it by themselves."""
+    from tuner.measure.fleet.leash import PARENT
+
+    _needs_dask()
+    command = [
+        *(sys.executable, "-m", "distributed.cli.dask_scheduler"),
+        *("--host", address, "--preload", "tuner.measure.fleet.leash"),
+        *_NO_PAGES,
+    ]
+    environment = {**_SCHEDULER_SETTINGS, PARENT: str(os.getpid())}
+    return Keeper("the fleet's scheduler", lambda: command, environment)
+
+
+def local_machine(address: str) -> Keeper:
+    """Keeps this machine in the fleet at `address`, from a process that describes it first."""
+    command = [sys.executable, "-m", "service.fleet.worker", address]
+    return Keeper("the machine of this service", lambda: command, {}, patience_secs=10.0)
+
+
+def machine(address: str, description: Description) -> Keeper:
+    """Keeps this machine in the fleet of the scheduler at `address`, which may come later."""
+    from tuner.measure.fleet.leash import PARENT
+    from tuner.measure.fleet.machines import resource_name
+    from tuner.measure.fleet.preload import ENVIRONMENT
+
+    _needs_dask()
+    scratch = Path(tempfile.gettempdir()) / f"tilewright-fleet-{os.getuid()}"
+
+    def command() -> list[str]:
+        return [
+            *(sys.executable, "-m", "distributed.cli.dask_worker", address),
+            *("--no-nanny", "--nthreads", "1", "--memory-limit", "0", *_NO_PAGES),
+            *("--host", address_towards(address)),
+            *("--resources", f"{resource_name(description.target)}=1"),
+            # A scheduler refuses a second worker of a name, also where the first is long dead.
+            *("--name", f"{description.name}-{uuid.uuid4().hex[:8]}"),
+            *("--preload", "tuner.measure.fleet.preload"),
+            *("--death-timeout", str(_FIND_SCHEDULER_SECS)),
+            *("--local-directory", str(scratch)),
+        ]
+
+    environment = {
+        **_WORKER_SETTINGS,
+        ENVIRONMENT: description.to_bytes().decode(),
+        PARENT: str(os.getpid()),
+    }
+    return Keeper(f"machine {description.name}", command, environment)
+
+
+def address_towards(scheduler: str) -> str:
+    """This machine's address on the way to `scheduler`: the only one its worker listens on.
+
+    Left to itself a Dask worker listens on all of them, and whoever reaches it runs code on it.
+    """
+    host, _, port = scheduler.partition("://")[2].rpartition(":")
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as way:
+            way.connect(where)  # of a datagram socket: nothing is sent
+            return str(way.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"  # no way there now; the worker is started again and asks again
+
+
+def check_exposure(address: str, *, unprotected: bool) -> str:
+    """A scheduler's address as Dask spells it; CannotServe for one that others can reach without
+    certificates, unless that is what is wanted. MeasurerError for what is none."""
+    from tuner.measure.fleet.address import parse_address
+
+    where = parse_address(address)
+    protocol, _, rest = where.partition("://")
+    host, _, _ = rest.rpartition(":")
+    if protocol != "tls" and not is_loopback(host) and not unprotected:
+        raise CannotServe(
+            f"--fleet {address} can be reached from other machines without certificates: whoever "
+            "reaches a Dask scheduler runs code on it and on every machine of its fleet",
+            advice="Use tls:// with certificates in Dask's configuration, or accept the risk in a "
+            "closed network with --fleet-unprotected.",
+        )
+    return where
+
+
+def _needs_dask() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("distributed") is None:
+        raise MissingExtra(
+            "a fleet needs Dask distributed, which is not installed",
+            advice='Install it: pip install "tilewright[fleet]"',
+        )

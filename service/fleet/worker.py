@@ -1,0 +1,65 @@
+"""`tilewright worker`: this machine measures for a fleet, until it is told to stop.
+
+python -m service.fleet.worker ADDRESS        (what `serve --fleet` starts beside itself)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from schedules.errors import TilewrightError
+from service.errors import problem_of
+from service.exit_codes import ExitCode
+
+from . import processes
+
+_LOOK_SECS = 0.5
+
+
+def join(
+    address: str,
+    *,
+    measurer: str = "local",
+    target: str = "native",
+    name: str = "",
+    tell: Callable[[str], None] = lambda text: None,
+    parent: int | None = None,
+) -> int:
+    """Describe this machine, join the fleet at `address`, and stay in it; the exit code.
+
+    Ends with SIGTERM, SIGINT, or the process `parent`. What it measures then is given to another
+    machine. MeasurerError, TargetError, FleetError for what cannot be.
+    """
+    from tuner.measure.fleet.address import parse_address
+    from tuner.measure.fleet.describe import describe
+
+    where = parse_address(address)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    description = describe(measurer, target, name)
+    with processes.machine(where, description):
+        kind = f"{description.target.cpu} ({description.target.key[:12]})"
+        tell(f"{description.name} measures on {kind} for the fleet at {where}; Ctrl-C leaves it.")
+        while not stop.wait(_LOOK_SECS):
+            if parent is not None and os.getppid() != parent:
+                break
+    return ExitCode.DONE
+
+
+def main(arguments: list[str]) -> int:
+    """Join the fleet of the only argument, as long as the starting process lives."""
+    try:
+        return join(arguments[0], parent=os.getppid())
+    except TilewrightError as error:
+        problem = problem_of(error)
+        sys.stderr.write(f"tilewright worker: {problem.detail}\n")
+        return problem.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""The far side without Dask: an order on this machine's own processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from schedules import operators, workload_json
+from schedules.primitives import Split
+from schedules.record import MeasureStatus
+from schedules.target import Probes
+from schedules.trace import Trace
+from tests.fleet.simulated import another_target
+from tuner.measure.fleet import task
+from tuner.measure.fleet.task import GivenUp, Host
+from tuner.measure.fleet.wire import Description, Note, Order, Purpose
+from tuner.measure.local import local_toolchain
+from tuner.measure.protocol import MeasureRequest
+from tuner.native_target import detect
+
+WORKLOAD = operators.build("matmul", M=17, N=16, K=16).normalised()
+TRACES = (Trace(), Trace((Split("no_such_axis", 4),)))
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    here = replace(detect(), probes=Probes())
+    host = Host(Description("here", here, local_toolchain()))
+    yield host
+    host.close()
+
+
+def order(host: Host, purpose: Purpose = "measure", positions: tuple[int, ...] = (4, 7)) -> Order:
+    """As it arrives: through its bytes."""
+    requests = {p: MeasureRequest(p + 1, t) for p, t in zip(positions, TRACES, strict=False)}
+    document = workload_json.to_json(WORKLOAD)
+    target = host.description.target
+    sent = Order("t1", "topic", purpose, document, target, 0, requests)
+    return Order.from_bytes(sent.to_bytes())
+
+
+def told_by(host: Host, given: Order, wanted: int = 99) -> list[Note]:
+    """The notes as they arrive; the order is wanted until `wanted` results are there."""
+    notes: list[Note] = []
+
+    def is_wanted() -> bool:
+        return sum(note.kind == "result" for note in notes) < wanted
+
+    host.run_order(given, lambda note: notes.append(Note.from_bytes(note.to_bytes())), is_wanted)
+    return notes
+
+
+def test_each_candidate_is_answered_by_its_position(host: Host) -> None:
+    first, *results, last = told_by(host, order(host))
+    assert (first.kind, last.kind) == ("begun", "ended")
+    found = {note.position: note.result for note in results}
+    assert found.keys() == {4, 7}
+    assert found[4] is not None
+    assert found[4].ok
+    assert found[7] is not None
+    assert found[7].status is MeasureStatus.NOT_LEGAL
+
+
+def test_the_full_check_runs_there_as_well(host: Host) -> None:
+    _, note, _ = told_by(host, order(host, "confirm", (0,)))
+    assert note.result is not None
+    assert note.result.ok
+
+
+def test_an_order_that_is_not_wanted_ends_at_the_next_candidate(host: Host) -> None:
+    with pytest.raises(GivenUp):
+        told_by(host, order(host), wanted=1)
+    assert not host.busy
+    assert told_by(host, order(host))[-1].kind == "ended"
+
+
+def test_what_this_machine_cannot_measure_it_refuses(host: Host) -> None:
+    foreign = replace(order(host), target=another_target())
+    refusal = told_by(host, foreign)[-1]
+    assert (refusal.kind, refusal.error) == ("refused", "TargetError")
+    assert "not a machine of kind" in refusal.detail
+    huge = workload_json.to_json(operators.build("matmul", M=1 << 20, N=1 << 20, K=8).normalised())
+    refusal = told_by(host, replace(order(host), workload=huge))[-1]
+    assert (refusal.error, refusal.code) == ("WorkloadError", "too_large")
+
+
+def test_a_machine_keeps_few_workloads_open_and_none_when_idle(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(task.MOST_OPEN + 1):
+        told_by(host, replace(order(host), seed=seed))
+    assert len(host._open) == task.MOST_OPEN
+    host.close_idle()
+    assert len(host._open) == task.MOST_OPEN
+    monkeypatch.setattr(task, "IDLE_SECS", 0.0)
+    host.close_idle()
+    assert not host._open

@@ -1,0 +1,33 @@
+"""Where a fleet's scheduler is: what follows `dask:` and `--join`."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+from tuner.measure.choose import MeasurerError
+
+from .errors import FleetError
+
+_ADDRESS = re.compile(r"(?:(tcp|tls)://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?")
+
+
+def parse_address(text: str) -> str:
+    """`tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT`, as Dask spells it. MeasurerError."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match[3]) < 65536:
+        raise MeasurerError(
+            f"a fleet's address is tcp://HOST:PORT or tls://HOST:PORT; got {text[:80]!r}"
+        )
+    return f"{match[1] or 'tcp'}://{match[2]}:{match[3]}"
+
+
+def check_listens(address: str, timeout_secs: float) -> None:
+    """FleetError if nothing listens at `address`. Dask would try for all of its patience, where a
+    closed port says so at once."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_secs).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FleetError(f"no scheduler answers at {address} ({reason.lower()})") from error

@@ -1,0 +1,161 @@
+"""The coordinator's line to a Dask scheduler: the only place on this side that uses Dask.
+
+Dask keeps nothing: a scheduler that restarts has forgotten every order, and a client that lost
+its line has lost its futures. So a line that broke is never mended; it is closed and another one
+opened (`Line.broken`), and the caller orders anew what was not answered.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+import uuid
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .address import check_listens
+from .errors import FleetError
+from .machines import Machine, machines_of
+from .wire import WIRE_VERSION
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+log = logging.getLogger("tilewright.fleet")
+
+LOOK_SECS = 0.5
+"""How often the list of machines is asked for; sooner if the scheduler tells of a change."""
+
+_TOPICS = 16
+_CHANGES = "all"
+"""The topic under which Dask tells of machines that come and go."""
+
+_CALL_SECS = 10.0
+_CONNECT_SECS = 5.0
+_DASK_SAYS = ("distributed.client", "distributed.core", "distributed.comm")
+
+
+@dataclass(slots=True)
+class Line:
+    """An open line. `received` gives notes as bytes, and None where the machines have changed."""
+
+    client: Client
+    topic: str
+    received: queue.SimpleQueue[bytes | None]
+    scheduler_id: str
+    futures: dict[str, Future] = field(default_factory=dict)
+    _machines: list[Machine] = field(default_factory=list)
+    _looked: float = float("-inf")
+
+    @property
+    def broken(self) -> bool:
+        """Whether the scheduler, or the way to it, was lost at some time since this was opened."""
+        lost = any(future.status == "cancelled" for future in self.futures.values())
+        return lost or self.client.status != "running"
+
+    def machines(self) -> list[Machine]:
+        """The machines there are, known at most `LOOK_SECS` ago; FleetError if the line broke."""
+        if self.broken:
+            raise FleetError("the line to the scheduler was lost")
+        if time.monotonic() - self._looked < LOOK_SECS:
+            return self._machines
+        try:
+            identity: dict[str, Any] = self.client.sync(
+                self.client.scheduler.identity, n_workers=-1, callback_timeout=_CALL_SECS
+            )
+        except Exception as error:  # whatever Dask says when its line breaks
+            raise FleetError(f"the scheduler does not answer: {error!r}") from error
+        if identity["id"] != self.scheduler_id:
+            raise FleetError("the scheduler was started again")
+        self._machines, self._looked = machines_of(identity), time.monotonic()
+        return self._machines
+
+    def look_again(self) -> None:
+        """The machines have changed: do not go by what was known."""
+        self._looked = float("-inf")
+
+    def order(self, task: str, machine: Machine, payload: bytes) -> None:
+        """Send an order to `machine` and to no other; it waits there for its turn."""
+        from .task import run
+
+        self.futures[task] = self.client.submit(
+            run,
+            payload,
+            key=f"tilewright-{task}",
+            workers=[machine.address],
+            allow_other_workers=False,
+            resources=dict.fromkeys(machine.resources, 1),
+            retries=0,
+            pure=False,
+        )
+
+    def failure(self, task: str) -> BaseException | None:
+        """What Dask says where an order failed without a word of ours."""
+        future = self.futures.get(task)
+        if future is None or future.status not in ("error", "lost"):
+            return None
+        found = future.exception(timeout=_CALL_SECS)
+        return found if isinstance(found, BaseException) else FleetError(str(found))
+
+    def is_over(self, task: str) -> bool:
+        """Whether the machine has come to the end of an order."""
+        future = self.futures.get(task)
+        return future is not None and future.status == "finished"
+
+    def release(self, task: str) -> None:
+        """The machine is through with an order: nobody needs to remember it."""
+        self.futures.pop(task, None)
+
+    def forget(self, tasks: list[str]) -> None:
+        """Give orders up: a machine that works on one stops at its next candidate."""
+        futures = [self.futures.pop(task) for task in tasks if task in self.futures]
+        if futures and self.client.status == "running":
+            with suppress(Exception):  # a line that breaks now has forgotten them as well
+                self.client.cancel(futures, reason="not wanted any more")
+
+    def close(self) -> None:
+        """Give everything up. Does not wait for a scheduler that is gone."""
+        self.futures.clear()
+        with suppress(Exception):  # what Dask has to say of a line that is given up anyway
+            for topic in (self.topic, _CHANGES):
+                self.client.unsubscribe_topic(topic)
+            self.client.close(timeout=2)
+
+
+def open_line(address: str) -> Line:
+    """A line to the scheduler at `address`; FleetError if there is none."""
+    check_listens(address, _CONNECT_SECS)
+    from distributed import Client
+
+    _hush()
+    received: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    try:
+        client = Client(address, timeout=_CONNECT_SECS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise FleetError(f"no scheduler answers at {address}: {error}") from error
+    # A scheduler keeps the last events of every topic for ever: jobs share a fixed few.
+    topic = f"tilewright-notes-{WIRE_VERSION}-{zlib.crc32(uuid.uuid4().bytes) % _TOPICS}"
+    client.subscribe_topic(topic, lambda event: received.put(event[1]))
+    client.subscribe_topic(_CHANGES, lambda event: _on_change(event[1], received))
+    line = Line(client, topic, received, scheduler_id="")
+    try:
+        identity = client.sync(client.scheduler.identity, n_workers=0, callback_timeout=_CALL_SECS)
+        line.scheduler_id = identity["id"]
+    except Exception as error:  # whatever Dask says
+        line.close()
+        raise FleetError(f"no scheduler answers at {address}: {error!r}") from error
+    return line
+
+
+def _on_change(event: Any, received: queue.SimpleQueue[bytes | None]) -> None:
+    if isinstance(event, dict) and event.get("action") in ("add-worker", "remove-worker"):
+        received.put(None)
+
+
+def _hush() -> None:
+    """Dask's own words about lost lines come as tracebacks; ours say what matters."""
+    for name in _DASK_SAYS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,0 +1,45 @@
+"""What this machine says of itself when it joins a fleet."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from schedules.errors import TargetError
+from schedules.record import Toolchain
+from tuner.measure.choose import MeasurerError, parse_measurer
+from tuner.native_target import load_target, native_target, unprobed_target
+
+from .wire import Description
+
+
+def describe(measurer: str = "local", target: str = "native", name: str = "") -> Description:
+    """This machine, probed if it measures itself; or the one `target` (a file) that it plays with
+    mocked timings. `name` "": the host's.
+
+    MeasurerError, TargetError for what cannot be.
+    """
+    name = name or socket.gethostname()
+    if measurer == "local":
+        from tuner.measure.local import local_toolchain
+
+        if target != "native":
+            raise TargetError("a machine that measures is described by itself: leave --target out")
+        return Description(name, native_target(), local_toolchain())
+    kind, _, path = measurer.partition(":")
+    if kind not in ("simulated", "replay"):
+        raise MeasurerError(
+            f"a machine measures local, simulated:FILE or replay:FILE, not {measurer}"
+        )
+    here = unprobed_target() if target == "native" else load_target(target, 1, probe=False)
+    mocked = f"{kind}:{Path(path).resolve()}"
+    return Description(name, here, _toolchain(mocked), mocked)
+
+
+def _toolchain(mocked: str) -> Toolchain:
+    from tuner.measure.replay import ReplayFile
+    from tuner.measure.simulated import SimulatedMachine
+
+    factory = parse_measurer(mocked)
+    assert isinstance(factory, SimulatedMachine | ReplayFile)
+    return factory.toolchain

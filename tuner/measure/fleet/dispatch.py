@@ -1,0 +1,210 @@
+"""Who measures what, and what follows the loss of a machine: decisions only, no clock and no wire.
+
+A batch of candidates is cut into orders, each for one machine; Dask never moves an order by
+itself. When a machine is lost, the candidates of its order that were not answered are ordered
+again, those that were never again. Which candidate a machine died of, if of one at all, is not
+known where its order had several: they are ordered one by one from then on, so that only the one
+that was alone is blamed. Candidates that were still waiting in the machine's queue are innocent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from schedules.record import MeasureResult, MeasureStatus
+
+ORDERS_A_MACHINE = 2
+"""One at work and one in the queue, so that no machine waits for the coordinator."""
+
+MOST_DEATHS = 3
+"""Machines that may be lost while they measure one candidate alone, before it is LOST."""
+
+MOST_UNBEGUN = 5
+"""Losses of an order that nobody saw begin. A machine may die too fast to say that it began."""
+
+
+@dataclass(slots=True)
+class Assignment:
+    """An order that is with a machine; `left` are the positions it has not answered."""
+
+    task: str
+    machine: str
+    left: list[int]
+    begun: bool = False
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """The state of one batch of `count` candidates.
+
+    With `together` all are timed in one order on one machine, and none counts before all are
+    there: times of two machines are never compared.
+    """
+
+    count: int
+    name: Callable[[], str]
+    together: bool = False
+    results: dict[int, MeasureResult] = field(default_factory=dict)
+    under_way: dict[str, Assignment] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    _waiting: deque[int] = field(default_factory=deque)
+    _suspects: deque[int] = field(default_factory=deque)
+    _deaths: dict[int, int] = field(default_factory=dict)
+    _unbegun: dict[int, int] = field(default_factory=dict)
+    _held: dict[int, MeasureResult] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._waiting.extend(range(self.count))
+
+    @property
+    def done(self) -> bool:
+        return len(self.results) == self.count
+
+    def assign(self, machines: Sequence[str]) -> list[Assignment]:
+        """New orders for those of `machines` that have room for one."""
+        able = [m for m in machines if m not in self.refused]
+        if self.together:
+            return self._assign_all(able)
+        made: list[Assignment] = []
+        load = {m: sum(a.machine == m for a in self.under_way.values()) for m in able}
+        for room in range(ORDERS_A_MACHINE):
+            for machine in able:
+                if load[machine] <= room and (self._suspects or self._waiting):
+                    load[machine] += 1
+                    made.append(self._order(machine, self._next(len(able))))
+        return made
+
+    def _assign_all(self, able: Sequence[str]) -> list[Assignment]:
+        if self.under_way or not able or not self._waiting:
+            return []
+        everything = list(self._waiting)
+        self._waiting.clear()
+        return [self._order(able[0], everything)]
+
+    def _next(self, machines: int) -> list[int]:
+        """Suspects alone; else so many that one machine compiles the next while it times one, and
+        several end at about the same time."""
+        if self._suspects:
+            return [self._suspects.popleft()]
+        share = self.count if machines == 1 else -(-self.count // (ORDERS_A_MACHINE * machines))
+        return [self._waiting.popleft() for _ in range(min(share, len(self._waiting)))]
+
+    def _order(self, machine: str, positions: list[int]) -> Assignment:
+        assignment = Assignment(self.name(), machine, positions)
+        self.under_way[assignment.task] = assignment
+        return assignment
+
+    def begin(self, task: str) -> None:
+        if task in self.under_way:
+            self.under_way[task].begun = True
+
+    def answer(self, task: str, position: int, result: MeasureResult) -> list[int]:
+        """Take a result; the positions that are settled by it.
+
+        An answer to an order that was given up is as good as another, where nobody else has
+        answered; it is not where times are compared.
+        """
+        if not 0 <= position < self.count:
+            raise ValueError(f"position must be 0..{self.count - 1}, got {position}")
+        assignment = self.under_way.get(task)
+        if assignment is not None:
+            assignment.begun = True
+            assignment.left = [p for p in assignment.left if p != position]
+        if self.together:
+            if assignment is not None:
+                self._held[position] = result
+            return []
+        return self._settle(position, result)
+
+    def end(self, task: str) -> list[int]:
+        """The machine says that it is through; the positions that are settled by it."""
+        assignment = self.under_way.pop(task, None)
+        if assignment is None:
+            return []
+        settled: list[int] = []
+        if self.together and not assignment.left:
+            for position, result in sorted(self._held.items()):
+                settled += self._settle(position, result)
+            return settled
+        return self._again(assignment, [p for p in assignment.left if p not in self.results])
+
+    def refuse(self, task: str) -> None:
+        """The machine cannot take this work: others do."""
+        assignment = self.under_way.pop(task, None)
+        if assignment is not None:
+            self.refused.add(assignment.machine)
+            self._back(assignment.left)
+
+    def lose(self, task: str) -> list[int]:
+        """The machine, or the word of it, was lost; the positions that are settled by it."""
+        assignment = self.under_way.pop(task, None)
+        if assignment is None:
+            return []
+        return self._again(assignment, [p for p in assignment.left if p not in self.results])
+
+    def interrupt(self) -> None:
+        """The scheduler was lost, and all orders with it: nobody is to blame."""
+        for assignment in self.under_way.values():
+            self._back([p for p in assignment.left if p not in self.results])
+        self.under_way.clear()
+
+    def give_up(self, detail: str) -> list[int]:
+        """Nobody will answer any more; the positions that are settled by it."""
+        left = [p for p in range(self.count) if p not in self.results]
+        self.under_way.clear()
+        return [p for i in left for p in self._settle(i, lost(detail))]
+
+    def _again(self, assignment: Assignment, left: list[int]) -> list[int]:
+        if self.together:
+            return self._all_again(assignment.begun)
+        if not assignment.begun:
+            for position in left:
+                self._unbegun[position] = self._unbegun.get(position, 0) + 1
+            hopeless = any(self._unbegun[p] > MOST_UNBEGUN for p in left)
+            if not hopeless:
+                self._back(left)
+                return []
+        if len(left) != 1:
+            self._suspects.extend(left)
+            return []
+        (position,) = left
+        self._deaths[position] = self._deaths.get(position, 0) + 1
+        if self._deaths[position] >= MOST_DEATHS:
+            return self._settle(position, _deadly(self._deaths[position]))
+        self._suspects.append(position)
+        return []
+
+    def _all_again(self, begun: bool) -> list[int]:
+        self._held.clear()
+        self._deaths[0] = self._deaths.get(0, 0) + begun
+        if self._deaths[0] >= MOST_DEATHS:
+            return [p for i in range(self.count) for p in self._settle(i, _deadly(MOST_DEATHS))]
+        self._waiting = deque(range(self.count))
+        return []
+
+    def _back(self, positions: list[int]) -> None:
+        if self.together:
+            self._held.clear()
+            self._waiting = deque(range(self.count))
+            return
+        self._waiting.extendleft(reversed(positions))
+
+    def _settle(self, position: int, result: MeasureResult) -> list[int]:
+        if position in self.results:
+            return []
+        self.results[position] = result
+        for queue in (self._waiting, self._suspects):
+            if position in queue:
+                queue.remove(position)
+        return [position]
+
+
+def lost(detail: str) -> MeasureResult:
+    """A result that says nothing of the candidate."""
+    return MeasureResult(MeasureStatus.LOST, detail=detail)
+
+
+def _deadly(deaths: int) -> MeasureResult:
+    return lost(f"{deaths} machines of the fleet were lost while they measured this candidate")

@@ -1,0 +1,36 @@
+"""Ends a process of Dask's with the one that keeps it: `--preload tuner.measure.fleet.leash`.
+
+A keeper that was killed cannot end what it started; without this, a scheduler would go on holding
+its port, and a machine would go on measuring.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+PARENT = "TILEWRIGHT_FLEET_PARENT"
+"""The process to end with."""
+
+_LOOK_SECS = 0.25
+
+
+def dask_setup(server: object) -> None:
+    """Called by Dask before a scheduler or worker starts."""
+    watch_parent()
+
+
+def watch_parent(also: Callable[[], None] = lambda: None) -> None:
+    """Leave as soon as the process named by `PARENT` is gone; call `also` now and then."""
+    parent = int(os.environ.get(PARENT) or 0)
+    threading.Thread(target=_watch, args=(parent, also), daemon=True).start()
+
+
+def _watch(parent: int, also: Callable[[], None]) -> None:
+    while True:
+        time.sleep(_LOOK_SECS)
+        also()
+        if parent and os.getppid() != parent:
+            os._exit(0)

@@ -1,0 +1,223 @@
+"""The machines of a fleet: who has joined, who is like whom, and what `--target` may name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from schedules.errors import TargetError
+from schedules.record import Toolchain
+from schedules.target import Probes, Target
+from tuner.codegen.version import CODEGEN_VERSION
+
+from .address import check_listens, parse_address
+from .errors import FleetError
+from .wire import Description
+
+log = logging.getLogger("tilewright.fleet")
+
+ALIKE = 1.1
+"""Probed figures of one CPU model that differ by more than its clock does are of two machines."""
+
+LABEL = "tilewright"
+"""Under this name a Dask worker carries its `Description`, and what it is doing."""
+
+_SHORTEST_PREFIX = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine that has joined: what it is, and what it was doing when it was last heard.
+
+    `target` is for one thread, with the machine's probes; `resource` counts what it measures at a
+    time; `silent_secs` is the age of its last sign of life.
+    """
+
+    address: str
+    name: str
+    target: Target
+    toolchain: Toolchain
+    measurer: str
+    resources: Mapping[str, float]
+    busy: bool = False
+    measured: int = 0
+    silent_secs: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """The key of its kind: of its target for one thread."""
+        return self.target.key
+
+    def to_json(self) -> dict[str, Any]:
+        """What `tilewright fleet --json` prints of it."""
+        return {
+            "name": self.name,
+            "address": self.address,
+            "measurer": self.measurer,
+            "target": {**self.target.to_json(), "key": self.key},
+            "toolchain": {
+                "codegen_version": self.toolchain.codegen_version,
+                "llvmlite": self.toolchain.llvmlite,
+                "llvm": self.toolchain.llvm,
+            },
+            "resources": dict(self.resources),
+            "busy": self.busy,
+            "measured": self.measured,
+            "silent_secs": self.silent_secs,
+        }
+
+
+def resource_name(target: Target) -> str:
+    """The Dask resource that a machine of this kind has one of: what it measures at a time."""
+    return f"tilewright-{kind(target)}"
+
+
+def kind(target: Target) -> str:
+    """The key of machines that `target` can be measured on: threads are a matter of the kernel."""
+    return replace(target, threads=1).key
+
+
+def fleet_status(address: str, timeout_secs: float = 5.0) -> list[Machine]:
+    """The machines that have joined the scheduler at `address`, by name.
+
+    MeasurerError for what is no address; FleetError if nothing answers there. Not for coroutines.
+    """
+    where = parse_address(address)
+    check_listens(where, timeout_secs)
+    try:
+        identity = asyncio.run(asyncio.wait_for(_identity(where, timeout_secs), timeout_secs))
+    except (OSError, TimeoutError) as error:
+        raise FleetError(f"no scheduler answers at {where}: {error!r}") from error
+    return machines_of(identity)
+
+
+async def _identity(address: str, timeout_secs: float) -> dict[str, Any]:
+    from distributed.core import rpc
+    from distributed.security import Security
+
+    arguments = Security().get_connection_args("client")
+    async with rpc(address, timeout=timeout_secs, connection_args=arguments) as scheduler:
+        identity: dict[str, Any] = await scheduler.identity(n_workers=-1)
+    return identity
+
+
+def machines_of(identity: Mapping[str, Any]) -> list[Machine]:
+    """The machines among the workers of a Dask scheduler's `identity`, by name.
+
+    Workers that are no machines of ours, or are of another version, are none.
+    """
+    machines: list[Machine] = []
+    for address, worker in identity.get("workers", {}).items():
+        label = worker.get(LABEL)
+        if label is None or worker.get("status", "running") != "running":
+            continue
+        try:
+            description = Description.from_bytes(label)
+        except (FleetError, TargetError) as error:
+            log.debug("%s is not used: %s", address, error)
+            continue
+        doing = worker.get("metrics", {}).get(LABEL, {})
+        machines.append(
+            Machine(
+                address=address,
+                name=description.name,
+                target=description.target,
+                toolchain=description.toolchain,
+                measurer=description.measurer,
+                resources=worker.get("resources") or {},
+                busy=bool(doing.get("busy", False)),
+                measured=int(doing.get("measured", 0)),
+                silent_secs=max(time.time() - float(worker.get("last_seen", 0.0)), 0.0),
+            )
+        )
+    return sorted(machines, key=lambda m: (m.name, m.address))
+
+
+# -- who may work on one job
+
+
+def able(machines: Iterable[Machine], target: Target) -> list[Machine]:
+    """Those that `target` can be measured on, by code of this version."""
+    return [
+        m
+        for m in machines
+        if m.key == kind(target)
+        and target.threads <= m.target.cores
+        and m.toolchain.codegen_version in (0, CODEGEN_VERSION)  # 0: mocked times
+    ]
+
+
+def alike(one: Machine, other: Machine) -> bool:
+    """Whether times taken on both may stand in one search: same kind, same toolchain, and probes
+    that differ by no more than a clock does."""
+    return (
+        one.key == other.key
+        and one.toolchain == other.toolchain
+        and _alike_probes(one.target.probes, other.target.probes)
+    )
+
+
+def _alike_probes(one: Probes, other: Probes) -> bool:
+    pairs = [
+        (x, y)
+        for known, found in (
+            (one.peak_gflops, other.peak_gflops),
+            (one.bandwidth_gbs, other.bandwidth_gbs),
+        )
+        for name in known.keys() & found.keys()
+        for x, y in zip(known[name], found[name], strict=False)
+    ]
+    return all(max(pair) <= ALIKE * min(pair) for pair in pairs)
+
+
+def largest_group(machines: Sequence[Machine]) -> list[Machine]:
+    """The most machines that are all like one of them, which comes first."""
+    groups = [[m, *(o for o in machines if o is not m and alike(m, o))] for m in machines]
+    return max(groups, key=len, default=[])
+
+
+# -- what `--target` may name
+
+
+def fleet_target(
+    machines: Sequence[Machine], spec: str, threads: int | None, native: Target | None = None
+) -> Target:
+    """The target that `spec` names among the machines: a name, or the beginning of a key.
+
+    "native" is `native`, if such a machine has joined or none at all, or else the only kind there
+    is. With the probes of the largest group of its machines. TargetError lists what there is.
+    """
+    if spec == "native" and native is not None and not machines:
+        return native.with_threads(threads or 1)
+    kinds = {m.key: m for m in machines}
+    chosen = _chosen(machines, spec, native)
+    if len(chosen) != 1:
+        known = ", ".join(sorted(f"{m.target.cpu} ({key[:12]})" for key, m in kinds.items()))
+        raise TargetError(
+            f"--target {spec}: "
+            + (f"{len(chosen)} kinds of machines" if chosen else "no machine of this kind")
+            + f" in the fleet; there are {known or 'no machines at all'}"
+        )
+    (key,) = chosen
+    group = largest_group([m for m in machines if m.key == key])
+    return group[0].target.with_threads(threads or 1)
+
+
+def _chosen(machines: Sequence[Machine], spec: str, native: Target | None) -> set[str]:
+    if spec == "native":
+        keys = {m.key for m in machines}
+        return {kind(native)} if native is not None and kind(native) in keys else keys
+    named = {m.key for m in machines if m.name == spec}
+    if named or len(spec) < _SHORTEST_PREFIX:
+        return named
+    return {m.key for m in machines if m.key.startswith(spec)}
+
+
+def with_fleet_probes(machines: Sequence[Machine], target: Target) -> Target:
+    """`target` with the probes of its machines in the fleet, if there are any."""
+    group = largest_group(able(machines, target))
+    return replace(target, probes=group[0].target.probes) if group else target

@@ -1,0 +1,305 @@
+"""`--measurer dask:tcp://HOST:PORT`: candidates are measured by the machines of a fleet."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from schedules import workload_json
+from schedules.errors import TargetError, TilewrightError, WorkloadError
+from schedules.record import MeasureResult, Toolchain
+from schedules.target import Target
+from schedules.workload import Workload
+from tuner.measure.protocol import MeasureRequest, OnResult
+
+from .address import parse_address
+from .connection import LOOK_SECS, Line, open_line
+from .dispatch import Dispatch
+from .errors import FleetError
+from .machines import Machine, able, alike, kind, largest_group
+from .wire import Note, Order, Purpose
+
+log = logging.getLogger("tilewright.fleet")
+
+PATIENCE_SECS = 600.0
+"""How long a job waits for a scheduler, or a machine of its kind, before it ends with an error."""
+
+_RETRY_SECS = 0.25
+_FIRST_REMARK_SECS, _REMARK_SECS = 2.0, 30.0
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The machines behind the scheduler at `address`; calling it opens a measurer on them.
+
+    `should_stop` is asked while there is nothing to do but to wait.
+    """
+
+    address: str
+    patience_secs: float = PATIENCE_SECS
+    should_stop: Callable[[], bool] = _never
+
+    def __call__(self, workload: Workload, target: Target, seed: int) -> FleetMeasurer:
+        return FleetMeasurer(self, workload, target, seed)
+
+
+def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> Fleet:
+    """The fleet of a measurer's name; nothing is connected. MeasurerError for a bad address."""
+    return Fleet(parse_address(address), should_stop=should_stop or _never)
+
+
+class FleetMeasurer:
+    """`Measurer` on machines of one kind that have joined a fleet.
+
+    The first machines found decide which others may take part: times of unlike machines are never
+    mixed, and those that are compared, and the full check, come from one machine while it lives.
+    Losing machines, the scheduler or the network costs time and no result; where none comes back
+    for `patience_secs`, FleetError. WorkloadError and TargetError if every machine refuses.
+    """
+
+    def __init__(self, fleet: Fleet, workload: Workload, target: Target, seed: int) -> None:
+        self._fleet, self._target, self._seed = fleet, target, seed
+        self._workload = workload_json.to_json(workload)
+        self._line: Line | None = None
+        self._like: Machine | None = None
+        self.home = ""
+        """The machine that compares and confirms; "" before there was one."""
+        self._wait = _Wait(fleet, target)
+
+    def __enter__(self) -> FleetMeasurer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._hang_up()
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """That of the machines; waits for the first of them. FleetError."""
+        while self._like is None:
+            if not self._machines():
+                self._wait.go_on()
+                time.sleep(_RETRY_SECS)
+        return self._like.toolchain
+
+    def measure(
+        self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+    ) -> list[MeasureResult]:
+        """One result a request, in order; see `Measurer`."""
+        compared = any(request.compared for request in requests)
+        return self._work(_Run("measure", requests, on_result or _unheard, together=compared))
+
+    def confirm(self, request: MeasureRequest) -> MeasureResult:
+        """Rebuilt and checked in full on the machine of the last comparison, if it still lives."""
+        (result,) = self._work(_Run("confirm", [request], _unheard, together=True))
+        return result
+
+    def _work(self, run: _Run) -> list[MeasureResult]:
+        try:
+            while not run.batch.done:
+                self._advance(run)
+        finally:
+            if self._line is not None:
+                self._line.forget(list(self._line.futures))
+        return [run.batch.results[i] for i in range(run.batch.count)]
+
+    def _advance(self, run: _Run) -> None:
+        """Look who is there, give out orders, and take what comes."""
+        machines = {m.address: m for m in self._machines()}
+        line = self._line
+        if line is None:
+            run.batch.interrupt()
+        else:
+            for task in run.with_others_than(machines):
+                log.warning("machine %s was lost", run.batch.under_way[task].machine)
+                line.forget([task])
+                run.tell(run.batch.lose(task))
+            self._give_out(run, line, machines)
+        if run.batch.under_way and line is not None:
+            self._wait.over()
+            self._take(run, line)
+        elif not run.batch.done:
+            self._wait_for_machines(run, machines)
+
+    def _give_out(self, run: _Run, line: Line, machines: dict[str, Machine]) -> None:
+        # Compared times come from the same machine as the last ones.
+        in_turn = sorted(machines, key=lambda address: address != self.home)
+        for assignment in run.batch.assign(in_turn):
+            if run.batch.together:
+                self.home = assignment.machine
+            run.tasks.add(assignment.task)
+            order = Order(
+                task=assignment.task,
+                topic=line.topic,
+                purpose=run.purpose,
+                workload=self._workload,
+                target=self._target,
+                seed=self._seed,
+                requests={position: run.requests[position] for position in assignment.left},
+            )
+            line.order(assignment.task, machines[assignment.machine], order.to_bytes())
+
+    def _take(self, run: _Run, line: Line) -> None:
+        """What comes within a moment: notes, and what Dask knows of orders that fell silent."""
+        for note in _notes(line):
+            if note.task not in run.tasks:
+                continue  # of another job, or of a batch that was given up
+            run.take(note)
+            if note.kind not in ("begun", "result"):
+                line.release(note.task)
+            if run.batch.done:
+                return
+        for task in list(run.batch.under_way):
+            if line.is_over(task):  # its notes came before the news of its end, or never will
+                line.release(task)
+                run.tell(run.batch.end(task))
+            elif (failure := line.failure(task)) is not None:
+                machine = run.batch.under_way[task].machine
+                log.warning("an order failed on machine %s: %r", machine, failure)
+                line.forget([task])
+                run.tell(run.batch.lose(task))
+
+    def _wait_for_machines(self, run: _Run, machines: dict[str, Machine]) -> None:
+        if run.refusal is not None and run.batch.refused.issuperset(machines):
+            raise run.refusal
+        if self._fleet.should_stop():
+            run.tell(run.batch.give_up("stopped while no machine of the fleet could measure it"))
+            return
+        self._wait.go_on()
+        time.sleep(_RETRY_SECS)
+
+    # -- the line
+
+    def _machines(self) -> list[Machine]:
+        """The machines that may work for this job now; none while there is no line."""
+        try:
+            if self._line is None:
+                self._line = open_line(self._fleet.address)
+            found = able(self._line.machines(), self._target)
+        except FleetError as error:
+            log.info("%s: %s", self._fleet.address, error)
+            self._wait.reason = str(error)
+            self._hang_up()
+            return []
+        if self._like is None and found:
+            self._like = largest_group(found)[0]
+        alike_ones = [m for m in found if self._like is not None and alike(m, self._like)]
+        self._wait.reason = _why_not(self._target, found, alike_ones)
+        return alike_ones
+
+    def _hang_up(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+
+@dataclass(slots=True)
+class _Run:
+    """One call of `measure` or `confirm`. `tasks` are all orders ever given out for it."""
+
+    purpose: Purpose
+    requests: Sequence[MeasureRequest]
+    on_result: OnResult
+    together: bool
+    batch: Dispatch = field(init=False)
+    tasks: set[str] = field(default_factory=set)
+    refusal: TilewrightError | None = None
+
+    def __post_init__(self) -> None:
+        self.batch = Dispatch(len(self.requests), lambda: uuid.uuid4().hex, self.together)
+
+    def with_others_than(self, machines: dict[str, Machine]) -> list[str]:
+        """Orders that are with a machine that is not among these."""
+        return [t for t, a in self.batch.under_way.items() if a.machine not in machines]
+
+    def take(self, note: Note) -> None:
+        """Go on from what a machine said. RuntimeError if it failed in our own code."""
+        match note.kind:
+            case "begun":
+                self.batch.begin(note.task)
+            case "result":
+                if note.result is not None:
+                    self.tell(self.batch.answer(note.task, note.position, note.result))
+            case "ended":
+                self.tell(self.batch.end(note.task))
+            case "refused":
+                self.refusal = _refusal(note)
+                self.batch.refuse(note.task)
+            case "bug":
+                raise RuntimeError(f"a machine of the fleet failed in our own code:\n{note.detail}")
+
+    def tell(self, settled: Sequence[int]) -> None:
+        for position in settled:
+            self.on_result(position, self.batch.results[position])
+
+
+@dataclass(slots=True)
+class _Wait:
+    """How long nothing could be measured, and for what `reason`."""
+
+    fleet: Fleet
+    target: Target
+    reason: str = ""
+    _since: float | None = None
+    _remark_at: float = _FIRST_REMARK_SECS
+
+    def over(self) -> None:
+        """Something is being measured again."""
+        self._since, self._remark_at = None, _FIRST_REMARK_SECS
+
+    def go_on(self) -> None:
+        """Note that it lasts; FleetError if it has for too long."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        waited_secs = now - self._since
+        if waited_secs >= self.fleet.patience_secs:
+            raise FleetError(
+                f"waited {waited_secs:.0f} s for a machine to measure on: {self.reason}; "
+                f"let one join: tilewright worker --join {self.fleet.address}"
+            )
+        if waited_secs >= self._remark_at:
+            self._remark_at += _REMARK_SECS
+            left_secs = self.fleet.patience_secs - waited_secs
+            log.warning("waiting up to %.0f s more for a machine: %s", left_secs, self.reason)
+
+
+def _why_not(target: Target, found: Sequence[Machine], alike_ones: Sequence[Machine]) -> str:
+    if alike_ones:
+        return "those that have joined cannot take this work"
+    if found:
+        return f"{len(found)} of this kind have joined, but are unlike those that began this job"
+    threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
+    return f"none of kind {target.cpu} ({kind(target)[:12]}) with {threads} has joined"
+
+
+def _notes(line: Line) -> Iterator[Note]:
+    """Notes as they come: waits for the first for a moment, then gives what is there."""
+    timeout_secs = LOOK_SECS
+    while True:
+        try:
+            received = line.received.get(timeout=timeout_secs)
+        except queue.Empty:
+            return
+        timeout_secs = 0.0
+        if received is None:
+            line.look_again()
+        else:
+            yield Note.from_bytes(received)
+
+
+def _refusal(note: Note) -> TilewrightError:
+    if note.error == "WorkloadError":
+        return WorkloadError(note.detail, code=note.code)
+    return TargetError(note.detail)
+
+
+def _unheard(position: int, result: MeasureResult) -> None:
+    """Nobody is listening."""

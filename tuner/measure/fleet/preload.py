@@ -1,0 +1,37 @@
+"""Makes a Dask worker a machine of a fleet: `dask worker --preload tuner.measure.fleet.preload`.
+
+What the machine is comes in `TILEWRIGHT_MACHINE`, as `Description.to_bytes` made it;
+`tilewright worker` sets both.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from .leash import watch_parent
+from .machines import LABEL
+from .task import set_up
+from .wire import Description
+
+ENVIRONMENT = "TILEWRIGHT_MACHINE"
+
+_LEAVE_SECS = 2.0
+
+
+def dask_setup(worker: Any) -> None:
+    """Called by Dask before the worker registers."""
+    description = os.environ[ENVIRONMENT]
+    host = set_up(Description.from_bytes(description))
+    worker.startup_information[LABEL] = lambda _: description
+    worker.metrics[LABEL] = lambda _: {"busy": host.busy, "measured": host.measured}
+    watch_parent(host.close_idle)
+
+
+def dask_teardown(worker: Any) -> None:
+    """The worker closes, by request or because its scheduler is gone. What it measures is of no
+    use to anybody, so it is not waited for: its processes end with this one."""
+    leaving = threading.Timer(_LEAVE_SECS, os._exit, args=(0,))
+    leaving.daemon = True
+    leaving.start()
