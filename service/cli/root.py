@@ -36,6 +36,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "looking": ("show", "emit"),
     "serving": ("serve",),
     "jobs": ("submit", "status", "watch", "cancel"),
+    "locking": ("lock", "fetch", "cmake-dir"),
     "keeping": ("export", "import", "db"),
     "machine": ("doctor", "ops", "target"),
 }

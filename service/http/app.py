@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from service.http import middleware, problems
 from service.http.docs_page import docs_page
 from service.http.metrics import Metrics
-from service.http.routes import best, health, jobs, stored
+from service.http.routes import best, builds, health, jobs, stored
 from service.http.schemas import request_schemas
 from service.http.state import Gate, ServiceState
 from service.settings import Settings
@@ -42,7 +42,7 @@ def create_app(settings: Settings, store: Store) -> FastAPI:
     )
     problems.install(app)
     middleware.install(app, metrics, local_only=settings.loopback)
-    for module in (jobs, best, stored, health):
+    for module in (jobs, best, builds, stored, health):
         app.include_router(module.router)
 
     describe = app.openapi
