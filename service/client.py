@@ -228,6 +228,12 @@ class Client:
         items: list[dict[str, Any]] = answer.json()["items"]
         return items
 
+    def build(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Have a kernel's object made for a build: `asked` is the body of `POST /v1/builds`; the
+        answer's `kernel` is an entry of a lock file, whose files `blob` gives."""
+        document: dict[str, Any] = self._call("POST", "/v1/builds", json=dict(asked)).json()
+        return document
+
     def record(self, record_key: str) -> dict[str, Any]:
         """One stored measurement."""
         document: dict[str, Any] = self._call("GET", f"/v1/records/{_segment(record_key)}").json()

@@ -29,6 +29,21 @@ def session(flag: str | None) -> Iterator[Store]:
         yield store
 
 
+@contextmanager
+def opened(flag: str | None) -> Iterator[Store | None]:
+    """An open store, closed at the end; None where there is none yet, and none is made."""
+    from db import open_store
+    from db.errors import StoreMissing
+
+    try:
+        store = open_store(database_url(flag), create=False)
+    except StoreMissing:
+        yield None
+        return
+    with store:
+        yield store
+
+
 def database_state(flag: str | None) -> str:
     """One line on the database, which is neither made nor upgraded. StoreError if unusable."""
     from db import default_url, open_store

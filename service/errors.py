@@ -330,6 +330,20 @@ TABLE: dict[str, Kind] = {
     "db.errors.BadTransition": Kind(
         409, "conflict", ExitCode.FAILED, "Conflict", "Read the job again, then decide."
     ),
+    "service.build.locked.LockError": Kind(
+        422,
+        "bad_lock",
+        ExitCode.USAGE,
+        "Not a usable lock file",
+        "`tilewright lock` writes lock files, `tilewright export --bundle` bundles.",
+    ),
+    "service.build.locked.NotTheBytes": Kind(
+        409,
+        "not_the_bytes",
+        ExitCode.VERIFICATION,
+        "Not the bytes that are locked",
+        "Nothing was written. `tilewright lock --upgrade` pins what is made now.",
+    ),
     "schedules.errors.WorkloadError": Kind(
         422,
         "bad_workload",

@@ -23,6 +23,7 @@ from schedules.errors import TargetError
 from schedules.record import canonical_bytes
 from schedules.target import Probes, Target
 
+from .cpus import LEVELS, is_level, level_target
 from .host import available_cores, cpu_affinity, cpu_identity, data_caches
 from .probe import LEAST_SECS, probe_target
 from .probed import merged
@@ -108,18 +109,24 @@ def unprobed_target(threads: int = 1, *, cache_dir: Path | None = None) -> Targe
 def load_target(
     spec: str, threads: int | None = None, *, cache_dir: Path | None = None, probe: bool = True
 ) -> Target:
-    """The target a user names: `native`, or a JSON file as `Target.to_json` makes it.
+    """The target a user names: `native`, a level of x86-64, or a JSON file as `Target.to_json`
+    makes it.
 
     `threads` None keeps what the file says (one for `native`). TargetError says what is wrong.
     """
     if spec == "native":
         return native_target(threads or 1, cache_dir=cache_dir, probe=probe)
+    if is_level(spec):
+        return level_target(spec, threads or 1)
     target = _read_target_file(Path(spec))
     return target if threads is None else target.with_threads(threads)
 
 
 def _read_target_file(path: Path) -> Target:
-    wanted = "--target takes 'native' or a JSON file like those in examples/targets"
+    wanted = (
+        f"--target takes 'native', {', '.join(LEVELS)} or a JSON file like those in"
+        " examples/targets"
+    )
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_FILE_BYTES + 1)

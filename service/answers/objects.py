@@ -6,25 +6,21 @@ Same workload, trace, target and name in, same bytes out: nothing here reads a c
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
 from service.answers.grades import Answer
 from service.errors import UsageProblem
+from service.written import write_whole
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_C_KEYWORDS = frozenset(
-    """auto break case char const continue default do double else enum extern float for goto if
-    inline int long main register restrict return short signed sizeof static struct switch typedef
-    union unsigned void volatile while""".split()  # noqa: SIM905  # words are easier to read
-)
+if TYPE_CHECKING:
+    from tuner.codegen.emitted import EmittedKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +37,23 @@ class Artefact:
 
 
 def symbol_name(asked: str | None, workload: Workload) -> str:
-    """The C name: as asked, or made from the workload's name. UsageProblem if it is no C name."""
+    """The C name: as asked, or made from the workload's name. UsageProblem for one that C, C++ or
+    the C library do not leave to us."""
+    from tuner.codegen.c_names import why_not
+
     if asked is None:
         words = re.sub(r"[^A-Za-z0-9_]+", "_", workload.name.split(":")[0]).strip("_")
         stem = words[:50].rstrip("_") or "kernel"
-        return stem if _is_c_name(stem) else f"kernel_{stem}"
-    if not _is_c_name(asked):
-        raise UsageProblem(f"--name {asked!r}: a C function name of at most 63 characters will do")
+        return f"kernel_{stem.replace('__', '_').lstrip('_')}" if why_not(stem) else stem
+    reason = why_not(asked)
+    if reason:
+        stem = re.sub(r"[^A-Za-z0-9]+", "_", asked).strip("_")[:40] or "kernel"
+        raise UsageProblem(
+            f"{asked!r} is no name for a kernel's C function: {reason}",
+            code="bad_name",
+            advice=f"Choose another, such as tw_{stem}.",
+        )
     return asked
-
-
-def _is_c_name(text: str) -> bool:
-    return _IDENTIFIER.fullmatch(text) is not None and text not in _C_KEYWORDS
 
 
 def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
@@ -99,27 +100,56 @@ def _nest_text(workload: Workload, trace: Trace) -> str:
     return to_text(readable(nest, workload))
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One variant of an object: the CPU it is for, by name and as a target, and its schedule."""
+
+    label: str
+    target: Target
+    answer: Answer
+
+
 def build(
     workload: Workload, answer: Answer, target: Target, symbol: str, *, ll: bool, asm: bool
 ) -> list[Artefact]:
     """The object, its header and what else was asked for. DeadlineError, CompileError."""
-    from tuner.codegen.header import c_header
-    from tuner.codegen.kernel import compile_kernel, llvm_text
-    from tuner.compiling import assembly_in_time, emit_in_time
+    part = Part(target.cpu, target, answer)
+    _, files = emitted(workload, [part], symbol)
+    return [*files, *texts(workload, part, symbol, ll=ll, asm=asm)]
 
-    kernel = compile_kernel(workload, answer.trace, target, symbol, emit=emit_in_time)
-    key = answer.record_key or ""
-    header = c_header(workload, kernel, target, record_key=key, trace=answer.trace)
-    files = [
+
+def emitted(
+    workload: Workload, parts: Sequence[Part], symbol: str
+) -> tuple[EmittedKernel, list[Artefact]]:
+    """The object of several variants, in order of preference, and its header. DeadlineError,
+    CompileError."""
+    from tuner.codegen.emitted import Variant, emit_kernel
+    from tuner.codegen.header import Origin, c_header
+    from tuner.compiling import build_in_time
+
+    variants = [Variant(part.label, part.answer.trace, part.target) for part in parts]
+    kernel = emit_kernel(workload, variants, symbol, build_in_time)
+    origins = [Origin(part.answer.record_key or "", part.answer.trace) for part in parts]
+    header = c_header(workload, kernel, origins)
+    return kernel, [
         Artefact("object", f"{symbol}.o", kernel.object_bytes),
         Artefact("header", f"{symbol}.h", header.encode()),
     ]
+
+
+def texts(workload: Workload, part: Part, stem: str, *, ll: bool, asm: bool) -> list[Artefact]:
+    """One variant to read: `stem`.ll and `stem`.s, as asked for. DeadlineError, CompileError."""
+    from tuner.codegen.kernel import llvm_text
+    from tuner.compiling import assembly_in_time
+
+    if not ll and not asm:
+        return []
+    files = []
+    text = llvm_text(workload, part.answer.trace, part.target, stem)
     if ll:
-        text = llvm_text(workload, answer.trace, target, symbol)
-        files.append(Artefact("llvm", f"{symbol}.ll", text.encode()))
+        files.append(Artefact("llvm", f"{stem}.ll", text.encode()))
     if asm:
-        text = llvm_text(workload, answer.trace, target, symbol)
-        files.append(Artefact("asm", f"{symbol}.s", assembly_in_time(text, target).encode()))
+        files.append(Artefact("asm", f"{stem}.s", assembly_in_time(text, part.target).encode()))
     return files
 
 
@@ -128,7 +158,7 @@ def write(files: list[Artefact], folder: Path) -> list[dict[str, Any]]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
-            _replace(folder / file.name, file.data)
+            write_whole(folder / file.name, file.data)
     except OSError as error:
         raise UsageProblem(f"cannot write to {folder}: {error.strerror or error}") from error
     return [
@@ -140,17 +170,3 @@ def write(files: list[Artefact], folder: Path) -> list[dict[str, Any]]:
         }
         for file in files
     ]
-
-
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -11,6 +11,7 @@ import typer
 
 from service.cli.options import Common, command
 from service.cli.output import writing
+from service.cli.where import Where
 from service.exit_codes import ExitCode
 
 
@@ -23,16 +24,33 @@ def add_commands(app: typer.Typer) -> None:
             Path | None,
             typer.Argument(metavar="[FILE]", help="Where to; standard output if left out or -."),
         ] = None,
-        common: Common = Common(),  # noqa: B008  # a frozen value
+        bundle: Annotated[
+            Path | None,
+            typer.Option(
+                "--bundle",
+                metavar="LOCKFILE",
+                help="Instead: all that this lock file names, as one archive for builds.",
+                show_default=False,
+            ),
+        ] = None,
+        where: Where = Where(),  # noqa: B008  # a frozen value
+        common: Common = Common(),  # noqa: B008
     ) -> None:
         """Write every record, workload and target as JSON lines.
 
         With --json the document on standard output tells what was written, so FILE is needed.
+        With --bundle, an archive for `fetch --offline` and CMake, from a service (TILEWRIGHT_URL)
+        or the database here.
         """
         from service import database
         from service.cli.render import facts
         from service.errors import UsageProblem
 
+        if bundle is not None:
+            from .locking import export_bundle
+
+            export_bundle(bundle, file, where, common)
+            return
         to_stdout = file is None or str(file) == "-"
         if to_stdout and common.json:
             raise UsageProblem("export --json needs a FILE: standard output holds the summary")
@@ -50,16 +68,23 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Read records in. What is there already is left alone; nothing becomes best unverified.
+        FILE may be a bundle: its objects are kept too.
 
         Exit code 1 if lines were not taken; the others are.
         """
         from service import database
+        from service.build.bundle import import_bundle, is_bundle
         from service.cli.render import facts
 
         with database.session(common.db) as store:
-            counts = database.import_from(store, file)
+            if is_bundle(file):
+                counts = import_bundle(store, file)
+            else:
+                counts = database.import_from(store, file)
         document = {"file": str(file), **counts}
         rows = [("imported", f"{counts['added']} new, {counts['known']} known already")]
+        if "blobs" in counts:
+            rows.append(("files", str(counts["blobs"])))
         rows += [(f"line {bad['line']}", str(bad["reason"])) for bad in counts["bad"]]
         common.output().result(document, facts(rows))
         if counts["bad"]:

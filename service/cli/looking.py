@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from service.cli.cpus import CpusOption, split_names
 from service.cli.options import Common, Machine, WorkloadSpelling, command
-from service.cli.tuning import MinGrade, MinGradeOption
+from service.cli.tuning import MinGrade
 
 
 class What(StrEnum):
@@ -74,22 +75,52 @@ def add_commands(app: typer.Typer) -> None:
         ] = None,
         ll: Annotated[bool, typer.Option("--ll", help="Write NAME.ll too: LLVM IR.")] = False,
         asm: Annotated[bool, typer.Option("--asm", help="Write NAME.s too: assembly.")] = False,
-        min_grade: MinGradeOption = MinGrade.EXACT,
+        cpus: CpusOption = None,
+        min_grade: Annotated[
+            MinGrade | None,
+            typer.Option(
+                "--min-grade",
+                help="The least exact answer that will do: exact; with --cpu, same-cpu.",
+                show_default=False,
+            ),
+        ] = None,
         machine: Machine = Machine(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Write NAME.o and NAME.h: the best kernel, ready to link with -fopenmp.
 
-        The same record gives the same bytes, every time and everywhere.
+        With --cpu one object for many CPUs, which looks once what it runs on. The same records give
+        the same bytes, every time and everywhere.
         """
         from service.answers import objects, stored
         from service.cli.render import emitted_facts
         from service.resolve import targets, workloads
 
         workload = workloads.read_workload(spelling)
-        target = targets.read_target(machine.target, machine.threads, probe=False)
-        answer = stored.answer(common.db, workload, target, min_grade.value)
         symbol = objects.symbol_name(name, workload)
-        files = objects.build(workload, answer, target, symbol, ll=ll, asm=asm)
-        document = {**answer.to_json(), "files": objects.write(files, folder)}
+        if cpus is None:
+            target = targets.read_target(machine.target, machine.threads, probe=False)
+            answer = stored.answer(common.db, workload, target, str(min_grade or MinGrade.EXACT))
+            files = objects.build(workload, answer, target, symbol, ll=ll, asm=asm)
+            document = {**answer.to_json(), "files": objects.write(files, folder)}
+            common.output().result(document, emitted_facts(document))
+            return
+        from service.answers.grades import Grade
+        from service.build.kernels import choose_parts, variant_documents
+        from service.database import opened
+
+        named = [
+            targets.read_target(cpu, machine.threads, probe=False) for cpu in split_names(cpus)
+        ]
+        minimum = Grade(str(min_grade or MinGrade.SAME_CPU))
+        with opened(common.db) as store:
+            parts = choose_parts(store, workload, named, minimum, every_cpu=True)
+        kernel, files = objects.emitted(workload, parts, symbol)
+        for part in parts:
+            files += objects.texts(workload, part, f"{symbol}.{part.label}", ll=ll, asm=asm)
+        document = {
+            "workload": parts[0].answer.workload,
+            "variants": variant_documents(kernel, parts),
+            "files": objects.write(files, folder),
+        }
         common.output().result(document, emitted_facts(document))

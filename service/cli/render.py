@@ -289,7 +289,16 @@ def emitted_facts(document: Document) -> RenderableType:
         (f["path"], f"{byte_size(f['bytes'])}  sha256 {f['sha256'][:16]}...")
         for f in document["files"]
     ]
-    return facts([("grade", grade_text(document)), *files])
+    if "variants" not in document:
+        return facts([("grade", grade_text(document)), *files])
+    variants = [
+        (
+            v["cpu"],
+            f"grade {v['grade']}, " + (v["record_key"] or "the schedule chosen without measuring"),
+        )
+        for v in document["variants"]
+    ]
+    return facts([*variants, *files])
 
 
 def findings_table(findings: Sequence[Document]) -> RenderableType:

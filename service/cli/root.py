@@ -37,6 +37,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "looking": ("show", "emit"),
     "serving": ("serve",),
     "jobs": ("submit", "status", "watch", "cancel"),
+    "locking": ("lock", "fetch", "cmake-dir"),
     "keeping": ("export", "import", "db"),
     "keys": ("keys",),
     "machine": ("doctor", "ops", "target"),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from service.build.kernels import BuildIn
 from service.resolve.requests import GradeName, JobIn, LookupIn
 
 StateName = Literal["QUEUED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED"]
@@ -129,7 +130,7 @@ def schema_ref(model: type[BaseModel]) -> dict[str, str]:
 def request_schemas() -> dict[str, Any]:
     """Schemas that routes refer to but FastAPI does not see, as bodies are read by us."""
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
-        (model, "validation") for model in (JobIn, LookupIn, ProblemOut)
+        (model, "validation") for model in (JobIn, LookupIn, BuildIn, ProblemOut)
     ]
     _, document = models_json_schema(models, ref_template="#/components/schemas/{model}")
     definitions: dict[str, Any] = document["$defs"]

@@ -27,11 +27,14 @@ def read_target(
 
 
 def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
-    """The target of a request's `target` field, not probed. TargetError."""
+    """The target of a request's `target` field, not probed; no file is read. TargetError."""
     from schedules.target import Target
+    from tuner.cpus import is_level, level_target
     from tuner.native_target import native_target
 
     if isinstance(spec, str):
+        if is_level(spec):
+            return level_target(spec, threads or 1)
         return native_target(threads or 1, probe=False)
     target = Target.from_json(spec)
     return target if threads is None else target.with_threads(threads)

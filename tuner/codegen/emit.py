@@ -7,6 +7,7 @@ auto-vectoriser and no unroller: what a schedule says is what is run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -43,26 +44,60 @@ def _machine(triple: str, cpu: str, features: tuple[str, ...], opt: int) -> Any:
 
 def target_machine(target: Target, opt: int = 3) -> Any:
     """LLVM's code generator for `target`; RuntimeError from LLVM for an unknown triple."""
-    return _machine(target.triple, target.cpu, tuple(sorted(target.features)), opt)
+    return machine_for(target.triple, target.cpu, target.features, opt)
+
+
+def machine_for(triple: str, cpu: str, features: Sequence[str], opt: int = 3) -> Any:
+    """LLVM's code generator for a CPU by its names."""
+    return _machine(triple, cpu, tuple(sorted(features)), opt)
 
 
 def optimised(ir_text: str, target: Target) -> Any:
     """The parsed, verified, cleaned module. RuntimeError with LLVM's words if it is not valid."""
+    return cleaned(ir_text, target_machine(target))
+
+
+def cleaned(ir_text: str, machine: Any) -> Any:
+    """What `optimised` gives, for the CPU of `machine`."""
     _initialise()
     module = llvm.parse_assembly(ir_text)
     module.verify()
-    builder, passes = _pass_manager(target)
+    builder, passes = _pass_manager(machine)
     passes.run(module, builder)
     return module
 
 
-def _pass_manager(target: Target) -> tuple[Any, Any]:
+def linked(modules: Sequence[Any], machine: Any) -> bytes:
+    """The object of several modules as one, for `machine` where functions say nothing else. Only
+    what the first one defines is seen from outside; the modules are used up."""
+    first, *others = modules
+    exported = [
+        f.name for f in first.functions if not f.is_declaration and f.linkage.name == "external"
+    ]
+    for other in others:
+        first.link_in(other)
+    for function in first.functions:
+        if not function.is_declaration and function.name not in exported:
+            function.linkage = "internal"
+    options = llvm.PipelineTuningOptions(speed_level=0)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(first, llvm.create_pass_builder(machine, options))
+    return bytes(machine.emit_object(first))
+
+
+def assembly_of(module: Any, target: Target) -> str:
+    """The assembly of a module, which is used up."""
+    return str(target_machine(target).emit_assembly(module))
+
+
+def _pass_manager(machine: Any) -> tuple[Any, Any]:
     options = llvm.PipelineTuningOptions(speed_level=2)
     options.loop_vectorization = False
     options.slp_vectorization = False
     options.loop_unrolling = False
     options.loop_interleaving = False
-    builder = llvm.create_pass_builder(target_machine(target), options)
+    builder = llvm.create_pass_builder(machine, options)
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_sroa_pass()
@@ -79,4 +114,4 @@ def emit_object(ir_text: str, target: Target) -> bytes:
 
 def emit_assembly(ir_text: str, target: Target) -> str:
     """Assembly text for any target LLVM has a back end for."""
-    return str(target_machine(target).emit_assembly(optimised(ir_text, target)))
+    return assembly_of(optimised(ir_text, target), target)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from schedules.dtypes import DType
 from schedules.rewritten import rewritten_document
-from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
+from .cpu_features import essential
+from .dispatch import NOT_SUPPORTED
 from .emit import toolchain
-from .kernel import CompiledKernel
-from .symbols import prepack_symbol, prepacked_symbol
+from .emitted import BuiltVariant, EmittedKernel
+from .symbols import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
+from .version import EMIT_VERSION
 
 _C_TYPES = {
     DType.F32: "float", DType.F64: "double", DType.BF16: "uint16_t", DType.I64: "int64_t",
@@ -29,17 +33,19 @@ _RESERVED = frozenset(
 )
 
 
-def c_header(
-    workload: Workload,
-    kernel: CompiledKernel,
-    target: Target,
-    *,
-    record_key: str = "",
-    trace: Trace = _NO_TRACE,
-) -> str:
-    """The header of `kernel` as C99 and C++: types, shapes, what the CPU must have, where the
-    kernel comes from, and the error of what `trace` rewrites. The same arguments give the same
-    text."""
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a variant comes from: the key of its record, "" for a schedule chosen without
+    measuring, and its trace."""
+
+    record_key: str = ""
+    trace: Trace = _NO_TRACE
+
+
+def c_header(workload: Workload, kernel: EmittedKernel, origins: Sequence[Origin]) -> str:
+    """The header of `kernel` as C99 and C++: types, shapes, what the CPU must have, where each
+    variant comes from (one of `origins` a variant), and the error of what its trace rewrites. The
+    same arguments give the same text."""
     guard = f"TILEWRIGHT_{re.sub(r'[^A-Z0-9]', '_', kernel.symbol.upper())}_H"
     names = argument_names(workload)
     inputs = set(workload.inputs)
@@ -65,14 +71,12 @@ def c_header(
         f" * Threads: up to {kernel.threads}"
         + (", on OpenMP's runtime (link with -fopenmp)." if kernel.uses_openmp else "."),
         " * Re-entrant: calls at the same time need workspaces of their own.",
-        *_rewritten_lines(workload, trace),
         " *",
-        f" * CPU: {_harmless(target.cpu)} ({_harmless(target.triple)})",
-        *_wrapped(" * needs: ", [_harmless(name) for name in sorted(target.features)]),
+        *_cpu_lines(workload, kernel, origins),
         f" * workload: {workload.key}",
-        f" * record: {_harmless(record_key) or 'none, the schedule chosen without measuring'}",
         f" * object sha256: {kernel.object_sha256}",
-        f" * codegen {made_by.codegen_version}, llvmlite {made_by.llvmlite}, LLVM {made_by.llvm}",
+        f" * codegen {made_by.codegen_version}.{EMIT_VERSION}, llvmlite {made_by.llvmlite},"
+        f" LLVM {made_by.llvm}",
         " */",
         f"#ifndef {guard}",
         f"#define {guard}",
@@ -87,7 +91,14 @@ def c_header(
         "/* Bytes the workspace must have. */",
         f"size_t {kernel.symbol}_workspace_bytes(void);",
         "",
-        "/* 0; or 1 if the workspace is missing or not aligned to 64 bytes. */",
+        "/* 1 if this CPU can run the kernel, 0 if it cannot. */",
+        f"int {supported_symbol(kernel.symbol)}(void);",
+        "",
+        '/* The CPU whose code runs here, as named above; "none" if there is none. */',
+        f"const char *{variant_symbol(kernel.symbol)}(void);",
+        "",
+        "/* 0; 1 if the workspace is missing or not aligned to 64 bytes;",
+        f"   {NOT_SUPPORTED} if this CPU cannot run the kernel. */",
         f"int {kernel.symbol}({', '.join(parameters)}, void *workspace);",
         "",
         *(_prepack_lines(kernel, parameters) if kernel.constants else ()),
@@ -98,6 +109,32 @@ def c_header(
         "",
     ]
     return "\n".join(lines)
+
+
+def _cpu_lines(workload: Workload, kernel: EmittedKernel, origins: Sequence[Origin]) -> list[str]:
+    """What each variant needs and where it comes from."""
+    triple = _harmless(kernel.triple)
+    pairs = list(zip(kernel.variants, origins, strict=True))
+    if len(pairs) == 1:
+        lines = [f" * CPU: {_harmless(pairs[0][0].label)} ({triple})"]
+    else:
+        lines = [f" * CPU: the first of these that the CPU can run ({triple})"]
+    for variant, origin in pairs:
+        if len(pairs) > 1:
+            lines.append(f" * {_harmless(variant.label)}")
+        lines += _wrapped(" * needs: ", _needs(variant))
+        if not variant.checked and variant.needs:
+            lines.append(" * which the object cannot check: a CPU without them stops it")
+        record = _harmless(origin.record_key) or "none, the schedule chosen without measuring"
+        lines += [f" * record: {record}", *_rewritten_lines(workload, origin.trace)]
+    return lines
+
+
+def _needs(variant: BuiltVariant) -> list[str]:
+    if not variant.needs:
+        return ["nothing beyond the architecture"]
+    names = essential(variant.needs) if variant.checked else variant.needs
+    return [_harmless(name) for name in names]
 
 
 def _rewritten_lines(workload: Workload, trace: Trace) -> list[str]:
@@ -112,7 +149,7 @@ def _rewritten_lines(workload: Workload, trace: Trace) -> list[str]:
     ]
 
 
-def _prepack_lines(kernel: CompiledKernel, parameters: list[str]) -> list[str]:
+def _prepack_lines(kernel: EmittedKernel, parameters: list[str]) -> list[str]:
     """The functions that pack constant inputs once, and call the kernel without them."""
     constants = [parameters[n] for n in kernel.constants]
     others = [p for n, p in enumerate(parameters) if n not in kernel.constants]
@@ -125,14 +162,14 @@ def _prepack_lines(kernel: CompiledKernel, parameters: list[str]) -> list[str]:
         " * not needed any more. */",
         f"size_t {kernel.symbol}_packed_bytes(void);",
         "",
-        "/* 0; or 1 if the packed memory is missing or not aligned to 64 bytes. */",
+        "/* 0; 1 if the packed memory is missing or not aligned to 64 bytes; 2 as above. */",
         f"int {prepack_symbol(kernel.symbol)}({', '.join(constants)}, void *packed);",
         "",
         f"/* Bytes of workspace {prepacked_symbol(kernel.symbol)} must have ({workspace}). */",
         f"size_t {prepacked_symbol(kernel.symbol)}_workspace_bytes(void);",
         "",
-        f"/* What {kernel.symbol} computes, from what {prepack_symbol(kernel.symbol)} packed. 0; or"
-        " 1 as above. */",
+        f"/* What {kernel.symbol} computes, from what {prepack_symbol(kernel.symbol)} packed. 0; 1"
+        " or 2 as above. */",
         f"int {prepacked_symbol(kernel.symbol)}({', '.join(others)}, const void *packed,"
         " void *workspace);",
         "",

@@ -4,3 +4,7 @@ from __future__ import annotations
 
 CODEGEN_VERSION = 6
 """Raised with every change of generated code; records of another version are verified again."""
+
+EMIT_VERSION = 1
+"""Raised with every change of what an emitted object has around a kernel's code: entries, header.
+Records do not depend on it; the bytes of files that are emitted again do."""

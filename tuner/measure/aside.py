@@ -208,6 +208,14 @@ def compile_text(document: dict[str, Any]) -> Frame:
     return Frame({}, emit_object(document["text"], target))
 
 
+def build_parts(document: dict[str, Any]) -> Frame:
+    """The object that `codegen.emitted.emit_kernel` asks for, and what its variants need."""
+    from tuner.codegen.emitted import build_object
+
+    blob, needs = build_object(document)
+    return Frame({"needs": needs}, blob)
+
+
 def _done(function: str, document: dict[str, Any]) -> Frame:
     module, _, name = function.partition(":")
     try:

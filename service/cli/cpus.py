@@ -1,0 +1,31 @@
+"""`--cpu LIST`: the CPUs that one object is for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from service.errors import UsageProblem
+
+from .options import MACHINE_PANEL
+
+CpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cpu",
+        metavar="LIST",
+        help="One object for many CPUs, such as x86-64-v3,x86-64-v4,native: each at its best, and "
+        "right on every other one.",
+        rich_help_panel=MACHINE_PANEL,
+        show_default=False,
+    ),
+]
+
+
+def split_names(cpus: str) -> list[str]:
+    """The names of the list, each once. UsageProblem if there are none."""
+    names = [name.strip() for name in cpus.split(",") if name.strip()]
+    if not names:
+        raise UsageProblem("--cpu takes names such as x86-64-v3,x86-64-v4,native")
+    return list(dict.fromkeys(names))

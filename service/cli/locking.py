@@ -1,0 +1,297 @@
+"""`lock`, `fetch`, `cmake-dir`: kernels pinned for a build, and brought to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.exit_codes import ExitCode
+
+from .cpus import CpusOption, split_names
+from .options import MACHINE_PANEL, Common, command
+from .tuning import MinGrade
+from .where import Where
+
+if TYPE_CHECKING:
+    from service.build.locking import Locked
+    from service.build.source import Builder
+
+LOCK_NAME = "tilewright.lock.json"
+
+_LEVEL = re.compile(r"x86-64(-v[0-9])?")
+_NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Register this group's commands."""
+
+    @command(app, "lock")
+    def lock(
+        kernels: Annotated[
+            list[str] | None,
+            typer.Argument(
+                metavar="[NAME=]WORKLOAD...",
+                help="NAME is the C function; left out, named after the operator.",
+                show_default=False,
+            ),
+        ] = None,
+        *,
+        file: Annotated[Path, typer.Option("--file", metavar="FILE", help="The lock file.")] = Path(
+            LOCK_NAME
+        ),
+        check: Annotated[
+            bool,
+            typer.Option("--check", help="Write nothing; exit code 3 if anything would change."),
+        ] = False,
+        upgrade: Annotated[
+            bool, typer.Option("--upgrade", help="Move every pin to what is best now.")
+        ] = False,
+        cpus: CpusOption = None,
+        min_grade: Annotated[
+            MinGrade | None,
+            typer.Option(
+                "--min-grade",
+                help="The least exact answer that will do: exact; with --cpu, same-cpu.",
+                show_default=False,
+            ),
+        ] = None,
+        target: Annotated[
+            str,
+            typer.Option(
+                "--target",
+                metavar="native|LEVEL|FILE",
+                help="The hardware kernels are made for.",
+                rich_help_panel=MACHINE_PANEL,
+            ),
+        ] = "native",
+        threads: Annotated[
+            int | None,
+            typer.Option(
+                "--threads",
+                metavar="N",
+                min=1,
+                help="Threads a kernel may use.",
+                rich_help_panel=MACHINE_PANEL,
+            ),
+        ] = None,
+        where: Where = Where(),  # noqa: B008  # a frozen value
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Pin exact records and the bytes of their objects for a build.
+
+        Kernels that are locked stay as they are until --upgrade. Commit the file.
+        """
+        from service.build.locked import LockFile
+        from service.build.locking import checked, locked, read_lock, write_lock
+        from service.errors import UsageProblem
+
+        if check and (upgrade or kernels):
+            raise UsageProblem("--check looks at the lock file as it is: no WORKLOAD, no --upgrade")
+        before = read_lock(file)
+        if before is None and not kernels:
+            raise UsageProblem(
+                f"there is no lock file {file}, and no WORKLOAD to lock",
+                advice="tilewright lock gemm=matmul:M=512,N=512,K=512",
+            )
+        how = {
+            "targets": target_list(cpus, target),
+            "every_cpu": cpus is not None,
+            "min_grade": str(min_grade or (MinGrade.SAME_CPU if cpus else MinGrade.EXACT)),
+            **({} if threads is None else {"threads": threads}),
+        }
+        asked = [{**_kernel(text), **how} for text in kernels or []]
+        _refuse_doubles([document["name"] for document in asked])
+        with _builder(where, common) as builder:
+            if check:
+                found = checked(before or LockFile(), builder)
+            else:
+                found = locked(before or LockFile(), asked, builder, upgrade=upgrade)
+        if not check and found.lock != before:
+            _keep(builder, found, common)
+            write_lock(file, found.lock)
+        document = {
+            "file": str(file),
+            "up_to_date": found.up_to_date,
+            "kernels": [kernel.to_json() for kernel in found.lock.kernels],
+            "changes": [change.to_json() for change in found.changes],
+        }
+        common.output().result(document, _table(found, file))
+        if check and not found.up_to_date:
+            common.output().remark(
+                f"tilewright: {file} differs from what is best now; `tilewright lock --upgrade`"
+                " moves its pins"
+            )
+            raise typer.Exit(ExitCode.NO_ANSWER)
+
+    @command(app, "fetch")
+    def fetch(
+        lockfile: Annotated[
+            Path, typer.Argument(metavar="LOCKFILE", help="What `lock` wrote.")
+        ] = Path(LOCK_NAME),
+        *,
+        folder: Annotated[
+            Path, typer.Option("--output", "-o", metavar="DIR", help="Where the files go.")
+        ],
+        kernels: Annotated[
+            list[str] | None,
+            typer.Option("--kernel", metavar="NAME", help="Only this one; may be given again."),
+        ] = None,
+        offline: Annotated[
+            Path | None,
+            typer.Option(
+                "--offline",
+                metavar="BUNDLE",
+                help="Take them from a bundle; no network, no database, no compiler.",
+                show_default=False,
+            ),
+        ] = None,
+        where: Where = Where(),  # noqa: B008
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Objects and headers of a lock file, and a file for pkg-config.
+
+        From a bundle, else from a service (TILEWRIGHT_URL), else from the database here. Nothing
+        but the bytes that are locked is ever written.
+        """
+        from service.build.bundle import Bundle
+        from service.build.files import gathered, write
+        from service.build.locking import read_lock
+        from service.cli.render import facts
+        from service.errors import UsageProblem
+
+        lock = read_lock(lockfile)
+        if lock is None:
+            raise UsageProblem(f"there is no lock file {lockfile}")
+        if offline is not None:
+            files = gathered(lock, kernels or [], Bundle(offline))
+        else:
+            with _builder(where, common) as builder:
+                files = gathered(lock, kernels or [], builder)
+        document = {"lock": str(lockfile), "files": write(files, folder)}
+        rows = [
+            (file["kind"], f"{file['path']}  {file['bytes']} bytes") for file in document["files"]
+        ]
+        common.output().result(document, facts(rows))
+
+    @command(app, "cmake-dir")
+    def cmake_dir(common: Common = Common()) -> None:  # noqa: B008
+        """Print the folder of TilewrightConfig.cmake: -DTilewright_DIR=$(tilewright cmake-dir)."""
+        from service.build.cmake_files import cmake_dir as find
+
+        common.output().text({"cmake_dir": str(find())}, str(find()))
+
+
+def export_bundle(lockfile: Path, file: Path | None, where: Where, common: Common) -> None:
+    """`export FILE --bundle LOCKFILE`. UsageProblem, NotTheBytes."""
+    from service.build.bundle import bundle_bytes
+    from service.build.locking import read_lock
+    from service.cli.render import byte_size, facts
+    from service.errors import UsageProblem
+    from service.written import write_whole
+
+    lock = read_lock(lockfile)
+    if lock is None:
+        raise UsageProblem(f"there is no lock file {lockfile}")
+    if file is None or str(file) == "-":
+        raise UsageProblem("export --bundle needs a FILE: an archive is not for a terminal")
+    with _builder(where, common) as builder:
+        data = bundle_bytes(lock, builder)
+    try:
+        write_whole(file, data)
+    except OSError as error:
+        raise UsageProblem(f"cannot write {file}: {error.strerror or error}") from error
+    document = {"file": str(file), "kernels": len(lock.kernels), "bytes": len(data)}
+    rows = [("bundled", f"{len(lock.kernels)} kernels"), ("to", f"{file}  {byte_size(len(data))}")]
+    common.output().result(document, facts(rows))
+
+
+def target_list(cpus: str | None, target: str) -> list[str | dict[str, Any]]:
+    """The targets of `--cpu LIST`, or else of `--target`, as a request names them."""
+    if cpus is None:
+        return [_target(target)]
+    return [_target(name) for name in split_names(cpus)]
+
+
+def _target(name: str) -> str | dict[str, Any]:
+    from service.cli.payloads import target_payload
+
+    return name if _LEVEL.fullmatch(name) else target_payload(name)
+
+
+def _kernel(text: str) -> dict[str, Any]:
+    """`[NAME=]WORKLOAD` as fields of a request."""
+    from service.cli.options import WorkloadSpelling
+    from service.cli.payloads import workload_payload
+
+    found = _NAMED.fullmatch(text)
+    name, spelled = (found[1], found[2]) if found else ("", text)
+    workload = workload_payload(WorkloadSpelling(workload=spelled))
+    return {"name": name or _default_name(workload), "workload": workload}
+
+
+def _default_name(workload: str | dict[str, Any]) -> str:
+    """As `emit` names it."""
+    spelled = workload if isinstance(workload, str) else str(workload.get("name", ""))
+    return re.sub(r"[^A-Za-z0-9_]+", "_", spelled.split(":")[0]).strip("_")[:50] or "kernel"
+
+
+def _refuse_doubles(names: list[str]) -> None:
+    from service.errors import UsageProblem
+
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageProblem(
+                f"two kernels are called {name}",
+                advice="Give names: tilewright lock small=matmul:... large=matmul:...",
+            )
+
+
+@contextmanager
+def _builder(where: Where, common: Common) -> Iterator[Builder]:
+    """The service that was named, else the database here, which need not exist."""
+    if where.url and not common.db:
+        from service.cli.remote import ServiceSource
+        from service.client import Client
+
+        with Client(where.url, where.api_key) as client:
+            yield ServiceSource(client)
+        return
+    from service.build.source import LocalSource
+    from service.database import opened
+
+    with opened(common.db) as store:
+        yield LocalSource(store)
+
+
+def _keep(builder: Builder, found: Locked, common: Common) -> None:
+    """What was built here stays here, for `fetch`, bundles and a service on this database."""
+    from service.build.source import LocalSource
+    from service.database import session
+
+    if isinstance(builder, LocalSource):
+        with session(common.db) as store:
+            for change in found.changes:
+                builder.keep(store, change.kernel)
+
+
+def _table(found: Locked, file: Path) -> Any:
+    from service.cli.render import duration, grid
+
+    rows = []
+    for change in found.changes:
+        for number, variant in enumerate(change.kernel.variants):
+            record = (variant.record_key or "").removeprefix("sha256:")[:12]
+            rows.append([
+                change.name if number == 0 else "",
+                change.what if number == 0 else "",
+                variant.cpu,
+                variant.grade,
+                record or "chosen without measuring",
+                duration(variant.run_secs) if variant.run_secs is not None else "",
+            ])  # fmt: skip
+    return grid([str(file.name), "", "cpu", "grade", "record", "time"], rows)

@@ -1,0 +1,58 @@
+"""The levels of x86-64 that compilers agree on, as targets.
+
+A level is a promise of instructions, not a machine: its caches are those of a small core of that
+age, so that a schedule chosen for it fits most machines that have it.
+Levels: System V ABI, AMD64 supplement, section 3.1.1 (micro-architecture levels).
+"""
+
+from __future__ import annotations
+
+from schedules.target import Cache, Target
+
+_BASELINE = ("64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
+_V2 = (*_BASELINE, "crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+
+PLAIN = "x86-64"
+"""The level that every 64-bit x86 CPU has."""
+
+_LEVELS: dict[str, tuple[tuple[str, ...], int, int]] = {
+    PLAIN: (_BASELINE, 128, 16),
+    "x86-64-v2": (_V2, 128, 16),
+    "x86-64-v3": (_V3, 256, 16),
+    "x86-64-v4": (_V4, 512, 32),
+}
+LEVELS = tuple(_LEVELS)
+
+_CACHES = (
+    Cache(32 << 10, ways=8),
+    Cache(256 << 10, ways=8),
+    Cache(8 << 20, ways=16, shared=True),
+)
+_CACHES_V4 = (
+    Cache(32 << 10, ways=8),
+    Cache(1 << 20, ways=16),
+    Cache(22 << 20, ways=11, shared=True),
+)
+_TRIPLE = "x86_64-unknown-linux-gnu"
+
+
+def level_target(name: str, threads: int = 1) -> Target:
+    """The target of one of `LEVELS`, for kernels of up to `threads` threads."""
+    features, bits, registers = _LEVELS[name]
+    return Target(
+        triple=_TRIPLE,
+        cpu=name,
+        features=tuple(sorted(features)),
+        vector_bits=bits,
+        vector_registers=registers,
+        caches=_CACHES_V4 if bits == 512 else _CACHES,
+        cores=max(threads, 4),
+        threads=threads,
+    )
+
+
+def is_level(cpu: str) -> bool:
+    """Whether `cpu` is a level, which no machine is."""
+    return cpu in _LEVELS
