@@ -109,7 +109,7 @@ class Catalogue:
             .group_by(RecordRow.status)
         )
         with self._database.reading() as session:
-            return {status: count for status, count in session.execute(statement)}
+            return dict(session.execute(statement).tuples().all())
 
     def fastest_trials(self, job_id: str, count: int) -> list[TrialLine]:
         """The fastest trials of the job."""
@@ -184,7 +184,7 @@ def _job_rows(
     session: Session, text: str, state: JobState | None, before: str | None, limit: int
 ) -> Iterator[tuple[str, JobLine | None]]:
     # As text: one damaged document must spoil its own line, not the query.
-    columns = [
+    columns: list[Any] = [
         JobRow.id,
         JobRow.state,
         cast(JobRow.request, Text),
@@ -210,7 +210,8 @@ def _job_rows(
             )
         )
     for row in session.execute(statement):
-        yield row[0], _job_line(*row)
+        job_id: str = row[0]
+        yield job_id, _job_line(*row)
 
 
 def _job_line(

@@ -7,7 +7,7 @@ from pathlib import Path
 from .errors import StoreNewer, StoreOlder
 
 # Oldest first: a database at any of these can be upgraded.
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 HEAD = REVISIONS[-1]
 
 

@@ -172,8 +172,12 @@ def _target(asked: BuildIn, number: int) -> Target:
 def _found(
     store: Store | None, workload: Workload, target: Target, minimum: Grade, every_cpu: bool
 ) -> Answer:
-    found = store and find_answer(store, workload.key, target, minimum, toolchain())
-    if found:
+    found = None
+    if store is not None:
+        work = (workload.key, target.key)
+        evidence = store.evidence([work], elsewhere=minimum is not Grade.EXACT)[work]
+        found = find_answer(evidence, target, minimum, toolchain())
+    if found is not None:
         return found.answer(
             workloads.workload_summary(workload),
             target_names.target_summary(target),

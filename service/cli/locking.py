@@ -190,8 +190,9 @@ def export_bundle(lockfile: Path, file: Path | None, where: Where, common: Commo
     """`export FILE --bundle LOCKFILE`. UsageProblem, NotTheBytes."""
     from service.build.bundle import bundle_bytes
     from service.build.locking import read_lock
-    from service.cli.render import byte_size, facts
+    from service.cli.render import facts
     from service.errors import UsageProblem
+    from service.units import byte_size
     from service.written import write_whole
 
     lock = read_lock(lockfile)
@@ -280,7 +281,8 @@ def _keep(builder: Builder, found: Locked, common: Common) -> None:
 
 
 def _table(found: Locked, file: Path) -> Any:
-    from service.cli.render import duration, grid
+    from service.cli.render import grid
+    from service.units import duration
 
     rows = []
     for change in found.changes:

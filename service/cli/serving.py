@@ -122,9 +122,9 @@ def add_commands(app: typer.Typer) -> None:
             "allow_host": tuple(allow_host or ()) or None,
             "allow_origin": tuple(allow_origin or ()) or None,
             "trusted_proxy": tuple(trusted_proxy or ()) or None,
+            "json_log": True if common.json else None,
         }
         settings = Settings(
-            **{name: value for name, value in given.items() if value is not None},
             host=host,
             port=port,
             measurer_folder=measurer_folder,
@@ -134,6 +134,6 @@ def add_commands(app: typer.Typer) -> None:
             fleet_machine=fleet_machine,
             fleet_unprotected=fleet_unprotected,
             db=common.db or "",
-            **({"json_log": True} if common.json else {}),
+            **{name: value for name, value in given.items() if value is not None},
         )
         raise typer.Exit(run(settings, common.output()))

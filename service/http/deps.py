@@ -19,10 +19,15 @@ _KEY = re.compile(r"(?:sha256:)?[0-9a-f]{64}", re.ASCII)
 _JOB_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}", re.ASCII)
 
 
-async def service_state(request: Request) -> ServiceState:
-    """The value `create_app` made. Asynchronous, for FastAPI hands what is not to a thread."""
+def state_of(request: Request) -> ServiceState:
+    """The value `create_app` made."""
     state: ServiceState = request.app.state.service
     return state
+
+
+async def service_state(request: Request) -> ServiceState:
+    """The same as a dependency. Asynchronous, for FastAPI hands what is not to a thread."""
+    return state_of(request)
 
 
 State = Annotated[ServiceState, Depends(service_state)]
@@ -41,7 +46,7 @@ def body_reader(limit_of: Callable[[Limits], int]) -> Callable[[Request], Awaita
     """A dependency that reads the body, cut off while it streams in."""
 
     async def read_body(request: Request) -> bytes:
-        limit = limit_of((await service_state(request)).limits)
+        limit = limit_of(state_of(request).limits)
         _check_media(request)
         told = request.headers.get("content-length", "")
         if told.isdigit() and int(told) > limit:

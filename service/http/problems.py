@@ -70,7 +70,7 @@ def problem_response(
     )
 
 
-def refusal(error: TilewrightError, request: Request) -> JSONResponse:
+def refusal(error: TilewrightError, request: Request) -> Response:
     """The answer for an error of ours, with the headers that belong to its status."""
     problem = problem_of(error)
     headers = {}

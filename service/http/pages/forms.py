@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 from fastapi import Depends, Request
 
 from service.errors import BadRequest, TooLarge, UnsupportedMedia
-from service.http.deps import service_state
+from service.http.deps import state_of
 
 MEDIA_TYPE = "application/x-www-form-urlencoded"
 MOST_FIELDS = 40
@@ -23,7 +23,7 @@ async def read_form(request: Request) -> Fields:
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media != MEDIA_TYPE:
         raise UnsupportedMedia(f"Content-Type is {media[:60] or 'missing'!r}: send {MEDIA_TYPE}")
-    limit = service_state(request).limits.body_bytes
+    limit = state_of(request).limits.body_bytes
     data = b""
     async for chunk in request.stream():
         data += chunk

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from schedules.errors import TilewrightError
 from service.errors import NotFound, problem_of
-from service.http.deps import State, checked_job_id
+from service.http.deps import Asking, State, checked_job_id
 from service.http.pages import submitting
 from service.http.pages.forms import Form
 from service.http.pages.render import page, wants_part
@@ -55,11 +55,11 @@ def job_list(
 
 
 @router.post("/jobs")
-def submit(request: Request, state: State, fields: Form) -> Response:
+async def submit(request: Request, state: State, asking: Asking, fields: Form) -> Response:
     """Ask for a job; the form again, with what is wrong, where it will not do."""
     try:
         document = submitting.job_document(fields)
-        job = api.submit(state, json.dumps(document).encode(), Response())
+        job = await api.submit(state, asking, json.dumps(document).encode(), Response())
     except TilewrightError as error:
         problem = problem_of(error)
         if problem.status >= 500:
@@ -71,11 +71,12 @@ def submit(request: Request, state: State, fields: Form) -> Response:
 
 
 @router.post("/jobs/check")
-def check(request: Request, state: State, fields: Form) -> HTMLResponse:
+async def check(request: Request, state: State, asking: Asking, fields: Form) -> HTMLResponse:
     """What a form as filled in would ask for; nothing is queued."""
     try:
         document = submitting.job_document(fields)
-        job = api.submit(state, json.dumps(document).encode(), Response(), validate_only=True)
+        body = json.dumps(document).encode()
+        job = await api.submit(state, asking, body, Response(), validate_only=True)
     except TilewrightError as error:
         return page(request, "_checked.html", job=None, problem=problem_of(error))
     return page(request, "_checked.html", job=job, problem=None)
@@ -127,9 +128,9 @@ def trials(
 
 
 @router.post("/jobs/{job_id}/cancel")
-def cancel(state: State, job_id: str, fields: Form) -> Response:
+async def cancel(state: State, asking: Asking, job_id: str, fields: Form) -> Response:
     """Stop the job; what it found is kept."""
-    api.cancel(state, checked_job_id(job_id))
+    await api.cancel(state, asking, checked_job_id(job_id))
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 

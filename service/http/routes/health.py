@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
 
 from service.errors import Unavailable
-from service.http.deps import service_state
+from service.http.deps import state_of
 from service.http.problems import problem_responses
 from service.http.state import ServiceState
 
@@ -39,7 +39,7 @@ async def healthz() -> dict[str, Any]:
 @router.get("/readyz", operation_id="ready", responses=problem_responses(503))
 async def readyz(request: Request) -> dict[str, Any]:
     """The database answers and can be written, and a worker is at work; else 503 says why not."""
-    state = service_state(request)
+    state = state_of(request)
     records, reasons = None, [state.identity.trouble(), _no_room(state)]
     health = state.worker()
     if health is not None and not health.ready:
@@ -67,7 +67,7 @@ async def readyz(request: Request) -> dict[str, Any]:
 )
 async def metrics(request: Request) -> Response:
     """Prometheus text format."""
-    state = service_state(request)
+    state = state_of(request)
     try:
         await _soon(lambda: state.metrics.look_at(state.store))
     except TimeoutError:
@@ -81,7 +81,7 @@ async def metrics(request: Request) -> Response:
 @router.get("/limits", operation_id="limits")
 async def limits(request: Request) -> dict[str, Any]:
     """Bytes, seconds and counts this service accepts."""
-    state = service_state(request)
+    state = state_of(request)
     settings = state.settings
     return {
         **state.limits.to_json(),
