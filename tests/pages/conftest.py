@@ -92,7 +92,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, cache_home: Path) -> Iterat
         process.stdout.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium without a window; without it the tests that need it are skipped."""
     if CHROMIUM is None:
