@@ -34,10 +34,16 @@ def duration(secs: float | None) -> str:
     return f"{secs * 1e9:.3g} ns"
 
 
+LONGEST_CLOCK_SECS = 100 * 3600.0
+"""Beyond it a time left says nothing but that it is long."""
+
+
 def clock(secs: float | None) -> str:
     """Minutes and seconds left: `2:10`."""
     if secs is None:
         return "-:--"
+    if secs >= LONGEST_CLOCK_SECS:
+        return "over 4 days"
     whole = max(round(secs), 0)
     hours, rest = divmod(whole, 3600)
     minutes, seconds = divmod(rest, 60)
@@ -140,6 +146,8 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
             rows.append(("over default", f"{gain:.2f}x"))
         verified = "yes, rebuilt in a fresh process" if best["verified"] else "no"
         rows.append(("verified", "no: timings are mocked, not measured" if mocked else verified))
+    elif str(report["stopped_because"]).startswith("stopped on request"):
+        rows.append(("best", "none checked yet: the same command goes on and checks it"))
     else:
         rows.append(("best", "none: no candidate passed"))
     rows += [
