@@ -21,6 +21,7 @@ class Settings(BaseSettings):
     db: str = ""
     workers: bool = True
     measurer_folder: Path | None = None
+    default_measurer: str = "local"
     allow_unauthenticated: bool = False
     json_log: bool = False
     lease_secs: float = Field(default=5.0, gt=0)

@@ -73,6 +73,6 @@ def add_commands(app: typer.Typer) -> None:
             workers=workers,
             allow_unauthenticated=allow_unauthenticated,
             db=common.db or "",
-            **({"json_log": True} if common.json else {}),
+            json_log=common.json or Settings().json_log,
         )
         raise typer.Exit(run(settings, common.output()))

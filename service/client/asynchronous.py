@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from service.client import wire
 from service.client.values import Best, Event, Job
 from service.client.wire import Call
+from service.errors import Unreachable
 
 if TYPE_CHECKING:
     import httpx2
@@ -43,7 +44,7 @@ class AsyncClient:
                 trust_env=transport is None,
             )
         except (httpx2.InvalidURL, ValueError) as error:
-            raise wire.Unreachable(f"{self.url!r} is not a URL: {error}") from error
+            raise Unreachable(f"{self.url!r} is not a URL: {error}") from error
         self._timeout_secs = timeout_secs
         self._retries = retries
         self._sleep = sleep or asyncio.sleep

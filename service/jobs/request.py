@@ -70,7 +70,8 @@ def read_job(document: Any, settings: Settings) -> JobRequest:
         "/target" if isinstance(body.target, dict) else "/threads",
         lambda: targets.target_of(body.target, body.threads),
     )
-    measurer = checked_measurer(body.measurer, settings.measurer_folder)
+    spec = body.measurer if "measurer" in body.model_fields_set else settings.default_measurer
+    measurer = checked_measurer(spec, settings.measurer_folder)
     if measurer != REAL:
         located("/measurer", lambda: targets.check_measurer(measurer))
     options = TuneOptions(

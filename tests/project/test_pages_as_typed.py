@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_the_python_of_the_readme() -> None:
     machine = read_simulated(ROOT / "examples" / "machine.json")
     a = np.arange(96 * 64, dtype=np.float32).reshape(96, 64) % 7
     b = np.arange(64 * 80, dtype=np.float32).reshape(64, 80) % 5
-    names = {"a": a, "b": b, "machine": machine}
+    names: dict[str, Any] = {"a": a, "b": b, "machine": machine}
     exec(shorter, names)
     assert np.array_equal(names["c"], a @ b)
 
