@@ -32,10 +32,13 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
     logs.configure(as_json=True)
+    ours, root.handlers = root.handlers[0], handlers
+    root.addHandler(ours)
     try:
         yield out
     finally:
-        root.handlers, _ = handlers, root.setLevel(level)
+        root.removeHandler(ours)
+        root.setLevel(level)
 
 
 def requests_in(lines: io.StringIO) -> list[dict[str, Any]]:
