@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def database_url(flag: str | None) -> str | None:
-    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own."""
+    """`--db`, else `TILEWRIGHT_DB`, else None for the user's own. UsageProblem for an empty `--db`:
+    a variable that was meant to name a database must not lead to the user's own."""
+    if flag is not None and not flag.strip():
+        raise UsageProblem(
+            "--db is empty: it names no database",
+            advice="Give sqlite:///FILE or a path, or leave --db out for your own database.",
+        )
     return flag or os.environ.get("TILEWRIGHT_DB") or None
 
 

@@ -223,7 +223,7 @@ TABLE: dict[str, Kind] = {
         "verification_failed",
         ExitCode.VERIFICATION,
         "Verification failed",
-        "Tune again with `--fresh`.",
+        "Tune again: `tilewright tune WORKLOAD --fresh`.",
     ),
     "service.errors.Unreachable": Kind(
         502,
@@ -264,7 +264,7 @@ TABLE: dict[str, Kind] = {
         "database_full",
         ExitCode.DATABASE,
         "No room left for the database",
-        "Make room, then run the same command again.",
+        "Make room (`df -h` shows where), then run the same command again.",
     ),
     "db.errors.StoreNewer": Kind(
         503,
@@ -285,17 +285,21 @@ TABLE: dict[str, Kind] = {
         "database_held",
         ExitCode.DATABASE,
         "Database held by another process",
-        "Wait for the other process, or use another --db.",
+        "Wait for the other process (`fuser FILE` finds it), or use another --db.",
     ),
     "db.errors.StoreBroken": Kind(
         503,
         "database_broken",
         ExitCode.DATABASE,
         "Database damaged",
-        "Restore a backup, or start anew with another --db and `tilewright import`.",
+        "Restore a backup (docs/operations.md), or start anew: `tilewright import FILE --db NEW`.",
     ),
     "db.errors.RefusedError": Kind(
-        422, "refused", ExitCode.FAILED, "Not accepted", "See the message."
+        422,
+        "refused",
+        ExitCode.FAILED,
+        "Not accepted",
+        "Correct what is named; `tilewright doctor` checks the rest.",
     ),
     "db.errors.BadPageToken": Kind(
         400, "bad_page_token", ExitCode.USAGE, "Not a page token", "Start at the first page."
@@ -397,7 +401,11 @@ TABLE: dict[str, Kind] = {
         "Tune the workload: a search leaves out what does not compile.",
     ),
     "schedules.errors.TilewrightError": Kind(
-        422, "invalid", ExitCode.FAILED, "Not possible", "See the message."
+        422,
+        "invalid",
+        ExitCode.FAILED,
+        "Not possible",
+        "Correct what is named; `tilewright COMMAND --help` lists what is taken.",
     ),
 }
 

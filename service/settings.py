@@ -31,6 +31,7 @@ class Settings(BaseSettings):
     db: str = ""
     workers: bool = True
     measurer_folder: Path | None = None
+    default_measurer: str = "local"
     allow_unauthenticated: bool = False
     require_keys: bool | None = None
     """Whether requests need a key. None: off this machine always, on it once a key was made."""

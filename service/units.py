@@ -14,10 +14,16 @@ def duration(secs: float | None) -> str:
     return f"{secs * 1e9:.3g} ns"
 
 
+LONGEST_CLOCK_SECS = 100 * 3600.0
+"""Beyond it a time left says nothing but that it is long."""
+
+
 def clock(secs: float | None) -> str:
     """Minutes and seconds left: `2:10`."""
     if secs is None:
         return "-:--"
+    if secs >= LONGEST_CLOCK_SECS:
+        return "over 4 days"
     whole = max(round(secs), 0)
     hours, rest = divmod(whole, 3600)
     minutes, seconds = divmod(rest, 60)

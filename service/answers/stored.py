@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -47,12 +48,7 @@ def answer(
         files = artefacts_of_record(database.database_url(db), found.stored.key)
         return replace(answer, artefacts=links(files))
     if minimum is not Grade.DEFAULT:
-        threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
-        raise NoAnswer(
-            f"no {minimum.value} answer stored for {workload.name or workload.key}"
-            f" on {target.cpu} with {threads}",
-            advice="Tune it first: tilewright tune WORKLOAD; or accept less: --min-grade default.",
-        )
+        raise _no_answer(db, workload, target, minimum)
     return default_answer(workload, target)
 
 
@@ -94,6 +90,31 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
         note=f"the schedule of {name}, made for {made_for.cpu}",
         made_for=target_summary(made_for),
         created_at=record.created_at or None,
+    )
+
+
+def _no_answer(db: str | None, workload: Workload, target: Target, minimum: Grade) -> NoAnswer:
+    """Why there is none, and the command that makes one."""
+    from db.location import default_url, file_is_there, sqlite_path
+
+    threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
+    message = (
+        f"no {minimum.value} answer stored for {workload.name or workload.key}"
+        f" on {target.cpu} with {threads}"
+    )
+    named = database.database_url(db)
+    spelled = workload.name if ":" in workload.name else "WORKLOAD"
+    words = ["tilewright", "tune", spelled, *(["--db", db] if db else [])]
+    command = shlex.join(words)
+    if named is not None and "://" not in named.replace("sqlite://", ""):
+        path = sqlite_path(named or default_url())
+        if not file_is_there(path):
+            return NoAnswer(
+                f"{message}: there is no database at {path}",
+                advice=f"Check the name; `{command}` makes it.",
+            )
+    return NoAnswer(
+        message, advice=f"Tune it first: `{command}`; or accept less: `--min-grade default`."
     )
 
 

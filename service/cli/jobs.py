@@ -15,6 +15,8 @@ from service.exit_codes import ExitCode
 if TYPE_CHECKING:
     from service.client import Client, Job
 
+TERMINAL_SECS = 5.0
+
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
@@ -114,7 +116,7 @@ def _client(service: Service) -> Client:
     from service.client import Client
 
     # Somebody waits at the terminal: give up sooner than a program would.
-    return Client(service.url, service.api_key, retries=2)
+    return Client(service.url, service.api_key, timeout_secs=TERMINAL_SECS)
 
 
 def _follow(client: Client, job: Job, output: Output) -> Job:

@@ -90,6 +90,8 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
             rows.append(("over default", f"{gain:.2f}x"))
         verified = "yes, rebuilt in a fresh process" if best["verified"] else "no"
         rows.append(("verified", "no: timings are mocked, not measured" if mocked else verified))
+    elif str(report["stopped_because"]).startswith("stopped on request"):
+        rows.append(("best", "none checked yet: the same command goes on and checks it"))
     else:
         rows.append(("best", "none: no candidate passed"))
     rows += [

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,6 +18,9 @@ from service.cli.output import Output
 from service.cli.progress import trial_reporter
 from service.cli.render import tune_summary
 from service.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from tuner.measure.control import Control
 
 
 def tune(
@@ -31,15 +35,18 @@ def tune(
 ) -> None:
     """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted.
 
-    The first Ctrl-C ends the search after the trial in flight: the best so far is confirmed, kept
-    and printed. The second leaves at once.
+    The first Ctrl-C or SIGTERM ends the search after the trial in flight: the best so far is
+    confirmed, kept and printed, after SIGTERM only if that takes no longer than `TERM_SECS`. The
+    second leaves at once.
     """
     from service import database
     from service.answers.publish import result_document
     from service.jobs import tuning
-    from service.resolve import targets, workloads
+    from service.resolve import workloads
+    from tuner.measure.control import Control
 
     output = common.output()
+    database.database_url(common.db)  # what will not do is told before the machine is looked at
     workload = workloads.read_workload(spelling)
     with output.busy("looking at this machine ..."):
         target = tuning.tuning_target(machine.target, machine.threads, machine.measurer)
@@ -52,12 +59,15 @@ def tune(
         fresh=fresh,
     )
     again = spelled(spelling, machine, common)
+    control = Control(_say_what_for)
     with database.session(common.db) as store, interruptible(output, again):
         with (
-            polite_interrupts() as stop,
+            polite_interrupts(control) as stop,
             trial_reporter(output, workloads.flops_of(workload), trials) as on_event,
         ):
-            report = tuning.run_tuning(store, workload, target, options, on_event, stop.is_set)
+            report = tuning.run_tuning(
+                store, workload, target, options, on_event, stop.is_set, control=control
+            )
         document = result_document(store, workload, target, report)
     mocked = targets.is_mocked(machine.measurer)
     output.result(document, tune_summary(document, again=again, mocked=mocked))
@@ -100,10 +110,22 @@ _INTERRUPTED = (
 )
 
 
+TERM_SECS = 8.0
+"""How long a run may go on after SIGTERM: those who send it send SIGKILL ten seconds later."""
+
+
+def _say_what_for(text: str) -> None:
+    """Tell what the run waits for."""
+    if text:
+        sys.stderr.write(f"tilewright: {text}\n")
+        sys.stderr.flush()
+
+
 @contextmanager
-def polite_interrupts() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second is a KeyboardInterrupt as ever."""
-    stop = threading.Event()
+def polite_interrupts(control: Control) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or SIGTERM sets; the second is a KeyboardInterrupt. After
+    SIGTERM the run is aborted when `TERM_SECS` are over."""
+    stop, over = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread hears of signals
         return
@@ -115,12 +137,22 @@ def polite_interrupts() -> Iterator[threading.Event]:
         sys.stderr.write(
             "\ntilewright: stopping; the best so far is checked (Ctrl-C again leaves at once)\n"
         )
+        if number == signal.SIGTERM:
+            threading.Thread(target=abort_when_late, daemon=True).start()
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    def abort_when_late() -> None:
+        late = not over.wait(TERM_SECS)
+        while late and not over.wait(0.2):
+            control.abort()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, on_interrupt) for number in numbers}
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        over.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def serve(settings: Settings, output: Output) -> int:
     check_folder(settings.measurer_folder)
     listener = bind(settings.host, settings.port)
     configure(as_json=settings.json_log)
-    db_url = database.database_url(settings.db)
+    db_url = database.database_url(settings.db or None)
     # A request waits no longer for a lock than its client does; what may wait longer tries again.
     with listener, open_store(db_url, timeout_secs=settings.store_secs) as store, beside(settings):
         check_exposure(settings, store)

@@ -114,9 +114,11 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Serve the API and run its jobs, until Ctrl-C or SIGTERM."""
+        from service import database
         from service.cli.server import serve as run
         from service.settings import Settings
 
+        database.database_url(common.db)
         given: dict[str, Any] = {
             "require_keys": require_keys,
             "allow_host": tuple(allow_host or ()) or None,

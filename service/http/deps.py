@@ -14,7 +14,7 @@ from service.http.state import ServiceState
 from service.limits import Limits
 from service.resolve import workloads
 
-_WAIT = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s|m)?", re.ASCII)
+_WAIT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m)?", re.ASCII)
 _KEY = re.compile(r"(?:sha256:)?[0-9a-f]{64}", re.ASCII)
 _JOB_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}", re.ASCII)
 

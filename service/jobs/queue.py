@@ -22,8 +22,8 @@ def order(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
     """The order in which jobs will be taken, if no other comes: those that were at work before,
     the oldest of the rest, then the ones with the fewest trials."""
     lost = [job for job in waiting if job.lost]
-    others = [job for job in waiting if not job.lost]
-    return [*lost, *others[:1], *sorted(others[1:], key=lambda job: (job.trials, job.id))]
+    new = [job for job in waiting if not job.lost]
+    return [*lost, *new[:1], *sorted(new[1:], key=lambda job: (job.trials, job.id))]
 
 
 def choose(

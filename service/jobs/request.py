@@ -64,7 +64,8 @@ def read_job(document: Any, settings: Settings) -> JobRequest:
     body = read_model(JobIn, document)
     workload = located("/workload", lambda: workloads.workload_of(body.workload))
     located("/workload", lambda: admit(workload, settings))
-    measurer = checked_measurer(body.measurer, settings)
+    spec = body.measurer if "measurer" in body.model_fields_set else settings.default_measurer
+    measurer = checked_measurer(spec, settings)
     target = _target(body, measurer, settings)
     if measurer not in (REAL, FLEET):
         located("/measurer", lambda: targets.check_measurer(measurer))

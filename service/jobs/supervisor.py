@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -46,7 +46,7 @@ class Supervisor:
 
     A worker that cannot use the database from the start ends the service (`on_hopeless`); any other
     death is followed by a new worker, which takes the jobs up from their records. `on_counts` hears
-    what the worker counted.
+    what the worker counted. `clock` and `command` are for tests.
     """
 
     def __init__(
@@ -57,7 +57,11 @@ class Supervisor:
         on_hopeless: Callable[[], None],
         on_counts: Counts = lambda counts: None,
         clock: Callable[[], float] = time.monotonic,
+        command: Sequence[str] = (),
     ) -> None:
+        self._command = command or [
+            sys.executable, "-m", "service.jobs.process", str(os.getpid())
+        ]  # fmt: skip
         self._settings = settings
         self._drain_secs = drain_secs
         self._on_hopeless = on_hopeless
@@ -151,7 +155,7 @@ class Supervisor:
                 # A group of its own: Ctrl-C at the terminal must not reach it, and all that it
                 # started can be ended together. It dies with this thread: see `process`.
                 self._process = process = subprocess.Popen(
-                    [sys.executable, "-m", "service.jobs.process", str(os.getpid())],
+                    self._command,
                     env={**os.environ, ENVIRONMENT: json.dumps(asdict(settings))},
                     stdin=subprocess.DEVNULL,
                     pass_fds=[told],

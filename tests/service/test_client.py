@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import inspect
 import json
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import httpx2
 import pytest
 
-from service.client import Client, Event
+from service.client import AsyncClient, Client, Event
 from service.errors import Refused, Unreachable, problem_of
 from service.exit_codes import ExitCode
 
@@ -155,7 +161,7 @@ def test_waiting_asks_until_the_job_is_done() -> None:
     answers = [JOB, JOB, {**JOB, "state": "SUCCEEDED", "done": True}]
 
     def handler(request: httpx2.Request) -> httpx2.Response:
-        assert request.url.params["wait"] == "30s"
+        assert request.url.params["wait"] == "30000ms"
         return httpx2.Response(200, json=answers.pop(0))
 
     with client(handler) as c:
@@ -195,3 +201,137 @@ def test_a_blob_is_checked_against_its_name() -> None:
         assert c.blob("sha256:" + hashlib.sha256(data).hexdigest()) == data
         with pytest.raises(Refused, match="do not match"):
             c.blob("sha256:" + "0" * 64)
+
+
+def test_a_call_ends_with_its_time_however_often_it_could_be_tried_again() -> None:
+    tried: list[float] = []
+    now = [0.0]
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        tried.append(now[0])
+        now[0] += 4.0
+        raise httpx2.ConnectError("refused")
+
+    with (
+        client(handler, timeout_secs=10.0, retries=100, clock=lambda: now[0]) as c,
+        pytest.raises(Unreachable),
+    ):
+        c.status("j1")
+    assert len(tried) == 3
+
+
+def test_a_service_that_wants_more_time_than_there_is_is_not_waited_for() -> None:
+    slept: list[float] = []
+    answer = httpx2.Response(503, headers={"Retry-After": "60"}, json={"detail": "no disk"})
+    with (
+        client(lambda _: answer, slept=slept, timeout_secs=5.0) as c,
+        pytest.raises(Refused, match="no disk"),
+    ):
+        c.status("j1")
+    assert slept == []
+
+
+def test_a_time_of_day_is_understood_as_when_to_come_back() -> None:
+    slept: list[float] = []
+    answers = [
+        httpx2.Response(503, headers={"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT"}, json={}),
+        httpx2.Response(200, json=JOB),
+    ]
+    with client(lambda _: answers.pop(0), slept=slept) as c:
+        assert c.status("j1").id == "j1"
+    assert slept == [0.0]
+
+
+@pytest.mark.parametrize("secs", [31, 0.25, 1 / 3])
+def test_any_time_may_be_waited(secs: float) -> None:
+    waits: list[str] = []
+    now = [0.0]
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        waits.append(request.url.params.get("wait", "0ms"))
+        now[0] += int(waits[-1].removesuffix("ms")) / 1000 + 1e-3
+        return httpx2.Response(200, json=JOB)
+
+    with client(handler, clock=lambda: now[0]) as c, pytest.raises(TimeoutError):
+        c.wait("j1", timeout_secs=secs)
+    assert all(wait.removesuffix("ms").isdigit() for wait in waits)
+
+
+def test_a_port_that_says_nothing_is_given_up_in_the_time_allowed() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        start = time.monotonic()
+        with (
+            Client(url, timeout_secs=0.3) as c,
+            pytest.raises(Unreachable, match=r"nothing was said within 0\.3 s"),
+        ):
+            c.status("j1")
+        assert time.monotonic() - start < 5
+
+
+def test_keys_and_urls_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_API_KEY", "from the environment")
+    monkeypatch.setenv("TILEWRIGHT_URL", "http://elsewhere:1")
+    sent: list[httpx2.Request] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        return httpx2.Response(200, json=JOB)
+
+    with Client(transport=httpx2.MockTransport(handler)) as c:
+        c.status("j1")
+    assert sent[0].headers["authorization"] == "Bearer from the environment"
+    assert sent[0].url.host == "elsewhere"
+
+
+def test_the_async_client_does_what_the_other_does() -> None:
+    stream = b'id: 1\nevent: state\ndata: {"a":1}\n\nevent: done\ndata: {}\n\n'
+    asked: list[str] = []
+    data = b"object"
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        asked.append(f"{request.method} {request.url.path}")
+        match request.url.path.rpartition("/")[2]:
+            case "events":
+                return httpx2.Response(200, content=stream)
+            case "trials":
+                token = None if "page_token" in request.url.params else "1"
+                return httpx2.Response(200, json={"trials": [{}], "next_page_token": token})
+            case "j9":
+                return httpx2.Response(404, json={"detail": "no such job", "code": "not_found"})
+            case name if name.startswith("sha256:"):
+                return httpx2.Response(200, content=data)
+        if len(asked) == 1:
+            return httpx2.Response(503, headers={"Retry-After": "0"}, json={})
+        return httpx2.Response(200, json={**JOB, "done": True})
+
+    async def use() -> None:
+        transport = httpx2.MockTransport(handler)
+        async with AsyncClient("http://service", transport=transport) as c:
+            job = await c.submit("w")
+            assert (await c.wait(job.id)).done
+            assert [event.kind async for event in c.events(job.id)] == ["state", "done"]
+            assert len([trial async for trial in c.trials(job.id)]) == 2
+            assert await c.blob("sha256:" + hashlib.sha256(data).hexdigest()) == data
+            with pytest.raises(Refused, match="no such job"):
+                await c.status("j9")
+
+    asyncio.run(use())
+    assert asked[:2] == ["POST /v1/jobs"] * 2, "tried again"
+
+
+def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
+    def methods(cls: type) -> dict[str, list[str]]:
+        public = [name for name in vars(cls) if not name.startswith("_")]
+        return {name: list(inspect.signature(getattr(cls, name)).parameters) for name in public}
+
+    assert methods(Client) == methods(AsyncClient)
+
+
+def test_importing_the_client_loads_no_http_library() -> None:
+    code = "import sys, service.client; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    slow = {"httpx2", "asyncio", "pydantic", "numpy", "sqlalchemy", "rich", "typer", "anyio"}
+    assert slow & set(said.stdout.split()) == set()

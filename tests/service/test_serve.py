@@ -220,7 +220,7 @@ def test_submit_and_status_print_the_jobs_of_a_service(
     running: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, _, _ = running
-    monkeypatch.setenv("TILEWRIGHT_URL", str(client._http.base_url))
+    monkeypatch.setenv("TILEWRIGHT_URL", client.url)
     words = [
         "submit",
         "matmul:M=8,N=8,K=12",

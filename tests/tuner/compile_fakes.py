@@ -32,3 +32,9 @@ def compile_fake(document: dict[str, Any]) -> CompiledKernel:
         case "bug":
             return CompiledKernel(**document)
     return CompiledKernel(str(os.getpid()).encode(), "kernel", 64, (4, 4), 1, 1, False)
+
+
+def compile_never(document: dict[str, Any]) -> CompiledKernel:
+    """A compiler that does not end, whatever it is given."""
+    time.sleep(1000)
+    return compile_fake({**document, "do": "compile"})

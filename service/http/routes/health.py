@@ -13,7 +13,8 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
 
-from service.errors import Unavailable
+from schedules.errors import TilewrightError
+from service.errors import Unavailable, problem_of
 from service.http.deps import state_of
 from service.http.problems import problem_responses
 from service.http.state import ServiceState
@@ -40,7 +41,7 @@ async def healthz() -> dict[str, Any]:
 async def readyz(request: Request) -> dict[str, Any]:
     """The database answers and can be written, and a worker is at work; else 503 says why not."""
     state = state_of(request)
-    records, reasons = None, [state.identity.trouble(), _no_room(state)]
+    code, records, reasons = "not_ready", None, [state.identity.trouble(), _no_room(state)]
     health = state.worker()
     if health is not None and not health.ready:
         reasons.append(health.reason)
@@ -48,11 +49,12 @@ async def readyz(request: Request) -> dict[str, Any]:
         records = (await _soon(state.store.counts)).records
     except TimeoutError:
         reasons.append(f"the database did not answer within {PATIENCE_SECS:g} s")
-    except Exception as error:  # noqa: BLE001  # whatever it is, the service is not ready
-        reasons.append(f"the database cannot be read: {error}")
+    except TilewrightError as error:
+        reasons.append(str(error))
+        code = problem_of(error).code
     told = [reason for reason in reasons if reason]
     if told:
-        raise Unavailable("; ".join(told), code="not_ready")
+        raise Unavailable("; ".join(told), code=code)
     answer: dict[str, Any] = {"status": "ok", "records": records}
     if health is not None:
         answer["worker"] = {"pid": health.pid, "deaths": health.deaths}

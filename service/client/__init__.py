@@ -1,0 +1,23 @@
+"""The typed client of the service, for programs and build scripts: blocking and async.
+
+    from service.client import Client
+
+    with Client() as client:  # TILEWRIGHT_URL and TILEWRIGHT_API_KEY, or the arguments
+        job = client.submit("matmul:M=512,N=512,K=512", trials=64)
+        job = client.wait(job.id)
+        print(job.best)
+
+`AsyncClient` has the same methods as coroutines. A call takes at most `timeout_secs`, tries again
+included: connection failures, 429 and 503 are tried again after `Retry-After` or a growing pause
+with some chance in it. Every submission carries an `Idempotency-Key`, so trying again never makes
+a second job. Importing this package loads no HTTP library yet.
+"""
+
+from __future__ import annotations
+
+from service.client.asynchronous import AsyncClient
+from service.client.blocking import Client
+from service.client.values import Best, Event, Job
+from service.errors import Refused, Unreachable
+
+__all__ = ["AsyncClient", "Best", "Client", "Event", "Job", "Refused", "Unreachable"]

@@ -1,0 +1,258 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from service.client import wire
+from service.client.values import Best, Event, Job
+from service.client.wire import Call
+from service.errors import Unreachable
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class Client:
+    """Talks to one service: at `url`, else TILEWRIGHT_URL, else on this machine. Use it as a
+    context manager, or call `close`. `api_key` None takes TILEWRIGHT_API_KEY.
+
+    A call takes at most `timeout_secs` with all its tries, and what it asked the service to wait.
+    Raises `Unreachable` when nobody answers, `Refused` when the service says no. `transport`,
+    `sleep` and `clock` are for tests.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout_secs: float = 30.0,
+        retries: int = 4,
+        transport: httpx2.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        import httpx2
+
+        self.url = wire.service_url(url)
+        try:
+            self._http = httpx2.Client(
+                base_url=self.url,
+                headers=wire.headers_for(api_key),
+                transport=transport,
+                trust_env=transport is None,
+            )
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise Unreachable(f"{self.url!r} is not a URL: {error}") from error
+        self._timeout_secs = timeout_secs
+        self._retries = retries
+        self._sleep = sleep
+        self._clock = clock
+
+    def submit(
+        self,
+        workload: str | Mapping[str, Any],
+        *,
+        target: str | Mapping[str, Any] = "native",
+        threads: int | None = None,
+        trials: int | None = None,
+        seconds: float | None = None,
+        strategy: str | None = None,
+        seed: int | None = None,
+        measurer: str | None = None,
+        idempotency_key: str | None = None,
+        validate_only: bool = False,
+    ) -> Job:
+        """Ask for a tuning job; the job, or the one already in flight for the same work.
+
+        What is None takes the service's default. With `validate_only` nothing is queued and the
+        job has no id.
+        """
+        call = wire.submit(
+            workload,
+            target=target,
+            threads=threads,
+            trials=trials,
+            seconds=seconds,
+            strategy=strategy,
+            seed=seed,
+            measurer=measurer,
+            idempotency_key=idempotency_key,
+            validate_only=validate_only,
+        )
+        return Job.from_json(self._call(call).json())
+
+    def status(self, job_id: str, *, wait_secs: float = 0.0) -> Job:
+        """The job now, or as soon as it changes to done within `wait_secs`."""
+        return Job.from_json(self._call(wire.status(job_id, wait_secs)).json())
+
+    def wait(self, job_id: str, *, timeout_secs: float | None = None) -> Job:
+        """The finished job. TimeoutError if it is not done after `timeout_secs`."""
+        deadline = None if timeout_secs is None else self._clock() + timeout_secs
+        while True:
+            left = wire.POLL_SECS
+            if deadline is not None:
+                left = min(deadline - self._clock(), left)
+            job = self.status(job_id, wait_secs=left)
+            if job.done:
+                return job
+            if deadline is not None and self._clock() >= deadline:
+                raise TimeoutError(f"job {job_id} is {job.state} after {timeout_secs} s")
+
+    def jobs(self, *, state: str | None = None, page_size: int = 100) -> Iterator[Job]:
+        """Every job, newest first, page by page."""
+        for item in self._pages(wire.jobs(state, page_size), "jobs"):
+            yield Job.from_json(item)
+
+    def cancel(self, job_id: str) -> Job:
+        """Ask for the job to stop; what it found is kept."""
+        return Job.from_json(self._call(wire.cancel(job_id)).json())
+
+    def trials(self, job_id: str) -> Iterator[dict[str, Any]]:
+        """Every trial of the job with status and samples, in order."""
+        yield from self._pages(wire.trials(job_id), "trials")
+
+    def best(
+        self, workload_key: str, target_key: str, *, min_grade: str = "exact", etag: str = ""
+    ) -> Best | None:
+        """The best known answer; None if it is still the one `etag` names. Refused if there is
+        none (code "no_answer")."""
+        answer = self._call(wire.best(workload_key, target_key, min_grade, etag))
+        if answer.status_code == 304:
+            return None
+        return Best.from_json(answer.json(), answer.headers)
+
+    def lookup(
+        self,
+        workloads: Sequence[str | Mapping[str, Any]],
+        *,
+        target: str | Mapping[str, Any] = "native",
+        threads: int | None = None,
+        min_grade: str = "exact",
+    ) -> list[dict[str, Any]]:
+        """One item a workload, in order: `{"found": true, "answer": {...}}` or a miss."""
+        answer = self._call(wire.lookup(workloads, target, threads, min_grade))
+        items: list[dict[str, Any]] = answer.json()["items"]
+        return items
+
+    def build(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Have a kernel's object made for a build: `asked` is the body of `POST /v1/builds`; the
+        answer's `kernel` is an entry of a lock file, whose files `blob` gives."""
+        document: dict[str, Any] = self._call(wire.build(asked)).json()
+        return document
+
+    def record(self, record_key: str) -> dict[str, Any]:
+        """One stored measurement."""
+        document: dict[str, Any] = self._call(wire.record(record_key)).json()
+        return document
+
+    def blob(self, key: str) -> bytes:
+        """The bytes named `sha256:HEX`, checked against their name."""
+        return wire.checked_blob(key, self._call(wire.blob(key)).content)
+
+    def events(self, job_id: str, *, after: str = "") -> Iterator[Event]:
+        """The job's events from after event `after`, live, until the job is done.
+
+        A broken connection is taken up again where it broke.
+        """
+        import httpx2
+
+        failures, last = 0, after
+        while True:
+            pause = ""
+            try:
+                with self._http.stream(
+                    "GET",
+                    wire.events_path(job_id),
+                    headers={"Last-Event-ID": last} if last else {},
+                    timeout=self._timeout(wire.SILENCE_SECS),
+                ) as answer:
+                    if answer.status_code in wire.RETRY_STATUSES:
+                        pause = answer.headers.get("retry-after", "")
+                        answer.read()
+                        raise httpx2.ConnectError(str(wire.refused(answer)))
+                    if answer.status_code >= 400:
+                        answer.read()
+                        raise wire.refused(answer)
+                    parser = wire.EventParser()
+                    for line in answer.iter_lines():
+                        event = parser.feed(line)
+                        if event is None:
+                            continue
+                        failures, last = 0, event.id or last
+                        yield event
+                        if event.kind == "done":
+                            return
+            except httpx2.TransportError as error:
+                failures += 1
+                if failures > self._retries:
+                    raise wire.unreachable(self.url, error, wire.SILENCE_SECS) from error
+            self._sleep(wire.pause_secs(failures, pause))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _pages(self, call: Call, member: str) -> Iterator[dict[str, Any]]:
+        token = ""
+        while True:
+            page = {**call.params, **({"page_token": token} if token else {})}
+            document = self._call(replace(call, params=page)).json()
+            yield from document[member]
+            token = document.get("next_page_token") or ""
+            if not token:
+                return
+
+    def _timeout(self, secs: float) -> httpx2.Timeout:
+        import httpx2
+
+        return httpx2.Timeout(secs, connect=min(secs, wire.CONNECT_SECS))
+
+    def _call(self, call: Call) -> httpx2.Response:
+        """One request, tried again where that may help, until its time is over."""
+        import httpx2
+
+        allowed = self._timeout_secs + call.extra_secs
+        deadline = self._clock() + allowed
+        attempt = 0
+        while True:
+            try:
+                answer = self._http.request(
+                    call.method,
+                    call.path,
+                    json=call.body,
+                    params=dict(call.params),
+                    headers=dict(call.headers),
+                    timeout=self._timeout(max(deadline - self._clock(), 0.05)),
+                )
+            except (httpx2.TransportError, httpx2.InvalidURL) as error:
+                hopeless = isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL))
+                pause = wire.pause_secs(attempt)
+                late = self._clock() + pause >= deadline
+                if attempt >= self._retries or hopeless or late:
+                    raise wire.unreachable(self.url, error, allowed) from error
+            else:
+                if answer.status_code < 400:
+                    return answer
+                pause = wire.pause_secs(attempt, answer.headers.get("retry-after", ""))
+                late = self._clock() + pause >= deadline
+                again = answer.status_code in wire.RETRY_STATUSES
+                if attempt >= self._retries or not again or late:
+                    raise wire.refused(answer)
+            self._sleep(pause)
+            attempt += 1

@@ -1,0 +1,225 @@
+"""What goes over the wire, without a wire: calls, when to try again, events from lines. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from service.client.values import Event
+from service.errors import Refused, Unreachable
+
+if TYPE_CHECKING:
+    import httpx2
+
+DEFAULT_URL = "http://127.0.0.1:8470"
+RETRY_STATUSES = frozenset({429, 503})
+MAX_PAUSE_SECS = 10.0
+POLL_SECS = 30.0
+CONNECT_SECS = 5.0
+SILENCE_SECS = 60.0
+"""Of an event stream, whose heartbeats come several times as often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. `extra_secs` is what the service was asked to wait, beyond the timeout."""
+
+    method: str
+    path: str
+    body: Any = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    extra_secs: float = 0.0
+
+
+BUILD_SECS = 120.0
+"""Compiling, and verifying in full, may take that long beyond what an answer takes."""
+
+
+def service_url(url: str | None) -> str:
+    """`url`, else TILEWRIGHT_URL, else this machine's service."""
+    return os.environ.get("TILEWRIGHT_URL") or DEFAULT_URL if url is None else url
+
+
+def headers_for(api_key: str | None) -> dict[str, str]:
+    """What every request carries. `api_key` None: TILEWRIGHT_API_KEY."""
+    key = os.environ.get("TILEWRIGHT_API_KEY") if api_key is None else api_key
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+# -- calls
+
+
+def submit(
+    workload: str | Mapping[str, Any],
+    *,
+    target: str | Mapping[str, Any],
+    threads: int | None,
+    trials: int | None,
+    seconds: float | None,
+    strategy: str | None,
+    seed: int | None,
+    measurer: str | None,
+    idempotency_key: str | None,
+    validate_only: bool,
+) -> Call:
+    budget = {"trials": trials, "seconds": seconds}
+    body = {
+        "workload": workload,
+        "target": target,
+        "threads": threads,
+        "budget": {name: value for name, value in budget.items() if value is not None},
+        "strategy": strategy,
+        "seed": seed,
+        "measurer": measurer,
+    }
+    return Call(
+        "POST",
+        "/v1/jobs",
+        body={name: value for name, value in body.items() if value not in (None, {})},
+        params={"validate_only": "true"} if validate_only else {},
+        headers={"Idempotency-Key": idempotency_key or str(uuid.uuid4())},
+    )
+
+
+def status(job_id: str, wait_secs: float) -> Call:
+    wait_secs = max(wait_secs, 0.0)
+    params = {"wait": f"{round(wait_secs * 1000)}ms"} if wait_secs else {}
+    return Call("GET", f"/v1/jobs/{segment(job_id)}", params=params, extra_secs=wait_secs)
+
+
+def jobs(state: str | None, page_size: int) -> Call:
+    params: dict[str, Any] = {"page_size": page_size}
+    if state:
+        params["state"] = state
+    return Call("GET", "/v1/jobs", params=params)
+
+
+def cancel(job_id: str) -> Call:
+    return Call("POST", f"/v1/jobs/{segment(job_id)}:cancel")
+
+
+def trials(job_id: str) -> Call:
+    return Call("GET", f"/v1/jobs/{segment(job_id)}/trials")
+
+
+def events_path(job_id: str) -> str:
+    return f"/v1/jobs/{segment(job_id)}/events"
+
+
+def best(workload_key: str, target_key: str, min_grade: str, etag: str) -> Call:
+    path = f"/v1/best/{segment(workload_key)}/{segment(target_key)}"
+    headers = {"If-None-Match": etag} if etag else {}
+    return Call("GET", path, params={"min_grade": min_grade}, headers=headers)
+
+
+def lookup(
+    workloads: Sequence[str | Mapping[str, Any]],
+    target: str | Mapping[str, Any],
+    threads: int | None,
+    min_grade: str,
+) -> Call:
+    body: dict[str, Any] = {"workloads": list(workloads), "target": target, "min_grade": min_grade}
+    if threads is not None:
+        body["threads"] = threads
+    return Call("POST", "/v1/best:lookup", body=body)
+
+
+def build(asked: Mapping[str, Any]) -> Call:
+    return Call("POST", "/v1/builds", body=dict(asked), extra_secs=BUILD_SECS)
+
+
+def record(record_key: str) -> Call:
+    return Call("GET", f"/v1/records/{segment(record_key)}")
+
+
+def blob(key: str) -> Call:
+    return Call("GET", f"/v1/blobs/{segment(key)}")
+
+
+def checked_blob(key: str, data: bytes) -> bytes:
+    """`data` if it is what `key` names; Refused if not."""
+    if hashlib.sha256(data).hexdigest() != key.removeprefix("sha256:"):
+        raise Refused(502, {"code": "damaged", "detail": f"{key}: the bytes do not match"})
+    return data
+
+
+def segment(text: str) -> str:
+    return quote(text, safe=":")
+
+
+# -- answers
+
+
+def refused(answer: httpx2.Response) -> Refused:
+    """The error of an answer that says no."""
+    try:
+        problem = answer.json()
+    except ValueError:
+        problem = {}
+    return Refused(answer.status_code, problem if isinstance(problem, dict) else {})
+
+
+def unreachable(url: str, error: Exception, secs: float) -> Unreachable:
+    """The error where nobody answers."""
+    if type(error).__name__.endswith("Timeout"):
+        return Unreachable(f"no service answers at {url}: nothing was said within {secs:g} s")
+    return Unreachable(f"no service answers at {url}: {error or type(error).__name__}")
+
+
+def pause_secs(attempt: int, retry_after: str = "") -> float:
+    """`Retry-After` where given, else doubling from 0.2 s; chance spreads a herd."""
+    asked = _retry_after_secs(retry_after)
+    if asked is not None:
+        return asked * (1 + 0.1 * random.random())
+    return min(0.2 * 2.0**attempt, MAX_PAUSE_SECS) * (0.5 + random.random())
+
+
+def _retry_after_secs(text: str) -> float | None:
+    """Seconds, or the time to a date; None for neither."""
+    if text.isdigit():
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+class EventParser:
+    """Server-sent events from the lines of a stream; comments (heartbeats) are skipped."""
+
+    def __init__(self) -> None:
+        self._kind, self._identity = "message", ""
+        self._data: list[str] = []
+
+    def feed(self, line: str) -> Event | None:
+        """The event that `line` completes, if it does."""
+        if not line:
+            found = None
+            if self._data:
+                found = Event(self._identity, self._kind, json.loads("\n".join(self._data)))
+            self._kind, self._data = "message", []
+            return found
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        match name:
+            case "event":
+                self._kind = value
+            case "id":
+                self._identity = value
+            case "data":
+                self._data.append(value)
+            case _:
+                pass
+        return None

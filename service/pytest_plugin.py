@@ -1,0 +1,113 @@
+"""A whole service for test suites of projects that use one: API, worker, database, a machine.
+
+    def test_our_build_asks_the_service(tilewright_service):
+        job = tilewright_service.tune("matmul:M=64,N=64,K=64", trials=16)
+        assert job.best["verified"]
+
+The machine is simulated, so no special hardware is needed and a run takes the same on every
+machine; everything else is real. Code under test reaches it at `tilewright_service.url`, and needs
+not know that timings are mocked. See `docs/mocked_timings.md`. Importing this module loads nothing
+but pytest.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from db import Store
+    from service.client import Client, Job
+
+MACHINE = "machine.json"
+PATIENCE_SECS = 120.0
+
+
+@dataclass(frozen=True)
+class ServiceUnderTest:
+    """A running service. `folder` has its database and its simulated machine."""
+
+    url: str
+    client: Client
+    store: Store
+    folder: Path
+
+    def use(self, machine: dict[str, Any]) -> ServiceUnderTest:
+        """Run the jobs submitted from now on on a simulated machine with these settings."""
+        (self.folder / MACHINE).write_text(json.dumps(machine))
+        return self
+
+    def tune(self, workload: str | dict[str, Any], *, trials: int = 16, **more: Any) -> Job:
+        """Submit a job and wait for its end; `more` is what `Client.submit` takes."""
+        job = self.client.submit(workload, trials=trials, **more)
+        return self.client.wait(job.id, timeout_secs=PATIENCE_SECS)
+
+
+@contextmanager
+def running_service(folder: Path) -> Iterator[ServiceUnderTest]:
+    """The service, in threads of this process, with everything it keeps below `folder`."""
+    import uvicorn
+
+    from db import open_store
+    from service.client import Client
+    from service.http.app import create_app
+    from service.jobs.run import Means
+    from service.jobs.worker import Worker
+    from service.settings import Settings
+
+    settings = Settings(
+        host="127.0.0.1",
+        db=str(folder / "service.sqlite"),
+        measurer_folder=folder,
+        default_measurer=f"simulated:{MACHINE}",
+        poll_secs=0.05,
+    )
+    (folder / MACHINE).write_text("{}")
+    stop = threading.Event()
+    with open_store(settings.db) as store:
+        store.coordinate()
+        worker = Worker(Means(store, settings.lease_secs, stop), "pytest", settings.poll_secs)
+        app = create_app(settings, store)
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
+        threads = [
+            threading.Thread(target=target, name=f"tilewright {name}", daemon=True)
+            for name, target in (("worker", worker.work), ("api", server.run))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            end = time.monotonic() + PATIENCE_SECS
+            while not server.started:
+                if time.monotonic() > end or not threads[1].is_alive():
+                    pytest.fail("the service did not start")
+                time.sleep(0.01)
+            url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+            with Client(url) as client:
+                yield ServiceUnderTest(url, client, store, folder)
+        finally:
+            app.state.service.stopping.set()
+            server.should_exit = True
+            stop.set()
+            for thread in threads:
+                thread.join(PATIENCE_SECS)
+
+
+@pytest.fixture
+def tilewright_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ServiceUnderTest]:
+    """A whole service with a database of its own and a simulated machine; `TILEWRIGHT_URL` names
+    it while the test runs."""
+    folder = tmp_path / "tilewright"
+    folder.mkdir()
+    with running_service(folder) as service:
+        monkeypatch.setenv("TILEWRIGHT_URL", service.url)
+        yield service

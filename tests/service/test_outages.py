@@ -1,0 +1,237 @@
+"""What happens around a service: parts die, the database is held, full, or gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+
+from db import Store
+from db.errors import StoreFull
+from db.job_states import JobState
+from service.answers.publish import Published
+from service.client import Client
+from service.jobs.run import Means
+from service.jobs.supervisor import Supervisor
+from service.jobs.worker import Worker, WorkerSettings
+from tests.service.service_cases import fake_run
+from tests.service.test_worker import queued, read
+
+COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
+MATMUL = "matmul:M=24,N=16,K=20"
+PATIENCE_SECS = 60.0
+
+
+def until(found: Callable[[], Any], secs: float = PATIENCE_SECS) -> Any:
+    """What `found` gives, once that is true."""
+    end = time.monotonic() + secs
+    while not (value := found()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+    return value
+
+
+@contextmanager
+def serving(db: Path, **environment: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A service with simulated machines below the folder of its database."""
+    (db.parent / "machine.json").write_text('{"latency_secs": 0.02}')
+    words = ["serve", "--port", "0", "--db", str(db), "--measurer-folder", str(db.parent), "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert process.stdout is not None
+    try:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line == "}\n":
+                break
+        yield json.loads("".join(lines))["url"], process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_SECS)
+        process.stdout.close()
+
+
+def worker_of(process: subprocess.Popen[str]) -> psutil.Process | None:
+    for child in psutil.Process(process.pid).children():
+        if "service.jobs.process" in child.cmdline():
+            return child
+    return None
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def is_ready(url: str) -> bool:
+    return httpx2.get(f"{url}/readyz", timeout=10.0).status_code == 200
+
+
+@pytest.mark.parametrize("delay_secs", [0.0, 0.2])
+def test_a_worker_never_outlives_its_parent(tmp_path: Path, delay_secs: float) -> None:
+    """Not even one whose parent is killed while it starts: as an orphan it would keep the lock."""
+    code = (
+        "import sys, time; from service.jobs.supervisor import Supervisor;"
+        "from service.jobs.worker import WorkerSettings;"
+        f"s = Supervisor(WorkerSettings({str(tmp_path / 'none.sqlite')!r}, standby=True),"
+        "drain_secs=1, on_hopeless=lambda: None); s.start();"
+        "\nwhile not s.pid: pass\nprint(s.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        time.sleep(delay_secs)
+        parent.kill()
+    until(lambda: has_ended(worker), 10.0)
+
+
+def test_a_held_database_stops_nothing_for_good(tmp_path: Path) -> None:
+    db = tmp_path / "held.sqlite"
+    with serving(db, TILEWRIGHT_STORE_SECS="0.3") as (url, _), Client(url) as client:
+        until(lambda: is_ready(url))
+        job = client.submit(MATMUL, trials=60, strategy="random", measurer="simulated:machine.json")
+        until(lambda: client.status(job.id).progress["trials_done"] > 2)
+        holder = sqlite3.connect(db, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        body = {"workload": MATMUL, "measurer": "simulated:machine.json", "seed": 7}
+        with Client(url, retries=0) as once:
+            writers = [
+                threading.Thread(
+                    target=httpx2.post, args=(f"{url}/v1/jobs",), kwargs={"json": body}
+                )
+                for _ in range(40)
+            ]
+            for writer in writers:
+                writer.start()
+            refused = httpx2.post(f"{url}/v1/jobs", json=body, timeout=20.0)
+            assert refused.status_code == 503
+            assert refused.headers["content-type"] == "application/problem+json"
+            assert int(refused.headers["retry-after"]) > 0
+            start = time.monotonic()
+            assert httpx2.get(f"{url}/healthz").status_code == 200
+            assert once.status(job.id).id == job.id, "readers go on"
+            assert time.monotonic() - start < 2.0
+            time.sleep(1.5)  # longer than the worker waits for a lock
+            holder.execute("ROLLBACK")
+            holder.close()
+            for writer in writers:
+                writer.join()
+        assert client.submit(MATMUL, trials=4, seed=9, measurer="simulated:machine.json").id
+        assert client.wait(job.id, timeout_secs=PATIENCE_SECS).state == "SUCCEEDED"
+        assert len(list(client.trials(job.id))) == 60
+
+
+@pytest.mark.parametrize("fate", ["deleted", "replaced"])
+def test_a_database_that_was_taken_away_is_told(tmp_path: Path, fate: str) -> None:
+    db = tmp_path / "gone.sqlite"
+    with serving(db) as (url, _):
+        until(lambda: is_ready(url))
+        db.rename(tmp_path / "elsewhere.sqlite")
+        if fate == "replaced":
+            shutil.copy(tmp_path / "elsewhere.sqlite", db)
+        told = httpx2.get(f"{url}/readyz")
+        assert told.status_code == 503
+        assert told.json()["code"] == "not_ready"
+        assert str(db) in told.json()["detail"]
+        refused = httpx2.post(f"{url}/v1/jobs", json={"workload": MATMUL})
+        assert refused.status_code == 503
+        assert refused.json()["code"] == "database_replaced"
+        assert httpx2.get(f"{url}/healthz").status_code == 200
+        (tmp_path / "elsewhere.sqlite").replace(db)
+        assert is_ready(url), "the same file put back is as good as before"
+
+
+def test_a_worker_that_dies_again_and_again_is_not_ready() -> None:
+    supervisor = Supervisor(
+        WorkerSettings(""),
+        drain_secs=1.0,
+        on_hopeless=lambda: None,
+        command=[sys.executable, "-c", "import time; time.sleep(0.05)"],
+    )
+    assert not supervisor.health().ready
+    supervisor.start()
+    try:
+        until(lambda: "died" in supervisor.health().reason, 20.0)
+        assert not supervisor.health().ready
+    finally:
+        supervisor.stop()
+
+
+def test_a_full_disk_is_waited_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = queued(store)
+    monkeypatch.setattr("service.jobs.run.STORE_PAUSE_SECS", 0.01)
+    add, full = store.add, [True, False, True, True]
+
+    def add_if_there_is_room(records: Any) -> None:
+        if full and full.pop(0):
+            raise StoreFull("no room left")
+        add(records)
+
+    monkeypatch.setattr(store, "add", add_if_there_is_room)
+    means = Means(store, 5.0, threading.Event(), run=fake_run(5), publish=lambda *_: Published())
+    assert Worker(means, "test").work_once()
+    assert not full, "every fault was met"
+    assert read(store, job).state is JobState.SUCCEEDED
+    assert [trial for trial, _ in store.job_trials(job.id)] == [1, 2, 3, 4, 5]
+    assert means.tally.take()["store_errors"] >= 3
+
+
+def test_a_job_left_behind_is_taken_up_at_once(store: Store) -> None:
+    from service.jobs.worker import coordinate
+
+    job = queued(store)
+    left = store.lease_job("killed", lease_secs=3600.0)
+    assert left is not None
+    means = Means(store, 5.0, threading.Event(), run=fake_run(), publish=lambda *_: Published())
+    worker = Worker(means, "next")
+    assert not worker.work_once(), "its lease has not ended"
+    assert coordinate(store, threading.Event(), standby=False)
+    assert worker.work_once(), "whoever coordinates knows that nobody else is at work"
+    assert read(store, job).state is JobState.SUCCEEDED
+
+
+def test_stopping_does_not_wait_for_requests_that_wait_for_the_database(tmp_path: Path) -> None:
+    db = tmp_path / "stuck.sqlite"
+    with serving(db, TILEWRIGHT_STORE_SECS="30", TILEWRIGHT_DRAIN_SECS="2") as (url, process):
+        until(lambda: is_ready(url))
+        holder = sqlite3.connect(db, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        stuck = threading.Thread(target=_post_for_nothing, args=(url,))
+        stuck.start()
+        time.sleep(0.5)
+        start = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_SECS)
+        assert time.monotonic() - start < 8.0
+        holder.close()
+        stuck.join()
+
+
+def _post_for_nothing(url: str) -> None:
+    try:
+        httpx2.post(f"{url}/v1/jobs", json={"workload": MATMUL}, timeout=30.0)
+    except httpx2.TransportError:
+        return

@@ -1,0 +1,137 @@
+"""A measurement is reached from another thread: it ends when told, and says what it waits for."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from schedules import operators
+from schedules.rules import space_for
+from schedules.trace import Trace
+from tuner.measure.control import Control, MeasurementAborted
+from tuner.measure.local import LocalMeasurer, Settings
+from tuner.measure.machine_lock import machine_lock
+from tuner.measure.protocol import MeasureRequest
+from tuner.measure.simulated import SimulatedMachine
+from tuner.memory_sink import MemorySink
+from tuner.native_target import detect
+from tuner.report import Budget
+from tuner.session import SessionOptions, run_session
+
+MATMUL = operators.build("matmul", M=8, N=8, K=8).normalised()
+NEVER = "tests.tuner.compile_fakes:compile_never"
+
+
+def aborted_by(measurer: LocalMeasurer, ask: Callable[[], object]) -> float:
+    """Seconds from `abort` until `ask` ended with MeasurementAborted and every process was gone."""
+    control = Control()
+    measurer.attach(control)
+    began = threading.Event()
+    ends: list[float] = []
+
+    def abort() -> None:
+        began.wait()
+        time.sleep(0.5)
+        ends.append(time.monotonic())
+        for _ in range(20):
+            control.abort()
+            time.sleep(0.1)
+
+    caller = threading.Thread(target=abort)
+    caller.start()
+    began.set()
+    with pytest.raises(MeasurementAborted):
+        ask()
+    secs = time.monotonic() - ends[0]
+    caller.join()
+    return secs
+
+
+@pytest.mark.parametrize("what", ["measure", "confirm"])
+def test_native_work_is_killed_when_told(tmp_path: Path, what: str) -> None:
+    settings = Settings(compiler=NEVER, lock_path=tmp_path / "lock")
+    request = MeasureRequest(1, Trace())
+    with LocalMeasurer(MATMUL, detect(), 0, settings=settings) as measurer:
+        ask = (lambda: measurer.measure([request])) if what == "measure" else (
+            lambda: measurer.confirm(request)
+        )  # fmt: skip
+        assert aborted_by(measurer, ask) < 3.0
+    for child in psutil.Process().children(recursive=True):
+        assert "tuner.measure" not in " ".join(child.cmdline())
+
+
+def test_waiting_for_the_machine_is_told_and_ends_when_told(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    told: list[str] = []
+
+    def on_wait(text: str) -> None:
+        told.append(text)
+        if text:
+            raise MeasurementAborted("enough")
+
+    with machine_lock(path):
+        start = time.monotonic()
+        with pytest.raises(MeasurementAborted), machine_lock(path, on_wait=on_wait):
+            raise AssertionError("it was held")
+        assert time.monotonic() - start < 10
+    assert "waiting for the machine: held by another job of this process" in told[-1]
+    with machine_lock(path, on_wait=on_wait) as held:
+        assert held, "who gave up does not keep it"
+
+
+def test_who_waits_with_words_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    threading.Timer(0.2, os.close, [fd]).start()
+    with machine_lock(path, on_wait=lambda text: None) as held:
+        assert held
+
+
+def test_the_lock_file_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_MEASURE_LOCK", str(tmp_path / "mine"))
+    with machine_lock():
+        assert (tmp_path / "mine").exists()
+
+
+def test_an_aborted_run_keeps_its_trials_and_the_best_that_was_checked() -> None:
+    target = detect()
+    sink = MemorySink()
+    space = space_for(MATMUL, target)
+
+    def run(trials: int, turns: int) -> object:
+        left = [turns]
+
+        def turn() -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise MeasurementAborted("stopped on request")
+
+        with SimulatedMachine()(MATMUL, target, 0) as measurer:
+            return run_session(
+                MATMUL, space, measurer=measurer, sink=sink, strategy="random",
+                budget=Budget(trials), options=SessionOptions(turn=turn),
+            )  # fmt: skip
+
+    nothing = run(64, 1)
+    assert nothing.best is None  # type: ignore[attr-defined]
+    assert nothing.trials["total"] == 16  # type: ignore[attr-defined]
+    assert nothing.stopped_because == "stopped on request"  # type: ignore[attr-defined]
+    done = run(16, 100)
+    again = run(64, 2)
+    assert again.best.record_key == done.best.record_key  # type: ignore[attr-defined]
+    assert len(sink.records(MATMUL.key, target.key)) > 16
+
+
+def test_time_in_which_others_work_is_not_the_runs() -> None:
+    control = Control(turn=lambda: time.sleep(0.2))
+    before = control.clock()
+    control.pause()
+    assert control.clock() - before < 0.15
