@@ -11,8 +11,8 @@ from fastapi.responses import HTMLResponse
 from service.http import middleware, problems
 from service.http.docs_page import docs_page
 from service.http.metrics import Metrics
+from service.http.openapi import complete
 from service.http.routes import best, health, jobs, stored
-from service.http.schemas import request_schemas
 from service.http.state import Gate, ServiceState
 from service.settings import Settings
 
@@ -47,9 +47,9 @@ def create_app(settings: Settings, store: Store) -> FastAPI:
     describe = app.openapi
 
     def openapi() -> dict[str, Any]:
-        document = describe()
-        document["components"]["schemas"].update(request_schemas())
-        return document
+        if app.openapi_schema is None:
+            complete(describe())  # which FastAPI keeps
+        return describe()
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
 
