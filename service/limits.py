@@ -35,6 +35,7 @@ class Limits:
     owner_open_jobs: int = 50
     owner_open_trials: int = 200_000
     owner_event_streams: int = 20
+    owner_requests: int = 100
     connections: int = 1_000
     header_secs: float = 10.0
     idle_secs: float = 30.0

@@ -42,7 +42,7 @@ def tune(
     from service import database
     from service.answers.publish import result_document
     from service.jobs import tuning
-    from service.resolve import workloads
+    from service.resolve import targets, workloads
     from tuner.measure.control import Control
 
     output = common.output()

@@ -20,6 +20,7 @@ from service.access.exposure import check_exposure
 from service.cli.output import Output
 from service.errors import CannotServe
 from service.exit_codes import ExitCode
+from service.http import connections
 from service.http.app import create_app
 from service.jobs.supervisor import Supervisor
 from service.jobs.worker import WorkerSettings
@@ -63,9 +64,7 @@ def serve(settings: Settings, output: Output) -> int:
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=max(int(settings.drain_secs * WORKER_SHARE), 1),
-                timeout_keep_alive=int(settings.limits.idle_secs),
-                proxy_headers=bool(settings.trusted_proxy),
-                forwarded_allow_ips=",".join(settings.trusted_proxy),
+                **connections.options(settings),
             ),
             state.stopping,
             supervisor,
@@ -125,13 +124,13 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind, protocol)
+        listener = connections.Listener(family, kind, protocol)
     except OSError as error:
         raise CannotServe(f"cannot listen on {host}: {error.strerror or error}") from error
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(address)
-        listener.listen(128)
+        listener.listen()
     except OSError as error:
         listener.close()
         reason = error.strerror or str(error)

@@ -16,9 +16,9 @@ from service.http import middleware, pages, problems
 from service.http.docs_page import docs_page
 from service.http.feeds import Feeds
 from service.http.metrics import Metrics
+from service.http.openapi import complete
 from service.http.request_log import RequestLog
 from service.http.routes import best, builds, health, jobs, stored
-from service.http.schemas import request_schemas
 from service.http.state import Gate, ServiceState
 from service.http.waiting import PreparationWatch
 from service.identity import FileIdentity
@@ -81,9 +81,9 @@ def create_app(
     describe = app.openapi
 
     def openapi() -> dict[str, Any]:
-        document = describe()
-        document["components"]["schemas"].update(request_schemas())
-        return document
+        if app.openapi_schema is None:
+            complete(describe())  # which FastAPI keeps
+        return describe()
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
 

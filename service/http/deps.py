@@ -14,9 +14,12 @@ from service.http.state import ServiceState
 from service.limits import Limits
 from service.resolve import workloads
 
-_WAIT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m)?", re.ASCII)
-_KEY = re.compile(r"(?:sha256:)?[0-9a-f]{64}", re.ASCII)
-_JOB_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}", re.ASCII)
+WAIT_PATTERN = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m)?"
+KEY_PATTERN = "(?:sha256:)?[0-9a-f]{64}"
+JOB_ID_PATTERN = "[0-9A-HJKMNP-TV-Z]{26}"
+_WAIT = re.compile(WAIT_PATTERN)
+_KEY = re.compile(KEY_PATTERN)
+_JOB_ID = re.compile(JOB_ID_PATTERN)
 
 
 def state_of(request: Request) -> ServiceState:

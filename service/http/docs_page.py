@@ -50,6 +50,7 @@ def _operation(method: str, path: str, operation: dict[str, Any], schemas: dict[
         f"<h2><span class='m {escape(method)}'>{escape(method.upper())}</span> {escape(path)}</h2>",
         f"<p>{_text(operation.get('description') or operation.get('summary', ''))}</p>",
     ]
+    parts.append(_key(operation.get("security", [])))
     rows = [
         (f"<code>{escape(p['name'])}</code>", escape(p["in"]), _text(p.get("description", "")))
         for p in operation.get("parameters", [])
@@ -67,6 +68,13 @@ def _operation(method: str, path: str, operation: dict[str, Any], schemas: dict[
     ]
     parts.append(_table(("status", ""), answers))
     return "".join(parts)
+
+
+def _key(security: list[dict[str, list[str]]]) -> str:
+    scopes = [scope for choice in security for scope in choice.get("key", [])]
+    if not scopes:
+        return "<p>For anybody.</p>"
+    return f"<p>Scope <code>{escape(', '.join(scopes))}</code>, where keys are asked for.</p>"
 
 
 def _fields(schema: dict[str, Any]) -> dict[str, str]:

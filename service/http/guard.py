@@ -54,6 +54,7 @@ class Guard:
         self._rules = Rules(RULES if rules is None else rules)
         self._rates = Rates(limits.requests_per_sec, limits.requests_burst)
         self._streams = Gates(limits.owner_event_streams)
+        self._requests = Gates(limits.owner_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,14 +75,17 @@ class Guard:
         scope.setdefault("state", {})["principal"] = principal
         if scope["method"] not in ("GET", "HEAD"):
             receive = _Body(receive, self._limits)
-        if found.rule is None or not found.rule.streams or principal.owner is None:
+        if principal.owner is None:
             await self._app(scope, receive, send)
             return
-        with self._streams.entered(principal.owner) as enters:
+        streams = found.rule is not None and found.rule.streams
+        gates = self._streams if streams else self._requests
+        with gates.entered(principal.owner) as enters:
             if enters:
                 await self._app(scope, receive, send)
                 return
-        full = TooBusy(f"{self._streams.limit} event streams of {principal.owner} are open already")
+        what = "event streams" if streams else "requests"
+        full = TooBusy(f"{gates.limit} {what} of {principal.owner} are open already")
         await refusal(full, Request(scope))(scope, receive, send)
 
     async def _admitted(self, scope: Scope, found: Found) -> Principal:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from typing import Any
 
 from db import Store
+from db.jobs import Job
 from service.access.keys import DEFAULT_SCOPES, Scope, new_key
+from service.jobs.request import read_job
+from service.settings import Settings
+from tests.service.service_cases import HOST, MATMUL
 
 
 def make_key(
@@ -32,3 +37,10 @@ def make_key(
 def bearer(text: str) -> dict[str, str]:
     """The header that carries the key."""
     return {"Authorization": f"Bearer {text}"}
+
+
+def a_job(store: Store, **more: Any) -> Job:
+    """A job that waits."""
+    request = read_job({"workload": MATMUL, "target": HOST.to_json()}, Settings()).to_json()
+    job, _ = store.create_job(request, body_hash="x", flight_key="x", **more)
+    return job

@@ -48,7 +48,7 @@ def default_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_promised_command_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     promised = (
         "tune best bench show emit verify serve submit status watch cancel export import db "
-        "doctor ops target"
+        "doctor ops target keys"
     )
     assert sorted(COMMANDS) == sorted(promised.split())
     assert run(["--help"]) == 0
@@ -58,7 +58,10 @@ def test_every_promised_command_is_there(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "words", [[name] for name in COMMANDS if name != "db"] + [["db", "check"], ["db", "upgrade"]]
+    "words",
+    [[name] for name in COMMANDS if name not in ("db", "keys")]
+    + [["db", "check"], ["db", "upgrade"]]
+    + [["keys", verb] for verb in ("create", "list", "rotate", "revoke")],
 )
 def test_every_command_has_help_and_the_general_options(
     words: list[str], capsys: pytest.CaptureFixture[str]
@@ -103,7 +106,7 @@ def test_every_command_has_help_and_the_general_options(
         (["submit", MATMUL, "--url", "http://127.0.0.1:9"], 5, "no service answers"),
         (["submit"], 2, "give one workload"),
         (["import", "/nowhere.jsonl"], 2, "/nowhere.jsonl"),
-        (["serve", "--host", "0.0.0.0"], 1, "anybody could submit jobs"),
+        (["serve", "--host", "0.0.0.0"], 1, "there is no key yet"),
         (["serve", "--port", "99999"], 2, "--port"),
     ],
 )

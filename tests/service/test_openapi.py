@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -106,3 +110,43 @@ def test_every_operation_is_tried(described: tuple[Any, dict[str, str]]) -> None
         if path.startswith("/v1")
     }
     assert operations == OPERATIONS
+
+
+def test_the_document_says_who_may_and_what_a_workload_is(
+    described: tuple[Any, dict[str, str]],
+) -> None:
+    schema, _ = described
+    document = schema.raw_schema
+    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    jobs = document["paths"]["/v1/jobs"]
+    assert jobs["post"]["security"] == [{"key": ["submit"]}]
+    assert jobs["get"]["security"] == [{"key": ["read"]}]
+    assert {"401", "403", "408", "429"} <= set(jobs["post"]["responses"])
+    assert document["paths"]["/healthz"]["get"]["security"] == []
+    schemas = document["components"]["schemas"]
+    jsonschema.Draft202012Validator.check_schema(schemas["Workload"])
+    root = {"$ref": "#/components/schemas/JobIn", "components": {"schemas": schemas}}
+    valid = jsonschema.Draft202012Validator(root)
+    matmul = workloads.workload_of(MATMUL)
+    notation = {"expr": "C[i,j] += A[i,k] * B[k,j]", "tensors": {"A": "f32[8,8]", "B": "f32[8,8]"}}
+    for workload in (MATMUL, matmul.to_json(), notation):
+        valid.validate({"workload": workload, "target": HOST.to_json()})
+    for workload in ({}, {"expr": 3}, {"stages": []}, 7):
+        assert not valid.is_valid({"workload": workload})
+
+
+def test_every_reference_leads_somewhere(described: tuple[Any, dict[str, str]]) -> None:
+    schema, _ = described
+    text = json.dumps(schema.raw_schema)
+    names = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+    assert names <= set(schema.raw_schema["components"]["schemas"])
+    assert "$defs" not in text
+    assert {"Wait", "PageToken", "JobId", "Key", "Workload"} <= names
+
+
+def test_the_package_has_the_schema_of_the_documentation() -> None:
+    from importlib import resources
+
+    packed = resources.files("service.http").joinpath("workload.schema.json").read_text("utf-8")
+    root = Path(__file__).parents[2]
+    assert packed == (root / "docs" / "workload.schema.json").read_text("utf-8")

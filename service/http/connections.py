@@ -1,0 +1,269 @@
+"""Connections, bounded: how many, how long each may say nothing, what happens when none is left.
+
+uvicorn bounds requests, not connections: one that never completes a request's head is kept for
+ever, and where descriptors run out asyncio logs each failed accept (410 MB of log in 75 s from
+1,000 half-open connections). Here the one that has been idle longest makes room for a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from service.limits import Limits
+from service.settings import Settings
+
+log = logging.getLogger("tilewright.connections")
+
+DESCRIPTORS_KEPT_FREE = 200  # for the database, the log, workers, and those just accepted
+ACCEPTED_AT_ONCE = 50
+WAITING = 1024  # connections that the kernel keeps until they are accepted
+QUIET_SECS = 60.0
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Said:
+    """Says a thing at most once a minute, with how often it was left unsaid."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: float | None = None
+        self._unsaid = 0
+
+    def __call__(self, text: str) -> None:
+        now = self._clock()
+        if self._last is not None and now - self._last < QUIET_SECS:
+            self._unsaid += 1
+            return
+        more = f" ({self._unsaid} times more since it was last said)" if self._unsaid else ""
+        self._last, self._unsaid = now, 0
+        log.warning("%s%s", text, more)
+
+
+class Calm(logging.LoggerAdapter[logging.Logger]):
+    """uvicorn's logger, whose warnings (a malformed request, an upgrade) any client can cause."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logger)
+        self._said = Said()
+
+    @property
+    def level(self) -> int:
+        return self.logger.level
+
+    def warning(self, msg: object, *arguments: object, **more: Any) -> None:
+        self._said(str(msg))
+
+
+CALM = Calm(logging.getLogger("uvicorn.error"))
+
+
+class Crowd:
+    """The connections that are between requests, the one idle longest first."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.limit = connection_limit(limits.connections)
+        self.idle: dict[BoundedProtocol, None] = {}
+        self.all: set[BoundedProtocol] = set()
+        self.full = Said()
+
+    def enter(self, protocol: BoundedProtocol) -> bool:
+        """Count a new connection; False if there is no room and nobody idle to make it."""
+        if len(self.all) >= self.limit:
+            self.full(f"{self.limit} connections are open: idle ones are closed for new ones")
+            oldest = next(iter(self.idle), None)
+            if oldest is None:
+                return False
+            self.leave(oldest)
+            oldest.transport.abort()
+        self.all.add(protocol)
+        self.idle[protocol] = None
+        return True
+
+    def leave(self, protocol: BoundedProtocol) -> None:
+        self.all.discard(protocol)
+        self.idle.pop(protocol, None)
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 with a time for each thing a client may keep us waiting for.
+
+    `header_secs` for the head of a request, from its first byte or from the connection;
+    `idle_secs` from an answer to the next request; `send_secs` for a client that does not read
+    what it asked for.
+    """
+
+    crowd: Crowd  # of the subclass that `protocol_class` makes for one server
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.logger = CALM  # type: ignore[assignment]  # for uvicorn it is a logger
+        self._deadline: asyncio.TimerHandle | None = None
+        self._head_began = True
+        self._sending: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
+        super().connection_made(transport)
+        if not self.crowd.enter(self):
+            transport.abort()
+            return
+        self._wait(self.crowd.limits.header_secs)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.crowd.leave(self)
+        self._stop_waiting()
+        self._stop_sending()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._head_began:
+            self._head_began = True
+            self._wait(self.crowd.limits.header_secs)
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()  # which takes up a request that came early
+        self._look()
+        if not self._busy and not self.transport.is_closing():
+            self._head_began = False
+            self._wait(self.crowd.limits.idle_secs)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stop_sending()
+        self._sending = self.loop.call_later(self.crowd.limits.send_secs, self._abort)
+
+    def resume_writing(self) -> None:
+        self._stop_sending()
+        super().resume_writing()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a request is being answered."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _look(self) -> None:
+        """A connection with a request is not idle, and has no deadline of ours."""
+        if self._busy:
+            self._stop_waiting()
+            self.crowd.idle.pop(self, None)
+
+    def _wait(self, secs: float) -> None:
+        self._stop_waiting()
+        if self in self.crowd.all:
+            self.crowd.idle.pop(self, None)
+            self.crowd.idle[self] = None
+            self._deadline = self.loop.call_later(secs, self._abort)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _stop_sending(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+
+class Listener(socket.socket):
+    """A listening socket that survives having no descriptor left.
+
+    asyncio would log the failed accept and try again, a few thousand times a second. Here a
+    descriptor kept in reserve takes the connection, and closes it: the client sees that it was
+    turned away.
+    """
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._reserve = os.open(os.devnull, os.O_RDONLY)
+        self._said = Said()
+
+    def listen(self, backlog: int = WAITING, /) -> None:
+        # asyncio takes its own backlog for how many it accepts in one go, too.
+        super().listen(max(backlog, WAITING))
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().accept()
+        except OSError as error:
+            if error.errno not in _EXHAUSTED:
+                raise
+            self._said(f"a connection is turned away: {error.strerror}")
+            self._turn_away()
+            raise BlockingIOError(errno.EAGAIN, "turned away") from error
+
+    def close(self) -> None:
+        self._release()
+        super().close()
+
+    def _release(self) -> None:
+        if self._reserve >= 0:
+            os.close(self._reserve)
+            self._reserve = -1
+
+    def _turn_away(self) -> None:
+        self._release()
+        try:
+            super().accept()[0].close()
+        except OSError:
+            time.sleep(0.01)  # the last descriptor went to somebody else: no busy loop
+        with suppress(OSError):
+            self._reserve = os.open(os.devnull, os.O_RDONLY)
+
+
+def options(settings: Settings) -> dict[str, Any]:
+    """What `uvicorn.Config` is told about connections."""
+    return {
+        "http": protocol_class(settings.limits),
+        "ws": "none",
+        "backlog": ACCEPTED_AT_ONCE,
+        "timeout_keep_alive": max(1, int(settings.limits.idle_secs)),
+        "proxy_headers": bool(settings.trusted_proxy),
+        "forwarded_allow_ips": ",".join(settings.trusted_proxy),
+    }
+
+
+def protocol_class(limits: Limits) -> type[BoundedProtocol]:
+    """The protocol of one server, with a crowd of its own."""
+    return type("TilewrightProtocol", (BoundedProtocol,), {"crowd": Crowd(limits)})
+
+
+def connection_limit(wanted: int) -> int:
+    """How many connections there is room for, having raised what may be open as far as we may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + DESCRIPTORS_KEPT_FREE
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        more = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+            soft = more
+        except (OSError, ValueError):
+            log.info("no more than %s descriptors may be open", soft)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return max(1, min(wanted, soft - min(DESCRIPTORS_KEPT_FREE, soft // 2)))

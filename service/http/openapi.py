@@ -1,0 +1,140 @@
+"""What the OpenAPI document says beyond what FastAPI sees: keys and scopes, workloads, names,
+waits, cursors."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+from service.http.deps import JOB_ID_PATTERN, KEY_PATTERN, WAIT_PATTERN
+from service.http.problems import problem_responses
+from service.http.rules import RULES, Rule
+from service.http.schemas import request_schemas
+
+Document = dict[str, Any]
+
+SCHEME: Document = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "tw_ID_SECRET",
+    "description": "A key of `tilewright keys create`, with the scope that an operation names; "
+    "`admin` opens everything. A service that listens on its own machine only asks for keys once "
+    "there is one.",
+}
+NAMES: dict[str, Document] = {
+    "Wait": {
+        "type": "string",
+        "pattern": f"^{WAIT_PATTERN}$",
+        "examples": ["30s", "500ms", "1m"],
+        "description": "A time: seconds, or a number with `ms`, `s` or `m`. Cut to `wait_secs` of "
+        "`/limits`.",
+    },
+    "PageToken": {
+        "type": "string",
+        "maxLength": 200,
+        "description": "`next_page_token` of the page before, as it is: what is in it may change.",
+    },
+    "JobId": {"type": "string", "pattern": f"^{JOB_ID_PATTERN}$", "description": "A ULID."},
+    "Key": {
+        "type": "string",
+        "pattern": f"^{KEY_PATTERN}$",
+        "description": "A SHA-256 in hexadecimal, with or without `sha256:`.",
+    },
+}
+PARAMETERS = {
+    "wait": "Wait", "page_token": "PageToken", "job_id": "JobId", "key": "Key",
+    "workload_key": "Key", "target_key": "Key",
+}  # fmt: skip
+NOTATION: Document = {
+    "type": "object",
+    "description": "Index notation; the order of `tensors` is that of the arguments.",
+    "required": ["expr", "tensors"],
+    "additionalProperties": False,
+    "properties": {
+        "expr": {"type": "string", "minLength": 1, "examples": ["C[i,j] += A[i,k] * B[k,j]"]},
+        "tensors": {
+            "type": "object",
+            "additionalProperties": {"type": "string", "examples": ["f32[512,512]"]},
+        },
+        "ranges": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1}},
+        "allow_error": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+    },
+}
+
+
+def complete(document: Document) -> Document:
+    """`document` with all of this in it."""
+    components = document.setdefault("components", {})
+    components.setdefault("securitySchemes", {})["key"] = SCHEME
+    schemas = components.setdefault("schemas", {})
+    schemas.update(request_schemas())
+    schemas.update(NAMES)
+    schemas.update(workload_schemas())
+    schemas["WorkloadNotation"] = NOTATION
+    for name in ("JobIn", "LookupIn"):
+        schemas[name] = _with_workloads(schemas[name])
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            _complete_operation(operation, RULES.get((method.upper(), path)))
+    return document
+
+
+def workload_schemas() -> dict[str, Document]:
+    """The schema of workload documents, its parts as schemas of their own: `Workload`, ..."""
+    text = resources.files("service.http").joinpath("workload.schema.json").read_text("utf-8")
+    whole = json.loads(text)
+    parts = whole.pop("$defs")
+    whole.pop("$schema")
+    named = {"Workload": whole} | {_part(name): part for name, part in parts.items()}
+    for name in parts:
+        named = _replaced(named, f"#/$defs/{name}", f"#/components/schemas/{_part(name)}")
+    return named
+
+
+def _complete_operation(operation: Document, rule: Rule | None) -> None:
+    for parameter in operation.get("parameters", []):
+        name = PARAMETERS.get(parameter["name"])
+        if name is not None:
+            parameter["schema"] = {"$ref": f"#/components/schemas/{name}"}
+    if rule is not None and rule.scope is None:
+        operation["security"] = []
+        return
+    operation["security"] = [{"key": [str(rule.scope) if rule and rule.scope else "admin"]}]
+    statuses = [401, 403, 429] + ([408] if "requestBody" in operation else [])
+    for status, answer in problem_responses(*statuses).items():
+        operation["responses"].setdefault(str(status), answer)
+
+
+def _with_workloads(schema: Document) -> Document:
+    """A request's schema whose free objects are what they stand for."""
+    properties = dict(schema["properties"])
+    forms: list[Document] = [{"$ref": f"#/components/schemas/{name}"}
+                             for name in ("Workload", "WorkloadNotation")]  # fmt: skip
+    if "workload" in properties:
+        properties["workload"] = _choice(properties["workload"], forms)
+    else:
+        items = _choice(properties["workloads"]["items"], forms)
+        properties["workloads"] = {**properties["workloads"], "items": items}
+    return {**schema, "properties": properties}
+
+
+def _choice(schema: Document, forms: list[Document]) -> Document:
+    texts = [branch for branch in schema["anyOf"] if branch.get("type") == "string"]
+    return {**schema, "anyOf": texts + forms}
+
+
+def _part(name: str) -> str:
+    return "Workload" + name[:1].upper() + name[1:]
+
+
+def _replaced(value: Any, old: str, new: str) -> Any:
+    """`value` with the reference `old` as `new`."""
+    if isinstance(value, dict):
+        return {
+            name: new if name == "$ref" and part == old else _replaced(part, old, new)
+            for name, part in value.items()
+        }
+    if isinstance(value, list):
+        return [_replaced(part, old, new) for part in value]
+    return value

@@ -1,0 +1,170 @@
+"""One owner's haste is not another's wait: rates, open jobs, trials, streams, slow bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from fastapi.testclient import TestClient
+
+from db import Store
+from service.access.keys import Scope
+from service.access.rates import Gates, Rates, retry_after_secs
+from service.errors import TooLarge, TooSlow
+from service.http.app import create_app
+from service.http.guard import _Body
+from service.limits import Limits
+from service.settings import Settings
+from tests.service.access_cases import bearer, make_key
+from tests.service.service_cases import HOST
+
+
+def client(store: Store, **limits: Any) -> TestClient:
+    return TestClient(create_app(Settings(limits=replace(Limits(), **limits)), store))
+
+
+def job(number: int, trials: int = 4) -> dict[str, Any]:
+    return {
+        "workload": f"matmul:M=8,N=8,K={number}",
+        "target": HOST.to_json(),
+        "budget": {"trials": trials},
+    }
+
+
+def test_a_bucket_fills_at_its_rate_up_to_its_burst() -> None:
+    moment = 0.0
+    rates = Rates(per_sec=10.0, burst=3, clock=lambda: moment)
+    assert [rates.take("a") for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert rates.take("a") == pytest.approx(0.1)
+    assert rates.take("b") == 0.0, "another owner has a bucket of its own"
+    moment += 0.05
+    assert rates.take("a") == pytest.approx(0.05)
+    moment += 0.05
+    assert rates.take("a") == 0.0
+    moment += 1e6
+    assert [rates.take("a") > 0 for _ in range(4)] == [False, False, False, True]
+    assert (retry_after_secs(0.01), retry_after_secs(1.2)) == (1, 2)
+
+
+def test_buckets_of_long_ago_are_forgotten() -> None:
+    rates = Rates(per_sec=1.0, burst=1)
+    for number in range(20_000):
+        rates.take(str(number))
+    assert len(rates._buckets) == 10_000
+
+
+def test_a_gate_counts_what_is_open() -> None:
+    gates = Gates(1)
+    with gates.entered("a") as first, gates.entered("a") as second, gates.entered("b") as other:
+        assert (first, second, other) == (True, False, True)
+    with gates.entered("a") as again:
+        assert again
+    assert gates._open == {}
+
+
+def test_too_many_requests_are_told_when_to_come_back(store: Store) -> None:
+    fast, calm = bearer(make_key(store)), bearer(make_key(store))
+    with client(store, requests_per_sec=0.01, requests_burst=5) as api:
+        told = [api.get("/v1/jobs", headers=fast) for _ in range(8)]
+        assert [answer.status_code for answer in told] == [200] * 5 + [429] * 3
+        assert told[-1].json()["code"] == "too_many_requests"
+        assert int(told[-1].headers["retry-after"]) > 60
+        assert api.get("/v1/jobs", headers=calm).status_code == 200
+        assert api.get("/healthz", headers=fast).status_code == 200
+
+
+def test_open_jobs_of_an_owner_are_bounded(store: Store) -> None:
+    first, second = make_key(store, owner="ci"), make_key(store, owner="ci")
+    other = bearer(make_key(store))
+    with client(store, owner_open_jobs=2) as api:
+        made = [api.post("/v1/jobs", json=job(n), headers=bearer(first)) for n in (8, 16)]
+        assert [answer.status_code for answer in made] == [202, 202]
+        full = api.post("/v1/jobs", json=job(24), headers=bearer(second))
+        assert (full.status_code, full.json()["code"]) == (429, "quota_reached")
+        assert full.headers["retry-after"]
+        again = api.post("/v1/jobs", json=job(8), headers=bearer(second))
+        assert again.json()["id"] == made[0].json()["id"], "this one is open already"
+        assert api.post("/v1/jobs", json=job(24), headers=other).status_code == 202
+        api.post(f"/v1/jobs/{made[0].json()['id']}:cancel", headers=bearer(first))
+        assert api.post("/v1/jobs", json=job(24), headers=bearer(second)).status_code == 202
+
+
+def test_trials_that_wait_are_bounded(store: Store) -> None:
+    key = bearer(make_key(store))
+    with client(store, owner_open_trials=10) as api:
+        assert api.post("/v1/jobs", json=job(8, 8), headers=key).status_code == 202
+        assert api.post("/v1/jobs", json=job(16, 3), headers=key).status_code == 429
+        leased = store.lease_job("worker", 30)
+        assert leased is not None
+        store.update_progress(leased.id, leased.epoch, {"trials_done": 5})
+        assert api.post("/v1/jobs", json=job(16, 3), headers=key).status_code == 202
+
+
+def test_equal_work_of_two_owners_is_one_job_that_neither_ends_for_both(store: Store) -> None:
+    mine, theirs = bearer(make_key(store)), bearer(make_key(store))
+    admin = bearer(make_key(store, scopes=(Scope.ADMIN,)))
+    with client(store) as api:
+        made = api.post("/v1/jobs", json=job(8), headers=mine).json()
+        path = f"/v1/jobs/{made['id']}"
+        assert api.get(path, headers=theirs).status_code == 404
+        assert api.post("/v1/jobs", json=job(8), headers=theirs).json()["id"] == made["id"]
+        assert api.get(path, headers=theirs).status_code == 200
+        refused = api.post(f"{path}:cancel", headers=theirs)
+        assert (refused.status_code, refused.json()["code"]) == (409, "shared_job")
+        assert api.post(f"{path}:cancel", headers=admin).json()["state"] == "CANCELLED"
+        assert api.post(f"{path}:cancel", headers=theirs).status_code == 200, "it is over anyway"
+
+
+def test_an_idempotency_key_is_its_owners(store: Store) -> None:
+    mine, theirs = bearer(make_key(store)), bearer(make_key(store))
+    key = {"Idempotency-Key": "build-1"}
+    with client(store) as api:
+        made = api.post("/v1/jobs", json=job(8), headers={**mine, **key}).json()["id"]
+        other = api.post("/v1/jobs", json=job(16), headers={**theirs, **key})
+        assert other.status_code == 202
+        assert other.json()["id"] != made
+        assert api.post("/v1/jobs", json=job(8), headers={**mine, **key}).json()["id"] == made
+        assert api.post("/v1/jobs", json=job(24), headers={**mine, **key}).status_code == 422
+
+
+def test_streams_of_an_owner_are_bounded(store: Store) -> None:
+    key, other = bearer(make_key(store)), bearer(make_key(store, scopes=(Scope.ADMIN,)))
+    with client(store, owner_event_streams=0) as api:
+        made = api.post("/v1/jobs", json=job(8), headers=key).json()["id"]
+        full = api.get(f"/v1/jobs/{made}/events", headers=key)
+        assert (full.status_code, full.json()["code"]) == (429, "too_busy")
+        assert api.get(f"/v1/jobs/{made}/trials", headers=key).status_code == 200
+        assert api.get(f"/v1/jobs/{made}", headers=other).status_code == 200
+
+
+def test_a_body_is_cut_off_wherever_it_is_read() -> None:
+    def body(*chunks: bytes, secs: float = 1.0) -> _Body:
+        left: Iterator[bytes] = iter(chunks)
+
+        async def receive() -> Any:
+            chunk = next(left, None)
+            if chunk is None:
+                await anyio.sleep(60)
+            return {"type": "http.request", "body": chunk, "more_body": True}
+
+        limits = replace(Limits(), body_bytes=10, lookup_body_bytes=20, body_secs=secs)
+        return _Body(receive, limits)
+
+    async def read(found: _Body) -> None:
+        while (await found()).get("more_body"):
+            pass
+
+    with pytest.raises(TooLarge, match="20 bytes"):
+        anyio.run(read, body(b"x" * 15, b"x" * 15))
+    with pytest.raises(TooSlow, match=r"0\.05 s"):
+        anyio.run(read, body(b"x", secs=0.05))
+
+
+def test_the_limits_are_all_told(store: Store) -> None:
+    told = client(store).get("/limits").json()
+    for name in ("requests_per_sec", "requests_burst", "owner_open_jobs", "owner_open_trials",
+                 "owner_event_streams", "connections", "header_secs", "body_secs"):  # fmt: skip
+        assert told[name] > 0
