@@ -6,6 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anyio import CapacityLimiter
+
 from service.answers.answers import Answers
 from service.http.metrics import Metrics
 from service.http.waiting import PreparationWatch
@@ -14,6 +16,10 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     from db import Store
+
+
+LOOKUPS_AT_ONCE = 4
+"""Threads of one interpreter that compute get in each other's way; waiting costs none."""
 
 
 @dataclass(slots=True)
@@ -47,6 +53,7 @@ class ServiceState:
     stopping: threading.Event
     answers: Answers
     watch: PreparationWatch
+    lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(LOOKUPS_AT_ONCE))
 
     @property
     def limits(self) -> Limits:

@@ -21,6 +21,7 @@ from db import Store, open_store
 from db.artefacts import ArtefactFile
 from db.job_states import JobState
 from db.models import Base
+from db.preparations import PreparationState
 from tests.contracts.store_values import TARGET, WORKLOAD
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +82,7 @@ print(n)
 def every_write(store: Store) -> None:
     """One of everything that changes a store, with what makes each possible."""
     from tests.contracts.job_store_contract import submit
-    from tests.contracts.store_values import a_record, full, promoted, register
+    from tests.contracts.store_values import a_demand, a_record, full, promoted, register
 
     register(store)
     store.add([a_record(1), a_record(2, None)])
@@ -96,6 +97,13 @@ def every_write(store: Store) -> None:
     store.append_event(job.id, "trial", {"trial": 1})
     store.link_trials(job.id, [(1, a_record(1).key)])
     store.finish_job(job.id, 1, JobState.SUCCEEDED, result={})
+    store.demand([a_demand()], "codegen 1", most_waiting=9, most_jobs=9)
+    prepared = store.claim_preparation("codegen 1", "preparer")
+    assert prepared is not None
+    file = ArtefactFile("object", "neg.o", "x/o", b"object")
+    store.settle_preparation(
+        prepared.key, "preparer", PreparationState.READY, {"trace": []}, [file]
+    )
 
 
 @contextmanager

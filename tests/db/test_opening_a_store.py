@@ -133,7 +133,7 @@ def test_a_database_from_a_newer_version(tmp_path: Path, opener: Opener) -> None
     connection.commit()
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreNewer, match=r"revision '0999', .* up to '0002'; use a newer tilewr"):
+    with pytest.raises(StoreNewer, match=r"revision '0999', .* up to '0003'; use a newer tilewr"):
         opener(path)
     assert path.read_bytes() == before
 
