@@ -26,11 +26,14 @@ from .models import (
     BestRow,
     BlobRow,
     JobRow,
+    PreparationRow,
+    PreparedFileRow,
     RecordRow,
     TargetRow,
     WithdrawnRow,
     WorkloadRow,
 )
+from .preparations import prepared_files, sound_preparation
 from .rows import key_of, record_of, sound
 from .works import sound_target, sound_workload, target_key_of, workload_key_of
 
@@ -53,7 +56,17 @@ def problems(database: Database) -> list[Problem]:
         found += (Problem("file", str(database.path), line) for line in quick_check(database))
     except StoreBroken as error:
         found.append(Problem("file", str(database.path), str(error)))
-    for part in (_works, _records, _bests, _history, _blobs, _artefacts, _jobs, _keys):
+    for part in (
+        _works,
+        _records,
+        _bests,
+        _history,
+        _blobs,
+        _artefacts,
+        _preparations,
+        _jobs,
+        _keys,
+    ):
         try:
             with database.reading() as session:
                 found.extend(part(session))
@@ -165,6 +178,21 @@ def _artefacts(session: Session) -> Iterator[Problem]:
             yield Problem("artefact", subject, _CHANGED)
         elif blob is None or size != row.bytes:
             yield Problem("artefact", subject, f"blob {row.sha256} is missing or of another size")
+
+
+def _preparations(session: Session) -> Iterator[Problem]:
+    for row in session.scalars(select(PreparationRow)):
+        if not sound_preparation(row):
+            yield Problem("preparation", row.key, _CHANGED)
+    statement = select(PreparedFileRow, BlobRow.sha256, func.length(BlobRow.data)).join(
+        BlobRow, BlobRow.sha256 == PreparedFileRow.sha256, isouter=True
+    )
+    for file, blob, size in session.execute(statement):
+        subject = f"{file.preparation_key}/{file.kind}"
+        if not prepared_files([file]):
+            yield Problem("prepared file", subject, _CHANGED)
+        elif blob is None or size != file.bytes:
+            yield Problem("prepared file", subject, f"blob {file.sha256} is missing or damaged")
 
 
 def _jobs(session: Session) -> Iterator[Problem]:

@@ -288,9 +288,7 @@ def built_files(
 
 def runs_here(target: Target) -> bool:
     """Whether this machine can run code for `target`."""
-    from tuner.native_target import native_target
-
-    return grade_of(target, native_target(probe=False)) is not None
+    return grade_of(target, targets.this_machine()) is not None
 
 
 def main() -> int:

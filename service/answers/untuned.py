@@ -79,12 +79,15 @@ class Untuned:
         until: float = float("inf"),
     ) -> set[str]:
         """Have works prepared; the keys of those not taken: no room, unknown, or too late
-        (`until`, on the monotonic clock)."""
+        (`until`, on the monotonic clock). Some are taken however late it is: who asks again and
+        again comes to an end."""
         refused: set[str] = set()
         batch: list[Demand] = []
         target_document = target.to_json()
+        left = 0
         for one in wanted:
-            workload = _read(one) if time.monotonic() < until else None
+            late = left > 0 and not batch and time.monotonic() >= until
+            workload = None if late else _read(one)
             if workload is None:
                 refused.add(one.workload_key)
                 continue
@@ -92,7 +95,7 @@ class Untuned:
             batch.append(_demand(workload, target.key, target_document, job, again=one.again))
             if len(batch) == WORKS_PER_COMMIT:
                 refused |= self._leave_word(batch)
-                batch = []
+                left, batch = left + len(batch), []
         if batch:
             refused |= self._leave_word(batch)
         return refused

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from anyio import Semaphore, fail_after
+from anyio import CapacityLimiter, Semaphore, fail_after
 from anyio.to_thread import run_sync
 
 from service.answers.answers import Answers
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 WRITERS = 8
 """Requests that may wait for the database's write lock at once: readers never wait for it, and
 must not wait for those who do."""
+
+LOOKUPS_AT_ONCE = 4
+"""Threads of one interpreter that compute get in each other's way; waiting costs none."""
 
 T = TypeVar("T")
 
@@ -68,6 +71,7 @@ class ServiceState:
     answers: Answers
     watch: PreparationWatch
     writers: Semaphore = field(default_factory=lambda: Semaphore(WRITERS))
+    lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(LOOKUPS_AT_ONCE))
 
     @property
     def limits(self) -> Limits:

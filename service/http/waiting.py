@@ -77,9 +77,10 @@ class PreparationWatch:
                 waiter.over.set()
 
     async def _look(self) -> None:
-        keys = frozenset[str]().union(*(waiter.keys for waiter in self._waiters))
+        asking = list(self._waiters)  # others may come while the database is asked
+        keys = frozenset[str]().union(*(waiter.keys for waiter in asking))
         open_keys = await run_sync(self._unfinished, keys)
-        for waiter in self._waiters:
+        for waiter in asking:
             if not waiter.keys & open_keys:
                 waiter.over.set()
 

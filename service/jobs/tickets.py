@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from schedules.errors import TargetError
 from schedules.target import Target
 from schedules.workload import Workload
+from service.answers.grades import grade_of
 from service.jobs.request import JobRequest
-from service.jobs.tuning import REAL, TuneOptions, check_measurable
+from service.jobs.tuning import TuneOptions
 from service.resolve import targets
 
 
@@ -18,11 +18,10 @@ def tickets_for(
 ) -> Callable[[Workload], tuple[dict[str, Any], str, str] | None]:
     """What makes the job of a workload on `target`: request, body hash and flight key. None where
     no machine of this service can measure it."""
-    try:
-        check_measurable(target, REAL)
-        native = targets.target_of("native", target.threads).key == target.key
-    except TargetError:
+    host = targets.this_machine()
+    if grade_of(target, host) is None:
         return lambda workload: None
+    native = host.key == target.with_threads(1).key
     options = TuneOptions(trials=trials)
 
     def ticket(workload: Workload) -> tuple[dict[str, Any], str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,16 +27,23 @@ def read_target(
     return target if threads is None else target.with_threads(threads)
 
 
+@cache
+def this_machine(threads: int = 1) -> Target:
+    """The machine of this process, not probed; it is looked at once. TargetError."""
+    from tuner.native_target import unprobed_target
+
+    return unprobed_target(threads)
+
+
 def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
     """The target of a request's `target` field, not probed; no file is read. TargetError."""
     from schedules.target import Target
     from tuner.cpus import is_level, level_target
-    from tuner.native_target import native_target
 
     if isinstance(spec, str):
         if is_level(spec):
             return level_target(spec, threads or 1)
-        return native_target(threads or 1, probe=False)
+        return this_machine(threads or 1)
     target = Target.from_json(spec)
     return target if threads is None else target.with_threads(threads)
 

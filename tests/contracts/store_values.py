@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from db.preparations import Demand
 from db.store import Store
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.target import Cache, Target
@@ -78,6 +79,16 @@ def full(trial: int, secs: float, **changes: Any) -> TuningRecord:
 def register(store: Store, workload: str = WORKLOAD, target: Target = TARGET) -> None:
     made = WORKLOADS[workload]
     store.register(workload, made.to_json(), made.name, 1024, target.key, target.to_json())
+
+
+def a_demand(
+    workload: str = WORKLOAD, job: tuple[dict[str, Any], str, str] | None = None, **more: Any
+) -> Demand:
+    """A demand for a workload on TARGET; `job` as `create_job` takes it."""
+    made = WORKLOADS[workload]
+    return Demand(
+        workload, made.to_json(), made.name, 1024, TARGET.key, TARGET.to_json(), job, **more
+    )
 
 
 def probes_of(store: Store) -> dict[str, list[float]]:

@@ -24,6 +24,7 @@ from db.artefacts import ArtefactFile
 from db.job_states import JobState
 from db.keys import ApiKey
 from db.models import Base
+from db.preparations import PreparationState
 from tests.contracts.store_values import TARGET, WORKLOAD
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +85,7 @@ print(n)
 def every_write(store: Store) -> None:
     """One of everything that changes a store, with what makes each possible."""
     from tests.contracts.job_store_contract import submit
-    from tests.contracts.store_values import START, a_record, full, promoted, register
+    from tests.contracts.store_values import START, a_demand, a_record, full, promoted, register
 
     register(store)
     store.add([a_record(1), a_record(2, None)])
@@ -103,6 +104,13 @@ def every_write(store: Store) -> None:
     store.add_key(old)
     store.replace_key(old.id, replace(old, id="bbbbbbbbbb"), START + timedelta(days=7))
     store.revoke_key(old.id)
+    store.demand([a_demand()], "codegen 1", most_waiting=9, most_jobs=9)
+    prepared = store.claim_preparation("codegen 1", "preparer")
+    assert prepared is not None
+    file = ArtefactFile("object", "neg.o", "x/o", b"object")
+    store.settle_preparation(
+        prepared.key, "preparer", PreparationState.READY, {"trace": []}, [file]
+    )
 
 
 @contextmanager

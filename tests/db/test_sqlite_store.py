@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from db import Store, open_store
+from tests.contracts.answer_store_contract import AnswerStoreContract
 from tests.contracts.job_store_contract import JobStoreContract
 from tests.contracts.store_contract import StoreContract
 from tests.contracts.store_values import Clock, register
@@ -44,5 +45,5 @@ def damage(store: Store) -> Callable[[str], None]:
     return run
 
 
-class TestSqliteStore(StoreContract, JobStoreContract):
+class TestSqliteStore(StoreContract, JobStoreContract, AnswerStoreContract):
     pass

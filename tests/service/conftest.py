@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from db import Store, open_store
 from schedules.workload import Workload
 from service.http.app import create_app
+from service.limits import Limits
 from service.resolve import workloads
 from service.settings import Settings
 from tests.service.service_cases import MATMUL
@@ -39,7 +40,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def settings() -> Settings:
-    return Settings(poll_secs=0.01, heartbeat_secs=0.05)
+    """No helper process is started, and nobody waits for what one would do."""
+    limits = Limits(default_secs=0.0, lookup_secs=0.0)
+    return Settings(poll_secs=0.01, heartbeat_secs=0.05, preparers=0, limits=limits)
 
 
 @pytest.fixture

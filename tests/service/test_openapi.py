@@ -18,6 +18,7 @@ from schedules.trace import Trace
 from service.answers import analytic
 from service.http.app import create_app
 from service.jobs.request import read_job
+from service.limits import Limits
 from service.resolve import workloads
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, keep_best
@@ -60,7 +61,9 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, d
             "record": record.key,
             "blob": file.sha256,
         }
-        app = create_app(Settings(poll_secs=0.01, heartbeat_secs=0.05), store)
+        limits = Limits(default_secs=0.0, lookup_secs=0.0)
+        settings = Settings(poll_secs=0.01, heartbeat_secs=0.05, preparers=0, limits=limits)
+        app = create_app(settings, store)
         yield schemathesis.openapi.from_asgi("/openapi.json", app), names
 
 

@@ -64,13 +64,13 @@ async def best(
     )
     outcome = state.answers.book.at_once(question)
     if outcome is None:
-        outcome = await run_sync(_find, state, question)
+        outcome = await run_sync(_find, state, question, limiter=state.lookups)
     if is_wanted(outcome, question.minimum):
-        outcome = await run_sync(_demanded, state, question, outcome)
+        outcome = await run_sync(_demanded, state, question, outcome, limiter=state.lookups)
     if not is_settled(outcome):
         name = state.answers.untuned.name(question.workload_key, question.target_key)
         await state.watch.wait([name], state.limits.default_secs)
-        outcome = await run_sync(_find, state, question)
+        outcome = await run_sync(_find, state, question, limiter=state.lookups)
     if isinstance(outcome, Lacking):
         state.metrics.answer("none")
         if outcome.preparing:
@@ -155,35 +155,46 @@ async def look_up(state: State, body: LookupBody) -> Response:
     what is not prepared within a while (`/limits`: lookup_secs) is `pending`, to be asked again.
     """
     until = time.monotonic() + state.limits.lookup_secs
-    asked = await run_sync(_read, state, body)
-    outcomes = await run_sync(lookup.find_all, state.answers.book, asked)
-    refused = await run_sync(_all_demanded, state, asked, outcomes, until)
-    if refused is not None:
-        outcomes = await run_sync(lookup.find_all, state.answers.book, asked)
-        open_keys = [key for key, outcome in outcomes.items() if not is_settled(outcome)]
-        waited_for = [state.answers.untuned.name(key, asked.target.key) for key in open_keys]
-        await state.watch.wait(waited_for, until - time.monotonic())
-        outcomes = await run_sync(lookup.find_all, state.answers.book, asked)
-    content, grades = await run_sync(lookup.told, asked, outcomes, refused or set())
+    asked, outcomes, refused = await run_sync(
+        _first_look, state, body, until, limiter=state.lookups
+    )
+    open_works = [
+        state.answers.untuned.name(key, asked.target.key)
+        for key, outcome in outcomes.items()
+        if not is_settled(outcome)
+    ]
+    await state.watch.wait(open_works, until - time.monotonic())
+    content, grades, retry_after = await run_sync(
+        _told, state, asked, outcomes, refused, limiter=state.lookups
+    )
     for grade in grades:
         state.metrics.answer(grade)
-    headers = {}
-    if any(not is_settled(outcome) for outcome in outcomes.values()) or refused:
-        headers["Retry-After"] = str(await run_sync(state.answers.untuned.retry_after_secs))
+    headers = {"Retry-After": str(retry_after)} if retry_after else {}
     return Response(content, media_type="application/json", headers=headers)
 
 
-def _read(state: ServiceState, body: bytes) -> Lookup:
+def _first_look(
+    state: ServiceState, body: bytes, until: float
+) -> tuple[Lookup, dict[str, Outcome], set[str]]:
+    """What is asked, what is known of it, and what could not be had prepared."""
     document: Any = parse_body(body, state.limits.lookup_json_nodes)
-    return lookup.read_lookup(state.store, state.answers.spelled, read_model(LookupIn, document))
-
-
-def _all_demanded(
-    state: ServiceState, asked: Lookup, outcomes: dict[str, Outcome], until: float
-) -> set[str] | None:
-    """Leave word of every work that is wanted; those not taken. None: all is as good as it gets."""
+    model = read_model(LookupIn, document)
+    asked = lookup.read_lookup(state.store, state.answers.spelled, model)
+    outcomes = lookup.find_all(state.answers.book, asked)
     wanted = lookup.wanted(state.store, state.answers.spelled, asked, outcomes)
     if not wanted:
-        return set() if any(not is_settled(one) for one in outcomes.values()) else None
+        return asked, outcomes, set()
     tickets = tickets_for(asked.target, state.limits.trials_default)
-    return state.answers.untuned.demand(wanted, asked.target, tickets, until)
+    refused = state.answers.untuned.demand(wanted, asked.target, tickets, until)
+    return asked, lookup.find_all(state.answers.book, asked), refused
+
+
+def _told(
+    state: ServiceState, asked: Lookup, outcomes: dict[str, Outcome], refused: set[str]
+) -> tuple[bytes, list[str], int]:
+    """The answer as it is now, the grades in it, and when to ask again (0: no need to)."""
+    if not all(map(is_settled, outcomes.values())):
+        outcomes = lookup.find_all(state.answers.book, asked)
+    content, grades = lookup.told(asked, outcomes, refused)
+    more = bool(refused) or not all(map(is_settled, outcomes.values()))
+    return content, grades, state.answers.untuned.retry_after_secs() if more else 0

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse
 
 from service.answers.links import MEDIA_TYPES, links
 from service.errors import NotFound
 from service.http.deps import State, checked_key
 from service.http.problems import problem_responses
+from service.http.tags import names
 
 router = APIRouter(prefix="/v1", tags=["stored"])
 
 IMMUTABLE = "public, max-age=31536000, immutable"
+SAME = {304: {"description": "What If-None-Match names: it never changes."}}
+
+IfNoneMatch = Annotated[str | None, Header()]
 
 
-@router.get("/records/{key}", operation_id="readRecord", responses=problem_responses(404))
-def record(state: State, key: str) -> JSONResponse:
+@router.get(
+    "/records/{key}", operation_id="readRecord", responses={**SAME, **problem_responses(404)}
+)
+def record(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
     """One measurement: trace, samples, toolchain; `artefacts` names the files built from it."""
     name = "sha256:" + checked_key(key, "record").removeprefix("sha256:")
+    if names(if_none_match, etag := f'"{name}"') and if_none_match != "*":
+        return _same(etag)  # only what is settled ever had this tag
     found = state.store.record(name)
     if found is None:
         raise NotFound(f"record {name}: not stored here")
@@ -31,7 +39,7 @@ def record(state: State, key: str) -> JSONResponse:
     return JSONResponse(
         document,
         headers={
-            "ETag": f'"{name}"' if settled else f'"{name};no-files"',
+            "ETag": etag if settled else f'"{name};no-files"',
             "Cache-Control": IMMUTABLE if settled else "no-cache",
         },
     )
@@ -47,12 +55,15 @@ def record(state: State, key: str) -> JSONResponse:
             "content": {media.partition(";")[0]: {"schema": {"type": "string", "format": "binary"}}
                         for media in MEDIA_TYPES.values()},
         },
+        **SAME,
         **problem_responses(404),
     },
 )  # fmt: skip
-def blob(state: State, key: str) -> Response:
+def blob(state: State, key: str, if_none_match: IfNoneMatch = None) -> Response:
     """Bytes by their sha256. Check them against the name."""
     digits = checked_key(key, "blob").removeprefix("sha256:")
+    if names(if_none_match, etag := f'"sha256:{digits}"') and if_none_match != "*":
+        return _same(etag)
     found = state.store.blob(digits)
     if found is None:
         raise NotFound(f"blob {digits}: not stored here")
@@ -60,10 +71,15 @@ def blob(state: State, key: str) -> Response:
         found.data,
         media_type=found.media_type,
         headers={
-            "ETag": f'"sha256:{digits}"',
+            "ETag": etag,
             "Cache-Control": IMMUTABLE,
             # What is stored may be anything; a browser must not run it.
             "Content-Disposition": "attachment",
             "X-Content-Type-Options": "nosniff",
         },
     )
+
+
+def _same(etag: str) -> Response:
+    """Who names the tag has the bytes it stands for: nothing needs to be read."""
+    return Response(status_code=304, headers={"ETag": etag, "Cache-Control": IMMUTABLE})
