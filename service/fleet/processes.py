@@ -26,7 +26,7 @@ _QUIETLY = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "warning"}
 _SCHEDULER_SETTINGS = {
     **_QUIETLY,
     # A machine that fell silent is given up after this long; one whose line closed, at once.
-    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "60s",
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
     # Orders are for one machine: nothing is to be moved by a guess of how long it takes.
     "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
 }
