@@ -104,6 +104,7 @@ def beside(settings: Settings) -> Iterator[None]:
     where = processes.check_exposure(settings.fleet, unprotected=settings.fleet_unprotected)
     with ExitStack() as stack:
         stack.enter_context(processes.scheduler(where))
+        processes.wait_for_scheduler(where)
         if settings.fleet_machine:
             stack.enter_context(processes.local_machine(where))
         yield

@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import tempfile
+import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ _QUIETLY = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "warning"}
 _SCHEDULER_SETTINGS = {
     **_QUIETLY,
     # A machine that fell silent is given up after this long; one whose line closed, at once.
-    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "60s",
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
     # Orders are for one machine: nothing is to be moved by a guess of how long it takes.
     "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
 }
@@ -36,6 +37,7 @@ _WORKER_SETTINGS = {
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
 }
 _FIND_SCHEDULER_SECS = 60
+_START_SECS, _LOOK_SECS = 20.0, 0.1
 _NO_PAGES = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 """Without its pages Dask still answers over HTTP, by default on a fixed port of every address."""
 
@@ -52,6 +54,25 @@ def scheduler(address: str) -> Keeper:
     ]
     environment = {**_SCHEDULER_SETTINGS, PARENT: str(os.getpid())}
     return Keeper("the fleet's scheduler", lambda: command, environment)
+
+
+def wait_for_scheduler(address: str) -> None:
+    """Until something listens at `address`, so that the first job finds it. CannotServe if nothing
+    does for a while: its log says why."""
+    from tuner.measure.fleet.address import check_listens
+    from tuner.measure.fleet.errors import FleetError
+
+    end = time.monotonic() + _START_SECS
+    while True:
+        try:
+            return check_listens(address, _LOOK_SECS)
+        except FleetError as error:
+            if time.monotonic() > end:
+                raise CannotServe(
+                    f"the fleet's scheduler did not start at {address}",
+                    advice="Name an address of this machine with a free port after --fleet.",
+                ) from error
+            time.sleep(_LOOK_SECS)
 
 
 def local_machine(address: str) -> Keeper:

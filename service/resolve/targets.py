@@ -73,7 +73,10 @@ def fleet_target_of(spec: str | dict[str, Any], threads: int | None, fleet: str)
     from tuner.native_target import unprobed_target
 
     if not isinstance(spec, str):
-        return _fleet_probed(target_of(spec, threads), fleet)
+        target = target_of(spec, threads)
+        if target.probes.peak_gflops:
+            return target  # as its owner measured it, whether such a machine is there now or not
+        return _fleet_probed(target, fleet)
     here = unprobed_target() if spec == "native" else None
     return fleet_target(fleet_status(fleet), spec, threads, here)
 

@@ -24,8 +24,11 @@ def parse_address(text: str) -> str:
 
 def check_listens(address: str, timeout_secs: float) -> None:
     """FleetError if nothing listens at `address`. Dask would try for all of its patience, where a
-    closed port says so at once."""
-    host, _, port = address.partition("://")[2].rpartition(":")
+    closed port says so at once. One that expects TLS is left alone: it would log each look."""
+    protocol, _, where = address.partition("://")
+    host, _, port = where.rpartition(":")
+    if protocol == "tls":
+        return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout_secs).close()
     except OSError as error:

@@ -62,7 +62,8 @@ class FleetMeasurer:
     The first machines found decide which others may take part: times of unlike machines are never
     mixed, and those that are compared, and the full check, come from one machine while it lives.
     Losing machines, the scheduler or the network costs time and no result; where none comes back
-    for `patience_secs`, FleetError. WorkloadError and TargetError if every machine refuses.
+    for `patience_secs`, FleetError. A machine that refuses the work, or fails in our own code, gets
+    no more of it; once all have, what the last one said: WorkloadError, TargetError, RuntimeError.
     """
 
     def __init__(self, fleet: Fleet, workload: Workload, target: Target, seed: int) -> None:
@@ -73,6 +74,7 @@ class FleetMeasurer:
         self.home = ""
         """The machine that compares and confirms; "" before there was one."""
         self._wait = _Wait(fleet, target)
+        self._refused: set[str] = set()
 
     def __enter__(self) -> FleetMeasurer:
         return self
@@ -102,6 +104,7 @@ class FleetMeasurer:
         return result
 
     def _work(self, run: _Run) -> list[MeasureResult]:
+        run.batch.refused = self._refused
         try:
             while not run.batch.done:
                 self._advance(run)
@@ -210,7 +213,7 @@ class _Run:
     together: bool
     batch: Dispatch = field(init=False)
     tasks: set[str] = field(default_factory=set)
-    refusal: TilewrightError | None = None
+    refusal: TilewrightError | RuntimeError | None = None
 
     def __post_init__(self) -> None:
         self.batch = Dispatch(len(self.requests), lambda: uuid.uuid4().hex, self.together)
@@ -220,7 +223,7 @@ class _Run:
         return [t for t, a in self.batch.under_way.items() if a.machine not in machines]
 
     def take(self, note: Note) -> None:
-        """Go on from what a machine said. RuntimeError if it failed in our own code."""
+        """Go on from what a machine said."""
         match note.kind:
             case "begun":
                 self.batch.begin(note.task)
@@ -229,11 +232,10 @@ class _Run:
                     self.tell(self.batch.answer(note.task, note.position, note.result))
             case "ended":
                 self.tell(self.batch.end(note.task))
-            case "refused":
+            case "refused" | "bug":
                 self.refusal = _refusal(note)
+                log.warning("a machine gets no more of this work: %s", self.refusal)
                 self.batch.refuse(note.task)
-            case "bug":
-                raise RuntimeError(f"a machine of the fleet failed in our own code:\n{note.detail}")
 
     def tell(self, settled: Sequence[int]) -> None:
         for position in settled:
@@ -295,7 +297,9 @@ def _notes(line: Line) -> Iterator[Note]:
             yield Note.from_bytes(received)
 
 
-def _refusal(note: Note) -> TilewrightError:
+def _refusal(note: Note) -> TilewrightError | RuntimeError:
+    if note.kind == "bug":
+        return RuntimeError(f"a machine of the fleet failed in our own code:\n{note.detail}")
     if note.error == "WorkloadError":
         return WorkloadError(note.detail, code=note.code)
     return TargetError(note.detail)

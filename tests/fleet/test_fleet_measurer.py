@@ -1,0 +1,93 @@
+"""What a fleet measures: the same as one machine, for several jobs at once, never mixed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+from schedules import operators
+from schedules.errors import WorkloadError
+from schedules.record import MeasureResult
+from schedules.workload import Workload
+from tests.fleet.local_fleet import LocalFleet
+from tests.fleet.simulated import SPACE, TARGET, candidates
+from tuner.measure.fleet.connection import Line
+from tuner.measure.fleet.machines import Machine
+from tuner.measure.fleet.measurer import Fleet
+from tuner.measure.fleet.wire import Order
+from tuner.measure.simulated import SimulatedMachine
+
+ASKED = candidates(8)
+
+
+@contextmanager
+def orders() -> Iterator[list[tuple[str, Order]]]:
+    """The machines' addresses and orders, as they are given out."""
+    given: list[tuple[str, Order]] = []
+    real = Line.order
+
+    def order(line: Line, task: str, machine: Machine, payload: bytes) -> None:
+        given.append((machine.address, Order.from_bytes(payload)))
+        real(line, task, machine, payload)
+
+    with patch.object(Line, "order", order):
+        yield given
+
+
+def test_results_are_those_of_the_machine_and_come_from_all_of_them(fleet: LocalFleet) -> None:
+    machine = SimulatedMachine(latency_secs=0.02)
+    expected = machine(SPACE.workload, TARGET, 0).measure(ASKED)
+    there = {m.address for m in fleet.wait_for(2)}
+    with Fleet(fleet.address)(SPACE.workload, TARGET, 0) as measurer, orders() as given:
+        assert measurer.measure(ASKED) == expected
+        assert measurer.toolchain == machine.toolchain
+    assert {address for address, _ in given} == there
+
+
+def test_compared_times_and_the_full_check_come_from_one_machine(fleet: LocalFleet) -> None:
+    fleet.wait_for(2)
+    compared = [replace(request, compared=True) for request in ASKED[:4]]
+    with Fleet(fleet.address)(SPACE.workload, TARGET, 0) as measurer, orders() as given:
+        told: list[int] = []
+        for _ in range(2):
+            assert all(r.ok for r in measurer.measure(compared, lambda i, r: told.append(i)))
+        assert measurer.confirm(ASKED[0]).ok
+    assert told == [0, 1, 2, 3] * 2
+    assert len(given) == 3
+    assert {address for address, _ in given} == {measurer.home}
+
+
+def test_two_jobs_share_the_machines(fleet: LocalFleet) -> None:
+    fleet.wait_for(2)
+    found: dict[int, list[MeasureResult]] = {}
+
+    def job(seed: int, workload: Workload) -> None:
+        with Fleet(fleet.address)(workload, TARGET, seed) as measurer:
+            found[seed] = measurer.measure(ASKED)
+
+    works = [SPACE.workload, operators.build("matmul", M=64, N=64, K=32).normalised()]
+    jobs = [threading.Thread(target=job, args=pair) for pair in enumerate(works)]
+    for thread in jobs:
+        thread.start()
+    for thread in jobs:
+        thread.join(30)
+    for seed, workload in enumerate(works):
+        assert found[seed] == SimulatedMachine(latency_secs=0.02)(workload, TARGET, 0).measure(
+            ASKED
+        )
+
+
+def test_work_that_every_machine_refuses_ends_with_what_the_last_one_said(
+    fleet: LocalFleet,
+) -> None:
+    fleet.wait_for(2)
+    with Fleet(fleet.address)(SPACE.workload, TARGET, 0) as measurer, orders() as given:
+        measurer._workload = {"no": "workload"}
+        with pytest.raises(WorkloadError, match="unknown field 'no'"):
+            measurer.measure(ASKED[:2])
+    assert len({address for address, _ in given}) == 2
