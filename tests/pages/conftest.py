@@ -65,7 +65,7 @@ def pages(store: Store, settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, cache_home: Path) -> Iterator[str]:
-    """The URL of `tilewright serve` in a process of its own, with two machines that do not exist."""
+    """The URL of `tilewright serve` in a process of its own, with two mocked machines."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "fast.json").write_text('{"seed": 5, "failure_rates": {"run_timeout": 0.1}}')
     (folder / "slow.json").write_text('{"seed": 5, "latency_secs": 0.05}')

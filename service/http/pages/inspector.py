@@ -33,7 +33,7 @@ class Inspector:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def show(self, what: str, key: str, document: Document) -> Document:
-        """What function `what` of `service.answers.shown` makes of `document`, which `key` names for good.
+        """What `what` of `service.answers.shown` makes of `document`, which `key` names for good.
 
         TooBusy; DeadlineError; CompileError; ScheduleError.
         """
