@@ -3,6 +3,7 @@ deadline, once; a record never changes, so neither does what is shown of it."""
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -72,6 +73,7 @@ def _size(document: Document) -> int:
 
 
 _helper = Aside(DEADLINE_SECS)
+atexit.register(_helper.close)
 
 
 def _ask_helper(what: str, document: Document, named: str) -> Document:
