@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from schedules.errors import ScheduleError
-from schedules.record import TuningRecord
+from schedules.record import TuningRecord, canonical_bytes
+from schedules.target import Target
 from schedules.trace import Trace
 from service.answers.grades import same_toolchain
 from service.answers.links import links
@@ -19,7 +21,7 @@ from service.http.pages.hot_loop import HotLoop, hot_loop
 from service.http.pages.inspector import Document, shared
 from service.http.pages.machines import this_machine
 from service.http.pages.render import page, wants_part
-from service.http.pages.roofline import roofline
+from service.http.pages.roofline import Roofline, roofline
 from service.http.pages.views import Check, Pair, RecordView, made_by
 from service.http.state import ServiceState
 from service.resolve import toolchains
@@ -40,7 +42,6 @@ def record_page(request: Request, state: State, key: str) -> HTMLResponse:
     others = state.store.catalogue.fastest_records(
         record.workload_key, record.target_key, OTHERS, besides=record.trace
     )
-    native = this_machine()
     return page(
         request,
         "record.html",
@@ -58,8 +59,7 @@ def record_page(request: Request, state: State, key: str) -> HTMLResponse:
             view.key,
             record.threads,
             best=view.is_best,
-            native=native is not None
-            and native.with_threads(min(record.threads, native.cores)).key == record.target_key,
+            native=_native(record) is not None,
         ),
     )
 
@@ -85,9 +85,14 @@ def assembly(request: Request, state: State, key: str) -> Response:
 def roof(request: Request, state: State, key: str) -> Response:
     """Where the kernel stands under its machine's roof."""
     view = _view(state, key)
-    work = f"{view.record.workload_key}/{view.record.target_key}"
-    limits = shared().show("limits", work, _document(state, view.record))
-    return _part(request, view, "_roof.html", limits=limits, drawing=_drawing(limits, [view]))
+    document = _document(state, view.record)
+    native = None if view.mocked else _native(view.record)
+    if native is not None:  # the same machine, with the probes as they are now
+        document["target"] = native.to_json()
+    # Probes are no part of a target's key, and are taken again.
+    work = hashlib.sha256(canonical_bytes([document["workload"], document["target"]])).hexdigest()
+    limits = shared().show("limits", work, document)
+    return _part(request, view, "_roof.html", limits=limits, drawing=_drawing(limits, view))
 
 
 @router.get("/compare")
@@ -218,14 +223,22 @@ def _listing(text: str) -> dict[str, Any]:
     }
 
 
-def _drawing(limits: Document, views: list[RecordView]) -> object:
-    kernels = [("this record", "best", view.run_secs) for view in views if view.run_secs]
+def _native(record: TuningRecord) -> Target | None:
+    """The machine this service runs on, if it is the record's."""
+    machine = this_machine()
+    if machine is None or record.threads > machine.cores:
+        return None
+    machine = machine.with_threads(record.threads)
+    return machine if machine.key == record.target_key else None
+
+
+def _drawing(limits: Document, view: RecordView) -> Roofline | None:
     return roofline(
         limits["peak_gflops"],
         limits["bandwidth_gbs"],
         limits["flops"],
         limits["min_bytes"],
-        [(name, kind, secs) for name, kind, secs in kernels if secs],
+        [("this record", "best", view.run_secs)] if view.run_secs else [],
     )
 
 

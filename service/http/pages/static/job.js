@@ -100,6 +100,24 @@
     curve = new uPlot(curveOptions(place), data, place);
   }
 
+  // From the beginning of the job, unless that would leave most of the drawing empty.
+  const begin = (first, last) => [first > 0.4 * last ? Math.max(0, first - 0.04 * (last - first)) : 0, last];
+
+  // Round numbers between two times, the roundest that are enough.
+  function marks(low, high) {
+    const kinds = [[1], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], Array.from({ length: 36 }, (_, n) => 1 + n / 4), Array.from({ length: 180 }, (_, n) => 1 + n / 20)];
+    let found = [];
+    for (const kind of kinds) {
+      found = [];
+      for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power += 1) {
+        found.push(...kind.map((digit) => Number((digit * 10 ** power).toPrecision(4))).filter((value) => value >= low && value <= high));
+      }
+      if (found.length >= 4) break;
+    }
+    const every = Math.ceil(found.length / 8);
+    return found.filter((_, index) => index % every === 0);
+  }
+
   function curveOptions(place) {
     const ink = () => colour("--soft");
     const grid = { stroke: () => colour("--rule"), width: 1 };
@@ -112,12 +130,12 @@
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { show: false },
       scales: {
-        x: { time: false, range: (u, min, max) => [0, Math.max(max, 1e-3)] },
+        x: { time: false, range: (u, min, max) => begin(min, Math.max(max, 1e-3)) },
         y: { distr: 3, log: 10, range: () => [low() / 1.25, high() * 1.25] },
       },
       axes: [
         { stroke: ink, grid, ticks: grid, font, values: (u, splits) => splits.map((s) => `${Number(s.toPrecision(6))} s`) },
-        { stroke: ink, grid, ticks: grid, font, size: 64, filter: (u, splits) => splits.map((s) => (["1", "2", "5"].includes(s.toExponential(6)[0]) ? s : null)), values: (u, splits) => splits.map((s) => (s ? duration(s) : "")) },
+        { stroke: ink, grid, ticks: grid, font, size: 64, splits: (u, axis, low, high) => marks(low, high), filter: null, values: (u, splits) => splits.map((s) => (s ? duration(s) : "")) },
       ],
       series: [
         {},
