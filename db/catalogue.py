@@ -15,13 +15,15 @@ from typing import Any
 from sqlalchemy import Text, and_, cast, func, or_, select
 from sqlalchemy.orm import Session
 
+from schedules.record import canonical_bytes
+
 from .engine import Database
 from .errors import BadPageToken
 from .job_states import JobState
 from .models import BestRow, JobRow, JobTrialRow, RecordRow, TargetRow, WithdrawnRow, WorkloadRow
 from .moments import moment_of, rfc3339
 from .records import MAX_PAGE, Page
-from .rows import sound
+from .rows import from_row, sound
 from .works import sound_workload, target_document
 
 _CHUNK = 200
@@ -109,7 +111,7 @@ class Catalogue:
             .group_by(RecordRow.status)
         )
         with self._database.reading() as session:
-            return dict(session.execute(statement).tuples().all())
+            return {str(status): int(count) for status, count in session.execute(statement)}
 
     def fastest_trials(self, job_id: str, count: int) -> list[TrialLine]:
         """The fastest trials of the job."""
@@ -129,8 +131,11 @@ class Catalogue:
         with self._database.reading() as session:
             return [TrialLine(*row) for row in session.execute(statement)]
 
-    def fastest_records(self, workload_key: str, target_key: str, count: int) -> list[TrialLine]:
-        """The fastest records of exactly this work, the fully verified first."""
+    def fastest_records(
+        self, workload_key: str, target_key: str, count: int, *, besides: list[Any]
+    ) -> list[TrialLine]:
+        """The fastest records of exactly this work whose trace is not `besides`, those verified in
+        full first; each trace once."""
         statement = (
             select(RecordRow)
             .where(
@@ -139,14 +144,18 @@ class Catalogue:
                 RecordRow.status == "ok",
             )
             .order_by(RecordRow.verified_level, RecordRow.estimate_secs, RecordRow.id)
-            .limit(count)
+            .limit(2 * count + 2)  # a trace has up to two: as it was searched, and verified in full
         )
+        found: list[TrialLine] = []
+        met = {canonical_bytes(besides)}
         with self._database.reading() as session:
-            return [
-                TrialLine(row.trial, row.key, row.status, row.estimate_secs, row.verified_level)
-                for row in session.scalars(statement)
-                if sound(row)
-            ]
+            for row in session.scalars(statement):
+                record = from_row(row)
+                if record is not None and (trace := canonical_bytes(record.trace)) not in met:
+                    met.add(trace)
+                    line = (row.trial, row.key, row.status, row.estimate_secs, row.verified_level)
+                    found.append(TrialLine(*line))
+        return found[:count]
 
     def withdrawn(self, record_key: str) -> str | None:
         """Why this record is never served again; None if it may be."""

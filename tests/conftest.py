@@ -27,6 +27,17 @@ settings.register_profile("deep", settings.get_profile("ci"), derandomize=False,
 settings.load_profile("ci")
 
 
+NO_BROWSER = "browser tests did not run"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it in a line of its own: skipped tests are easily overlooked."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(NO_BROWSER in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(f"{NO_BROWSER}: {count} of the dashboard; install chromium")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden",

@@ -18,6 +18,7 @@ from fastapi.testclient import TestClient
 from db import Store, open_store
 from service.http.app import create_app
 from service.settings import Settings
+from tests.conftest import NO_BROWSER
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
 PATIENCE_SECS = 60.0
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-NO_BROWSER = "browser tests did not run: no chromium on the PATH (apt-get install chromium)"
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ def pages(store: Store, settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, cache_home: Path) -> Iterator[str]:
-    """The URL of `tilewright serve` in a process of its own, with two machines that do not exist."""
+    """The URL of `tilewright serve` in a process of its own, with two mocked machines."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "fast.json").write_text('{"seed": 5, "failure_rates": {"run_timeout": 0.1}}')
     (folder / "slow.json").write_text('{"seed": 5, "latency_secs": 0.05}')
@@ -96,7 +96,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, cache_home: Path) -> Iterat
 def browser() -> Iterator[Browser]:
     """Debian's Chromium without a window; without it the tests that need it are skipped."""
     if CHROMIUM is None:
-        pytest.skip(NO_BROWSER)
+        pytest.skip(f"{NO_BROWSER}: no chromium on the PATH (apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -123,8 +123,3 @@ def tab(context: BrowserContext, served: str) -> Iterator[Page]:
     page.on("pageerror", lambda error: complaints.append(str(error)))
     yield page
     assert complaints == []
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if CHROMIUM is None:
-        terminalreporter.write_line(NO_BROWSER)

@@ -49,6 +49,14 @@ def test_migrations_and_type_marks_are_in_the_wheel(wheel: set[str]) -> None:
     assert {str(path.relative_to(ROOT)) for path in versions} <= wheel
 
 
+def test_templates_and_assets_of_the_dashboard_are_in_the_wheel(wheel: set[str]) -> None:
+    pages = ROOT / "service" / "http" / "pages"
+    for folder, least in (("templates", 15), ("static", 8)):
+        files = [path for path in (pages / folder).iterdir() if path.is_file()]
+        assert len(files) >= least
+        assert {str(path.relative_to(ROOT)) for path in files} <= wheel
+
+
 def test_nothing_else_is_in_the_wheel(wheel: set[str]) -> None:
     """The packages have generic names; anything more would meet other people's files."""
     roots = {name.partition("/")[0] for name in wheel}

@@ -453,3 +453,16 @@ def test_a_default_that_fails_the_full_check_has_no_time() -> None:
     report = tune(fastest)
     assert report.best.trial != 1
     assert report.default is None
+
+
+def test_events_tell_the_settings_and_what_was_predicted_of_them() -> None:
+    events: list[TrialEvent] = []
+    tune(simulated(), on_event=events.append, budget=Budget(trials=32))
+    first = {sketch.name: sketch.knobs for sketch in space().sketches}
+    for event in events:
+        choices = {knob.name: knob.values for knob in first[event.sketch] if len(knob.values) > 1}
+        assert event.knobs.keys() == choices.keys()
+        assert all(value in choices[name] for name, value in event.knobs.items())
+    predicted = [event.predicted_secs for event in events if event.predicted_secs is not None]
+    assert len(predicted) > 16
+    assert all(1e-9 < secs < 10 for secs in predicted)

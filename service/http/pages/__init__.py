@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 def install(app: FastAPI) -> None:
     """Add every page to `app`."""
-    from service.http.pages import assets, jobs, login
+    from service.http.pages import assets, fleet, jobs, login, records, workloads
 
-    for module in (assets, jobs, login):
+    for module in (assets, jobs, records, workloads, fleet, login):
         app.include_router(module.router)

@@ -3,6 +3,7 @@ deadline, once; a record never changes, so neither does what is shown of it."""
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -33,7 +34,7 @@ class Inspector:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def show(self, what: str, key: str, document: Document) -> Document:
-        """What function `what` of `service.answers.shown` makes of `document`, which `key` names for good.
+        """What `what` of `service.answers.shown` makes of `document`, which `key` names for good.
 
         TooBusy; DeadlineError; CompileError; ScheduleError.
         """
@@ -72,6 +73,7 @@ def _size(document: Document) -> int:
 
 
 _helper = Aside(DEADLINE_SECS)
+atexit.register(_helper.close)
 
 
 def _ask_helper(what: str, document: Document, named: str) -> Document:

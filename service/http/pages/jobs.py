@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from schedules.errors import TilewrightError
-from service.errors import NotFound, problem_of
+from service.errors import NotFound, Problem, problem_of
 from service.http.deps import Asking, State, checked_job_id
-from service.http.pages import submitting
-from service.http.pages.forms import Form
+from service.http.pages import calls, submitting
+from service.http.pages.forms import Fields, Form
 from service.http.pages.render import page, wants_part
 from service.http.pages.roofline import Roofline, roofline
 from service.http.pages.views import STATES, JobView, job_row, job_view
-from service.http.routes import jobs as api
 from service.http.state import ServiceState
 
 if TYPE_CHECKING:
@@ -58,16 +57,21 @@ def job_list(
 async def submit(request: Request, state: State, asking: Asking, fields: Form) -> Response:
     """Ask for a job; the form again, with what is wrong, where it will not do."""
     try:
-        document = submitting.job_document(fields)
-        job = await api.submit(state, asking, json.dumps(document).encode(), Response())
+        job = await calls.submit(state, asking, submitting.job_document(fields))
     except TilewrightError as error:
         problem = problem_of(error)
         if problem.status >= 500:
             raise
-        view = submitting.form_view(state.settings, fields, problem)
-        listed = _listed(state, "", "", None)
-        return page(request, "jobs.html", status=problem.status, **listed, form=view)
+        return await run_sync(_form_again, request, state, fields, problem)
     return RedirectResponse(f"/jobs/{job['id']}", status_code=303)
+
+
+def _form_again(
+    request: Request, state: ServiceState, fields: Fields, problem: Problem
+) -> HTMLResponse:
+    view = submitting.form_view(state.settings, fields, problem)
+    listed = _listed(state, "", "", None)
+    return page(request, "jobs.html", status=problem.status, **listed, form=view)
 
 
 @router.post("/jobs/check")
@@ -75,8 +79,7 @@ async def check(request: Request, state: State, asking: Asking, fields: Form) ->
     """What a form as filled in would ask for; nothing is queued."""
     try:
         document = submitting.job_document(fields)
-        body = json.dumps(document).encode()
-        job = await api.submit(state, asking, body, Response(), validate_only=True)
+        job = await calls.submit(state, asking, document, validate_only=True)
     except TilewrightError as error:
         return page(request, "_checked.html", job=None, problem=problem_of(error))
     return page(request, "_checked.html", job=job, problem=None)
@@ -130,7 +133,7 @@ def trials(
 @router.post("/jobs/{job_id}/cancel")
 async def cancel(state: State, asking: Asking, job_id: str, fields: Form) -> Response:
     """Stop the job; what it found is kept."""
-    await api.cancel(state, asking, checked_job_id(job_id))
+    await calls.cancel(state, asking, checked_job_id(job_id))
     return RedirectResponse(f"/jobs/{job_id}", status_code=303)
 
 

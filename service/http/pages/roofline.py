@@ -10,6 +10,7 @@ from math import ceil, floor, log2
 
 WIDTH, HEIGHT = 560, 320
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 44
+LABEL_STEP = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,11 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One kernel: its place, what it is, and how it is marked."""
+    """One kernel: its place, where its name stands, what it is, and how it is marked."""
 
     x: float
     y: float
+    label_y: float
     name: str
     kind: str
 
@@ -78,10 +80,10 @@ def roofline(
 
     begin = max(2.0**low_x, 2.0**low_y / bandwidth_gbs)
     roof = [(begin, begin * bandwidth_gbs), (ridge, peak_gflops), (2.0**high_x, peak_gflops)]
-    points = [
-        Point(x(intensity), y(speed), name, kind)
-        for (name, kind, _), speed in zip(kernels, speeds, strict=True)
-    ]
+    points: list[Point] = []
+    for (name, kind, _), speed in sorted(zip(kernels, speeds, strict=True), key=lambda k: -k[1]):
+        above = points[-1].label_y + LABEL_STEP if points else 0.0
+        points.append(Point(x(intensity), y(speed), max(y(speed) + 4, above), name, kind))
     return Roofline(
         roof=tuple((x(a), y(b)) for a, b in roof),
         points=tuple(points),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +150,11 @@ def _whole(text: str, pointer: str) -> int:
 
 def _number(text: str, pointer: str) -> float:
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
+        found = nan
+    if not isfinite(found):
         raise InvalidField(
             f"{pointer[1:]}: must be a number of seconds; got {text[:40]!r}", pointer=pointer
-        ) from None
+        )
+    return found

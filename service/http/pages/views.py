@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from service.jobs.document import job_document
@@ -220,15 +220,27 @@ class RecordView:
         return self.record.result.run_secs_estimate
 
     @property
+    def made_by(self) -> str:
+        return made_by(self.record)
+
+    @property
     def spread(self) -> float | None:
         """How far the slowest sample lies above the fastest, as a share of it."""
         samples = self.record.result.run_secs
         return max(samples) / min(samples) - 1 if samples else None
 
 
+def made_by(record: TuningRecord) -> str:
+    """What made the code that was timed, or that there was none."""
+    tools = record.toolchain
+    if tools.codegen_version == 0:
+        return f"nothing: {tools.llvmlite} timings ({tools.llvm})"
+    return f"code generator {tools.codegen_version}, LLVM {tools.llvm}, llvmlite {tools.llvmlite}"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was, or was not, checked: `state` is "yes", "no" or "none" (does not apply)."""
+    """One thing that was checked or not: `state` is "yes", "no" or "none" (does not apply)."""
 
     name: str
     state: str
@@ -312,8 +324,3 @@ def machine_view(name: str, joined: str, document: Mapping[str, Any], key: str) 
         region_secs=float(probes.get("parallel_region_secs") or 0),
         doubtful=bool(probes.get("doubtful")),
     )
-
-
-def now() -> datetime:
-    """The time of day, for what a page says of itself."""
-    return datetime.now(UTC)

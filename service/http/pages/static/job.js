@@ -87,7 +87,6 @@
       at,
       trials.map((trial) => trial.best),
       trials.map((trial) => trial.secs),
-      trials.map((trial) => (trial.secs ? null : 0)),
       at.map(() => limits.bound),
       at.map(() => limits.default),
     ];
@@ -101,6 +100,24 @@
     curve = new uPlot(curveOptions(place), data, place);
   }
 
+  // From the beginning of the job, unless that would leave most of the drawing empty.
+  const begin = (first, last) => [first > 0.4 * last ? Math.max(0, first - 0.04 * (last - first)) : 0, last];
+
+  // Round numbers between two times, the roundest that are enough.
+  function marks(low, high) {
+    const kinds = [[1], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], Array.from({ length: 36 }, (_, n) => 1 + n / 4), Array.from({ length: 180 }, (_, n) => 1 + n / 20)];
+    let found = [];
+    for (const kind of kinds) {
+      found = [];
+      for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power += 1) {
+        found.push(...kind.map((digit) => Number((digit * 10 ** power).toPrecision(4))).filter((value) => value >= low && value <= high));
+      }
+      if (found.length >= 4) break;
+    }
+    const every = Math.ceil(found.length / 8);
+    return found.filter((_, index) => index % every === 0);
+  }
+
   function curveOptions(place) {
     const ink = () => colour("--soft");
     const grid = { stroke: () => colour("--rule"), width: 1 };
@@ -111,24 +128,24 @@
       width: place.clientWidth,
       height: Math.max(240, Math.min(360, place.clientWidth * 0.42)),
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
-      legend: { live: true },
+      legend: { show: false },
       scales: {
-        x: { time: false, range: (u, min, max) => [0, Math.max(max, 1e-3)] },
-        y: { distr: 3, log: 2, range: () => [low() / 1.25, high() * 1.25] },
+        x: { time: false, range: (u, min, max) => begin(min, Math.max(max, 1e-3)) },
+        y: { distr: 3, log: 10, range: () => [low() / 1.25, high() * 1.25] },
       },
       axes: [
         { stroke: ink, grid, ticks: grid, font, values: (u, splits) => splits.map((s) => `${Number(s.toPrecision(6))} s`) },
-        { stroke: ink, grid, ticks: grid, font, size: 64, values: (u, splits) => splits.map((s) => (s ? duration(s) : "")) },
+        { stroke: ink, grid, ticks: grid, font, size: 64, splits: (u, axis, low, high) => marks(low, high), filter: null, values: (u, splits) => splits.map((s) => (s ? duration(s) : "")) },
       ],
       series: [
-        { label: "At", value: (u, at) => (at === null ? "-" : `${at.toFixed(2)} s`) },
-        { label: "Best so far", stroke: () => colour("--accent"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v) => duration(v) },
-        { label: "Trial", stroke: () => colour("--trial"), fill: () => colour("--trial"), paths: () => null, points: { show: true, size: 4, fill: () => colour("--trial") }, value: (u, v) => duration(v) },
-        { label: "Failed", show: true, paths: () => null, points: { show: false }, value: (u, v, i, at) => (at === null || at === undefined || !trials[at] || trials[at].secs ? "-" : trials[at].status) },
-        { label: "Bound", stroke: () => colour("--good"), width: 1.5, points: { show: false }, value: (u, v) => duration(v) },
-        { label: "Default", stroke: () => colour("--warn"), width: 1.5, dash: [6, 5], points: { show: false }, value: (u, v) => duration(v) },
+        {},
+        { stroke: () => colour("--accent"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } },
+        { stroke: () => colour("--trial"), paths: () => null, points: { show: true, size: 4, fill: () => colour("--trial") } },
+        { stroke: () => colour("--good"), width: 1.5, points: { show: false } },
+        { stroke: () => colour("--warn"), width: 1.5, dash: [6, 5], points: { show: false } },
       ],
       hooks: {
+        setCursor: [(u) => tellTrial(trials[u.cursor.idx])],
         draw: [(u) => {
           // Failures have no time: a stroke at the top of the drawing says when there was one.
           const { ctx } = u;
@@ -147,6 +164,13 @@
         }],
       },
     };
+  }
+
+  function tellTrial(trial) {
+    document.getElementById("curve-note").textContent = trial
+      ? `Trial ${trial.trial} at ${trial.at.toFixed(1)} s: ${trial.secs ? duration(trial.secs) : trial.status.replaceAll("_", " ")}; best so far ${duration(trial.best)}` +
+        (trial.fraction ? `, ${Math.round(100 * trial.fraction)}% of the bound` : "")
+      : "";
   }
 
   // -- settings
@@ -198,7 +222,6 @@
       for (const value of shown) picture.append(svg("text", { x: x(index) + 4, y: y(column, value) + 4 }, String(value)));
       if (column.place) {
         picture.append(svg("text", { x: x(index) + 18, y: bottom + 16, "text-anchor": "end" }, duration(timed[0]?.secs)));
-        picture.append(svg("text", { x: x(index) + 18, y: top - 22 + 10, "text-anchor": "end" }, ""));
       }
     });
     const box = document.createElement("div");
@@ -260,7 +283,7 @@
     for (let log = low; log <= high; log += step) {
       picture.append(svg("line", { class: "grid", x1: x(log), x2: x(log), y1: top, y2: bottom }));
       picture.append(svg("line", { class: "grid", x1: left, x2: end, y1: y(log), y2: y(log) }));
-      picture.append(svg("text", { x: x(log), y: bottom + 15, "text-anchor": "middle" }, duration(2 ** log)));
+      picture.append(svg("text", { x: x(log), y: bottom + 15, "text-anchor": log + step > high ? "end" : "middle" }, duration(2 ** log)));
       picture.append(svg("text", { x: left - 6, y: y(log) + 4, "text-anchor": "end" }, duration(2 ** log)));
     }
     picture.append(svg("line", { class: "even", x1: x(low), x2: x(high), y1: y(low), y2: y(high) }));

@@ -1,0 +1,49 @@
+"""Commands that a page offers to copy: what to type to have the same in a terminal."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from functools import lru_cache
+
+from schedules.errors import TilewrightError
+from service.resolve import workloads
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to type, and what it does."""
+
+    text: str
+    does: str
+
+
+@lru_cache(maxsize=1024)
+def spelling(name: str, key: str) -> str | None:
+    """How a shell spells the workload of `key`; None where its name is not its spelling."""
+    try:
+        return shlex.quote(name) if workloads.workload_of(name).key == key else None
+    except TilewrightError:
+        return None
+
+
+def record_commands(
+    name: str, workload_key: str, record_key: str, threads: int, *, best: bool, native: bool
+) -> tuple[Command, ...]:
+    """For a record: see it, and where it is the best here, emit and verify it.
+
+    `native`: it is of the machine this service runs on. A target of another is a file first.
+    """
+    found = spelling(name, workload_key)
+    where = (f" --threads {threads}" if threads != 1 else "") if native else " --target target.json"
+    commands: list[Command] = []
+    if found is not None:
+        shown = f"tilewright show {found} --record {record_key}{where}"
+        commands.append(Command(f"{shown} --what asm", "the assembly of this schedule"))
+        if best:
+            commands += [
+                Command(f"tilewright emit {found}{where} -o kernels", "object and header, for C"),
+                Command(f"tilewright verify {found}{where}", "rebuild it and check it again"),
+                Command(f"tilewright bench {found}{where}", "time it beside libraries"),
+            ]
+    return tuple(commands)

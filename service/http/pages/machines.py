@@ -1,0 +1,52 @@
+"""Machines as pages show them: the one this service runs on, and those that joined its fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from schedules.errors import TargetError
+from service.http.pages.views import MachineView, machine_view
+from service.resolve import targets
+
+if TYPE_CHECKING:
+    from schedules.target import Target
+
+PATIENCE_SECS = 2.0
+SILENT_SECS = 10.0
+"""A machine not heard of for so long is said to be silent."""
+
+
+def this_machine() -> Target | None:
+    """With the probes that were taken, none of them now; None where it cannot be described."""
+    try:
+        return targets.target_of("native", None)
+    except TargetError:
+        return None
+
+
+def own_view() -> list[MachineView]:
+    """The machine this service runs on, if it can be described."""
+    target = this_machine()
+    if target is None:
+        return []
+    return [machine_view("This machine", "runs this service", target.to_json(), target.key)]
+
+
+def joined_views(address: str) -> list[MachineView]:
+    """The machines that joined the fleet at `address`. MeasurerError; FleetError."""
+    status: Callable[[str, float], list[Any]] = import_module(
+        "tuner.measure.fleet.machines"
+    ).fleet_status
+    found = [machine.to_json() for machine in status(address, PATIENCE_SECS)]
+    return [
+        machine_view(m["name"], _doing(m), m["target"], m["target"]["key"])
+        for m in sorted(found, key=lambda m: (m["target"]["key"], m["name"]))
+    ]
+
+
+def _doing(machine: dict[str, Any]) -> str:
+    if machine["silent_secs"] > SILENT_SECS:
+        return f"silent for {machine['silent_secs']:.0f} s"
+    return f"{'measures' if machine['busy'] else 'waits'}, {machine['measured']} measured so far"
