@@ -1,7 +1,8 @@
 """WHAT WE KNOW: workloads, targets, records, the best of them, blobs and jobs, durably.
 
-`Store` is the contract, `open_store` the way in, to a SQLite file or a PostgreSQL server. Importing this package costs nothing: SQLAlchemy is loaded when the
-first of its names is used, Alembic only when a database has to be created or upgraded.
+`Store` is the contract, `open_store` the way in, to a SQLite file or a PostgreSQL server. Importing
+this package costs nothing: SQLAlchemy is loaded when the first of its names is used, Alembic only
+when a database has to be created or upgraded.
 """
 
 from __future__ import annotations

@@ -78,8 +78,14 @@ class Database(ABC):
         ):
             yield session
 
+    @contextmanager
+    def standing_still(self) -> Iterator[Session]:
+        """A session that reads while, as far as the database can see to it, nobody writes."""
+        with self.reading() as session:
+            yield session
+
     def read(self, work: Callable[[Session], T]) -> T:
-        """What `work` finds in one moment of the database. It may be called again from the start."""
+        """What `work` finds in one moment of the database. It may be called more than once."""
         with self.reading() as session:
             return work(session)
 
@@ -145,14 +151,14 @@ class Database(ABC):
     def backup(self, file: Path) -> None:
         """A consistent copy, as a SQLite database, in `file`; everything goes on meanwhile."""
 
-    def tend(self) -> None:
+    def tend(self) -> None:  # noqa: B027  # most have none
         """Upkeep after a write, if it is due."""
 
     def checkpoint(self) -> bool:
         """Do the upkeep now; False if that is another process's task."""
         return True
 
-    def fit_numbers(self, connection: Connection) -> None:
+    def fit_numbers(self, connection: Connection) -> None:  # noqa: B027  # SQLite does by itself
         """After rows came in with their numbers: let the next ones follow them."""
 
     def close(self) -> None:
@@ -202,6 +208,7 @@ def insert_ignore(session: Session, table: Any, rows: list[dict[str, Any]]) -> i
     """
     dialect = import_module(f"sqlalchemy.dialects.{session.get_bind().dialect.name}")
     statement = dialect.insert(_table(table)).on_conflict_do_nothing()
+    statement = statement.execution_options(preserve_rowcount=True)
     connection = session.connection()
     return sum(int(connection.execute(statement, row).rowcount) for row in rows)
 

@@ -29,7 +29,7 @@ def whole_file(file: Path) -> Iterator[Path]:
         part.rename(file)
         _sync(file.parent)
     except OSError as error:
-        kind = StoreFull if error.errno == 28 else StoreDenied  # noqa: PLR2004  # ENOSPC
+        kind = StoreFull if error.errno == 28 else StoreDenied  # ENOSPC
         raise kind(f"{file}: cannot be written ({error.strerror or error})") from error
     finally:
         for left in (part, *(part.with_name(part.name + tail) for tail in ("-wal", "-shm"))):

@@ -4,8 +4,8 @@ A worker's right to write to a job is its `epoch`: taking a job over raises it, 
 former worker writes afterwards raises StaleLease. Records are no part of this: a measurement
 that arrives late is stored like any other.
 
-A lease is alive while `now < lease_until <= now + lease_secs` on the database's clock of leases: one
-that lies further ahead than it was long was made before the clock was set back, or before the
+A lease is alive while `now < lease_until <= now + lease_secs` on the database's clock of leases:
+one that lies further ahead than it was long was made before the clock was set back, or before the
 machine was started again, and nobody waits for it.
 """
 

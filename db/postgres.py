@@ -20,13 +20,14 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import PoolProxiedConnection
 
 from .engine import Ask, Database
 from .errors import (
@@ -62,6 +63,7 @@ _SAFETY = (
     "SELECT set_config('lock_timeout', %s, false), current_setting('fsync'),"
     " current_setting('synchronous_commit'), current_setting('full_page_writes')"
 )
+_TRY_LOCK = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
 _HOLDER = text(
     "SELECT coalesce(nullif(a.application_name, ''), 'a client')"
     " FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
@@ -129,9 +131,7 @@ class PostgresDatabase(Database):
         try:
             with (
                 self.translated(),
-                Session(
-                    self._own(self.engine), autoflush=False, expire_on_commit=False
-                ) as session,
+                Session(self._own(self.engine), autoflush=False, expire_on_commit=False) as session,
             ):
                 result = work(session)
                 session.flush()
@@ -266,19 +266,19 @@ class AdvisoryLock:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
-        self._connection: Connection | None = None
+        self._session: PoolProxiedConnection | None = None
         self._turn = threading.RLock()
 
     @property
     def held(self) -> bool:
         """Whether we have it: with a connection that was cut the server has freed it."""
         with self._turn:
-            if self._connection is None:
+            if self._session is None:
                 return False
             try:
-                self._connection.exec_driver_sql("SELECT 1")
-            except DBAPIError:
-                self._drop()
+                self._ask("SELECT 1")
+            except psycopg.Error:
+                self.release()
                 return False
             return True
 
@@ -286,18 +286,20 @@ class AdvisoryLock:
         with self._turn:
             if self.held:
                 return True
-            database = self._database
-            database.refuse_forks()
-            with database.translated():
-                connection = database.engine.connect()
-                connection.detach()  # it stays with us, and out of the pool
-                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-                self._connection = connection
-                statement = text("SELECT pg_try_advisory_lock(:space, hashtext(current_schema()))")
-                if connection.scalar(statement, {"space": _COORDINATOR}):
+            self._database.refuse_forks()
+            with self._database.translated():
+                self._session = self._database.engine.raw_connection()
+            self._session.detach()  # out of the pool: it ends when the lock does
+            try:
+                driver: Any = self._session.dbapi_connection
+                driver.autocommit = True
+                if self._ask(_TRY_LOCK, _COORDINATOR):
                     return True
-                self._drop()
-                return False
+            except psycopg.Error as error:
+                self.release()
+                raise self._database.store_error(error) from error
+            self.release()
+            return False
 
     def acquire(self, timeout_secs: float, *, purpose: str) -> None:
         deadline = time.monotonic() + timeout_secs
@@ -317,12 +319,14 @@ class AdvisoryLock:
 
     def release(self) -> None:
         with self._turn:
-            self._drop()
+            session, self._session = self._session, None
+            if session is not None:
+                session.close()  # detached: the server ends the session, and the lock with it
 
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()  # detached: the session ends, and the lock with it
+    def _ask(self, statement: LiteralString, *values: object) -> Any:
+        assert self._session is not None
+        driver: Any = self._session.dbapi_connection
+        return driver.execute(statement, values).fetchone()[0]
 
 
 def _engine(url: str, timeout_secs: float) -> Engine:
@@ -356,7 +360,9 @@ def _on_connect(name: str, timeout_secs: float) -> Callable[[Any, Any], None]:
         millis = f"{max(1, round(timeout_secs * 1000))}ms"
         _, *found = connection.execute(_SAFETY, (millis,)).fetchone()
         connection.autocommit = False
-        settings = dict(zip(("fsync", "synchronous_commit", "full_page_writes"), found, strict=True))
+        settings = dict(
+            zip(("fsync", "synchronous_commit", "full_page_writes"), found, strict=True)
+        )
         unsafe = [setting for setting, value in settings.items() if value == "off"]
         if unsafe:
             connection.close()
@@ -366,5 +372,3 @@ def _on_connect(name: str, timeout_secs: float) -> Callable[[Any, Any], None]:
             )
 
     return set_up
-
-

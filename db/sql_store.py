@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TextIO, TypeVar
@@ -180,9 +181,7 @@ class SqlStore:
         key = workload_key, target_key
         return self._answers.answers([key])[key]
 
-    def best_answers(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], BestAnswer]:
+    def best_answers(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], BestAnswer]:
         return self._answers.answers(keys)
 
     # Claims
@@ -214,17 +213,18 @@ class SqlStore:
 
     def add_artefacts(self, record_key: str, files: Sequence[ArtefactFile]) -> list[Artefact]:
         now = self._clock()
-        return self._database.write(
-            lambda session: ArtefactRepository(session).add(record_key, files, now)
-        )
+
+        def work(session: Session) -> list[Artefact]:
+            self._database.serialise(session, "blobs")  # none is pruned before it is pointed to
+            return ArtefactRepository(session).add(record_key, files, now)
+
+        return self._database.write(work)
 
     def artefacts(self, record_key: str) -> list[Artefact]:
         return self._database.read(lambda session: ArtefactRepository(session).of(record_key))
 
     def artefacts_many(self, record_keys: Sequence[str]) -> dict[str, list[Artefact]]:
-        return self._database.read(
-            lambda session: ArtefactRepository(session).of_many(record_keys)
-        )
+        return self._database.read(lambda session: ArtefactRepository(session).of_many(record_keys))
 
     # Jobs
 
@@ -366,12 +366,7 @@ class SqlStore:
     def import_(self, lines: Iterable[str]) -> ImportReport:
         importer, source = Importer(), iter(lines)
         while batch := list(islice(source, LINES_PER_COMMIT)):
-            importer = self._database.write(
-                # A copy each time: a batch that has to be taken again is counted once.
-                lambda session, so_far=importer, batch=batch: so_far.taking(
-                    session, batch, self._clock()
-                )
-            )
+            importer = self._database.write(partial(importer.taking, batch, self._clock()))
             self._database.tend()
         return importer.report
 
@@ -386,9 +381,12 @@ class SqlStore:
 
     def prune(self, *, dry_run: bool = False, min_age_secs: float = 86_400.0) -> PruneReport:
         now = self._clock()
-        return self._database.write(
-            lambda session: prune(session, now, min_age_secs, dry_run=dry_run)
-        )
+
+        def work(session: Session) -> PruneReport:
+            self._database.serialise(session, "blobs")
+            return prune(session, now, min_age_secs, dry_run=dry_run)
+
+        return self._database.write(work)
 
     def move_to(self, other: Store) -> MoveReport:
         if not isinstance(other, SqlStore):

@@ -82,6 +82,11 @@ class SqliteDatabase(Database):
         finally:
             self._turn.release()
 
+    @contextmanager
+    def standing_still(self) -> Iterator[Session]:
+        with self.writing() as session:
+            yield session
+
     def rows(self, statements: Callable[[Ask], T]) -> T:
         with self.translated_raw(), closing(self._own(self.engine).raw_connection()) as connection:
             cursor = connection.cursor()

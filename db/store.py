@@ -41,20 +41,20 @@ class Counts:
 class Store(JobStore, Protocol):
     """Everything known, durably. It satisfies the tuner's `RecordSink`.
 
-    **Acknowledgement.** A call that returned has been committed to disk: it survives `kill -9`, a lost
-    connection and power loss. A call that raised StoreError was not acknowledged; making it again
-    is safe, since everything is named by its content, its key or its epoch.
+    **Acknowledgement.** A call that returned has been committed to disk: it survives `kill -9`, a
+    lost connection and power loss. A call that raised StoreError was not acknowledged; making it
+    again is safe, since everything is named by its content, its key or its epoch.
 
-    **One transaction a call.** What a call reads is one moment of the database; what it writes is all
-    there or nothing. `import_`, which commits line by line in batches, is the exception.
+    **One transaction a call.** What a call reads is one moment of the database; what it writes is
+    all there or nothing. `import_`, which commits batch by batch, is the exception.
 
     **Threads and processes.** Any thread may call. A forked child must open a store of its own
     (RuntimeError otherwise). Any number of processes may have the database open; one of them at a
     time is its coordinator.
 
-    **Damage.** Rows carry hashes and are checked when they are read. What is damaged is not there for
-    whoever asks (None, or left out), a line goes to the log `tilewright.db`, `check` lists it, and
-    storing the same again mends it where that is possible.
+    **Damage.** Rows carry hashes and are checked when they are read. What is damaged is not there
+    for whoever asks (None, or left out), a line goes to the log `tilewright.db`, `check` lists it,
+    and storing the same again mends it where that is possible.
 
     **Errors.** StoreError: the database cannot be used, for now where `transient` (StoreBusy after
     `timeout_secs` of waiting, StoreFull, StoreUnreachable after some seconds of trying again). Any
@@ -180,9 +180,7 @@ class Store(JobStore, Protocol):
         """All that an answer needs in one question: the best, its files, workload and target."""
         ...
 
-    def best_answers(
-        self, keys: Sequence[tuple[str, str]]
-    ) -> dict[tuple[str, str], BestAnswer]:
+    def best_answers(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], BestAnswer]:
         """`best_answer` of each of `keys`, in one question for all of them."""
         ...
 
@@ -275,8 +273,8 @@ class Store(JobStore, Protocol):
         """Copy everything into `other`, which holds nothing yet, in one transaction there; counts
         and hashes of both sides are compared before it is committed.
 
-        StoreHeld while a service runs on either. StoreDenied if `other` is not empty. StoreBroken if
-        the two do not agree.
+        StoreHeld while a service runs on either. StoreDenied if `other` is not empty. StoreBroken
+        if the two do not agree.
         """
         ...
 

@@ -14,7 +14,8 @@ from db.errors import (
     UnknownJob,
 )
 from db.job_states import JobState
-from db.jobs import LOST_TOO_OFTEN, MAX_TAKEOVERS, Job
+from db.job_rows import Job
+from db.jobs import LOST_TOO_OFTEN, MAX_FAILURES
 from db.store import Store
 from tests.contracts.store_values import START, Clock, a_record
 
@@ -106,7 +107,7 @@ class JobStoreContract:
 
     def test_a_job_that_kills_its_workers_fails(self, store: Store, clock: Clock) -> None:
         job, _ = submit(store)
-        for epoch in range(1, MAX_TAKEOVERS + 2):
+        for epoch in range(1, MAX_FAILURES + 1):
             leased = store.lease_job("victim", 30)
             assert leased is not None
             assert leased.epoch == epoch
@@ -173,7 +174,7 @@ class JobStoreContract:
     def test_unknown_jobs_are_named(self, store: Store) -> None:
         for call in (
             lambda: store.request_cancel("nope"),
-            lambda: store.append_event("nope", "x", {}),
+            lambda: store.append_event("nope", 1, "x", {}),
             lambda: store.renew_lease("nope", 1, 1),
         ):
             with pytest.raises(UnknownJob, match="job 'nope': there is no such job"):
@@ -184,8 +185,9 @@ class JobStoreContract:
         job, _ = submit(store)
         other, _ = submit(store, 1)
         store.lease_job("w", 30)
-        ids = [store.append_event(job.id, "trial", {"trial": n}) for n in range(3)]
-        store.append_event(other.id, "trial", {})
+        ids = [store.append_event(job.id, 1, "trial", {"trial": n}) for n in range(3)]
+        store.lease_job("w", 30)
+        store.append_event(other.id, 1, "trial", {})
         store.finish_job(job.id, 1, JobState.SUCCEEDED)
         events = store.events_after(job.id)
         kinds = [(e.kind, e.data.get("state", e.data.get("trial"))) for e in events]
@@ -196,17 +198,19 @@ class JobStoreContract:
 
     def test_a_jobs_trials_lead_to_its_records(self, store: Store) -> None:
         job, _ = submit(store)
+        store.lease_job("w", 30)
         records = [a_record(trial, None if trial == 2 else 1e-3) for trial in (1, 2, 3)]
         store.add(records)
         links = [(r.trial, r.key) for r in records]
-        store.link_trials(job.id, links)
-        store.link_trials(job.id, links[:1])
+        store.link_trials(job.id, 1, links)
+        store.link_trials(job.id, 1, links[:1])
         assert store.job_trials(job.id) == [(r.trial, r) for r in records]
         assert store.job_trials(job.id, after=1, limit=1) == [(2, records[1])]
         with pytest.raises(NotRegistered, match="is not stored"):
-            store.link_trials(job.id, [(4, "sha256:none")])
+            store.link_trials(job.id, 1, [(4, "sha256:none")])
 
     def test_json_without_a_number_for_it_is_refused(self, store: Store) -> None:
         job, _ = submit(store)
+        store.lease_job("w", 30)
         with pytest.raises(ValueError, match="Out of range float"):
-            store.append_event(job.id, "trial", {"secs": float("nan")})
+            store.append_event(job.id, 1, "trial", {"secs": float("nan")})

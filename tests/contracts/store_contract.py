@@ -24,7 +24,7 @@ from db.errors import (
     RefusedError,
 )
 from db.store import Store
-from db.transfer import Selection
+from db.transfer import RecordState, Selection
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.target import Target
 from tests.contracts.store_values import (
@@ -359,8 +359,8 @@ class StoreContract(RecordSinkContract):
             None: 4,
             Selection(workload_key=OTHER_WORKLOAD): 1,
             Selection(target_key="none"): 0,
-            Selection(best_only=True): 1,
-            Selection(ok_only=True, workload_key=WORKLOAD): 2,
+            Selection(state=RecordState.BEST): 1,
+            Selection(state=RecordState.OK, workload_key=WORKLOAD): 2,
         }
         for selection, count in counts.items():
             out = io.StringIO()

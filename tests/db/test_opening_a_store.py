@@ -16,9 +16,10 @@ from sqlalchemy.exc import OperationalError
 
 from db import artefacts_of_record, best_record, default_url, open_store
 from db.artefacts import ArtefactFile
-from db.engine import store_error
+from db.sqlite import store_error
 from db.errors import (
     StoreBroken,
+    StoreBusy,
     StoreDenied,
     StoreError,
     StoreFull,
@@ -133,7 +134,7 @@ def test_a_database_from_a_newer_version(tmp_path: Path, opener: Opener) -> None
     connection.commit()
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreNewer, match=r"revision '0999', .* up to '0002'; use a newer tilewr"):
+    with pytest.raises(StoreNewer, match=r"revision '0999', .* up to '0003'; use a newer tilewr"):
         opener(path)
     assert path.read_bytes() == before
 
@@ -219,7 +220,7 @@ def test_every_connection_is_set_for_durability(tmp_path: Path) -> None:
 
 
 def test_the_log_is_folded_into_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("db.store.CHECKPOINT_BYTES", 200_000)
+    monkeypatch.setattr("db.sqlite.CHECKPOINT_BYTES", 200_000)
     log = tmp_path / "x.sqlite-wal"
     with open_store(str(tmp_path / "x.sqlite")) as store:
         register(store)
@@ -339,7 +340,7 @@ def test_a_misled_pointer_serves_nothing_either_way(tmp_path: Path, change: str)
 @pytest.mark.parametrize(
     ("said", "expected", "advice"),
     [
-        ("database is locked", StoreHeld, "wait for it to end"),
+        ("database is locked", StoreBusy, "wait for it to end"),
         ("unable to open database file", StoreDenied, "check that its folder exists"),
         ("attempt to write a readonly database", StoreDenied, "copy it to where you may write"),
         ("database or disk is full", StoreFull, "what was reported is stored"),

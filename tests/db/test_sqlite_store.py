@@ -26,6 +26,7 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
     with open_store(
         f"sqlite:///{tmp_path / 'store.sqlite'}",
         clock=clock,
+        lease_clock=lambda: clock().timestamp(),
         entropy=lambda size: next(numbers).to_bytes(size, "big"),
     ) as store:
         register(store)

@@ -86,6 +86,6 @@ def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(
     connection.commit()
     connection.close()
     monkeypatch.setattr("db.upgrade.read_revision", lambda _: None)
-    monkeypatch.setattr("db.store.read_revision", lambda _: None)
+    monkeypatch.setattr("db.opening.read_revision", lambda _: None)
     with pytest.raises(StoreBroken, match=r"rows refer to rows that are missing .*left as it was"):
         open_store(str(path))
