@@ -1,9 +1,9 @@
 """Claims: records that import brought, and how they become answers without tuning again.
 
 A claim is a record of `verified_level` "imported": somebody says that this trace takes so long on
-this kind of machine. Whoever verifies it rebuilds it, checks it in full and times it once, here; what
-comes out is a record of our own, which `confirm` stores beside the claim, and which may be best like
-any other.
+this kind of machine. Whoever verifies it rebuilds it, checks it in full and times it once, here;
+what comes out is a record of our own, which `confirm` stores beside the claim, and which may be
+best like any other.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ class JobStore(Protocol):
     of state writes an event in the same transaction. Event ids grow over all jobs, and those of one
     job become visible in their order: whoever resumes after the last id seen misses nothing.
 
-    **Ownership.** A lease carries an `epoch`. Each write of a worker names it, and raises StaleLease
-    once somebody else was given the job or its leases were voided. A write whose answer was lost
-    may be made again: the outcome is that of one.
+    **Ownership.** A lease carries an `epoch`. Each write of a worker names it, and raises
+    StaleLease once somebody else was given the job or its leases were voided. A write whose answer
+    was lost may be made again: the outcome is that of one.
 
     **Time.** Leases are held to the database's clock (`Database.lease_clock`): the server's, or the
     time since this machine was started. No process's time of day has a part in it.

@@ -48,6 +48,8 @@ from .records import MAX_PAGE, Page
 from .rows import from_row
 from .ulid import new_ulid
 
+__all__ = ["LOST_TOO_OFTEN", "MAX_FAILURES", "MAX_PRIORITY", "Job", "JobEvent", "JobRepository"]
+
 log = logging.getLogger("tilewright.db")
 
 MAX_FAILURES = 4

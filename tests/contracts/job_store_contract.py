@@ -13,8 +13,8 @@ from db.errors import (
     StaleLease,
     UnknownJob,
 )
-from db.job_states import JobState
 from db.job_rows import Job
+from db.job_states import JobState
 from db.jobs import LOST_TOO_OFTEN, MAX_FAILURES
 from db.store import Store
 from tests.contracts.store_values import START, Clock, a_record

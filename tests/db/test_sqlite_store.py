@@ -38,7 +38,7 @@ def damage(store: Store) -> Callable[[str], None]:
     """Runs SQL on the file behind the store's back."""
 
     def run(statement: str) -> None:
-        connection = sqlite3.connect(store.path, isolation_level=None)
+        connection = sqlite3.connect(str(store.path), isolation_level=None)
         connection.execute(statement)
         connection.close()
 
