@@ -17,8 +17,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, LiteralString, TypeVar
 
@@ -118,13 +118,13 @@ class PostgresDatabase(Database):
         return self._snapshots
 
     def read(self, work: Callable[[Session], T]) -> T:
-        return self._persistently(lambda: super(PostgresDatabase, self).read(work))
+        return self.persistently(lambda: super(PostgresDatabase, self).read(work))
 
     def write(self, work: Callable[[Session], T]) -> T:
-        return self._persistently(lambda: self._write_once(work))
+        return self.persistently(lambda: self._write_once(work))
 
     def rows(self, statements: Callable[[Ask], T]) -> T:
-        return self._persistently(lambda: self._rows_once(statements))
+        return self.persistently(lambda: self._rows_once(statements))
 
     def _write_once(self, work: Callable[[Session], T]) -> T:
         number: str | None = None
@@ -147,7 +147,7 @@ class PostgresDatabase(Database):
         does not come back to say so."""
         deadline = time.monotonic() + PATIENCE_SECS
         while True:
-            fate = self._persistently(lambda: self._ask_fate(number))
+            fate = self.persistently(lambda: self._ask_fate(number))
             if fate != "in progress" or time.monotonic() > deadline:
                 return fate == "committed"
             time.sleep(_RETRY_SECS)
@@ -158,7 +158,8 @@ class PostgresDatabase(Database):
         return fate
 
     def _rows_once(self, statements: Callable[[Ask], T]) -> T:
-        with self.translated(), closing(self._own(self.engine).raw_connection()) as connection:
+        self.refuse_forks()
+        with self.translated_raw(), closing(self.engine.raw_connection()) as connection:
             cursor = connection.cursor()
 
             def ask(sql: str, values: Any) -> list[tuple[Any, ...]]:
@@ -166,13 +167,22 @@ class PostgresDatabase(Database):
 
             try:
                 return statements(ask)
-            except psycopg.DataError as error:
-                raise RefusedError(f"a value that no database row can hold: {error}") from error
-            except psycopg.Error as error:
+            except psycopg.OperationalError as error:
                 connection.invalidate(error)
-                raise self.store_error(error) from error
+                raise
 
-    def _persistently(self, attempt: Callable[[], T]) -> T:
+    @contextmanager
+    def translated_raw(self) -> Iterator[None]:
+        """`translated` for statements that went past SQLAlchemy."""
+        try:
+            with self.translated():
+                yield
+        except psycopg.DataError as error:
+            raise RefusedError(f"a value that no database row can hold: {error}") from error
+        except psycopg.Error as error:
+            raise self.store_error(error) from error
+
+    def persistently(self, attempt: Callable[[], T]) -> T:
         """What `attempt` gives, made again while the server is away or others are in the way."""
         deadline = time.monotonic() + min(PATIENCE_SECS, self.timeout_secs)
         pause_secs = _RETRY_SECS
@@ -287,19 +297,21 @@ class AdvisoryLock:
             if self.held:
                 return True
             self._database.refuse_forks()
-            with self._database.translated():
-                self._session = self._database.engine.raw_connection()
+            return self._database.persistently(self._try_once)
+
+    def _try_once(self) -> bool:
+        with self._database.translated_raw():
+            self._session = self._database.engine.raw_connection()
             self._session.detach()  # out of the pool: it ends when the lock does
+            taken = False
             try:
                 driver: Any = self._session.dbapi_connection
                 driver.autocommit = True
-                if self._ask(_TRY_LOCK, _COORDINATOR):
-                    return True
-            except psycopg.Error as error:
-                self.release()
-                raise self._database.store_error(error) from error
-            self.release()
-            return False
+                taken = bool(self._ask(_TRY_LOCK, _COORDINATOR))
+            finally:
+                if not taken:
+                    self.release()
+            return taken
 
     def acquire(self, timeout_secs: float, *, purpose: str) -> None:
         deadline = time.monotonic() + timeout_secs
