@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,15 +50,20 @@ class _Tally:
 
 def move(source: Database, target: Database) -> MoveReport:
     """Copy every row; all or none. While it lasts nothing else changes either database."""
-    source.lock.acquire(min(source.timeout_secs, 1.0), purpose=f"move {source.name}")
+    with _alone(source), _alone(target):
+        return copy_rows(source, target)
+
+
+@contextmanager
+def _alone(database: Database) -> Iterator[None]:
+    """No service works on the database meanwhile, but for one that this is called in."""
+    had_it = database.lock.held
+    database.lock.acquire(min(database.timeout_secs, 1.0), purpose=f"move {database.name}")
     try:
-        target.lock.acquire(min(target.timeout_secs, 1.0), purpose=f"move to {target.name}")
-        try:
-            return copy_rows(source, target)
-        finally:
-            target.lock.release()
+        yield
     finally:
-        source.lock.release()
+        if not had_it:
+            database.lock.release()
 
 
 def copy_rows(source: Database, target: Database) -> MoveReport:

@@ -96,11 +96,9 @@ class Database(ABC):
             return work(session)
 
     @abstractmethod
-    def rows(self, statements: Callable[[Ask], T]) -> T:
-        """The shortest way to plain rows, in one moment of the database, for what is asked most.
-
-        `statements` is given a function that runs SQL, with `?` for each value, and gives tuples.
-        """
+    def rows(self, questions: Sequence[Question]) -> list[list[tuple[Any, ...]]]:
+        """The rows of each question, all in one moment of the database, by the shortest way there
+        is: for what is asked most."""
 
     @contextmanager
     def connection(self, *, immediate: bool) -> Iterator[Connection]:
@@ -198,7 +196,8 @@ class Database(ABC):
             )
 
 
-Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+Question = tuple[str, Sequence[Any]]
+"""A SELECT with a `?` for each value, and the values."""
 
 
 def insert_ignore(session: Session, table: Any, rows: list[dict[str, Any]]) -> int:

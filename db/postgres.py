@@ -17,7 +17,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, LiteralString, TypeVar
@@ -29,7 +29,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
 
-from .engine import Ask, Database
+from .engine import Database, Question
 from .errors import (
     RefusedError,
     StoreBroken,
@@ -58,6 +58,7 @@ _LONGEST_PAUSE_SECS = 0.5
 
 _NUMBER = text("SELECT pg_current_xact_id_if_assigned()::text")
 _FATE = text("SELECT pg_xact_status(CAST(:number AS xid8))")
+_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CLOCK = text("SELECT extract(epoch FROM clock_timestamp())")
 _SAFETY = (
     "SELECT set_config('lock_timeout', %s, false), current_setting('fsync'),"
@@ -123,8 +124,8 @@ class PostgresDatabase(Database):
     def write(self, work: Callable[[Session], T]) -> T:
         return self.persistently(lambda: self._write_once(work))
 
-    def rows(self, statements: Callable[[Ask], T]) -> T:
-        return self.persistently(lambda: self._rows_once(statements))
+    def rows(self, questions: Sequence[Question]) -> list[list[tuple[Any, ...]]]:
+        return self.persistently(lambda: self._rows_once(questions))
 
     def _write_once(self, work: Callable[[Session], T]) -> T:
         number: str | None = None
@@ -157,19 +158,25 @@ class PostgresDatabase(Database):
             fate: str | None = connection.scalar(_FATE, {"number": number})
         return fate
 
-    def _rows_once(self, statements: Callable[[Ask], T]) -> T:
+    def _rows_once(self, questions: Sequence[Question]) -> list[list[tuple[Any, ...]]]:
+        """All questions travel together: one way to the server and back, however many they are."""
         self.refuse_forks()
         with self.translated_raw(), closing(self.engine.raw_connection()) as connection:
-            cursor = connection.cursor()
-
-            def ask(sql: str, values: Any) -> list[tuple[Any, ...]]:
-                return list(cursor.execute(sql.replace("?", "%s"), values).fetchall())
-
+            driver: Any = connection.dbapi_connection
             try:
-                return statements(ask)
-            except psycopg.OperationalError as error:
+                driver.autocommit = True  # costs nothing: the transaction is among the statements
+                with driver.pipeline():
+                    driver.execute(_SNAPSHOT)
+                    asked = [
+                        driver.execute(sql.replace("?", "%s"), values) for sql, values in questions
+                    ]
+                    driver.execute("COMMIT")
+                found = [cursor.fetchall() for cursor in asked]
+                driver.autocommit = False
+            except psycopg.Error as error:
                 connection.invalidate(error)
                 raise
+        return found
 
     @contextmanager
     def translated_raw(self) -> Iterator[None]:
@@ -213,7 +220,7 @@ class PostgresDatabase(Database):
             return not inspect(connection).get_table_names()
 
     def ping(self) -> None:
-        self.rows(lambda ask: ask("SELECT count(*) FROM alembic_version", ()))
+        self.rows([("SELECT count(*) FROM alembic_version", ())])
 
     def damage(self) -> list[str]:
         with self.connection(immediate=False) as connection:

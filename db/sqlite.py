@@ -13,18 +13,18 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from .checkpoint import CHECKPOINT_BYTES, log_bytes
-from .engine import Ask, Database
+from .engine import Database, Question
 from .errors import (
     StoreBroken,
     StoreBusy,
@@ -42,8 +42,6 @@ _BUSY = ("database is locked", "database table is locked", "database schema is l
 _DENIED = ("unable to open database file",)
 _READ_ONLY = ("readonly database",)
 _FULL = ("disk is full",)
-
-T = TypeVar("T")
 
 
 class SqliteDatabase(Database):
@@ -87,12 +85,12 @@ class SqliteDatabase(Database):
         with self.writing() as session:
             yield session
 
-    def rows(self, statements: Callable[[Ask], T]) -> T:
+    def rows(self, questions: Sequence[Question]) -> list[list[tuple[Any, ...]]]:
         with self.translated_raw(), closing(self._own(self.engine).raw_connection()) as connection:
             cursor = connection.cursor()
             cursor.execute("BEGIN")
             try:
-                return statements(lambda sql, values: cursor.execute(sql, values).fetchall())
+                return [cursor.execute(sql, values).fetchall() for sql, values in questions]
             finally:
                 cursor.execute("ROLLBACK")
 
@@ -139,7 +137,7 @@ class SqliteDatabase(Database):
                 f"database {self.name}: another file took its place while it was open; stop "
                 "and start again"
             )
-        self.rows(lambda ask: ask("SELECT count(*) FROM alembic_version", ()))
+        self.rows([("SELECT count(*) FROM alembic_version", ())])
 
     def damage(self) -> list[str]:
         with self.outside_transactions() as connection:
