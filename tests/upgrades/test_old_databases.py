@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -27,17 +27,11 @@ from db.postgres import PostgresDatabase
 from db.schema import HEAD, REVISIONS
 from db.upgrade import MIGRATIONS, migrate
 from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, promoted
-from tests.postgres import PostgresServer, running_server
+from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 DUMPS = sorted(Path(__file__).parent.glob("schema_*.sql"))
 Restore = Callable[[Path], str]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with running_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -45,7 +39,7 @@ def restored(request: pytest.FixtureRequest, tmp_path: Path) -> Restore:
     """Makes the database a dump describes, and gives its URL."""
     if request.param == "sqlite":
         return lambda dump: str(restored_file(dump, tmp_path / f"{dump.stem}.sqlite"))
-    server: PostgresServer = request.getfixturevalue("server")
+    server: PostgresServer = request.getfixturevalue("postgres_server")
     return lambda dump: restored_on_server(dump, server, tmp_path)
 
 
