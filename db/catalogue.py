@@ -239,9 +239,9 @@ def _job_line(
             measurer=form["measurer"],
             progress=told,
             error=json.loads(error) if error else None,
-            created_at=created,
-            started_at=started,
-            finished_at=finished,
+            created_at=moment_of(created),
+            started_at=moment_of(started) if started else None,
+            finished_at=moment_of(finished) if finished else None,
         )
     except (ValueError, TypeError, KeyError):
         return None

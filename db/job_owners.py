@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +46,9 @@ class OwnerRepository:
         jobs = self._session.execute(statement).all()
         if len(jobs) >= quota.jobs:
             raise QuotaReached(f"{quota.jobs} jobs of {owner} are open already")
-        waiting = sum(trials_left(request, progress) for request, progress in jobs)
+        waiting = sum(
+            trials_left(json.loads(request), json.loads(progress)) for request, progress in jobs
+        )
         if waiting + trials > quota.trials:
             raise QuotaReached(
                 f"{waiting} trials of {owner} wait already, {trials} more are above {quota.trials}"

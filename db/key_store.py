@@ -1,42 +1,33 @@
-"""`KeyStore`: the calls on keys of the API, each in a transaction of its own."""
+"""`KeyStore`: what a store promises about keys of the API. `store.py` has the rest."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
 
-from .engine import Database
-from .job_store import Clock
-from .keys import ApiKey, KeyRepository, StoredKeys
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from .keys import ApiKey, StoredKeys
 
 
-class KeyStore:
-    """Safe to call from any thread. Each call is one transaction; `KeyRepository` has the rules."""
-
-    _database: Database
-    _clock: Clock
+class KeyStore(Protocol):
+    """Keys by their ids; of a secret only its hash is stored."""
 
     def add_key(self, key: ApiKey) -> None:
         """Store a key. Its secret is not among what is stored."""
-        with self._database.writing() as session:
-            KeyRepository(session).add(key)
+        ...
 
     def keys(self) -> StoredKeys:
         """Every key there is, revoked and expired ones included."""
-        with self._database.reading() as session:
-            return KeyRepository(session).all()
+        ...
 
     def revoke_key(self, key_id: str) -> ApiKey:
         """Make a key useless from now on. UnknownKey."""
-        with self._database.writing() as session:
-            return KeyRepository(session).revoke(key_id, self._clock())
+        ...
 
     def replace_key(self, key_id: str, key: ApiKey, until: datetime) -> ApiKey:
         """Store `key` in the stead of `key_id`, which stays valid until `until`; the old one.
 
         UnknownKey.
         """
-        with self._database.writing() as session:
-            repository = KeyRepository(session)
-            old = repository.expire(key_id, until)
-            repository.add(key)
-            return old
+        ...

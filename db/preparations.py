@@ -113,6 +113,7 @@ class PreparationRepository:
         demands: Sequence[Demand],
         toolchain: str,
         *,
+        jobs: JobRepository,
         most_waiting: int,
         most_jobs: int,
         now: datetime,
@@ -122,7 +123,7 @@ class PreparationRepository:
 
         A work that is prepared or waiting already is left as it is, but for a job it has not.
         """
-        jobs, works = JobRepository(self._session), WorkRepository(self._session)
+        works = WorkRepository(self._session)
         waiting = self.waiting(toolchain)
         open_jobs = sum(n for state, n in jobs.counts().items() if not state.final)
         refused: set[tuple[str, str]] = set()
@@ -162,6 +163,7 @@ class PreparationRepository:
                 job, new = jobs.create(
                     request,
                     idempotency_key=None,
+                    priority=0,
                     body_hash=body_hash,
                     flight_key=flight_key,
                     now=now,

@@ -172,10 +172,9 @@ def add_commands(app: typer.Typer) -> None:
         else:
             with _builder(where, common) as builder:
                 files = gathered(lock, kernels or [], builder)
-        document = {"lock": str(lockfile), "files": write(files, folder)}
-        rows = [
-            (file["kind"], f"{file['path']}  {file['bytes']} bytes") for file in document["files"]
-        ]
+        written = write(files, folder)
+        document = {"lock": str(lockfile), "files": written}
+        rows = [(file["kind"], f"{file['path']}  {file['bytes']} bytes") for file in written]
         common.output().result(document, facts(rows))
 
     @command(app, "cmake-dir")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from db.jobs import WaitingJob
+    from db.job_rows import WaitingJob
 
 SHORT_TRIALS = 64
 """The default budget: a job up to it is short."""
@@ -20,10 +20,14 @@ SHORT_TRIALS = 64
 
 def order(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
     """The order in which jobs will be taken, if no other comes: those that were at work before,
-    the oldest of the rest, then the ones with the fewest trials."""
+    the oldest of the rest, then the ones with the fewest trials; higher priorities first."""
     lost = [job for job in waiting if job.lost]
-    new = [job for job in waiting if not job.lost]
-    return [*lost, *new[:1], *sorted(new[1:], key=lambda job: (job.trials, job.id))]
+    new = sorted((job for job in waiting if not job.lost), key=lambda job: (-job.priority, job.id))
+    return [*lost, *new[:1], *sorted(new[1:], key=_short_first)]
+
+
+def _short_first(job: WaitingJob) -> tuple[int, int, str]:
+    return -job.priority, job.trials, job.id
 
 
 def choose(
@@ -36,7 +40,7 @@ def choose(
     lined_up = order(waiting)
     if lined_up[0].lost or not has_oldest:
         return lined_up[0]
-    shortest = min(waiting, key=lambda job: (job.trials, job.id))
+    shortest = min(waiting, key=_short_first)
     if places > 1 and open_jobs == places - 1 and shortest.trials > SHORT_TRIALS:
         return None
     return shortest

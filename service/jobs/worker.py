@@ -164,9 +164,6 @@ def coordinate(store: Store, stop: threading.Event, *, standby: bool) -> bool:
             log.info("standing by: %s", held)
             stop.wait(1.0)
             continue
-        left = store.end_leases()
-        if left:
-            log.warning("taking up %d jobs that were left behind", left)
         return True
     return False
 

@@ -83,10 +83,10 @@ def run_trials(store: Store, job: Job, count: int, *, end: JobState | None = Non
             found, target, secs=1e-3 / trial, trial=trial, status=status, level="quick"
         )
         store.add([record])
-        store.link_trials(job.id, [(trial, record.key)])
+        store.link_trials(job.id, leased.epoch, [(trial, record.key)])
         told = event(record, count)
         told |= {"predicted_secs": 2e-3, "sketch": "tile", "knobs": {"rows": trial, "vectors": 2}}
-        store.append_event(job.id, "trial", told)
+        store.append_event(job.id, leased.epoch, "trial", told)
         if record.result.ok:
             best = record
     if end is None or best is None:

@@ -14,8 +14,8 @@ import pytest
 
 from db import open_store
 from service.cli import run
-from service.cli.render import clock
 from service.errors import ADVICE_BY_CODE, TABLE
+from service.units import clock
 from tests.service.service_cases import MATMUL
 
 COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"

@@ -23,8 +23,16 @@ FOLLOWERS = 50
 
 def note(store: Store, job_id: str, first: int, last: int) -> None:
     """Trial events, without records: nothing here looks at those."""
+    epoch = leased_epoch(store, job_id)
     for trial in range(first, last + 1):
-        store.append_event(job_id, "trial", {"trial": trial})
+        store.append_event(job_id, epoch, "trial", {"trial": trial})
+
+
+def leased_epoch(store: Store, job_id: str) -> int:
+    """The right to write to the job, taken if nobody has it."""
+    leased = store.lease_job("me", 60.0, job_id=job_id) or store.get_job(job_id)
+    assert leased is not None
+    return leased.epoch
 
 
 def state_of(store: Store) -> ServiceState:
@@ -39,9 +47,7 @@ async def collect(state: ServiceState, job_id: str, after: int = 0) -> list[str]
 
 
 def finish(store: Store, job_id: str) -> None:
-    leased = store.lease_job("me", 60.0)
-    assert leased is not None
-    store.finish_job(job_id, leased.epoch, JobState.SUCCEEDED, result={})
+    store.finish_job(job_id, leased_epoch(store, job_id), JobState.SUCCEEDED, result={})
 
 
 def test_many_followers_read_the_database_once(

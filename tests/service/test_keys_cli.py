@@ -146,7 +146,7 @@ def test_a_key_that_was_tampered_with_opens_nothing(
         store, owner="mine", scopes=(Scope.READ,), expires_at=datetime.now(UTC) + timedelta(days=1)
     )
     store.revoke_key(text.split("_")[1]) if "revoked" in change else None
-    connection = sqlite3.connect(store.path)
+    connection = sqlite3.connect(str(store.path))
     connection.execute("UPDATE api_key SET " + change.format(other="1" * 64))
     connection.commit()
     connection.close()

@@ -132,10 +132,12 @@ def test_the_document_says_who_may_and_what_a_workload_is(
     valid = jsonschema.Draft202012Validator(root)
     matmul = workloads.workload_of(MATMUL)
     notation = {"expr": "C[i,j] += A[i,k] * B[k,j]", "tensors": {"A": "f32[8,8]", "B": "f32[8,8]"}}
-    for workload in (MATMUL, matmul.to_json(), notation):
+    spellings: tuple[Any, ...] = (MATMUL, matmul.to_json(), notation)
+    for workload in spellings:
         valid.validate({"workload": workload, "target": HOST.to_json()})
-    for workload in ({}, {"expr": 3}, {"stages": []}, 7):
-        assert not valid.is_valid({"workload": workload})
+    no_workloads: tuple[Any, ...] = ({}, {"expr": 3}, {"stages": []}, 7)
+    for wrong in no_workloads:
+        assert not valid.is_valid({"workload": wrong})
 
 
 def test_every_reference_leads_somewhere(described: tuple[Any, dict[str, str]]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from db import Store
+from db.job_rows import WaitingJob
 from db.job_states import JobState
-from db.jobs import WaitingJob
 from service.answers.publish import Published
 from service.jobs.queue import SHORT_TRIALS, choose, order, place
 from service.jobs.run import Means
