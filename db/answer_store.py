@@ -1,42 +1,28 @@
-"""`AnswerStore`: the calls that answers are made with, each in a transaction of its own."""
+"""`AnswerStore`: the part of `Store` that answers are made with."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from schedules.record import TuningRecord
-
-from .artefacts import ArtefactFile
-from .changes import ChangeCounter
-from .engine import Database
-from .evidence import Evidence, EvidenceRepository, Work
-from .job_store import Clock, JobStore, utc_now
-from .preparations import (
-    Demand,
-    Preparation,
-    PreparationRepository,
-    PreparationState,
-)
+if TYPE_CHECKING:
+    from .artefacts import ArtefactFile
+    from .evidence import Evidence, Work
+    from .preparations import Demand, Preparation, PreparationState
 
 
-class AnswerStore(JobStore):
-    """Safe to call from any thread. `evidence` and `preparations` have the rules."""
+class AnswerStore(Protocol):
+    """What is known about works, and what is found of those that nobody tuned.
 
-    def __init__(
-        self,
-        database: Database,
-        clock: Clock = utc_now,
-        entropy: Callable[[int], bytes] = os.urandom,
-    ) -> None:
-        super().__init__(database, clock, entropy)
-        self._changes = ChangeCounter(database.path)
+    **Preparations.** `preparations.py` is the table of states. One a work and toolchain, whoever
+    asks and however often. A process has one for as long as it renews its lease; what it writes
+    after somebody else was given it raises StaleLease.
+    """
 
     def change_token(self) -> tuple[int, ...] | None:
         """Equal to an earlier one only if nothing was committed in between, by whomever; None if
         that cannot be told at once. Takes microseconds and never waits."""
-        return self._changes.token()
+        ...
 
     def evidence(
         self, works: Sequence[Work], *, toolchain: str = "", elsewhere: bool = False
@@ -44,15 +30,9 @@ class AnswerStore(JobStore):
         """Every row that an answer about each (workload_key, target_key) rests on, of one moment.
 
         With `elsewhere`, the best of the same workload on other targets too; with `toolchain`,
-        what was prepared with it.
+        what was prepared with it and what of others could be tried.
         """
-        with self._database.reading() as session:
-            return EvidenceRepository(session).of(works, toolchain, elsewhere=elsewhere)
-
-    def claims(self, workload_key: str, target_key: str, limit: int = 3) -> list[TuningRecord]:
-        """The fastest sound records of this work that others measured and nobody here checked."""
-        with self._database.reading() as session:
-            return EvidenceRepository(session).claims(workload_key, target_key, limit)
+        ...
 
     def demand(
         self, demands: Sequence[Demand], toolchain: str, *, most_waiting: int, most_jobs: int
@@ -61,35 +41,23 @@ class AnswerStore(JobStore):
 
         `most_waiting` bounds what waits to be prepared, `most_jobs` what is open of jobs.
         """
-        with self._database.writing() as session:
-            return PreparationRepository(session).demand(
-                demands,
-                toolchain,
-                most_waiting=most_waiting,
-                most_jobs=most_jobs,
-                now=self._clock(),
-                entropy=self._entropy,
-            )
+        ...
 
     def preparations_waiting(self, toolchain: str) -> int:
         """How many are not finished."""
-        with self._database.reading() as session:
-            return PreparationRepository(session).waiting(toolchain)
+        ...
 
     def preparation_states(self, keys: Sequence[str]) -> dict[str, PreparationState]:
         """How far each preparation is; those that are gone are left out."""
-        with self._database.reading() as session:
-            return PreparationRepository(session).states(keys)
+        ...
 
     def claim_preparation(self, toolchain: str, owner: str) -> Preparation | None:
         """The next preparation to work on, `owner`'s for `LEASE_SECS`; None if there is none."""
-        with self._database.writing() as session:
-            return PreparationRepository(session).claim(toolchain, owner, self._clock())
+        ...
 
     def renew_preparation(self, key: str, owner: str) -> None:
         """Keep a preparation. StaleLease."""
-        with self._database.writing() as session:
-            PreparationRepository(session).renew(key, owner, self._clock())
+        ...
 
     def settle_preparation(
         self,
@@ -100,16 +68,12 @@ class AnswerStore(JobStore):
         files: Sequence[ArtefactFile] = (),
     ) -> None:
         """Note what was found, and give the preparation up. StaleLease, BlobTooLarge."""
-        with self._database.writing() as session:
-            repository = PreparationRepository(session)
-            repository.settle(key, owner, state, document, files, self._clock())
+        ...
 
     def drop_preparation(self, key: str, owner: str) -> None:
         """Forget a preparation whose work has a best now. StaleLease."""
-        with self._database.writing() as session:
-            PreparationRepository(session).drop(key, owner)
+        ...
 
     def release_preparations(self, owner: str) -> None:
         """Let others work on what `owner` had."""
-        with self._database.writing() as session:
-            PreparationRepository(session).release(owner)
+        ...

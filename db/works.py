@@ -46,6 +46,8 @@ class WorkRepository:
         """
         if not 0 <= flops < 2**63:
             raise RefusedError(f"flops: must be in 0..2**63-1, got {flops}")
+        if "\0" in name:
+            raise RefusedError("name: must be text without NUL characters")
         text = canonical_bytes(document).decode()
         row = {"key": _checked_key(key), "name": name, "flops": flops, "document": text}
         row |= {"created_at": now, "row_sha256": row_hash([key, name, flops, text])}

@@ -46,7 +46,7 @@ def serve(settings: Settings, output: Output) -> int:
         )
         supervisor = Supervisor(
             WorkerSettings(
-                f"sqlite:///{store.path}",
+                store.url,
                 settings.lease_secs,
                 settings.poll_secs,
                 json_log=settings.json_log,
@@ -58,10 +58,10 @@ def serve(settings: Settings, output: Output) -> int:
             supervisor.start()
         url = f"http://{_shown(settings.host)}:{listener.getsockname()[1]}"
         if output.as_json:
-            output.print_json({"url": url, "pid": os.getpid(), "database": str(store.path)})
+            output.print_json({"url": url, "pid": os.getpid(), "database": store.name})
             sys.stdout.flush()
         else:
-            output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.path}")
+            output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.name}")
             output.remark("Ctrl-C stops; jobs that are not finished go on at the next start.")
         try:
             server.run(sockets=[listener])

@@ -205,7 +205,7 @@ class _JobRun:
                 name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")
             },
         }
-        self._store.append_event(self._job.id, "trial", short)
+        self._store.append_event(self._job.id, self._job.epoch, "trial", short)
         now = self._worker.clock()
         if event["is_best"] or now - self._told >= PROGRESS_SECS:
             self._told = now
@@ -228,7 +228,7 @@ class _JobRun:
     def _link(self) -> None:
         """List the trials told since the last time."""
         if self._unlinked:
-            self._store.link_trials(self._job.id, self._unlinked)
+            self._store.link_trials(self._job.id, self._job.epoch, self._unlinked)
             self._unlinked = []
 
     def _keep_lease(self) -> None:

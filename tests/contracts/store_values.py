@@ -6,7 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from db.engine import Database
 from db.preparations import Demand
+from db.sql_store import SqlStore
 from db.store import Store
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.target import Cache, Target
@@ -89,6 +91,12 @@ def a_demand(
     return Demand(
         workload, made.to_json(), made.name, 1024, TARGET.key, TARGET.to_json(), job, **more
     )
+
+
+def database_of(store: Store) -> Database:
+    """What is behind a store, for tests that look there."""
+    assert isinstance(store, SqlStore)
+    return store._database
 
 
 def probes_of(store: Store) -> dict[str, list[float]]:

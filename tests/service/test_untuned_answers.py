@@ -392,7 +392,7 @@ def test_an_answer_that_was_given_is_not_given_again_once_its_rows_are_damaged(
     keep_best(store, workload)
     for _ in range(2):
         assert get(api, workload, HOST, "exact").status_code == 200
-    connection = sqlite3.connect(store.path)
+    connection = sqlite3.connect(str(store.path))
     connection.execute("PRAGMA foreign_keys=OFF")
     connection.execute(change)
     connection.commit()
@@ -408,7 +408,7 @@ def test_files_that_are_damaged_are_not_named(
     ask(api, MATMUL)
     prepare_all(store, Counted())
     assert len(ask(api, MATMUL)[0]["answer"]["artefacts"]) == 3
-    connection = sqlite3.connect(store.path)
+    connection = sqlite3.connect(str(store.path))
     connection.execute("UPDATE prepared_file SET bytes = 1 WHERE kind = 'object'")
     connection.commit()
     connection.close()
@@ -422,9 +422,12 @@ def test_answers_are_given_again_without_asking_the_database(
     first = get(api, workload, HOST, "exact")
     asked: list[object] = []
     real = store.evidence
-    monkeypatch.setattr(
-        store, "evidence", lambda works, **more: asked.append(works) or real(works, **more)
-    )
+
+    def counted(works: Any, **more: Any) -> Any:
+        asked.append(works)
+        return real(works, **more)
+
+    monkeypatch.setattr(store, "evidence", counted)
     assert get(api, workload, HOST, "exact").content == first.content
     assert asked == []
     store.put_blob(b"news", "x/y")

@@ -52,92 +52,74 @@ CREATE TABLE blob (
 	CONSTRAINT ck_blob_size CHECK (length(data) <= 4194304)
 );
 INSERT INTO "blob" VALUES('2958d416d08aa5a472d7b509036cb7eafd542add84527e66a145ea64cb4cdc75','application/x-object',X'6F626A656374','2026-11-21T00:00:00.000000Z');
+CREATE TABLE confirmation (
+	claim_key VARCHAR(80) NOT NULL, 
+	record_key VARCHAR(80) NOT NULL, 
+	created_at VARCHAR(27) NOT NULL, 
+	CONSTRAINT pk_confirmation PRIMARY KEY (claim_key), 
+	CONSTRAINT fk_confirmation_claim_key_record FOREIGN KEY(claim_key) REFERENCES record ("key"), 
+	CONSTRAINT fk_confirmation_record_key_record FOREIGN KEY(record_key) REFERENCES record ("key")
+);
 CREATE TABLE job (
 	id VARCHAR(26) NOT NULL, 
 	state VARCHAR(12) NOT NULL, 
-	request JSON NOT NULL, 
+	priority INTEGER NOT NULL, 
+	arrival BIGINT NOT NULL, 
+	request TEXT NOT NULL, 
 	flight_key VARCHAR(80), 
-	progress JSON NOT NULL, 
-	result JSON, 
-	error JSON, 
+	progress TEXT NOT NULL, 
+	result TEXT, 
+	error TEXT, 
 	owner VARCHAR(200), 
-	lease_until VARCHAR(27), 
+	lease_until DOUBLE, 
+	lease_secs DOUBLE, 
 	epoch INTEGER NOT NULL, 
-	takeovers INTEGER NOT NULL, 
+	failures INTEGER NOT NULL, 
 	created_at VARCHAR(27) NOT NULL, 
 	started_at VARCHAR(27), 
 	finished_at VARCHAR(27), 
+	row_sha256 VARCHAR(64) NOT NULL, 
 	CONSTRAINT pk_job PRIMARY KEY (id), 
 	CONSTRAINT ck_job_state CHECK (state IN ('QUEUED','RUNNING','CANCELLING','SUCCEEDED','FAILED','CANCELLED')), 
 	CONSTRAINT ck_job_lease CHECK ((owner IS NULL) = (lease_until IS NULL)), 
 	CONSTRAINT uq_job_flight_key UNIQUE (flight_key)
 );
-INSERT INTO "job" VALUES('01M7XPE6000000000000000000','SUCCEEDED','{"workload":0}',NULL,'{"trials":2}','{}',NULL,NULL,NULL,1,0,'2026-11-21T00:00:00.000000Z','2026-11-21T00:00:00.000000Z','2026-11-21T00:00:00.000000Z');
+INSERT INTO "job" VALUES('01M7XPE6000000000000000000','SUCCEEDED',0,1,'{"workload":0}',NULL,'{"trials":2}','{}',NULL,NULL,NULL,NULL,1,0,'2026-11-21T00:00:00.000000Z','2026-11-21T00:00:00.000000Z','2026-11-21T00:00:00.000000Z','394b52359b0d55fec47b9ecbe8089524fbbe945975dff18fe325cab9f5711075');
 CREATE TABLE job_event (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	job_id VARCHAR(26) NOT NULL, 
+	epoch INTEGER NOT NULL, 
 	kind VARCHAR(32) NOT NULL, 
-	data JSON NOT NULL, 
+	data TEXT NOT NULL, 
 	created_at VARCHAR(27) NOT NULL, 
+	row_sha256 VARCHAR(64) NOT NULL, 
 	CONSTRAINT fk_job_event_job_id_job FOREIGN KEY(job_id) REFERENCES job (id)
 );
-INSERT INTO "job_event" VALUES(1,'01M7XPE6000000000000000000','state','{"epoch":0,"state":"QUEUED"}','2026-11-21T00:00:00.000000Z');
-INSERT INTO "job_event" VALUES(2,'01M7XPE6000000000000000000','state','{"epoch":1,"state":"RUNNING"}','2026-11-21T00:00:00.000000Z');
-INSERT INTO "job_event" VALUES(3,'01M7XPE6000000000000000000','trial','{"trial":1}','2026-11-21T00:00:00.000000Z');
-INSERT INTO "job_event" VALUES(4,'01M7XPE6000000000000000000','state','{"epoch":1,"state":"SUCCEEDED"}','2026-11-21T00:00:00.000000Z');
+INSERT INTO "job_event" VALUES(1,'01M7XPE6000000000000000000',0,'state','{"epoch":0,"state":"QUEUED"}','2026-11-21T00:00:00.000000Z','80f444e327a002efa7e22df8ffd615157482c2bb67e758185d7eba5a0b830e7f');
+INSERT INTO "job_event" VALUES(2,'01M7XPE6000000000000000000',1,'state','{"epoch":1,"state":"RUNNING"}','2026-11-21T00:00:00.000000Z','ba36cd775ce86686fee2d428f8be24449bb6600c6131c8201d1c04ca3523dbe5');
+INSERT INTO "job_event" VALUES(3,'01M7XPE6000000000000000000',1,'trial','{"trial":1}','2026-11-21T00:00:00.000000Z','37a8f136a407e54a67fd78f5297f6be4e663f1f2c3d08dc88790316d979286b0');
+INSERT INTO "job_event" VALUES(4,'01M7XPE6000000000000000000',1,'state','{"epoch":1,"state":"SUCCEEDED"}','2026-11-21T00:00:00.000000Z','909f5912604f8438d740496e2bad9fcb2decbe5ab390f334e4f1dc622cdbdcba');
 CREATE TABLE job_request (
 	idempotency_key VARCHAR(255) NOT NULL, 
 	body_sha256 VARCHAR(80) NOT NULL, 
 	job_id VARCHAR(26) NOT NULL, 
 	created_at VARCHAR(27) NOT NULL, 
+	row_sha256 VARCHAR(64) NOT NULL, 
 	CONSTRAINT pk_job_request PRIMARY KEY (idempotency_key), 
 	CONSTRAINT fk_job_request_job_id_job FOREIGN KEY(job_id) REFERENCES job (id)
 );
-INSERT INTO "job_request" VALUES('k','body0','01M7XPE6000000000000000000','2026-11-21T00:00:00.000000Z');
+INSERT INTO "job_request" VALUES('k','body0','01M7XPE6000000000000000000','2026-11-21T00:00:00.000000Z','014c3c8200185893db3cffcfcabbb087a901e22e3e326551de8850ac57cd83bf');
 CREATE TABLE job_trial (
 	job_id VARCHAR(26) NOT NULL, 
 	trial INTEGER NOT NULL, 
 	record_key VARCHAR(80) NOT NULL, 
+	epoch INTEGER NOT NULL, 
+	row_sha256 VARCHAR(64) NOT NULL, 
 	CONSTRAINT pk_job_trial PRIMARY KEY (job_id, trial), 
 	CONSTRAINT fk_job_trial_job_id_job FOREIGN KEY(job_id) REFERENCES job (id), 
 	CONSTRAINT fk_job_trial_record_key_record FOREIGN KEY(record_key) REFERENCES record ("key")
 );
-INSERT INTO "job_trial" VALUES('01M7XPE6000000000000000000',1,'sha256:7130e762d87461180fd44b3d745f4d15cb7677fca5fb8221512d532a3071d336');
-CREATE TABLE preparation (
-	"key" VARCHAR(80) NOT NULL, 
-	workload_key VARCHAR(80) NOT NULL, 
-	target_key VARCHAR(80) NOT NULL, 
-	toolchain VARCHAR(80) NOT NULL, 
-	state VARCHAR(12) NOT NULL, 
-	document TEXT NOT NULL, 
-	job_id VARCHAR(26), 
-	owner VARCHAR(200), 
-	lease_until VARCHAR(27), 
-	attempts INTEGER NOT NULL, 
-	created_at VARCHAR(27) NOT NULL, 
-	row_sha256 VARCHAR(64) NOT NULL, 
-	CONSTRAINT pk_preparation PRIMARY KEY ("key"), 
-	CONSTRAINT ck_preparation_state CHECK (state IN ('WANTED','CHOSEN','READY','FAILED')), 
-	CONSTRAINT ck_preparation_lease CHECK ((owner IS NULL) = (lease_until IS NULL)), 
-	CONSTRAINT fk_preparation_workload_key_workload FOREIGN KEY(workload_key) REFERENCES workload ("key"), 
-	CONSTRAINT fk_preparation_target_key_target FOREIGN KEY(target_key) REFERENCES target ("key"), 
-	CONSTRAINT fk_preparation_job_id_job FOREIGN KEY(job_id) REFERENCES job (id), 
-	CONSTRAINT uq_preparation_workload_key_target_key_toolchain UNIQUE (workload_key, target_key, toolchain)
-);
-INSERT INTO "preparation" VALUES('6e97315ce1072598c8d4f148efcfff9f38e792965b9da15b62a3cca665b4bdcb','3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c','231401211e20e3307e9252cb8b1020587bd3b1d305622bcd78b961fee21144c9','codegen 1','READY','{"trace":[]}',NULL,NULL,NULL,0,'2026-11-21T00:00:00.000000Z','3c4fbfe92f1f938a6951a6172407b5616221f210c23a0387d7fb711518f87854');
-CREATE TABLE prepared_file (
-	preparation_key VARCHAR(80) NOT NULL, 
-	kind VARCHAR(16) NOT NULL, 
-	name VARCHAR(100) NOT NULL, 
-	sha256 VARCHAR(64) NOT NULL, 
-	bytes INTEGER NOT NULL, 
-	row_sha256 VARCHAR(64) NOT NULL, 
-	CONSTRAINT pk_prepared_file PRIMARY KEY (preparation_key, kind), 
-	CONSTRAINT ck_prepared_file_bytes CHECK (bytes >= 0), 
-	CONSTRAINT fk_prepared_file_preparation_key_preparation FOREIGN KEY(preparation_key) REFERENCES preparation ("key"), 
-	CONSTRAINT fk_prepared_file_sha256_blob FOREIGN KEY(sha256) REFERENCES blob (sha256)
-);
-INSERT INTO "prepared_file" VALUES('6e97315ce1072598c8d4f148efcfff9f38e792965b9da15b62a3cca665b4bdcb','object','neg.o','2958d416d08aa5a472d7b509036cb7eafd542add84527e66a145ea64cb4cdc75',6,'da1252000b43635eacb1a163a5060914f3f71929296f0c7b35b002bbd668e78f');
+INSERT INTO "job_trial" VALUES('01M7XPE6000000000000000000',1,'sha256:7130e762d87461180fd44b3d745f4d15cb7677fca5fb8221512d532a3071d336',1,'aaa3ef165ffdbac9f1bf6df556293b14266d2c34e9abec44154571fc60734185');
 CREATE TABLE record (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	"key" VARCHAR(80) NOT NULL, 
@@ -193,11 +175,11 @@ CREATE TABLE workload (
 	CONSTRAINT pk_workload PRIMARY KEY ("key")
 );
 INSERT INTO "workload" VALUES('3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c','neg:1',1024,'{"inputs":[{"dtype":"f32","name":"A","shape":[1]}],"name":"neg:1","outputs":["B"],"stages":[{"axes":[["i",1]],"body":{"op":"neg","x":{"index":["i"],"op":"load","tensor":"A"}},"dtype":"f32","name":"B"}],"version":1}','2026-11-21T00:00:00.000000Z','5d63d52efc55d70d1f4f5991a2ec30dd4309e9cc951e9c65deb8f31927b539b2');
-CREATE INDEX ix_job_state ON job (state, id);
-CREATE INDEX ix_job_event_job ON job_event (job_id, id);
 CREATE INDEX ix_record_fastest ON record (workload_key, target_key, verified_level, estimate_secs);
 CREATE INDEX ix_record_work ON record (workload_key, target_key, id);
-CREATE INDEX ix_preparation_state ON preparation (state, created_at);
+CREATE INDEX ix_job_state ON job (state, id);
+CREATE INDEX ix_job_waiting ON job (state, priority, arrival);
+CREATE INDEX ix_job_event_job ON job_event (job_id, id);
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('record',4);
 INSERT INTO "sqlite_sequence" VALUES('best_move',3);

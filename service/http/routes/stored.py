@@ -16,7 +16,9 @@ from service.http.tags import names
 router = APIRouter(prefix="/v1", tags=["stored"])
 
 IMMUTABLE = "public, max-age=31536000, immutable"
-SAME = {304: {"description": "What If-None-Match names: it never changes."}}
+SAME: dict[int | str, dict[str, Any]] = {
+    304: {"description": "What If-None-Match names: it never changes."}
+}
 
 IfNoneMatch = Annotated[str | None, Header()]
 
