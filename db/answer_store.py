@@ -1,4 +1,4 @@
-"""`AnswerStore`: what a store promises to whoever answers. `store.py` has the rest."""
+"""`AnswerStore`: the part of `Store` that answers are made with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
 
 class AnswerStore(Protocol):
-    """Evidence on works, and what is prepared for those that nobody tuned."""
+    """What is known about works, and what is found of those that nobody tuned.
+
+    **Preparations.** `preparations.py` is the table of states. One a work and toolchain, whoever
+    asks and however often. A process has one for as long as it renews its lease; what it writes
+    after somebody else was given it raises StaleLease.
+    """
 
     def change_token(self) -> tuple[int, ...] | None:
         """Equal to an earlier one only if nothing was committed in between, by whomever; None if
@@ -25,7 +30,7 @@ class AnswerStore(Protocol):
         """Every row that an answer about each (workload_key, target_key) rests on, of one moment.
 
         With `elsewhere`, the best of the same workload on other targets too; with `toolchain`,
-        what was prepared with it.
+        what was prepared with it and what of others could be tried.
         """
         ...
 

@@ -25,6 +25,7 @@ from .best import FULL
 from .models import (
     ArtefactRow,
     BestRow,
+    ConfirmationRow,
     PreparationRow,
     PreparedFileRow,
     RecordRow,
@@ -40,7 +41,7 @@ from .preparations import (
     prepared_files,
     sound_preparation,
 )
-from .rows import HASHED, IMPORTED, from_row, from_rows
+from .rows import HASHED, IMPORTED, from_row
 from .works import WorkloadEntry, target_document, workload_entry
 
 log = logging.getLogger("tilewright.db")
@@ -167,15 +168,6 @@ class EvidenceRepository:
             found |= self._some(part, toolchain, elsewhere=elsewhere)
         return found
 
-    def claims(self, workload_key: str, target_key: str, limit: int) -> list[TuningRecord]:
-        """The fastest sound records of this work that nobody checked here."""
-        keys = self._claims([(workload_key, target_key)], limit).get((workload_key, target_key), [])
-        rows = {
-            r.key: r
-            for r in self._session.scalars(select(RecordRow).where(RecordRow.key.in_(keys)))
-        }
-        return from_rows(rows[key] for key in keys)
-
     def _some(self, works: list[Work], toolchain: str, *, elsewhere: bool) -> dict[Work, Evidence]:
         workload_keys = list({workload for workload, _ in works})
         target_keys = list({target for _, target in works})
@@ -239,10 +231,10 @@ class EvidenceRepository:
         return found
 
     def _claims(self, works: list[Work], limit: int) -> dict[Work, list[str]]:
-        """Keys of the fastest `limit` imported records of each work, but for withdrawn ones."""
+        """Keys of the fastest `limit` claims of each work, as `ClaimRepository` has them."""
         place = func.row_number().over(
             partition_by=(RecordRow.workload_key, RecordRow.target_key),
-            order_by=(RecordRow.estimate_secs, RecordRow.key),
+            order_by=(RecordRow.estimate_secs, RecordRow.id),
         )
         ranked = (
             select(
@@ -253,6 +245,7 @@ class EvidenceRepository:
                 RecordRow.verified_level == IMPORTED,
                 RecordRow.status == "ok",
                 RecordRow.key.not_in(select(WithdrawnRow.record_key)),
+                RecordRow.key.not_in(select(ConfirmationRow.claim_key)),
             )
             .subquery()
         )

@@ -211,7 +211,7 @@ class PreparationRow(Base):
 
     `key` is made of the three columns after it. `document` (canonical JSON text) says what was
     found. `job_id` is the job that tunes the work. `row_sha256` covers what answers are made of;
-    `owner` and `lease_until` say who works on it.
+    `owner` and `lease_until` (seconds on the database's clock of leases) say who works on it.
     """
 
     __tablename__ = "preparation"
@@ -230,7 +230,7 @@ class PreparationRow(Base):
     document: Mapped[str] = mapped_column(Text)
     job_id: Mapped[str | None] = mapped_column(String(26), ForeignKey("job.id"))
     owner: Mapped[str | None] = mapped_column(String(200))
-    lease_until: Mapped[datetime | None]
+    lease_until: Mapped[float | None]
     attempts: Mapped[int]
     created_at: Mapped[datetime]
     row_sha256: Mapped[str] = mapped_column(String(64))

@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -33,6 +33,8 @@ from .rows import row_hash
 from .works import WorkRepository
 
 LEASE_SECS = 15.0
+TICKET_PRIORITY = -100
+"""What somebody submits goes before what somebody only asked for."""
 MAX_ATTEMPTS = 3
 """How many processes may be lost over one work before it is given up."""
 
@@ -105,21 +107,23 @@ def prepared_files(rows: Iterable[Any]) -> list[Artefact]:
 class PreparationRepository:
     """Works in the session it is given; the caller commits."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, lease_clock: Callable[[Session], float]) -> None:
         self._session = session
+        self._lease_clock = lease_clock
 
     def demand(
         self,
         demands: Sequence[Demand],
         toolchain: str,
-        *,
         jobs: JobRepository,
+        *,
         most_waiting: int,
         most_jobs: int,
         now: datetime,
         entropy: Callable[[int], bytes],
     ) -> set[tuple[str, str]]:
         """Have each work prepared and, while there is room, tuned; the works that were not taken.
+        One at a time: see `Database.serialise`.
 
         A work that is prepared or waiting already is left as it is, but for a job it has not.
         """
@@ -163,9 +167,9 @@ class PreparationRepository:
                 job, new = jobs.create(
                     request,
                     idempotency_key=None,
-                    priority=0,
                     body_hash=body_hash,
                     flight_key=flight_key,
+                    priority=TICKET_PRIORITY,
                     now=now,
                     entropy=entropy,
                 )
@@ -192,16 +196,17 @@ class PreparationRepository:
             found |= {k: PreparationState(s) for k, s in self._session.execute(statement)}
         return found
 
-    def claim(self, toolchain: str, owner: str, now: datetime) -> Preparation | None:
+    def claim(self, toolchain: str, owner: str) -> Preparation | None:
         """The next one to work on, now `owner`'s; None if there is none.
 
         Schedules are chosen for all before any is built: one is soon of use to everybody.
         """
+        now_secs = self._lease_clock(self._session)
         free = or_(
             PreparationRow.lease_until.is_(None),
-            PreparationRow.lease_until < now,
-            # The clock was set back: nobody leases for so long.
-            PreparationRow.lease_until > now + timedelta(seconds=2 * LEASE_SECS),
+            PreparationRow.lease_until < now_secs,
+            # The machine was started anew, and its clock with it: nobody leases for so long.
+            PreparationRow.lease_until > now_secs + 2 * LEASE_SECS,
         )
         for state in (PreparationState.WANTED, PreparationState.CHOSEN):
             statement = (
@@ -212,14 +217,15 @@ class PreparationRepository:
                 .with_for_update(skip_locked=True)
             )
             while (row := self._session.scalars(statement).one_or_none()) is not None:
-                leased = self._lease(row, owner, now)
+                leased = self._lease(row, owner, now_secs)
                 if leased is not None:
                     return leased
         return None
 
-    def renew(self, key: str, owner: str, now: datetime) -> None:
+    def renew(self, key: str, owner: str) -> None:
         """Keep it. StaleLease: somebody else has it now."""
-        self._mine(key, owner).lease_until = now + timedelta(seconds=LEASE_SECS)
+        row = self._mine(key, owner)
+        row.lease_until = self._lease_clock(self._session) + LEASE_SECS
         self._session.flush()
 
     def settle(
@@ -263,7 +269,7 @@ class PreparationRepository:
         statement = statement.values(owner=None, lease_until=None)
         self._session.execute(statement.execution_options(synchronize_session=False))
 
-    def _lease(self, row: PreparationRow, owner: str, now: datetime) -> Preparation | None:
+    def _lease(self, row: PreparationRow, owner: str, now_secs: float) -> Preparation | None:
         works = WorkRepository(self._session)
         workload, target = works.workload(row.workload_key), works.target(row.target_key)
         row.attempts += 1
@@ -273,7 +279,7 @@ class PreparationRepository:
             row.owner = row.lease_until = None
             self._session.flush()
             return None
-        row.owner, row.lease_until = owner, now + timedelta(seconds=LEASE_SECS)
+        row.owner, row.lease_until = owner, now_secs + LEASE_SECS
         self._session.flush()
         document = json.loads(row.document) if sound_preparation(row) else {}
         return Preparation(

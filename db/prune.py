@@ -8,7 +8,16 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, delete, exists, func, select
 from sqlalchemy.orm import Session
 
-from .models import ArtefactRow, BestRow, BlobRow, RecordRow, TargetRow, WorkloadRow
+from .models import (
+    ArtefactRow,
+    BestRow,
+    BlobRow,
+    PreparationRow,
+    PreparedFileRow,
+    RecordRow,
+    TargetRow,
+    WorkloadRow,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +39,19 @@ def prune(session: Session, now: datetime, min_age_secs: float, *, dry_run: bool
     blobs: list[ColumnElement[bool]] = [
         BlobRow.created_at <= before,
         ~exists().where(ArtefactRow.sha256 == BlobRow.sha256),
+        ~exists().where(PreparedFileRow.sha256 == BlobRow.sha256),
     ]
     workloads: list[ColumnElement[bool]] = [
         WorkloadRow.created_at <= before,
         ~exists().where(RecordRow.workload_key == WorkloadRow.key),
         ~exists().where(BestRow.workload_key == WorkloadRow.key),
+        ~exists().where(PreparationRow.workload_key == WorkloadRow.key),
     ]
     targets: list[ColumnElement[bool]] = [
         TargetRow.created_at <= before,
         ~exists().where(RecordRow.target_key == TargetRow.key),
         ~exists().where(BestRow.target_key == TargetRow.key),
+        ~exists().where(PreparationRow.target_key == TargetRow.key),
     ]
     count, size = session.execute(
         select(func.count(), func.coalesce(func.sum(func.length(BlobRow.data)), 0)).where(*blobs)

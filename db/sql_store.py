@@ -381,9 +381,11 @@ class SqlStore(SqlAnswers, SqlKeys):
         )
 
     def _jobs(self, session: Session) -> JobRepository:
+        return JobRepository(session, self._lease_time)
+
+    def _lease_time(self, session: Session) -> float:
         given = self._lease_clock
-        clock = self._database.lease_clock if given is None else lambda _: given()
-        return JobRepository(session, clock)
+        return self._database.lease_clock(session) if given is None else given()
 
     # Whole database
 

@@ -46,9 +46,7 @@ class Answers:
 def answers_of(store: Store, settings: Settings) -> Answers:
     """What an application answers with, under the toolchain installed here."""
     here = toolchain()
-    preparers = Preparers(
-        f"sqlite:///{store.path}", preparer_count(settings.preparers), settings.json_log
-    )
+    preparers = Preparers(store.url, preparer_count(settings.preparers), settings.json_log)
     return Answers(
         AnswerBook(store, here),
         SpelledWorkloads(settings),

@@ -164,6 +164,8 @@ class Preparer:
         return False
 
     def _claims(self, found: Preparation) -> list[TuningRecord]:
+        from db.evidence import MAX_CLAIMS
+
         work = found.workload_key, found.target_key
         best, here = self.store.best(*work), toolchains.toolchain()
         other = (
@@ -171,7 +173,10 @@ class Preparer:
             and best.toolchain.codegen_version != MOCKED
             and not same_toolchain(best.toolchain, here)
         )
-        return [*([best] if best is not None and other else []), *self.store.claims(*work)]
+        return [
+            *([best] if best is not None and other else []),
+            *self.store.claims(*work)[:MAX_CLAIMS],
+        ]
 
     def _choose(self, found: Preparation, workload: Workload, target: Target) -> None:
         from db.preparations import PreparationState

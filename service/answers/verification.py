@@ -22,6 +22,7 @@ from service.resolve import toolchains
 if TYPE_CHECKING:
     from db import Store
 
+IMPORTED = "imported"
 WRONG = frozenset({MeasureStatus.WRONG_RESULT, MeasureStatus.OUT_OF_BOUNDS})
 """What no second try makes right; a deadline or a lost process may be the machine's fault."""
 
@@ -91,8 +92,11 @@ def renewed(store: Store, record: TuningRecord, result: MeasureResult) -> str | 
         object_sha256=None,
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
-    store.add([own])
-    store.promote(own)
+    if record.verified_level == IMPORTED:
+        store.confirm(record.key, own)
+    else:
+        store.add([own])
+        store.promote(own)
     return own.key
 
 

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from db import Store, open_store
+from tests.contracts.answer_store_contract import AnswerStoreContract
 from tests.contracts.job_store_contract import JobStoreContract
 from tests.contracts.store_contract import StoreContract
 from tests.contracts.store_values import Clock, register
@@ -45,5 +46,5 @@ def damage(store: Store) -> Callable[[str], None]:
     return run
 
 
-class TestPostgresStore(StoreContract, JobStoreContract):
+class TestPostgresStore(StoreContract, JobStoreContract, AnswerStoreContract):
     pass

@@ -150,7 +150,7 @@ CREATE TABLE preparation (
 	document TEXT NOT NULL, 
 	job_id VARCHAR(26), 
 	owner VARCHAR(200), 
-	lease_until VARCHAR(27), 
+	lease_until DOUBLE, 
 	attempts INTEGER NOT NULL, 
 	created_at VARCHAR(27) NOT NULL, 
 	row_sha256 VARCHAR(64) NOT NULL, 

@@ -22,7 +22,7 @@ def upgrade() -> None:
         sa.Column("document", sa.Text(), nullable=False),
         sa.Column("job_id", sa.String(length=26), nullable=True),
         sa.Column("owner", sa.String(length=200), nullable=True),
-        sa.Column("lease_until", sa.String(length=27), nullable=True),
+        sa.Column("lease_until", sa.Double(), nullable=True),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.String(length=27), nullable=False),
         sa.Column("row_sha256", sa.String(length=64), nullable=False),
