@@ -1,7 +1,8 @@
 """WHAT WE KNOW: workloads, targets, records, the best of them, blobs and jobs, durably.
 
-`open_store` is the way in. Importing this package costs nothing: SQLAlchemy is loaded when the
-first of its names is used, Alembic only when a database has to be created or upgraded.
+`Store` is the contract, `open_store` the way in, to a SQLite file or a PostgreSQL server. Importing
+this package costs nothing: SQLAlchemy is loaded when the first of its names is used, Alembic only
+when a database has to be created or upgraded.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .location import default_url as default_url
+    from .opening import open_store as open_store
     from .quick import artefacts_of_record as artefacts_of_record
     from .quick import best_record as best_record
     from .store import Store as Store
-    from .store import open_store as open_store
 
 _HOME = {
     "Store": ".store",
     "artefacts_of_record": ".quick",
     "best_record": ".quick",
     "default_url": ".location",
-    "open_store": ".store",
+    "open_store": ".opening",
 }
 
 __all__ = ["Store", "artefacts_of_record", "best_record", "default_url", "open_store"]

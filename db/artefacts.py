@@ -68,7 +68,7 @@ class ArtefactRepository:
         The first ones stay, for somebody may have linked them; what was damaged of them is mended
         if it is given again. NotRegistered if the record is not stored.
         """
-        if RecordRepository(self._session).row(record_key) is None:
+        if RecordRepository(self._session).row(record_key, locked=True) is None:
             raise NotRegistered(f"artefacts of {record_key}: there is no such record")
         blobs, known = BlobRepository(self._session), self.of(record_key)
         if {file.kind for file in files} <= {artefact.kind for artefact in known}:

@@ -67,7 +67,11 @@ def reason_to_move(incumbent: TuningRecord | None, challenger: TuningRecord) -> 
 
 
 class BestRepository:
-    """Works in the session it is given; the caller commits."""
+    """Works in the session it is given; the caller commits.
+
+    Where writers are not alone (PostgreSQL), moving a best locks first the record concerned and
+    then the pointer, so that a record cannot be withdrawn and promoted at one moment.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -112,7 +116,7 @@ class BestRepository:
 
         NotRegistered if no such record is stored.
         """
-        challenger = self._records.get(key)
+        challenger = self._records.get(key, locked=True)
         if challenger is None:
             raise NotRegistered(f"record {key}: not stored, so it cannot be the best; add it first")
         if self._records.withdrawn(key) is not None:
@@ -134,7 +138,7 @@ class BestRepository:
 
     def withdraw(self, key: str, reason: str, now: datetime) -> TuningRecord | None:
         """Never serve record `key` again; the best of its work afterwards, if any is left."""
-        row = self._records.row(key)
+        row = self._records.row(key, locked=True)
         if row is None:
             raise NotRegistered(f"record {key}: not stored, so there is nothing to withdraw")
         entry = {"record_key": key, "reason": reason, "created_at": now}
@@ -197,7 +201,8 @@ class BestRepository:
 
     def _pointer(self, workload_key: str, target_key: str) -> BestRow | None:
         names = {"workload_key": workload_key, "target_key": target_key}
-        fresh = select(BestRow).filter_by(**names).execution_options(populate_existing=True)
+        fresh = select(BestRow).filter_by(**names).with_for_update(key_share=True)
+        fresh = fresh.execution_options(populate_existing=True)
         return self._session.scalars(fresh).one_or_none()
 
     def _runner_up(

@@ -1,29 +1,47 @@
-"""Consistency: everything the code above relies on, looked at from the outside."""
+"""Consistency: everything the code above relies on, looked at from the outside.
+
+The invariants, by the letters that reports and docs/database.md use:
+
+I1  every acknowledged measurement is there
+I2  one row a record, a trial of a job, a best of a work, an idempotency key
+I3  what is best is there whole, as it was written, measured, verified in full and not withdrawn
+I4  a best only becomes slower by a move that says why
+I5  no write of a job came after the lease it was made under
+I6  every trial of a finished job ended in a record, with a time or with the reason why not
+I7  nothing is left behind: leases belong to running jobs, files of records have their bytes
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from schedules.errors import TilewrightError
+from schedules.record import Toolchain
 
 from .artefact_rows import sound as sound_artefact
-from .best import FULL
+from .best import FULL, generation
 from .blobs import intact
-from .engine import Database, quick_check
+from .engine import Database
 from .errors import StoreBroken
+from .job_rows import sound as sound_job
 from .job_states import JobState
 from .models import (
+    UNKNOWN_MOMENT,
     ArtefactRow,
     BestMoveRow,
     BestRow,
     BlobRow,
+    JobEventRow,
+    JobRequestRow,
     JobRow,
+    JobTrialRow,
     RecordRow,
     TargetRow,
     WithdrawnRow,
@@ -33,31 +51,79 @@ from .rows import key_of, record_of, sound
 from .works import sound_target, sound_workload, target_key_of, workload_key_of
 
 _CHANGED = "the row is not what was written (its hash differs)"
+_READ_BY = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that should not be. `kind` is stable; `subject` is the key or id concerned."""
+    """Something that should not be. `kind` is stable; `subject` is the key or id concerned;
+    `invariant` is the one of I1 to I7 that does not hold, "" where it is none of them."""
 
     kind: str
     subject: str
     detail: str
+    invariant: str = ""
 
 
-def problems(database: Database) -> list[Problem]:
+def problems(database: Database, acknowledged: Iterable[str] = ()) -> list[Problem]:
     """Everything found wrong, worst first; empty for a sound database."""
     found: list[Problem] = []
     try:
-        found += (Problem("file", str(database.path), line) for line in quick_check(database))
+        found += (Problem("file", database.name, line) for line in database.damage())
     except StoreBroken as error:
-        found.append(Problem("file", str(database.path), str(error)))
-    for part in (_works, _records, _bests, _history, _blobs, _artefacts, _jobs):
+        found.append(Problem("file", database.name, str(error)))
+    parts: list[Callable[[Session], Iterator[Problem]]] = [
+        partial(_acknowledged, keys=frozenset(acknowledged)),
+        _once,
+        _works,
+        _records,
+        _bests,
+        _history,
+        _slower,
+        _blobs,
+        _artefacts,
+        _jobs,
+        _job_requests,
+        _job_events,
+        _job_trials,
+    ]
+    for part in parts:
         try:
             with database.reading() as session:
                 found.extend(part(session))
         except StoreBroken as error:
-            found.append(Problem("file", part.__name__.strip("_"), str(error)))
+            name = getattr(part, "__name__", "_acknowledged").strip("_")
+            found.append(Problem("file", name, str(error)))
     return found
+
+
+def _acknowledged(session: Session, keys: frozenset[str]) -> Iterator[Problem]:
+    """I1: of what somebody was told, by us or by whoever asks, nothing is missing."""
+    stored = set(session.scalars(select(RecordRow.key)))
+    for key in sorted(keys - stored):
+        yield Problem("missing", key, "was acknowledged and is not stored", "I1")
+    told = select(JobEventRow).where(JobEventRow.kind == "trial").order_by(JobEventRow.id)
+    for event in session.scalars(told.execution_options(yield_per=_READ_BY)):
+        told_of = json.loads(event.data).get("record_key") if sound_job(event) else None
+        if isinstance(told_of, str) and told_of not in stored:
+            yield Problem(
+                "missing", told_of, f"job {event.job_id} told of it, it is not stored", "I1"
+            )
+
+
+def _once(session: Session) -> Iterator[Problem]:
+    """I2: constraints say so; a damaged index may have let a second row in."""
+    names: dict[str, tuple[InstrumentedAttribute[Any], ...]] = {
+        "record": (RecordRow.key,),
+        "best": (BestRow.workload_key, BestRow.target_key),
+        "job": (JobRow.id,),
+        "job_trial": (JobTrialRow.job_id, JobTrialRow.trial),
+        "job_request": (JobRequestRow.idempotency_key,),
+    }
+    for kind, columns in names.items():
+        twice: Select[Any] = select(*columns).group_by(*columns).having(func.count() > 1)
+        for row in session.execute(twice):
+            yield Problem(kind, "/".join(map(str, row)), "is stored more than once", "I2")
 
 
 def _works(session: Session) -> Iterator[Problem]:
@@ -102,28 +168,29 @@ def _records(session: Session) -> Iterator[Problem]:
 
 
 def _bests(session: Session) -> Iterator[Problem]:
+    """I3"""
     statement = (
         select(BestRow, RecordRow, WithdrawnRow.reason)
         .join(RecordRow, RecordRow.key == BestRow.record_key, isouter=True)
         .join(WithdrawnRow, WithdrawnRow.record_key == BestRow.record_key, isouter=True)
     )
     for best, record, reason in session.execute(statement):
-        subject = f"{best.workload_key}/{best.target_key}"
+        broken = partial(Problem, "best", f"{best.workload_key}/{best.target_key}", invariant="I3")
         if best.record_key is None:
             continue
         if record is None:
-            yield Problem("best", subject, f"points at {best.record_key}, which is not stored")
+            yield broken(f"points at {best.record_key}, which is not stored")
             continue
+        if not sound(record):
+            yield broken(f"points at {record.key}, which is damaged")
         if (record.workload_key, record.target_key) != (best.workload_key, best.target_key):
-            yield Problem("best", subject, f"points at {record.key}, a record of other work")
+            yield broken(f"points at {record.key}, a record of other work")
         if record.status != "ok" or record.verified_level != FULL:
-            yield Problem(
-                "best",
-                subject,
-                f"points at {record.key}: status {record.status}, verified {record.verified_level}",
+            yield broken(
+                f"points at {record.key}: status {record.status}, verified {record.verified_level}"
             )
         if reason is not None:
-            yield Problem("best", subject, f"points at {record.key}, withdrawn: {reason}")
+            yield broken(f"points at {record.key}, withdrawn: {reason}")
 
 
 def _history(session: Session) -> Iterator[Problem]:
@@ -137,20 +204,56 @@ def _history(session: Session) -> Iterator[Problem]:
         at: str | None = None
         for number, move in enumerate(moves, start=1):
             if move.version != number or move.from_record_key != at:
-                yield Problem("history", subject, f"move {move.version} does not follow {at}")
+                yield Problem("history", subject, f"move {move.version} does not follow {at}", "I4")
                 break
             at = move.to_record_key
         else:
             if len(moves) != best.version or at != best.record_key:
-                yield Problem("history", subject, f"the last move leads to {at}, not to the best")
+                said = f"the last move leads to {at}, not to the best"
+                yield Problem("history", subject, said, "I4")
     for work in chains:
         yield Problem("history", "/".join(work), "moves of a best that does not exist")
+
+
+def _slower(session: Session) -> Iterator[Problem]:
+    """I4: what a move gives as its reason is so."""
+    old, new = aliased(RecordRow), aliased(RecordRow)
+    statement = (
+        select(BestMoveRow, old, new, WithdrawnRow.record_key)
+        .join(old, old.key == BestMoveRow.from_record_key)
+        .join(new, new.key == BestMoveRow.to_record_key)
+        .join(WithdrawnRow, WithdrawnRow.record_key == BestMoveRow.from_record_key, isouter=True)
+    )
+    for move, before, after, withdrawn in session.execute(statement):
+        if not (sound(before) and sound(after)):
+            continue  # told as damaged
+        was_secs, is_secs = before.estimate_secs or 0.0, after.estimate_secs or 0.0
+        age, faster = _generation(after) > _generation(before), is_secs < was_secs
+        holds = {
+            "faster": faster,
+            "newer toolchain": age,
+            "incumbent damaged": True,
+        }.get(move.reason, move.reason.startswith("withdrawn: ") and withdrawn is not None)
+        if not holds:
+            yield Problem(
+                "history",
+                f"{move.workload_key}/{move.target_key}",
+                f"move {move.version} from {was_secs:g} to {is_secs:g} s "
+                f"says {move.reason!r}, which is not so",
+                "I4",
+            )
+
+
+def _generation(row: RecordRow) -> Any:
+    return generation(Toolchain(row.codegen_version, row.llvmlite, row.llvm))
 
 
 def _blobs(session: Session) -> Iterator[Problem]:
     for row in session.scalars(select(BlobRow).execution_options(yield_per=20)):
         if not intact(row):
             yield Problem("blob", row.sha256, "the bytes do not have this hash")
+        if row.created_at == UNKNOWN_MOMENT:
+            yield Problem("blob", row.sha256, "the moment it came is damaged")
 
 
 def _artefacts(session: Session) -> Iterator[Problem]:
@@ -162,16 +265,66 @@ def _artefacts(session: Session) -> Iterator[Problem]:
         if not sound_artefact(row):
             yield Problem("artefact", subject, _CHANGED)
         elif blob is None or size != row.bytes:
-            yield Problem("artefact", subject, f"blob {row.sha256} is missing or of another size")
+            yield Problem(
+                "artefact", subject, f"blob {row.sha256} is missing or of another size", "I7"
+            )
 
 
 def _jobs(session: Session) -> Iterator[Problem]:
-    for row in session.scalars(select(JobRow)):
+    """I7 for leases; what a job's state goes with."""
+    for row in session.scalars(select(JobRow).execution_options(yield_per=_READ_BY)):
+        if not sound_job(row):
+            yield Problem("job", row.id, _CHANGED)
+            continue
         state = JobState(row.state)
         if (row.finished_at is not None) != state.final:
             yield Problem("job", row.id, f"{state} with finished_at {row.finished_at}")
         leased = state in (JobState.RUNNING, JobState.CANCELLING)
         if (row.owner is not None) != leased:
-            yield Problem("job", row.id, f"{state} with owner {row.owner}")
+            yield Problem("job", row.id, f"{state} with owner {row.owner}", "I7")
         if row.flight_key is not None and not state.joinable:
             yield Problem("job", row.id, f"{state} but still joined by equal requests")
+
+
+def _job_requests(session: Session) -> Iterator[Problem]:
+    for row in session.scalars(select(JobRequestRow).execution_options(yield_per=_READ_BY)):
+        if not sound_job(row):
+            yield Problem("job_request", row.idempotency_key, _CHANGED)
+
+
+def _job_events(session: Session) -> Iterator[Problem]:
+    """I5: the leases that events were written under follow one another."""
+    now = {row.id: row.epoch for row in session.execute(select(JobRow.id, JobRow.epoch))}
+    reached: dict[str, int] = {}
+    statement = select(JobEventRow).order_by(JobEventRow.id)
+    for row in session.scalars(statement.execution_options(yield_per=_READ_BY)):
+        if not sound_job(row):
+            yield Problem("event", str(row.id), _CHANGED)
+            continue
+        before, last = reached.get(row.job_id, 0), now.get(row.job_id, 0)
+        if not before <= row.epoch <= last:
+            said = f"job {row.job_id}: written under lease {row.epoch}, after {before}, of {last}"
+            yield Problem("event", str(row.id), said, "I5")
+        reached[row.job_id] = max(before, row.epoch)
+
+
+def _job_trials(session: Session) -> Iterator[Problem]:
+    """I5 and I6"""
+    statement = select(JobTrialRow, JobRow.epoch).join(JobRow, JobRow.id == JobTrialRow.job_id)
+    for row, epoch in session.execute(statement.execution_options(yield_per=_READ_BY)):
+        subject = f"{row.job_id}/{row.trial}"
+        if not sound_job(row):
+            yield Problem("job_trial", subject, _CHANGED)
+        elif row.epoch > epoch:
+            said = f"written under lease {row.epoch}, the job is at {epoch}"
+            yield Problem("job_trial", subject, said, "I5")
+    finished: ColumnElement[bool] = JobRow.state == JobState.SUCCEEDED
+    counted = (
+        select(JobTrialRow.job_id, func.count(), func.max(JobTrialRow.trial))
+        .join(JobRow, JobRow.id == JobTrialRow.job_id)
+        .where(finished)
+        .group_by(JobTrialRow.job_id)
+    )
+    for job_id, count, last in session.execute(counted):
+        if count != last:
+            yield Problem("job", job_id, f"{count} of its {last} trials ended in a record", "I6")

@@ -2,7 +2,7 @@
 
 SQLite 3.7.0 to 3.51.2 can corrupt a database when one connection resets the log while another
 writes or checkpoints ("WAL-reset bug", fixed in 3.51.3), and that is the SQLite many Pythons
-carry. So no connection checkpoints on its own; the only checkpoints are made here, by the one
+carry. So no connection checkpoints on its own; `SqliteDatabase.checkpoint` alone does, as the one
 holder of the lock file, while a second connection keeps every writer out. The one exception is
 SQLite's own checkpoint when the last connection to the file closes: it has the file to itself.
 """
@@ -10,11 +10,6 @@ SQLite's own checkpoint when the last connection to the file closes: it has the 
 from __future__ import annotations
 
 from pathlib import Path
-
-from sqlalchemy import text
-
-from .engine import Database
-from .locks import FileLock
 
 CHECKPOINT_BYTES = 16 * 1024 * 1024
 
@@ -25,19 +20,3 @@ def log_bytes(path: Path) -> int:
         return path.with_name(path.name + "-wal").stat().st_size
     except OSError:
         return 0
-
-
-def checkpoint(database: Database, lock: FileLock) -> bool:
-    """Copy the log into the database file; False if another process has that task now."""
-    had_it = lock.held
-    if not lock.try_acquire():
-        return False
-    try:
-        with database.connection(immediate=True), database.outside_transactions() as connection:
-            # PASSIVE takes no lock a writer or reader could wait for, so it cannot deadlock
-            # with the write transaction beside it.
-            connection.execute(text("PRAGMA wal_checkpoint(PASSIVE)"))
-    finally:
-        if not had_it:
-            lock.release()
-    return True

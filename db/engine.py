@@ -1,54 +1,71 @@
-"""Connections, transactions, and everything that is particular to SQLite.
+"""Connections and transactions, whichever database is behind them.
 
-How a SQLite database is used (docs/database.md gives the reasons):
-
-* WAL and `synchronous=FULL`: what COMMIT acknowledged survives `kill -9` and power loss.
-* Writers begin with `BEGIN IMMEDIATE`: they queue for the lock instead of failing half-way.
-* No connection checkpoints by itself (`wal_autocheckpoint=0`): see `checkpoint.py`.
+`Database` is what the repositories work on; `sqlite.py` and `postgres.py` are the two there are.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import URL, Connection, CursorResult, Engine, Table, create_engine, event, text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy import Connection, CursorResult, Engine, Table
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
-from schedules.record import canonical_bytes
+from .errors import RefusedError, StoreBroken, StoreError
 
-from .errors import StoreBroken, StoreDenied, StoreError, StoreFull, StoreHeld
-
-_BROKEN = ("not a database", "malformed", "disk image", "unsupported file format", "encrypted")
-_HELD = ("database is locked", "database table is locked", "database schema is locked")
-_DENIED = ("unable to open database file",)
-_READ_ONLY = ("readonly database",)
-_FULL = ("disk is full",)
+T = TypeVar("T")
 
 
-class Database:
-    """One database file and its pool of connections. Threads may share it; forks may not."""
+class CoordinatorLock(Protocol):
+    """Who may change the schema, lease jobs and do the upkeep: one holder a database.
 
-    def __init__(self, path: Path, *, timeout_secs: float, foreign_keys: bool = True) -> None:
-        self.path = path
-        self._engine = _sqlite_engine(path, timeout_secs, foreign_keys)
-        self._writer = self._engine.execution_options(immediate=True)
+    However the holder ends, the lock is free afterwards.
+    """
+
+    @property
+    def held(self) -> bool:
+        """Whether this object has it, asked again and not remembered."""
+
+    def try_acquire(self) -> bool:
+        """Take it if it is free; True if it is held now."""
+
+    def acquire(self, timeout_secs: float, *, purpose: str) -> None:
+        """Take it within `timeout_secs`; StoreHeld names who has it."""
+
+    def release(self) -> None:
+        """Give it up; nothing if it is not held."""
+
+
+class Database(ABC):
+    """One database and its pool of connections. Threads may share it; forks may not.
+
+    `name` is for people; `url` opens the database again and may hold a password; `path` is the
+    file of a database that is one.
+    """
+
+    name: str
+    url: str
+    path: Path | None = None
+    lock: CoordinatorLock
+
+    def __init__(self, engine: Engine, *, timeout_secs: float) -> None:
+        self.engine = engine
+        self.timeout_secs = timeout_secs
         self._pid = os.getpid()
+
+    # Transactions
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """A session that sees one moment of the database; nothing it does is kept."""
-        with self.translated(), Session(self._own(self._engine), autoflush=False) as session:
+        with self.translated(), Session(self._own(self._reader), autoflush=False) as session:
             yield session
 
     @contextmanager
@@ -62,18 +79,91 @@ class Database:
             yield session
 
     @contextmanager
+    def standing_still(self) -> Iterator[Session]:
+        """A session that reads while, as far as the database can see to it, nobody writes."""
+        with self.reading() as session:
+            yield session
+
+    def read(self, work: Callable[[Session], T]) -> T:
+        """What `work` finds in one moment of the database. It may be called more than once."""
+        with self.reading() as session:
+            return work(session)
+
+    def write(self, work: Callable[[Session], T]) -> T:
+        """What `work` gives, committed durably, once. It may be called again from the start, when
+        it is certain that nothing of an earlier attempt was kept."""
+        with self.writing() as session:
+            return work(session)
+
+    @abstractmethod
+    def rows(self, questions: Sequence[Question]) -> list[list[tuple[Any, ...]]]:
+        """The rows of each question, all in one moment of the database, by the shortest way there
+        is: for what is asked most."""
+
+    @contextmanager
     def connection(self, *, immediate: bool) -> Iterator[Connection]:
         """A bare transaction, for schema work."""
-        engine = self._writer if immediate else self._engine
+        engine = self._writer if immediate else self._reader
         with self.translated(), self._own(engine).begin() as connection:
             yield connection
 
-    @contextmanager
-    def outside_transactions(self) -> Iterator[Connection]:
-        """A connection on which each statement stands alone, as PRAGMAs want it."""
-        engine = self._own(self._engine).execution_options(no_begin=True)
-        with self.translated(), engine.connect() as connection:
-            yield connection
+    @property
+    def _reader(self) -> Engine:
+        return self.engine
+
+    @property
+    def _writer(self) -> Engine:
+        return self.engine
+
+    # What is particular to one kind of database
+
+    @abstractmethod
+    def lease_clock(self, session: Session) -> float:
+        """Seconds on the clock leases are held to: one for all processes, whatever their clocks."""
+
+    @abstractmethod
+    def serialise(self, session: Session, what: str) -> None:
+        """Let one writer at a time do `what`, until the transaction ends."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether there is nothing there yet: no file, no table."""
+
+    @abstractmethod
+    def ping(self) -> None:
+        """StoreError if it cannot be used now, or is no longer the one that was opened."""
+
+    @abstractmethod
+    def damage(self) -> list[str]:
+        """What the database finds damaged in itself; empty when it is sound."""
+
+    @abstractmethod
+    def dangling(self, connection: Connection) -> list[str]:
+        """References to rows that are missing."""
+
+    @abstractmethod
+    def for_migration(self) -> Database:
+        """The same database as migrations want it; the caller closes it."""
+
+    @abstractmethod
+    def backup(self, file: Path) -> None:
+        """A consistent copy, as a SQLite database, in `file`; everything goes on meanwhile."""
+
+    def tend(self) -> None:  # noqa: B027  # most have none
+        """Upkeep after a write, if it is due."""
+
+    def checkpoint(self) -> bool:
+        """Do the upkeep now; False if that is another process's task."""
+        return True
+
+    def fit_numbers(self, connection: Connection) -> None:  # noqa: B027  # SQLite does by itself
+        """After rows came in with their numbers: let the next ones follow them."""
+
+    def close(self) -> None:
+        self.lock.release()
+        self.engine.dispose()
+
+    # Errors
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -82,53 +172,32 @@ class Database:
             yield
         except IntegrityError:
             raise  # a broken constraint is a bug of ours, or the caller's to explain
+        except DataError as error:  # a NUL in a text, a number beyond a column
+            raise RefusedError(f"a value that no database row can hold: {error.orig}") from error
         except (DBAPIError, PoolTimeout) as error:
-            raise store_error(error, self.path) from error
+            raise self.store_error(error) from error
         except UnicodeDecodeError as error:  # the driver, on a damaged name in a schema
-            raise StoreBroken(f"database {self.path}: its schema is damaged ({error})") from error
+            raise StoreBroken(f"database {self.name}: its schema is damaged ({error})") from error
 
-    def close(self) -> None:
-        self._engine.dispose()
+    @abstractmethod
+    def store_error(self, error: Exception) -> StoreError:
+        """The StoreError that says in our words what the driver's `error` means."""
 
     def _own(self, engine: Engine) -> Engine:
+        self.refuse_forks()
+        return engine
+
+    def refuse_forks(self) -> None:
+        """RuntimeError in a fork of the process that opened the database."""
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"the database was opened by process {self._pid} and used by its fork "
                 f"{os.getpid()}: open it again there (a shared handle corrupts SQLite files)"
             )
-        return engine
 
 
-def store_error(error: Exception, path: Path) -> StoreError:
-    """The StoreError that says in our words what the driver's `error` means for `path`."""
-    said = str(getattr(error, "orig", None) or error)
-    lower = said.lower()
-    if isinstance(error, PoolTimeout) or any(words in lower for words in _HELD):
-        return StoreHeld(
-            f"database {path}: another process holds it ({said}); wait for it to end, "
-            f"or find it with `fuser {path}`"
-        )
-    if any(words in lower for words in _DENIED):
-        return StoreDenied(
-            f"database {path}: cannot be opened ({said}); check that its folder exists "
-            "and that you may write there"
-        )
-    if any(words in lower for words in _READ_ONLY):
-        return StoreDenied(
-            f"database {path}: cannot be written ({said}); `tilewright best` reads it as it is, "
-            "for anything else copy it to where you may write the file and its folder"
-        )
-    if any(words in lower for words in _FULL):
-        return StoreFull(
-            f"database {path}: no room left ({said}); what was reported is stored, "
-            "make room and run the same command again"
-        )
-    if any(words in lower for words in _BROKEN):
-        return StoreBroken(
-            f"database {path}: not a usable SQLite database ({said}); restore a backup, "
-            "or move the file away and import an export"
-        )
-    return StoreError(f"database {path}: {said}")
+Question = tuple[str, Sequence[Any]]
+"""A SELECT with a `?` for each value, and the values."""
 
 
 def insert_ignore(session: Session, table: Any, rows: list[dict[str, Any]]) -> int:
@@ -138,6 +207,7 @@ def insert_ignore(session: Session, table: Any, rows: list[dict[str, Any]]) -> i
     """
     dialect = import_module(f"sqlalchemy.dialects.{session.get_bind().dialect.name}")
     statement = dialect.insert(_table(table)).on_conflict_do_nothing()
+    statement = statement.execution_options(preserve_rowcount=True)
     connection = session.connection()
     return sum(int(connection.execute(statement, row).rowcount) for row in rows)
 
@@ -148,86 +218,7 @@ def changed(result: Any) -> int:
     return int(result.rowcount)
 
 
-def quick_check(database: Database) -> list[str]:
-    """What SQLite finds damaged in its own file and references; empty when it is sound."""
-    with database.outside_transactions() as connection:
-        found = [str(row[0]) for row in connection.execute(text("PRAGMA quick_check"))]
-        dangling = connection.execute(text("PRAGMA foreign_key_check")).all()
-    damage = [line for line in found if line != "ok"]
-    return damage + [f"{row[0]} row {row[1]} refers to a missing {row[2]}" for row in dangling]
-
-
-def sqlite_version() -> str:
-    """The SQLite library in use, for health reports."""
-    import sqlite3
-
-    return sqlite3.sqlite_version
-
-
 def _table(model: Any) -> Table:
     table = model.__table__
     assert isinstance(table, Table)
     return table
-
-
-def _sqlite_engine(path: Path, timeout_secs: float, foreign_keys: bool) -> Engine:
-    engine = create_engine(
-        URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": timeout_secs},
-        pool_size=8,
-        max_overflow=56,  # a web server's threads; an idle connection costs next to nothing
-        pool_timeout=timeout_secs,
-        json_serializer=lambda value: canonical_bytes(value).decode(),
-        json_deserializer=_stored_json,
-    )
-    event.listen(engine, "connect", _on_connect(foreign_keys, timeout_secs))
-    event.listen(engine, "begin", _on_begin)
-    return engine
-
-
-def _stored_json(document: str) -> Any:
-    try:
-        return json.loads(document)
-    except ValueError as error:
-        raise StoreBroken(f"a stored document is damaged: {error}") from error
-
-
-def _on_connect(foreign_keys: bool, timeout_secs: float) -> Callable[[Any, Any], None]:
-    def set_pragmas(connection: Any, _record: Any) -> None:
-        # The driver would begin transactions by itself, too late and never before DDL.
-        connection.isolation_level = None
-        # Damaged text still comes out, and then fails its row's hash: one row is lost, not all.
-        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
-        cursor = connection.cursor()
-        _keep_a_log(cursor, timeout_secs)
-        cursor.execute("PRAGMA synchronous=FULL")
-        cursor.execute("PRAGMA wal_autocheckpoint=0")
-        cursor.execute(f"PRAGMA foreign_keys={'ON' if foreign_keys else 'OFF'}")
-        cursor.close()
-
-    return set_pragmas
-
-
-def _keep_a_log(cursor: Any, timeout_secs: float) -> None:
-    """Put the file into WAL mode, for good. Of processes that do so at one moment one succeeds;
-    SQLite tells the others at once that the file is locked, whatever their timeout is."""
-    deadline = time.monotonic() + timeout_secs
-    while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal" and _may_be_ours(cursor):
-        try:
-            cursor.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
-            if not any(words in str(error) for words in _HELD) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
-
-
-def _may_be_ours(cursor: Any) -> bool:
-    """Whether the file is empty or has our schema: another program's keeps the mode it has."""
-    tables = {row[0] for row in cursor.execute("SELECT name FROM sqlite_master")}
-    return not tables or "alembic_version" in tables
-
-
-def _on_begin(connection: Connection) -> None:
-    options = connection.get_execution_options()
-    if not options.get("no_begin"):
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("immediate") else "BEGIN")

@@ -7,11 +7,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from schedules.errors import TilewrightError
 
 
 class StoreError(TilewrightError):
-    """The database cannot be used as it is."""
+    """The database cannot be used as it is.
+
+    Where `transient`, nothing is wrong with what is stored and the same call may succeed later: a
+    service goes on and answers 503, a worker pauses and tries again.
+    """
+
+    transient: ClassVar[bool] = False
 
 
 class StoreMissing(StoreError):
@@ -24,6 +32,8 @@ class StoreDenied(StoreError):
 
 class StoreFull(StoreError):
     """There is no room left to write; what was acknowledged before is stored."""
+
+    transient = True
 
 
 class StoreOlder(StoreError):
@@ -39,7 +49,27 @@ class StoreBroken(StoreError):
 
 
 class StoreHeld(StoreError):
-    """Another process holds the database for longer than we wait."""
+    """Another process holds the database, or the task of its coordinator."""
+
+
+class StoreBusy(StoreHeld):
+    """A lock, or every connection, was taken for longer than we wait: try again."""
+
+    transient = True
+
+
+class StoreUnreachable(StoreError):
+    """The database's server does not answer, or went away in the middle of a call.
+
+    Nothing of that call is acknowledged; calls that read, or whose commit can be found out about,
+    were tried again before this was raised.
+    """
+
+    transient = True
+
+
+class StoreUnsafe(StoreError):
+    """The server acknowledges commits that a power cut would take back."""
 
 
 class RefusedError(TilewrightError):

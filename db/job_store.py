@@ -1,38 +1,37 @@
-"""`JobStore`: the calls on jobs, each in a transaction of its own."""
+"""`JobStore`: what a store promises about jobs. `store.py` has the rest."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from schedules.record import TuningRecord
+if TYPE_CHECKING:
+    from schedules.record import TuningRecord
 
-from .engine import Database
-from .job_states import JobState
-from .jobs import Job, JobEvent, JobRepository, JsonObject, WaitingJob
-from .records import MAX_PAGE, Page
+    from .job_rows import Job, JobEvent, Waiting, WaitingJob
+    from .job_states import JobState
+    from .records import Page
 
-Clock = Callable[[], datetime]
-
-
-def utc_now() -> datetime:
-    """The time of day, for a store that is given no other clock."""
-    return datetime.now(UTC)
+JsonObject = dict[str, Any]
 
 
-class JobStore:
-    """Safe to call from any thread. Each call is one transaction; `JobRepository` has the rules."""
+class JobStore(Protocol):
+    """Jobs: submitted once, leased to one worker at a time, with their events and trials.
 
-    def __init__(
-        self,
-        database: Database,
-        clock: Clock = utc_now,
-        entropy: Callable[[int], bytes] = os.urandom,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._entropy = entropy
+    **Life.** `job_states.NEXT` is the table of states; nothing else happens to a job. Every change
+    of state writes an event in the same transaction. Event ids grow over all jobs, and those of one
+    job become visible in their order: whoever resumes after the last id seen misses nothing.
+
+    **Ownership.** A lease carries an `epoch`. Each write of a worker names it, and raises
+    StaleLease once somebody else was given the job or its leases were voided. A write whose answer
+    was lost may be made again: the outcome is that of one.
+
+    **Time.** Leases are held to the database's clock (`Database.lease_clock`): the server's, or the
+    time since this machine was started. No process's time of day has a part in it.
+
+    **Damage.** Every row carries a hash. A damaged job is not listed, not leased and not joined; a
+    damaged event or trial is left out. The others are as if it were not there.
+    """
 
     def create_job(
         self,
@@ -41,25 +40,19 @@ class JobStore:
         body_hash: str,
         flight_key: str,
         idempotency_key: str | None = None,
+        priority: int = 0,
     ) -> tuple[Job, bool]:
         """The job for `request`, and whether it is new.
 
         The same idempotency key gives the same job for good; an equal request (`flight_key`)
-        joins the job that is QUEUED or RUNNING. IdempotencyConflict: key used for another body.
+        joins the job that is QUEUED or RUNNING, and raises its priority to its own if that is
+        higher. `priority` is cut to -1000..1000. IdempotencyConflict: key used for another body.
         """
-        with self._database.writing() as session:
-            return JobRepository(session).create(
-                request,
-                idempotency_key=idempotency_key,
-                body_hash=body_hash,
-                flight_key=flight_key,
-                now=self._clock(),
-                entropy=self._entropy,
-            )
+        ...
 
     def get_job(self, job_id: str) -> Job | None:
-        with self._database.reading() as session:
-            return JobRepository(session).get(job_id)
+        """The job as it is now; None if it is unknown or damaged."""
+        ...
 
     def list_jobs(
         self,
@@ -68,90 +61,73 @@ class JobStore:
         state: JobState | None = None,
     ) -> Page[Job]:
         """Jobs, newest first; `page_size` is cut to 1..1000. BadPageToken."""
-        with self._database.reading() as session:
-            return JobRepository(session).page(page_token, page_size, state)
+        ...
 
     def job_counts(self) -> dict[JobState, int]:
         """How many jobs are in each state; every state is there."""
-        with self._database.reading() as session:
-            return JobRepository(session).counts()
+        ...
 
-    def lease_job(
-        self,
-        owner: str,
-        lease_secs: float,
-        now: datetime | None = None,
-        *,
-        job_id: str | None = None,
-    ) -> Job | None:
-        """The oldest job that waits or that its worker lost, now `owner`'s; None if there is none.
+    def job_waiting(self, job_id: str) -> Waiting | None:
+        """How many jobs go before a QUEUED one, and how many are running; None if it does not
+        wait."""
+        ...
 
-        With `job_id` only that one will do. Its `epoch` is the caller's right to write to it until
-        another lease is given out.
+    def job_queue(self) -> list[WaitingJob]:
+        """The jobs `lease_job` may give out, those of higher priority first, then by arrival."""
+        ...
+
+    def lease_job(self, owner: str, lease_secs: float, *, job_id: str | None = None) -> Job | None:
+        """The next job that waits or that its worker lost, now `owner`'s; None if there is none.
+        With `job_id` that one or none.
+
+        Higher priority goes first, then who came first. Its `epoch` is the caller's right to
+        write to it until another lease is given out. A job whose workers disappeared
+        `MAX_FAILURES` times in a row, with no new trial between, is FAILED instead.
         """
-        now = now or self._clock()
-        with self._database.writing() as session:
-            return JobRepository(session).lease(owner, lease_secs, now, job_id)
+        ...
 
-    def waiting_jobs(self) -> list[WaitingJob]:
-        """The jobs that `lease_job` may give out, oldest first."""
-        with self._database.reading() as session:
-            return JobRepository(session).waiting(self._clock())
+    def renew_lease(self, job_id: str, epoch: int, lease_secs: float) -> Job:
+        """Heartbeat: keep the job; state CANCELLING asks the caller to stop. StaleLease."""
+        ...
 
-    def end_leases(self) -> int:
-        """Declare every lease over, and how many were: for the coordinator when it begins, since
-        whoever had them is gone. Their jobs can be leased at once."""
-        with self._database.writing() as session:
-            return JobRepository(session).end_leases()
+    def release_job(self, job_id: str, epoch: int) -> Job:
+        """Give an unfinished job back, for another worker to continue. StaleLease."""
+        ...
 
-    def last_event_id(self) -> int:
-        """The id of the newest event of any job, 0 if there is none: it grows with every change."""
-        with self._database.reading() as session:
-            return JobRepository(session).last_event_id()
+    def void_leases(self) -> int:
+        """End every lease at once, because whoever held one is gone; how many there were.
 
-    def changes_since(self, event_id: int) -> tuple[set[str], int]:
-        """The jobs with events later than event `event_id`, and the id of the newest event."""
-        with self._database.reading() as session:
-            return JobRepository(session).changes_since(event_id)
+        `coordinate` does it: the coordinator's lock is free only when its holder has ended.
+        """
+        ...
 
-    def note_trials(
+    def report_job(
         self,
         job_id: str,
         epoch: int,
         *,
-        trials: Sequence[tuple[int, str]],
-        events: Sequence[JsonObject],
-        progress: JsonObject | None,
-    ) -> None:
-        """`link_trials`, a "trial" event for each of `events` and `update_progress`, in one
-        transaction. StaleLease, NotRegistered."""
-        with self._database.writing() as session:
-            repository, now = JobRepository(session), self._clock()
-            if progress is not None:
-                repository.set_progress(job_id, epoch, progress)
-            repository.link_trials(job_id, trials)
-            for data in events:
-                repository.append_event(job_id, "trial", data, now)
-            if events:
-                repository.got_on(job_id)
+        trials: Sequence[tuple[int, str]] = (),
+        events: Sequence[tuple[str, JsonObject]] = (),
+        progress: JsonObject | None = None,
+    ) -> list[int]:
+        """Note in one transaction what has been done; the ids of the events.
 
-    def renew_lease(
-        self, job_id: str, epoch: int, lease_secs: float, now: datetime | None = None
-    ) -> Job:
-        """Heartbeat: keep the job; state CANCELLING asks the caller to stop. StaleLease."""
-        now = now or self._clock()
-        with self._database.writing() as session:
-            return JobRepository(session).renew(job_id, epoch, lease_secs, now)
-
-    def release_job(self, job_id: str, epoch: int) -> Job:
-        """Give an unfinished job back, for another worker to continue. StaleLease."""
-        with self._database.writing() as session:
-            return JobRepository(session).release(job_id, epoch, self._clock())
+        `trials` are (trial, record_key), each noted once whatever is sent again; `events` are
+        (kind, data); `progress` replaces the job's. StaleLease, NotRegistered.
+        """
+        ...
 
     def update_progress(self, job_id: str, epoch: int, progress: JsonObject) -> None:
-        """Replace the job's progress document. StaleLease."""
-        with self._database.writing() as session:
-            JobRepository(session).set_progress(job_id, epoch, progress)
+        """`report_job` of progress alone."""
+        ...
+
+    def append_event(self, job_id: str, epoch: int, kind: str, data: JsonObject) -> int:
+        """`report_job` of one event; its id."""
+        ...
+
+    def link_trials(self, job_id: str, epoch: int, trials: Sequence[tuple[int, str]]) -> None:
+        """`report_job` of trials alone."""
+        ...
 
     def finish_job(
         self,
@@ -166,40 +142,27 @@ class JobStore:
 
         StaleLease, BadTransition, UnknownJob.
         """
-        with self._database.writing() as session:
-            repository = JobRepository(session)
-            return repository.finish(
-                job_id, epoch, state, result=result, error=error, now=self._clock()
-            )
+        ...
 
     def request_cancel(self, job_id: str) -> Job:
         """Ask it to stop: a QUEUED one is CANCELLED at once, a finished one stays. UnknownJob."""
-        with self._database.writing() as session:
-            return JobRepository(session).request_cancel(job_id, self._clock())
+        ...
 
     def is_cancel_requested(self, job_id: str) -> bool:
         """Whether the job is CANCELLING or CANCELLED; False for an unknown one."""
-        job = self.get_job(job_id)
-        return job is not None and job.state in (JobState.CANCELLING, JobState.CANCELLED)
-
-    def append_event(self, job_id: str, kind: str, data: JsonObject) -> int:
-        """Store an event of the job; its id, which grows over all jobs. UnknownJob."""
-        with self._database.writing() as session:
-            return JobRepository(session).append_event(job_id, kind, data, self._clock())
+        ...
 
     def events_after(self, job_id: str, event_id: int = 0, limit: int = 100) -> list[JobEvent]:
         """Up to `limit` events later than `event_id`, in order."""
-        with self._database.reading() as session:
-            return JobRepository(session).events_after(job_id, event_id, min(limit, MAX_PAGE))
+        ...
 
-    def link_trials(self, job_id: str, trials: Sequence[tuple[int, str]]) -> None:
-        """Note which record each trial ended in: (trial, record_key). NotRegistered."""
-        with self._database.writing() as session:
-            JobRepository(session).link_trials(job_id, trials)
+    def changes_since(self, event_id: int) -> tuple[set[str], int]:
+        """The jobs with events later than event `event_id`, and the id of the newest event of any
+        job, 0 if there is none."""
+        ...
 
     def job_trials(
-        self, job_id: str, after: int = 0, limit: int = MAX_PAGE
+        self, job_id: str, after: int = 0, limit: int = 1000
     ) -> list[tuple[int, TuningRecord]]:
         """The job's trials numbered above `after`, in order, with their records."""
-        with self._database.reading() as session:
-            return JobRepository(session).trials(job_id, after, min(limit, MAX_PAGE))
+        ...

@@ -1,24 +1,27 @@
-"""Jobs as rows: submitted once, leased to one worker at a time, their events kept.
+"""Every query on jobs: submitted once, leased to one worker at a time, their events kept.
 
 A worker's right to write to a job is its `epoch`: taking a job over raises it, and whatever the
 former worker writes afterwards raises StaleLease. Records are no part of this: a measurement
 that arrives late is stored like any other.
+
+A lease is alive while `now < lease_until <= now + lease_secs` on the database's clock of leases:
+one that lies further ahead than it was long was made before the clock was set back, or before the
+machine was started again, and nobody waits for it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from schedules.record import TuningRecord, canonical_bytes
+from schedules.record import TuningRecord
 
-from .engine import changed, insert_ignore
+from .engine import insert_ignore
 from .errors import (
     BadPageToken,
     BadTransition,
@@ -27,70 +30,48 @@ from .errors import (
     StaleLease,
     UnknownJob,
 )
+from .job_rows import (
+    Job,
+    JobEvent,
+    JsonObject,
+    Waiting,
+    WaitingJob,
+    events_of,
+    hash_of,
+    job_of,
+    sound,
+    text_of,
+    waiting_of,
+)
 from .job_states import JobState, after_cancel_request, check_transition
 from .models import JobEventRow, JobRequestRow, JobRow, JobTrialRow, RecordRow
+from .moments import rfc3339
 from .records import MAX_PAGE, Page
 from .rows import from_row
 from .ulid import new_ulid
 
-JsonObject = dict[str, Any]
+__all__ = ["LOST_TOO_OFTEN", "MAX_FAILURES", "MAX_PRIORITY", "Job", "JobEvent", "JobRepository"]
 
-LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-MAX_TAKEOVERS = 3
+log = logging.getLogger("tilewright.db")
+
+MAX_FAILURES = 4
 LOST_TOO_OFTEN: JsonObject = {
     "code": "lost_too_often",
-    "detail": f"{MAX_TAKEOVERS + 1} workers in a row disappeared while running this job, "
-    "without a new trial",
+    "detail": f"{MAX_FAILURES} workers in a row disappeared while running this job, "
+    "none of them after a new trial",
 }
+MAX_PRIORITY = 1000
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job as it was when read. `epoch` counts leases; writers hand it back."""
-
-    id: str
-    state: JobState
-    request: JsonObject
-    progress: JsonObject
-    result: JsonObject | None
-    error: JsonObject | None
-    owner: str | None
-    lease_until: datetime | None
-    epoch: int
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-
-    @property
-    def done(self) -> bool:
-        return self.state.final
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingJob:
-    """A job nobody works on. `lost`: its worker disappeared."""
-
-    id: str
-    trials: int
-    lost: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class JobEvent:
-    """One thing that happened. `id` grows over all jobs: the event id of the stream."""
-
-    id: int
-    job_id: str
-    kind: str
-    data: JsonObject
-    created_at: datetime
+Event = tuple[str, JsonObject]
+_LEASED = (JobState.RUNNING, JobState.CANCELLING)
 
 
 class JobRepository:
     """Works in the session it is given; the caller commits."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, lease_clock: Callable[[Session], float]) -> None:
         self._session = session
+        self._lease_clock = lease_clock
 
     # Submitting and reading
 
@@ -101,52 +82,35 @@ class JobRepository:
         idempotency_key: str | None,
         body_hash: str,
         flight_key: str,
+        priority: int,
         now: datetime,
         entropy: Callable[[int], bytes],
     ) -> tuple[Job, bool]:
-        """A job for `request`, and whether it is new.
+        """A job for `request`, and whether it is new. One at a time: see `Database.serialise`.
 
         The same idempotency key gives the same job for good (IdempotencyConflict for another
-        body); an equal request (`flight_key`) gives the job in flight.
+        body); an equal request (`flight_key`) gives the job in flight, raised to `priority`.
         """
         if idempotency_key is not None:
-            known = self._session.get(JobRequestRow, idempotency_key)
+            known = self._job_of_key(idempotency_key, body_hash)
             if known is not None:
-                if known.body_sha256 != body_hash:
-                    raise IdempotencyConflict(
-                        f"Idempotency-Key {idempotency_key!r}: already used for another request "
-                        f"(job {known.job_id}); send the same body, or a new key"
-                    )
-                return _job(self._row(known.job_id)), False
-        row = self._session.scalars(select(JobRow).filter_by(flight_key=flight_key)).one_or_none()
+                return known, False
+        row = self._in_flight(flight_key)
         created = row is None
         if row is None:
-            row = JobRow(
-                id=new_ulid(now, entropy),
-                state=JobState.QUEUED,
-                request=_checked(request),
-                flight_key=flight_key,
-                progress={},
-                epoch=0,
-                takeovers=0,
-                created_at=now,
-            )
-            self._session.add(row)
-            self._session.flush()
-            self._state_event(row, now)
+            row = self._new(request, flight_key, priority, now, entropy)
+        elif priority > row.priority:
+            row.priority = priority
+            self._save(row)
         if idempotency_key is not None:
-            note = {"idempotency_key": idempotency_key, "body_sha256": body_hash}
-            insert_ignore(
-                self._session, JobRequestRow, [note | {"job_id": row.id, "created_at": now}]
-            )
-        return _job(row), created
+            self._note_key(idempotency_key, body_hash, row.id, now)
+        return _served(row), created
 
     def get(self, job_id: str) -> Job | None:
-        row = self._session.get(JobRow, job_id)
-        return None if row is None else _job(row)
+        return job_of(self._session.get(JobRow, job_id))
 
     def page(self, token: str | None, size: int, state: JobState | None) -> Page[Job]:
-        """Jobs, newest first."""
+        """Jobs, newest first; damaged ones are left out."""
         size = max(1, min(size, MAX_PAGE))
         statement = select(JobRow).order_by(JobRow.id.desc()).limit(size + 1)
         if token is not None:
@@ -157,75 +121,102 @@ class JobRepository:
             statement = statement.where(JobRow.state == state)
         rows = self._session.scalars(statement).all()
         next_token = rows[size - 1].id if len(rows) > size else None
-        return Page(tuple(_job(row) for row in rows[:size]), next_token)
+        jobs = (job_of(row) for row in rows[:size])
+        return Page(tuple(job for job in jobs if job is not None), next_token)
 
     def counts(self) -> dict[JobState, int]:
         """How many jobs are in each state; every state is there."""
         statement = select(JobRow.state, func.count()).group_by(JobRow.state)
-        found = {JobState(state): count for state, count in self._session.execute(statement)}
-        return {state: found.get(state, 0) for state in JobState}
+        found = {str(state): count for state, count in self._session.execute(statement)}
+        return {state: found.get(str(state), 0) for state in JobState}
+
+    def waiting(self, job_id: str) -> Waiting | None:
+        """Where a QUEUED job stands; None if it does not wait."""
+        row = self._session.get(JobRow, job_id)
+        if row is None or row.state != JobState.QUEUED:
+            return None
+        before = or_(
+            JobRow.priority > row.priority,
+            and_(JobRow.priority == row.priority, JobRow.arrival < row.arrival),
+        )
+        queued = select(func.count()).where(JobRow.state == JobState.QUEUED, before)
+        running = select(func.count()).where(JobRow.state.in_(_LEASED))
+        return Waiting(
+            int(self._session.scalar(queued) or 0), int(self._session.scalar(running) or 0)
+        )
 
     # Working on a job
+
+    def queue(self) -> list[WaitingJob]:
+        """The sound jobs `lease` may give out, those of higher priority first, then by arrival."""
+        clock = self._lease_clock(self._session)
+        rows = self._session.scalars(
+            select(JobRow)
+            .where(or_(JobRow.state == JobState.QUEUED, _is_over(clock)))
+            .order_by(JobRow.priority.desc(), JobRow.arrival, JobRow.id)
+        )
+        return [waiting_of(row) for row in rows if sound(row)]
 
     def lease(
         self, owner: str, lease_secs: float, now: datetime, job_id: str | None = None
     ) -> Job | None:
-        """The oldest job that waits or whose worker's lease ran out, now `owner`'s; None if idle.
-        With `job_id` only that one will do.
+        """The job to work on next, now `owner`'s; None if idle: of those that wait or whose lease
+        is over, one of the highest priority, and of these the first that came. With `job_id` that
+        one or none.
 
         On the way, jobs whose worker vanished while it was cancelling are CANCELLED, and jobs
-        that lost MAX_TAKEOVERS workers before are FAILED.
+        that lost MAX_FAILURES workers without a new trial between are FAILED.
         """
-        expired = _expired(now)
-        for row in self._session.scalars(select(JobRow).where(expired)):
-            if row.state == JobState.CANCELLING:
-                self._end(row, JobState.CANCELLED, None, None, now)
-            elif row.takeovers >= MAX_TAKEOVERS:
-                self._end(row, JobState.FAILED, None, LOST_TOO_OFTEN, now)
-        waiting = or_(JobRow.state == JobState.QUEUED, expired)
-        oldest = select(JobRow).where(waiting).order_by(JobRow.id).limit(1)
+        clock = self._lease_clock(self._session)
+        self._end_hopeless(clock, now)
+        waiting = or_(JobRow.state == JobState.QUEUED, _is_over(clock))
         if job_id is not None:
-            oldest = oldest.where(JobRow.id == job_id)
-        chosen = self._session.scalars(oldest.with_for_update(skip_locked=True)).one_or_none()
-        if chosen is None:
-            return None
-        chosen.takeovers += chosen.state == JobState.RUNNING
+            waiting = and_(waiting, JobRow.id == job_id)
+        damaged: list[str] = []
+        while True:
+            first = (
+                select(JobRow)
+                .where(waiting, JobRow.id.not_in(damaged))
+                .order_by(JobRow.priority.desc(), JobRow.arrival, JobRow.id)
+                .limit(1)
+                .with_for_update(skip_locked=True)
+            )
+            chosen = self._session.scalars(first).one_or_none()
+            if chosen is None:
+                return None
+            if sound(chosen):
+                break
+            log.warning("job %s is damaged and not run; run `tilewright db check`", chosen.id)
+            damaged.append(chosen.id)
+        chosen.failures += chosen.state == JobState.RUNNING
         chosen.state = JobState.RUNNING
         chosen.epoch += 1
         chosen.owner = owner
-        chosen.lease_until = now + timedelta(seconds=lease_secs)
-        chosen.started_at = chosen.started_at or now
+        chosen.lease_until, chosen.lease_secs = clock + lease_secs, float(lease_secs)
+        chosen.started_at = chosen.started_at or rfc3339(now)
         self._state_event(chosen, now)
-        return _job(chosen)
+        return self._save(chosen)
 
-    def waiting(self, now: datetime) -> list[WaitingJob]:
-        """The jobs `lease` may give out, oldest first."""
-        trials = JobRow.request["budget"]["trials"].as_integer()
-        statement = (
-            select(JobRow.id, trials, JobRow.state == JobState.QUEUED)
-            .where(or_(JobRow.state == JobState.QUEUED, _expired(now)))
-            .order_by(JobRow.id)
-        )
-        return [
-            WaitingJob(job_id, count or 0, lost=not queued)
-            for job_id, count, queued in self._session.execute(statement)
-        ]
+    def void_leases(self) -> int:
+        """End every lease: its holder is gone. How many there were.
 
-    def end_leases(self) -> int:
-        """End every lease now; how many there were."""
-        leased = update(JobRow).where(JobRow.lease_until.is_not(None))
-        return changed(
-            self._session.execute(
-                leased.values(lease_until=LONG_AGO).execution_options(synchronize_session=False)
-            )
-        )
+        The epochs go up too, so that a former holder that does live cannot go on.
+        """
+        rows = self._session.scalars(
+            select(JobRow).where(JobRow.state.in_(_LEASED)).with_for_update()
+        ).all()
+        for row in filter(sound, rows):
+            row.epoch += 1
+            row.lease_until = 0.0
+            self._save(row)
+        return len(rows)
 
-    def renew(self, job_id: str, epoch: int, lease_secs: float, now: datetime) -> Job:
+    def renew(self, job_id: str, epoch: int, lease_secs: float) -> Job:
         """Keep the job for `lease_secs` more; its state tells whether to stop."""
         row = self._mine(job_id, epoch)
-        row.lease_until = now + timedelta(seconds=lease_secs)
-        self._session.flush()
-        return _job(row)
+        clock = self._lease_clock(self._session)
+        row.lease_until, row.lease_secs = clock + lease_secs, float(lease_secs)
+        return self._save(row)
 
     def release(self, job_id: str, epoch: int, now: datetime) -> Job:
         """Give the job up unfinished: to the next worker, or CANCELLED if that was asked for."""
@@ -233,19 +224,32 @@ class JobRepository:
         if row.state == JobState.CANCELLING:
             return self._end(row, JobState.CANCELLED, None, None, now)
         check_transition(row.id, JobState(row.state), JobState.QUEUED)
-        row.state, row.owner, row.lease_until = JobState.QUEUED, None, None
+        row.state, row.owner, row.lease_until, row.lease_secs = JobState.QUEUED, None, None, None
         self._state_event(row, now)
-        self._session.flush()
-        return _job(row)
+        return self._save(row)
 
-    def set_progress(self, job_id: str, epoch: int, progress: JsonObject) -> None:
-        self._mine(job_id, epoch).progress = _checked(progress)
-        self._session.flush()
+    def report(
+        self,
+        job_id: str,
+        epoch: int,
+        *,
+        trials: Sequence[tuple[int, str]],
+        events: Sequence[Event],
+        progress: JsonObject | None,
+        now: datetime,
+    ) -> list[int]:
+        """Note what has been done: trials and their records, events, progress. Ids of the events.
 
-    def got_on(self, job_id: str) -> None:
-        """The job has new trials: workers that were lost before no longer count against it."""
-        self._row(job_id).takeovers = 0
-        self._session.flush()
+        A trial that was not noted before is progress: failures count from zero again.
+        """
+        row = self._mine(job_id, epoch)
+        if self._link(row, trials):
+            row.failures = 0
+        numbers = [self._event(row, kind, data, now) for kind, data in events]
+        if progress is not None:
+            row.progress = text_of(progress)
+        self._save(row)
+        return numbers
 
     def finish(
         self,
@@ -260,7 +264,7 @@ class JobRepository:
         """End the job. Doing so again in the same epoch and state changes nothing."""
         row = self._row(job_id)
         if row.epoch == epoch and row.state == state and state.final:
-            return _job(row)
+            return _served(row)
         if not state.final:
             raise BadTransition(f"job {job_id}: {state} is not an end of a job")
         row = self._mine(job_id, epoch)
@@ -271,89 +275,149 @@ class JobRepository:
         row = self._row(job_id)
         state = after_cancel_request(JobState(row.state))
         if state == row.state:
-            return _job(row)
+            return _served(row)
         if state.final:
             return self._end(row, state, None, None, now)
         check_transition(row.id, JobState(row.state), state)
         row.state, row.flight_key = state, None
         self._state_event(row, now)
-        self._session.flush()
-        return _job(row)
+        return self._save(row)
 
     # Events and trials
 
-    def append_event(self, job_id: str, kind: str, data: JsonObject, now: datetime) -> int:
-        """Store an event and give its id."""
-        row = JobEventRow(job_id=job_id, kind=kind, data=_checked(data), created_at=now)
-        self._session.add(row)
-        try:
-            self._session.flush()
-        except IntegrityError as error:
-            raise UnknownJob(f"job {job_id!r}: there is no such job") from error
-        return row.id
-
     def events_after(self, job_id: str, event_id: int, limit: int) -> list[JobEvent]:
-        """Up to `limit` events of the job later than `event_id`, in order."""
-        statement = (
-            select(JobEventRow)
-            .where(JobEventRow.job_id == job_id, JobEventRow.id > event_id)
-            .order_by(JobEventRow.id)
-            .limit(limit)
-        )
-        return [
-            JobEvent(row.id, row.job_id, row.kind, row.data, row.created_at)
-            for row in self._session.scalars(statement)
-        ]
-
-    def last_event_id(self) -> int:
-        return self._session.scalar(select(func.max(JobEventRow.id))) or 0
+        """Up to `limit` sound events of the job later than `event_id`, in order."""
+        while True:
+            statement = (
+                select(JobEventRow)
+                .where(JobEventRow.job_id == job_id, JobEventRow.id > event_id)
+                .order_by(JobEventRow.id)
+                .limit(limit)
+            )
+            rows = self._session.scalars(statement).all()
+            found = events_of(rows)
+            if found or len(rows) < limit:
+                return found
+            event_id = rows[-1].id  # a whole page of damaged ones: what follows them
 
     def changes_since(self, event_id: int) -> tuple[set[str], int]:
-        newest = self.last_event_id()
+        """The jobs with events later than event `event_id`, and the id of the newest event."""
+        newest = self._session.scalar(select(func.max(JobEventRow.id))) or 0
         if newest <= event_id:
             return set(), newest
         later = select(JobEventRow.job_id).where(JobEventRow.id > event_id).distinct()
         return set(self._session.scalars(later)), newest
 
-    def link_trials(self, job_id: str, trials: Sequence[tuple[int, str]]) -> None:
-        """Note which records the job's trials ended in: (trial, record_key), each once."""
-        rows = [{"job_id": job_id, "trial": t, "record_key": key} for t, key in trials]
-        try:
-            insert_ignore(self._session, JobTrialRow, rows)
-        except IntegrityError as error:
-            raise NotRegistered(
-                f"job {job_id!r}: the job or one of the records {[key for _, key in trials][:3]} "
-                "is not stored"
-            ) from error
-
     def trials(self, job_id: str, after: int, limit: int) -> list[tuple[int, TuningRecord]]:
         """Trials numbered above `after`, in order, with their sound records."""
         statement = (
-            select(JobTrialRow.trial, RecordRow)
+            select(JobTrialRow, RecordRow)
             .join(RecordRow, RecordRow.key == JobTrialRow.record_key)
             .where(JobTrialRow.job_id == job_id, JobTrialRow.trial > after)
             .order_by(JobTrialRow.trial)
             .limit(limit)
         )
-        pairs = [(trial, from_row(row)) for trial, row in self._session.execute(statement)]
+        pairs = [
+            (link.trial, from_row(record))
+            for link, record in self._session.execute(statement)
+            if sound(link)
+        ]
         return [(trial, record) for trial, record in pairs if record is not None]
 
     # Within
+
+    def _job_of_key(self, idempotency_key: str, body_hash: str) -> Job | None:
+        """The job this key got, if the note of it and the job are sound."""
+        known = self._session.get(JobRequestRow, idempotency_key)
+        if known is None or not sound(known):
+            return None
+        if known.body_sha256 != body_hash:
+            raise IdempotencyConflict(
+                f"Idempotency-Key {idempotency_key!r}: already used for another request "
+                f"(job {known.job_id}); send the same body, or a new key"
+            )
+        return self.get(known.job_id)
+
+    def _note_key(self, idempotency_key: str, body_hash: str, job_id: str, now: datetime) -> None:
+        values = {"body_sha256": body_hash, "job_id": job_id, "created_at": rfc3339(now)}
+        values["row_sha256"] = hash_of(
+            JobRequestRow, {"idempotency_key": idempotency_key, **values}
+        )
+        note = {"idempotency_key": idempotency_key, **values}
+        if not insert_ignore(self._session, JobRequestRow, [note]):  # there, but damaged
+            mended = update(JobRequestRow).where(JobRequestRow.idempotency_key == idempotency_key)
+            self._session.execute(
+                mended.values(values).execution_options(synchronize_session=False)
+            )
+
+    def _in_flight(self, flight_key: str) -> JobRow | None:
+        """The job that equal requests join. A damaged one is nobody's to join: it steps aside."""
+        wanted = select(JobRow).filter_by(flight_key=flight_key).with_for_update()
+        row = self._session.scalars(wanted).one_or_none()
+        if row is None or sound(row):
+            return row
+        aside = update(JobRow).where(JobRow.flight_key == flight_key).values(flight_key=None)
+        self._session.execute(aside.execution_options(synchronize_session=False))
+        self._session.expire(row)
+        return None
+
+    def _new(
+        self,
+        request: JsonObject,
+        flight_key: str,
+        priority: int,
+        now: datetime,
+        entropy: Callable[[int], bytes],
+    ) -> JobRow:
+        row = JobRow(
+            id=new_ulid(now, entropy),
+            state=JobState.QUEUED,
+            priority=max(-MAX_PRIORITY, min(priority, MAX_PRIORITY)),
+            arrival=0,
+            request=text_of(request),
+            flight_key=flight_key,
+            progress=text_of({}),
+            epoch=0,
+            failures=0,
+            created_at=rfc3339(now),
+            row_sha256="",
+        )
+        self._session.add(row)
+        self._session.flush()
+        row.arrival = self._state_event(row, now)
+        self._save(row)
+        return row
 
     def _row(self, job_id: str) -> JobRow:
         row = self._session.get(JobRow, job_id, with_for_update=True)
         if row is None:
             raise UnknownJob(f"job {job_id!r}: there is no such job")
+        if not sound(row):
+            raise UnknownJob(f"job {job_id}: its row is damaged; `tilewright db check` tells of it")
         return row
 
     def _mine(self, job_id: str, epoch: int) -> JobRow:
-        row = self._row(job_id)
+        row = self._session.get(JobRow, job_id, with_for_update=True)
+        if row is None:
+            raise UnknownJob(f"job {job_id!r}: there is no such job")
+        if not sound(row):
+            raise StaleLease(f"job {job_id}: its row is damaged; stop working on it")
         if row.epoch != epoch or row.owner is None:
             raise StaleLease(
                 f"job {job_id}: lease {epoch} has ended (the job is {row.state}, lease "
                 f"{row.epoch}); stop working on it"
             )
         return row
+
+    def _end_hopeless(self, clock: float, now: datetime) -> None:
+        """End the jobs that lost their worker while cancelling, or too many workers in a row."""
+        lost = select(JobRow).where(_is_over(clock)).with_for_update(skip_locked=True)
+        for row in filter(sound, self._session.scalars(lost).all()):
+            if row.state == JobState.CANCELLING:
+                self._end(row, JobState.CANCELLED, None, None, now)
+            elif row.failures + 1 >= MAX_FAILURES:
+                row.failures += 1
+                self._end(row, JobState.FAILED, None, LOST_TOO_OFTEN, now)
 
     def _end(
         self,
@@ -364,43 +428,56 @@ class JobRepository:
         now: datetime,
     ) -> Job:
         check_transition(row.id, JobState(row.state), state)
-        row.state, row.finished_at = state, now
-        row.result = None if result is None else _checked(result)
-        row.error = None if error is None else _checked(error)
-        row.owner = row.lease_until = row.flight_key = None
+        row.state, row.finished_at = state, rfc3339(now)
+        row.result = None if result is None else text_of(result)
+        row.error = None if error is None else text_of(error)
+        row.owner = row.lease_until = row.lease_secs = row.flight_key = None
         self._state_event(row, now)
+        return self._save(row)
+
+    def _link(self, row: JobRow, trials: Sequence[tuple[int, str]]) -> int:
+        """Note the records of trials; how many of them are new."""
+        rows = [
+            {"job_id": row.id, "trial": trial, "record_key": key, "epoch": row.epoch}
+            for trial, key in trials
+        ]
+        for link in rows:
+            link["row_sha256"] = hash_of(JobTrialRow, link)
+        try:
+            return insert_ignore(self._session, JobTrialRow, rows)
+        except IntegrityError as error:
+            raise NotRegistered(
+                f"job {row.id!r}: one of the records {[key for _, key in trials][:3]} is not stored"
+            ) from error
+
+    def _state_event(self, row: JobRow, now: datetime) -> int:
+        return self._event(row, "state", {"state": str(row.state), "epoch": row.epoch}, now)
+
+    def _event(self, row: JobRow, kind: str, data: JsonObject, now: datetime) -> int:
+        """Store an event and give its id. The job's row is locked: ids follow the commits."""
+        event = JobEventRow(
+            job_id=row.id, epoch=row.epoch, kind=kind, data=text_of(data), created_at=rfc3339(now)
+        )
+        event.row_sha256 = hash_of(JobEventRow, event)
+        self._session.add(event)
         self._session.flush()
-        return _job(row)
+        return event.id
 
-    def _state_event(self, row: JobRow, now: datetime) -> None:
-        data: JsonObject = {"state": str(row.state), "epoch": row.epoch}
-        self._session.add(JobEventRow(job_id=row.id, kind="state", data=data, created_at=now))
+    def _save(self, row: JobRow) -> Job:
+        row.row_sha256 = hash_of(JobRow, row)
         self._session.flush()
+        return _served(row)
 
 
-def _expired(now: datetime) -> ColumnElement[bool]:
-    """Jobs whose worker's lease ran out."""
-    return and_(JobRow.state.in_([JobState.RUNNING, JobState.CANCELLING]), JobRow.lease_until < now)
-
-
-def _checked(document: JsonObject) -> JsonObject:
-    """The document; ValueError or TypeError here, not from deep within, if it is not JSON data."""
-    canonical_bytes(document)
-    return document
-
-
-def _job(row: JobRow) -> Job:
-    return Job(
-        id=row.id,
-        state=JobState(row.state),
-        request=row.request,
-        progress=row.progress,
-        result=row.result,
-        error=row.error,
-        owner=row.owner,
-        lease_until=row.lease_until,
-        epoch=row.epoch,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
+def _is_over(clock: float) -> ColumnElement[bool]:
+    """Leased, but not by anybody who is still there."""
+    return and_(
+        JobRow.state.in_(_LEASED),
+        or_(JobRow.lease_until <= clock, JobRow.lease_until > clock + JobRow.lease_secs),
     )
+
+
+def _served(row: JobRow) -> Job:
+    job = job_of(row)
+    assert job is not None, "a row that was just checked or written"
+    return job

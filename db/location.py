@@ -31,8 +31,8 @@ def sqlite_path(url: str) -> Path:
         name = unquote(url[len(_SQLITE) :].split("?", 1)[0])
     else:
         raise StoreDenied(
-            f"database {_without_secrets(url)!r}: this version keeps its data in SQLite; "
-            "give sqlite:///FILE or a path"
+            f"database {without_secrets(url)!r}: no such kind of database; "
+            "give sqlite:///FILE, a path, or postgresql://USER@HOST/NAME"
         )
     if name in ("", ":memory:"):
         raise StoreDenied(f"database {url!r}: a database is a file; give sqlite:///FILE or a path")
@@ -55,6 +55,12 @@ def file_is_there(path: Path) -> bool:
     return True
 
 
-def _without_secrets(url: str) -> str:
+def is_postgres(url: str) -> bool:
+    """Whether `url` names a PostgreSQL database, with or without the driver."""
+    return url.split("://", 1)[0].split("+", 1)[0] in ("postgresql", "postgres") and "://" in url
+
+
+def without_secrets(url: str) -> str:
+    """`url` for messages: neither user nor password, nor what follows the question mark."""
     scheme, rest = url.split("://", 1)
-    return f"{scheme}://{rest.rsplit('@', 1)[-1]}"
+    return f"{scheme}://{rest.split('?', 1)[0].rsplit('@', 1)[-1]}"

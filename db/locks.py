@@ -25,14 +25,21 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        return self._file is not None
+        """Whether we have it: a file that was deleted or replaced locks nobody out."""
+        if self._file is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._file), self.path.stat())
+        except OSError:
+            return False
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free. StoreDenied if the folder cannot be written."""
         if self.held:
             return True
+        self.release()
         try:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreDenied(f"cannot open the lock file {self.path}: {error}") from error
         try:

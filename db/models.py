@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     CheckConstraint,
     Dialect,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -25,13 +25,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from .errors import StoreBroken
 from .moments import moment_of, rfc3339
 
 MAX_BLOB_BYTES = 4 * 1024 * 1024
 
 Key = String(80)  # "sha256:" and 64 hex digits fit
+Moment = String(27)
 RowId = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts only INTEGER keys up
+UNKNOWN_MOMENT = datetime.min.replace(tzinfo=UTC)
+"""What a damaged moment reads as: it harms nobody, and `db check` tells of it."""
 
 
 class UtcMoment(TypeDecorator[datetime]):
@@ -49,8 +51,8 @@ class UtcMoment(TypeDecorator[datetime]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
         try:
             return None if value is None else moment_of(value)
-        except ValueError as error:
-            raise StoreBroken(f"a stored moment is damaged: {error}") from error
+        except (TypeError, ValueError):
+            return UNKNOWN_MOMENT
 
 
 class Base(DeclarativeBase):
@@ -65,7 +67,7 @@ class Base(DeclarativeBase):
     )
     type_annotation_map: ClassVar[dict[Any, Any]] = {
         datetime: UtcMoment(),
-        dict[str, Any]: JSON(none_as_null=True),
+        float: Double(),
     }
 
 
@@ -204,8 +206,24 @@ class ArtefactRow(Base):
     row_sha256: Mapped[str] = mapped_column(String(64))
 
 
+class ConfirmationRow(Base):
+    """A claim of others that was rebuilt, verified and timed here, and the record of that."""
+
+    __tablename__ = "confirmation"
+
+    claim_key: Mapped[str] = mapped_column(Key, ForeignKey("record.key"), primary_key=True)
+    record_key: Mapped[str] = mapped_column(Key, ForeignKey("record.key"))
+    created_at: Mapped[datetime]
+
+
 class JobRow(Base):
-    """One tuning job. `flight_key` is set while an equal request should join this job."""
+    """One tuning job. `flight_key` is set while an equal request should join this job.
+
+    Documents are canonical JSON text and moments are text, read after `row_sha256`, which covers
+    every other column, was compared: a damaged job is one job less, not an error for all of them.
+    `arrival` is the number of the job's first event: it orders jobs whatever clocks said.
+    `lease_until` is in seconds on the database's clock of leases (`Database.lease_clock`).
+    """
 
     __tablename__ = "job"
     __table_args__ = (
@@ -216,22 +234,27 @@ class JobRow(Base):
         CheckConstraint("(owner IS NULL) = (lease_until IS NULL)", name="lease"),
         UniqueConstraint("flight_key"),
         Index("ix_job_state", "state", "id"),
+        Index("ix_job_waiting", "state", "priority", "arrival"),
     )
 
     id: Mapped[str] = mapped_column(String(26), primary_key=True)  # a ULID: sorts by time
     state: Mapped[str] = mapped_column(String(12))
-    request: Mapped[dict[str, Any]]
+    priority: Mapped[int]
+    arrival: Mapped[int] = mapped_column(BigInteger)
+    request: Mapped[str] = mapped_column(Text)
     flight_key: Mapped[str | None] = mapped_column(Key)
-    progress: Mapped[dict[str, Any]]
-    result: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    progress: Mapped[str] = mapped_column(Text)
+    result: Mapped[str | None] = mapped_column(Text)
+    error: Mapped[str | None] = mapped_column(Text)
     owner: Mapped[str | None] = mapped_column(String(200))
-    lease_until: Mapped[datetime | None]
+    lease_until: Mapped[float | None]
+    lease_secs: Mapped[float | None]
     epoch: Mapped[int]
-    takeovers: Mapped[int]
-    created_at: Mapped[datetime]
-    started_at: Mapped[datetime | None]
-    finished_at: Mapped[datetime | None]
+    failures: Mapped[int]
+    created_at: Mapped[str] = mapped_column(Moment)
+    started_at: Mapped[str | None] = mapped_column(Moment)
+    finished_at: Mapped[str | None] = mapped_column(Moment)
+    row_sha256: Mapped[str] = mapped_column(String(64))
 
 
 class JobRequestRow(Base):
@@ -242,7 +265,8 @@ class JobRequestRow(Base):
     idempotency_key: Mapped[str] = mapped_column(String(255), primary_key=True)
     body_sha256: Mapped[str] = mapped_column(Key)
     job_id: Mapped[str] = mapped_column(String(26), ForeignKey("job.id"))
-    created_at: Mapped[datetime]
+    created_at: Mapped[str] = mapped_column(Moment)
+    row_sha256: Mapped[str] = mapped_column(String(64))
 
 
 class JobEventRow(Base):
@@ -256,9 +280,11 @@ class JobEventRow(Base):
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
     job_id: Mapped[str] = mapped_column(String(26), ForeignKey("job.id"))
+    epoch: Mapped[int]
     kind: Mapped[str] = mapped_column(String(32))
-    data: Mapped[dict[str, Any]]
-    created_at: Mapped[datetime]
+    data: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[str] = mapped_column(Moment)
+    row_sha256: Mapped[str] = mapped_column(String(64))
 
 
 class JobTrialRow(Base):
@@ -269,3 +295,5 @@ class JobTrialRow(Base):
     job_id: Mapped[str] = mapped_column(String(26), ForeignKey("job.id"), primary_key=True)
     trial: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     record_key: Mapped[str] = mapped_column(Key, ForeignKey("record.key"))
+    epoch: Mapped[int]
+    row_sha256: Mapped[str] = mapped_column(String(64))

@@ -12,17 +12,20 @@ import sqlite3
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from schedules.record import TuningRecord
 
 from .artefact_rows import HASHED as FILE
 from .artefact_rows import Artefact, ArtefactLike, artefacts_of
-from .errors import StoreBroken, StoreDenied, StoreError, StoreHeld, StoreMissing
-from .location import default_url, file_is_there, sqlite_path
+from .errors import StoreBroken, StoreBusy, StoreDenied, StoreError, StoreMissing
+from .location import default_url, file_is_there, is_postgres, sqlite_path
 from .rows import HASHED, from_row
 from .schema import refuse_newer, refuse_older
+
+if TYPE_CHECKING:
+    from .store import Store
 
 _REVISION = "SELECT version_num FROM alembic_version"
 _TABLES = "SELECT count(*) FROM sqlite_master"
@@ -39,6 +42,10 @@ def best_record(
     url: str | None, workload_key: str, target_key: str, *, timeout_secs: float = 30.0
 ) -> TuningRecord | None:
     """What `open_store(url, create=False, upgrade=False).best(...)` answers, and its errors."""
+    url = url or default_url()
+    if is_postgres(url):
+        with _store(url, timeout_secs) as store:
+            return store.best(workload_key, target_key)
     row = next(iter(_rows(url, _BEST, (workload_key, target_key), timeout_secs)), None)
     if row is None:
         return None
@@ -50,6 +57,10 @@ def artefacts_of_record(
     url: str | None, record_key: str, *, timeout_secs: float = 30.0
 ) -> list[Artefact]:
     """What `Store.artefacts` answers, and the errors of `best_record`."""
+    url = url or default_url()
+    if is_postgres(url):
+        with _store(url, timeout_secs) as store:
+            return store.artefacts(record_key)
     rows = _rows(url, _ARTEFACTS, (record_key,), timeout_secs)
     return artefacts_of(
         cast(ArtefactLike, SimpleNamespace(**{name: row[name] for name in (*FILE, "row_sha256")}))
@@ -57,11 +68,18 @@ def artefacts_of_record(
     )
 
 
+def _store(url: str, timeout_secs: float) -> Store:
+    """A server has no shorter way than the ordinary one."""
+    from .opening import open_store
+
+    return open_store(url, create=False, upgrade=False, timeout_secs=timeout_secs)
+
+
 def _rows(
-    url: str | None, statement: str, values: tuple[str, ...], timeout_secs: float
+    url: str, statement: str, values: tuple[str, ...], timeout_secs: float
 ) -> list[sqlite3.Row]:
     """The rows of one query on a database of the schema this version knows."""
-    path = sqlite_path(url or default_url())
+    path = sqlite_path(url)
     if not file_is_there(path):
         raise StoreMissing(f"database {path}: there is none; `tilewright tune` makes it")
     try:
@@ -85,7 +103,7 @@ def _rows(
 
 def _error(path: Path, error: Exception) -> StoreError:
     if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
-        return StoreHeld(f"database {path}: another process holds it ({error})")
+        return StoreBusy(f"database {path}: another process holds it ({error})")
     if isinstance(error, sqlite3.OperationalError) and "unable to open" in str(error):
         return StoreDenied(
             f"database {path}: cannot be opened ({error}); check that you may read it"

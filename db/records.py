@@ -54,11 +54,15 @@ class RecordRepository:
                 "registered; call register() first"
             ) from error
 
-    def row(self, key: str) -> RecordRow | None:
-        return self._session.scalars(select(RecordRow).filter_by(key=key)).one_or_none()
+    def row(self, key: str, *, locked: bool = False) -> RecordRow | None:
+        """The row of this key; `locked`, no other transaction decides about it until this ends."""
+        statement = select(RecordRow).filter_by(key=key)
+        if locked:
+            statement = statement.with_for_update(key_share=True)
+        return self._session.scalars(statement).one_or_none()
 
-    def get(self, key: str) -> TuningRecord | None:
-        return from_row(self.row(key))
+    def get(self, key: str, *, locked: bool = False) -> TuningRecord | None:
+        return from_row(self.row(key, locked=locked))
 
     def of_work(
         self, workload_key: str, target_key: str, *, include_imported: bool

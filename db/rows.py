@@ -81,7 +81,7 @@ def check_record(record: TuningRecord) -> None:
         ("workload_key", record.workload_key, 80),
         ("target_key", record.target_key, 80),
     ):
-        if not (isinstance(text, str) and 1 <= len(text) <= limit):
+        if not (isinstance(text, str) and 1 <= len(text) <= limit and "\0" not in text):
             raise InvalidRecord(f"{name}: must be text of 1..{limit} characters, got {text!r}")
 
 

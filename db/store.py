@@ -1,35 +1,33 @@
-"""`Store`: the one object through which everything else reads and writes what is known."""
+"""`Store`: what everything else may rely on, whichever database is behind it.
+
+This is the contract; `sql_store.py` keeps it, on SQLite and on PostgreSQL, and
+`tests/contracts/store_contract.py` holds every implementation to it. Callers import `Store` and
+`open_store` from `db` and nothing that is particular to one database.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
-from schedules.record import TuningRecord
+from .job_store import JobStore
 
-from .artefact_rows import Artefact
-from .artefacts import ArtefactFile, ArtefactRepository
-from .best import BestElsewhere, BestMove, BestRepository
-from .blobs import Blob, BlobRepository
-from .check import Problem, problems
-from .checkpoint import CHECKPOINT_BYTES, checkpoint, log_bytes
-from .engine import Database
-from .errors import StoreDenied, StoreMissing
-from .job_store import Clock, JobStore, utc_now
-from .location import default_url, file_is_there, sqlite_path
-from .locks import FileLock
-from .records import Page, RecordRepository
-from .schema import HEAD, refuse_older
-from .transfer import LINES_PER_COMMIT, Importer, ImportReport, Selection, export_records
-from .upgrade import read_revision
-from .upgrade import upgrade as upgrade_schema
-from .works import WorkloadEntry, WorkRepository
+if TYPE_CHECKING:
+    from schedules.record import TuningRecord
 
-TIMEOUT_SECS = 30.0
+    from .answers import BestAnswer
+    from .artefact_rows import Artefact
+    from .artefacts import ArtefactFile
+    from .best import BestElsewhere, BestMove
+    from .blobs import Blob
+    from .check import Problem
+    from .copying import MoveReport
+    from .prune import PruneReport
+    from .records import Page
+    from .transfer import ImportReport, Selection
+    from .works import WorkloadEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,79 +38,55 @@ class Counts:
     blobs: int
 
 
-def open_store(
-    url: str | None = None,
-    *,
-    create: bool = True,
-    upgrade: bool = True,
-    timeout_secs: float = TIMEOUT_SECS,
-    clock: Clock = utc_now,
-    entropy: Callable[[int], bytes] = os.urandom,
-) -> Store:
-    """The store at `url` (`sqlite:///FILE` or a path; `default_url()` for None).
+class Store(JobStore, Protocol):
+    """Everything known, durably. It satisfies the tuner's `RecordSink`.
 
-    With `create`, a missing file is made; with `upgrade`, an older schema is brought up to date.
-    `timeout_secs` is how long any call waits for another process.
+    **Acknowledgement.** A call that returned has been committed to disk: it survives `kill -9`, a
+    lost connection and power loss. A call that raised StoreError was not acknowledged; making it
+    again is safe, since everything is named by its content, its key or its epoch.
 
-    StoreMissing, StoreOlder: what `create` or `upgrade` would have mended. StoreDenied: no file
-    this process may open or write. StoreNewer: made by a
-    newer version. StoreBroken: not a database of ours. StoreHeld: locked for too long.
+    **One transaction a call.** What a call reads is one moment of the database; what it writes is
+    all there or nothing. `import_`, which commits batch by batch, is the exception.
+
+    **Threads and processes.** Any thread may call. A forked child must open a store of its own
+    (RuntimeError otherwise). Any number of processes may have the database open; one of them at a
+    time is its coordinator.
+
+    **Damage.** Rows carry hashes and are checked when they are read. What is damaged is not there
+    for whoever asks (None, or left out), a line goes to the log `tilewright.db`, `check` lists it,
+    and storing the same again mends it where that is possible.
+
+    **Errors.** StoreError: the database cannot be used, for now where `transient` (StoreBusy after
+    `timeout_secs` of waiting, StoreFull, StoreUnreachable after some seconds of trying again). Any
+    call may raise it. RefusedError: the database works, what was asked of it is not valid.
     """
-    path = sqlite_path(url or default_url())
-    if not file_is_there(path):
-        if not create:
-            raise StoreMissing(
-                f"database {path}: there is none; `tilewright tune` makes it, --db names another"
-            )
-        _make_folder(path.parent)
-    database = Database(path, timeout_secs=timeout_secs)
-    lock = FileLock(path)
-    try:
-        _prepare(database, lock, may_upgrade=upgrade, timeout_secs=timeout_secs)
-    except BaseException:
-        database.close()
-        raise
-    return Store(database, lock, clock, entropy, timeout_secs)
-
-
-class Store(JobStore):
-    """Everything known, durably. Safe to call from any thread; each call is one transaction.
-
-    A call that returned has been written to disk: it survives `kill -9` and power loss. Any call
-    may raise StoreHeld or StoreBroken. It satisfies the tuner's `RecordSink`. A forked child must
-    open a store of its own.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        lock: FileLock,
-        clock: Clock,
-        entropy: Callable[[int], bytes],
-        timeout_secs: float,
-    ) -> None:
-        super().__init__(database, clock, entropy)
-        self._lock = lock
-        self._timeout_secs = timeout_secs
 
     @property
-    def path(self) -> Path:
-        return self._database.path
+    def name(self) -> str:
+        """What to call the database where people read it: no user, no password."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Opens the same database again. It may hold a password: never show it."""
+        ...
+
+    @property
+    def path(self) -> Path | None:
+        """Its file, None if it is on a server."""
+        ...
 
     def close(self) -> None:
-        """Close every connection; the last one of all processes folds the log into the file."""
-        self._lock.release()
-        self._database.close()
+        """Give everything back: connections, and the coordinator's lock."""
+        ...
 
-    def __enter__(self) -> Self:
-        return self
+    def __enter__(self) -> Self: ...
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, *exc: object) -> None: ...
 
     # Workloads and targets
 
-    def register(  # two documents, each with its key
+    def register(
         self,
         workload_key: str,
         workload_document: dict[str, Any],
@@ -125,19 +99,15 @@ class Store(JobStore):
 
         KeyConflict if `workload_key` stands for another computation already.
         """
-        with self._database.writing() as session:
-            works, now = WorkRepository(session), self._clock()
-            works.register_workload(workload_key, workload_document, name, flops, now)
-            works.register_target(target_key, target_document, now)
+        ...
 
     def workload(self, key: str) -> WorkloadEntry | None:
-        with self._database.reading() as session:
-            return WorkRepository(session).workload(key)
+        """The workload of this key; None if it is unknown or damaged."""
+        ...
 
     def target(self, key: str) -> dict[str, Any] | None:
-        """The JSON description of a target."""
-        with self._database.reading() as session:
-            return WorkRepository(session).target(key)
+        """The JSON description of a target; None if it is unknown or damaged."""
+        ...
 
     # Records
 
@@ -146,10 +116,7 @@ class Store(JobStore):
 
         InvalidRecord: one contradicts itself. NotRegistered: call `register` first.
         """
-        with self._database.writing() as session:
-            RecordRepository(session).add(records, self._clock())
-        if log_bytes(self.path) > CHECKPOINT_BYTES:
-            self.checkpoint()
+        ...
 
     def records(
         self, workload_key: str, target_key: str, *, include_imported: bool = False
@@ -158,13 +125,11 @@ class Store(JobStore):
 
         Imported ones are claims of others: they are left out unless asked for.
         """
-        with self._database.reading() as session:
-            repository = RecordRepository(session)
-            return repository.of_work(workload_key, target_key, include_imported=include_imported)
+        ...
 
     def record(self, key: str) -> TuningRecord | None:
-        with self._database.reading() as session:
-            return RecordRepository(session).get(key)
+        """The record of this key; None if it is unknown or damaged."""
+        ...
 
     def records_page(
         self,
@@ -175,15 +140,11 @@ class Store(JobStore):
         target_key: str | None = None,
     ) -> Page[TuningRecord]:
         """All records in the order of arrival; `page_size` is cut to 1..1000. BadPageToken."""
-        with self._database.reading() as session:
-            repository = RecordRepository(session)
-            return repository.page(page_token, page_size, workload_key, target_key)
+        ...
 
     def counts(self, workload_key: str | None = None, target_key: str | None = None) -> Counts:
         """How many records (of this work, where given) and blobs there are."""
-        with self._database.reading() as session:
-            records = RecordRepository(session).count(workload_key, target_key)
-            return Counts(records, BlobRepository(session).count())
+        ...
 
     # The best
 
@@ -193,111 +154,143 @@ class Store(JobStore):
         It takes a record verified in full and strictly faster than the best of the same
         toolchain generation; see `best.reason_to_move`. NotRegistered if it was not added.
         """
-        with self._database.writing() as session:
-            return BestRepository(session).promote(record.key, self._clock())
+        ...
 
     def withdraw(self, record_key: str, reason: str) -> TuningRecord | None:
         """Never serve this record again (it failed a later check); the best that is left."""
-        with self._database.writing() as session:
-            return BestRepository(session).withdraw(record_key, reason, self._clock())
+        ...
 
     def best(self, workload_key: str, target_key: str) -> TuningRecord | None:
         """The best record of exactly this work, None if there is none."""
-        with self._database.reading() as session:
-            return BestRepository(session).get(workload_key, target_key)
+        ...
 
     def best_many(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], TuningRecord]:
         """The best of each (workload_key, target_key) that has one."""
-        with self._database.reading() as session:
-            return BestRepository(session).get_many(keys)
+        ...
 
     def best_elsewhere(self, workload_key: str, target_key: str) -> list[BestElsewhere]:
         """The best of the same workload on every other target, fastest first."""
-        with self._database.reading() as session:
-            return BestRepository(session).elsewhere(workload_key, target_key)
+        ...
 
     def best_history(self, workload_key: str, target_key: str) -> list[BestMove]:
         """Every move of the best of this work, oldest first."""
-        with self._database.reading() as session:
-            return BestRepository(session).history(workload_key, target_key)
+        ...
 
-    # Blobs
+    def best_answer(self, workload_key: str, target_key: str) -> BestAnswer:
+        """All that an answer needs in one question: the best, its files, workload and target."""
+        ...
+
+    def best_answers(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], BestAnswer]:
+        """`best_answer` of each of `keys`, in one question for all of them."""
+        ...
+
+    # Claims: what import brought
+
+    def claims(self, workload_key: str, target_key: str) -> list[TuningRecord]:
+        """The imported records of this work worth trying, fastest as they claim first.
+
+        Those confirmed already and those withdrawn are left out.
+        """
+        ...
+
+    def claims_waiting(self, limit: int = 100) -> list[TuningRecord]:
+        """Of each work that has claims and no best, the claim to verify first."""
+        ...
+
+    def confirm(self, claim_key: str, own: TuningRecord) -> bool:
+        """Take `own`, the claim rebuilt, verified in full and timed here, as its confirmation;
+        whether it is the best now.
+
+        `own` is stored, and promoted like any other. NotRegistered: no such claim.
+        InvalidRecord: `own` is of other work or another trace, or was not verified in full. A claim
+        that turns out wrong is withdrawn with `withdraw`.
+        """
+        ...
+
+    # Blobs and artefacts
 
     def put_blob(self, data: bytes, media_type: str) -> str:
         """Store bytes and give their sha256 (64 hex digits). BlobTooLarge above 4 MiB."""
-        with self._database.writing() as session:
-            return BlobRepository(session).put(data, media_type, self._clock())
+        ...
 
     def blob(self, sha256: str) -> Blob | None:
         """The bytes of this name; None if missing or damaged (then `put_blob` mends them)."""
-        with self._database.reading() as session:
-            return BlobRepository(session).get(sha256)
-
-    # Artefacts
+        ...
 
     def add_artefacts(self, record_key: str, files: Sequence[ArtefactFile]) -> list[Artefact]:
         """Keep the files a stored record was built into, all or none; those it has now.
 
         The first ones stay. NotRegistered: the record is not stored. BlobTooLarge.
         """
-        with self._database.writing() as session:
-            return ArtefactRepository(session).add(record_key, files, self._clock())
+        ...
 
     def artefacts(self, record_key: str) -> list[Artefact]:
         """The files of a record, by kind; empty if none were kept."""
-        with self._database.reading() as session:
-            return ArtefactRepository(session).of(record_key)
+        ...
 
     def artefacts_many(self, record_keys: Sequence[str]) -> dict[str, list[Artefact]]:
         """The files of each record that has some."""
-        with self._database.reading() as session:
-            return ArtefactRepository(session).of_many(record_keys)
+        ...
 
     # Whole database
 
     def export(self, out: TextIO, selection: Selection | None = None) -> int:
         """Write records as JSON lines (see `transfer`); how many."""
-        with self._database.reading() as session:
-            return export_records(session, out, selection or Selection())
+        ...
 
     def import_(self, lines: Iterable[str]) -> ImportReport:
         """Take in an export. Bad lines are reported, the others kept; again it adds nothing.
 
         InvalidRecord if the first line is not the header of a format this version reads.
         """
-        importer, source = Importer(), iter(lines)
-        while batch := list(islice(source, LINES_PER_COMMIT)):
-            with self._database.writing() as session:
-                importer.take(session, batch, self._clock())
-        return importer.report
+        ...
 
-    def check(self) -> list[Problem]:
-        """Every inconsistency found in the whole database; empty if it is sound."""
-        return problems(self._database)
+    def check(self, acknowledged: Iterable[str] = ()) -> list[Problem]:
+        """Every inconsistency found in the whole database; empty if it is sound.
+
+        `acknowledged` are keys of records that somebody was told are stored: each has to be there.
+        """
+        ...
+
+    def ping(self) -> None:
+        """StoreError if the database cannot be read now, or is not the one that was opened."""
+        ...
+
+    def backup(self, file: Path) -> None:
+        """A consistent copy in `file`, a SQLite database whatever this one is, for its owner only;
+        everything goes on meanwhile. StoreDenied if `file` is there already, StoreFull."""
+        ...
+
+    def prune(self, *, dry_run: bool = False, min_age_secs: float = 86_400.0) -> PruneReport:
+        """Delete what nobody points to and is older than `min_age_secs`; what it was.
+
+        Blobs that are no artefact, workloads and targets without records. With `dry_run` nothing is
+        deleted.
+        """
+        ...
+
+    def move_to(self, other: Store) -> MoveReport:
+        """Copy everything into `other`, which holds nothing yet, in one transaction there; counts
+        and hashes of both sides are compared before it is committed.
+
+        StoreHeld while a service runs on either. StoreDenied if `other` is not empty. StoreBroken
+        if the two do not agree.
+        """
+        ...
 
     def coordinate(self) -> None:
         """Become the one coordinator of this database until `close`: StoreHeld names another.
 
-        While there is one, only it checkpoints and nobody upgrades the schema.
+        While there is one, only it leases jobs and does the upkeep, and nobody upgrades the schema.
+        The leases of a former coordinator end at once: it is gone.
         """
-        self._lock.acquire(min(self._timeout_secs, 1.0), purpose=f"coordinate {self.path}")
+        ...
+
+    def coordinates(self) -> bool:
+        """Whether this store is the coordinator now: on a server, the lock ends with its
+        connection. One that lost it stops working on jobs and calls `coordinate` again."""
+        ...
 
     def checkpoint(self) -> bool:
-        """Fold the write-ahead log into the file; False if that is another process's task."""
-        return checkpoint(self._database, self._lock)
-
-
-def _prepare(database: Database, lock: FileLock, *, may_upgrade: bool, timeout_secs: float) -> None:
-    revision = read_revision(database)
-    if revision == HEAD:
-        return
-    if not may_upgrade:
-        refuse_older(database.path, revision)
-    upgrade_schema(database, lock, timeout_secs=timeout_secs)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreDenied(f"database folder {folder}: cannot be made ({error})") from error
+        """Do the upkeep a database leaves to us; False if that is another process's task."""
+        ...

@@ -13,19 +13,22 @@ verified and timed here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, TextIO
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from schedules.errors import TilewrightError
 from schedules.record import canonical_bytes
 
+from .best import FULL
 from .errors import InvalidRecord, StoreError
-from .models import BestRow, RecordRow
+from .models import BestRow, RecordRow, WithdrawnRow
 from .records import RecordRepository
 from .rows import IMPORTED, from_row, key_of, record_of
 from .works import WorkRepository, target_key_of, workload_key_of
@@ -36,14 +39,30 @@ MAX_LINE_BYTES = 4 * 1024 * 1024
 LINES_PER_COMMIT = 500
 
 
+class RecordState(StrEnum):
+    """How far a record has come; see `docs/database.md`."""
+
+    BEST = "best"
+    """Best of its work now."""
+    VERIFIED = "verified"
+    """Verified in full here, and not withdrawn."""
+    OK = "ok"
+    """Measured here, with a time."""
+    FAILED = "failed"
+    """Measured here, and without one."""
+    IMPORTED = "imported"
+    """A claim of others."""
+    WITHDRAWN = "withdrawn"
+    """Found wrong after it was stored."""
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which records to export; everything by default."""
 
     workload_key: str | None = None
     target_key: str | None = None
-    best_only: bool = False
-    ok_only: bool = False
+    state: RecordState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +126,13 @@ class Importer:
     @property
     def report(self) -> ImportReport:
         return ImportReport(self._tally.added, self._tally.known, tuple(self._tally.bad))
+
+    def taking(self, lines: Sequence[str], now: datetime, session: Session) -> Importer:
+        """This importer after `take`, as another one: a batch that has to be taken again, because
+        the database undid it, is counted once."""
+        after = deepcopy(self)
+        after.take(session, lines, now)
+        return after
 
     def take(self, session: Session, lines: Iterable[str], now: datetime) -> None:
         """Store what `lines` hold. Import again after an interruption: known records are skipped.
@@ -183,11 +209,23 @@ def _selected(session: Session, selection: Selection) -> Iterator[RecordRow]:
         statement = statement.where(RecordRow.workload_key == selection.workload_key)
     if selection.target_key is not None:
         statement = statement.where(RecordRow.target_key == selection.target_key)
-    if selection.best_only:
-        statement = statement.join(BestRow, BestRow.record_key == RecordRow.key)
-    if selection.ok_only:
-        statement = statement.where(RecordRow.status == "ok")
+    if selection.state is not None:
+        statement = statement.where(*_in_state(selection.state))
     yield from session.scalars(statement.execution_options(yield_per=500))
+
+
+def _in_state(state: RecordState) -> list[ColumnElement[bool]]:
+    withdrawn = RecordRow.key.in_(select(WithdrawnRow.record_key))
+    own, ok = RecordRow.verified_level != IMPORTED, RecordRow.status == "ok"
+    conditions: dict[RecordState, list[ColumnElement[bool]]] = {
+        RecordState.BEST: [RecordRow.key.in_(select(BestRow.record_key))],
+        RecordState.VERIFIED: [RecordRow.verified_level == FULL, ok, ~withdrawn],
+        RecordState.OK: [own, ok],
+        RecordState.FAILED: [own, ~ok],
+        RecordState.IMPORTED: [~own],
+        RecordState.WITHDRAWN: [withdrawn],
+    }
+    return conditions[state]
 
 
 def _write(out: TextIO, entry: dict[str, Any]) -> None:

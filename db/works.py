@@ -46,6 +46,8 @@ class WorkRepository:
         """
         if not 0 <= flops < 2**63:
             raise RefusedError(f"flops: must be in 0..2**63-1, got {flops}")
+        if "\0" in name:
+            raise RefusedError("name: must be text without NUL characters")
         text = canonical_bytes(document).decode()
         row = {"key": _checked_key(key), "name": name, "flops": flops, "document": text}
         row |= {"created_at": now, "row_sha256": row_hash([key, name, flops, text])}
@@ -78,9 +80,7 @@ class WorkRepository:
     def workload(self, key: str) -> WorkloadEntry | None:
         """The workload of this key; None if it is unknown or damaged."""
         row = self._session.get(WorkloadRow, key)
-        if row is None or not sound_workload(row):
-            return None
-        return WorkloadEntry(row.key, row.name, row.flops, json.loads(row.document))
+        return None if row is None else workload_entry(row)
 
     def target(self, key: str) -> dict[str, Any] | None:
         """The document of the target of this key; None if it is unknown or damaged."""
@@ -96,6 +96,13 @@ def sound_workload(row: WorkloadRow) -> bool:
 def sound_target(row: TargetRow) -> bool:
     """Whether the row is what was once written; if not, the log says so."""
     return _sound("target", row.key, row.row_sha256, [row.key, row.document])
+
+
+def workload_entry(row: WorkloadRow) -> WorkloadEntry | None:
+    """The workload of a sound row, None of a damaged one."""
+    if not sound_workload(row):
+        return None
+    return WorkloadEntry(row.key, row.name, row.flops, json.loads(row.document))
 
 
 def target_document(row: TargetRow) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from service.errors import UsageProblem
 
 if TYPE_CHECKING:
     from db import Store
+    from db.transfer import Selection
 
 
 def database_url(flag: str | None) -> str | None:
@@ -43,7 +45,7 @@ def database_state(flag: str | None) -> str:
     url = database_url(flag)
     try:
         with open_store(url, create=False, upgrade=False) as store:
-            return f"{store.path}: {store.counts().records} records"
+            return f"{store.name}: {store.counts().records} records"
     except StoreMissing:
         return f"{url or default_url()}: not there yet; the first `tune` makes it"
 
@@ -53,7 +55,7 @@ def upgrade(flag: str | None) -> dict[str, Any]:
     with session(flag) as store:
         from db.schema import HEAD
 
-        return {"database": str(store.path), "revision": HEAD, "records": store.counts().records}
+        return {"database": store.name, "revision": HEAD, "records": store.counts().records}
 
 
 def check(flag: str | None) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def check(flag: str | None) -> dict[str, Any]:
         findings = [f"{p.kind} {p.subject}: {p.detail}" for p in store.check()]
         counts = store.counts()
         return {
-            "database": str(store.path),
+            "database": store.name,
             "ok": not findings,
             "records": counts.records,
             "blobs": counts.blobs,
@@ -72,14 +74,41 @@ def check(flag: str | None) -> dict[str, Any]:
         }
 
 
-def export_to(store: Store, file: Path | None) -> dict[str, int]:
-    """Write every record as JSON lines to `file` (None: stdout)."""
+def backup(flag: str | None, file: Path) -> dict[str, Any]:
+    """Copy the database, as it is at one moment, to `file`."""
+    from db import open_store
+
+    with open_store(database_url(flag), create=False, upgrade=False) as store:
+        store.backup(file)
+        return {"database": store.name, "file": str(file), "bytes": file.stat().st_size}
+
+
+def prune(flag: str | None, *, dry_run: bool) -> dict[str, Any]:
+    """Delete what nobody points to; what it was."""
+    from db import open_store
+
+    with open_store(database_url(flag), create=False, upgrade=False) as store:
+        found = store.prune(dry_run=dry_run)
+        return {"database": store.name, "dry_run": dry_run, **asdict(found)}
+
+
+def move(flag: str | None, url: str) -> dict[str, Any]:
+    """Copy everything into the empty database at `url`; how many rows of each table."""
+    from db import open_store
+
+    with open_store(database_url(flag), create=False) as store, open_store(url) as other:
+        report = store.move_to(other)
+        return {"from": store.name, "to": other.name, "rows": report.rows}
+
+
+def export_to(store: Store, file: Path | None, selection: Selection) -> dict[str, int]:
+    """Write the selected records as JSON lines to `file` (None: stdout)."""
     if file is None:
-        return {"records": store.export(sys.stdout)}
+        return {"records": store.export(sys.stdout, selection)}
     temporary = file.with_name(f".{file.name}.part")
     try:
         with temporary.open("w", encoding="utf-8") as out:
-            count = store.export(out)
+            count = store.export(out, selection)
         temporary.replace(file)
     except OSError as error:
         raise UsageProblem(f"cannot write {file}: {error.strerror or error}") from error

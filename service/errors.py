@@ -242,6 +242,27 @@ TABLE: dict[str, Kind] = {
         "Database held by another process",
         "Wait for the other process (`fuser FILE` finds it), or use another --db.",
     ),
+    "db.errors.StoreBusy": Kind(
+        503,
+        "database_busy",
+        ExitCode.DATABASE,
+        "Database busy",
+        "Try again: nothing of this call was stored.",
+    ),
+    "db.errors.StoreUnreachable": Kind(
+        503,
+        "database_unreachable",
+        ExitCode.DATABASE,
+        "Database server unreachable",
+        "Check that its server runs, then try again: nothing of this call was stored.",
+    ),
+    "db.errors.StoreUnsafe": Kind(
+        503,
+        "database_unsafe",
+        ExitCode.DATABASE,
+        "Database server keeps no promises",
+        "Set fsync, full_page_writes and synchronous_commit to on.",
+    ),
     "db.errors.StoreBroken": Kind(
         503,
         "database_broken",

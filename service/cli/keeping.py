@@ -1,17 +1,30 @@
-"""`export`, `import`, `db upgrade`, `db check`: records in and out, migrations, consistency."""
+"""`export`, `import` and `db ...`: records in and out, and the keeping of the database."""
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import nullcontext
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from service.cli.options import Common, command
+from service.cli.options import Common, WorkloadSpelling, command
 from service.cli.output import writing
 from service.exit_codes import ExitCode
+
+
+class State(StrEnum):
+    """What `export --state` takes: `db.transfer.RecordState`, which costs an import."""
+
+    BEST = "best"
+    VERIFIED = "verified"
+    OK = "ok"
+    FAILED = "failed"
+    IMPORTED = "imported"
+    WITHDRAWN = "withdrawn"
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -23,21 +36,42 @@ def add_commands(app: typer.Typer) -> None:
             Path | None,
             typer.Argument(metavar="[FILE]", help="Where to; standard output if left out or -."),
         ] = None,
+        *,
+        workload: Annotated[
+            str | None,
+            typer.Option("--workload", metavar="WORKLOAD|KEY", help="Records of this one only."),
+        ] = None,
+        target: Annotated[
+            str | None,
+            typer.Option("--target", metavar="native|FILE|KEY", help="Records for this one only."),
+        ] = None,
+        threads: Annotated[
+            int | None, typer.Option("--threads", min=1, help="Threads of --target.")
+        ] = None,
+        state: Annotated[
+            State | None, typer.Option("--state", help="Records that have come this far only.")
+        ] = None,
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
-        """Write every record, workload and target as JSON lines.
+        """Write records, with their workloads and targets, as JSON lines: all, or those asked for.
 
         With --json the document on standard output tells what was written, so FILE is needed.
         """
+        from db.transfer import RecordState, Selection
         from service import database
         from service.cli.render import facts
         from service.errors import UsageProblem
 
+        chosen = Selection(
+            workload_key=None if workload is None else _workload_key(workload),
+            target_key=None if target is None else _target_key(target, threads),
+            state=None if state is None else RecordState(state.value),
+        )
         to_stdout = file is None or str(file) == "-"
         if to_stdout and common.json:
             raise UsageProblem("export --json needs a FILE: standard output holds the summary")
         with database.session(common.db) as store, writing() if to_stdout else nullcontext():
-            counts = database.export_to(store, None if to_stdout else file)
+            counts = database.export_to(store, None if to_stdout else file, chosen)
         if to_stdout:
             sys.stderr.write(f"{_counts(counts)}\n")
             return
@@ -66,7 +100,7 @@ def add_commands(app: typer.Typer) -> None:
             common.output().remark("tilewright: some lines were not taken; the others are stored")
             raise typer.Exit(ExitCode.FAILED)
 
-    group = typer.Typer(help="Migrations and consistency of the database.")
+    group = typer.Typer(help="Migrations, consistency, copies and moves of the database.")
     app.add_typer(group, name="db")
 
     @command(group, "upgrade")
@@ -96,6 +130,79 @@ def add_commands(app: typer.Typer) -> None:
         common.output().result(document, facts(rows))
         if document["findings"]:
             raise typer.Exit(ExitCode.DATABASE)
+
+    @command(group, "backup")
+    def backup(
+        file: Annotated[Path, typer.Argument(metavar="FILE", help="What to make; not there yet.")],
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Copy the database, as it is at one moment, while everything goes on.
+
+        FILE is a SQLite database, whatever it is a copy of: use it as it is, or move it back to
+        a server with `tilewright db move URL --db FILE`.
+        """
+        from service import database
+        from service.cli.render import facts
+
+        document = database.backup(common.db, file)
+        common.output().result(document, facts([(n, str(v)) for n, v in document.items()]))
+
+    @command(group, "prune")
+    def prune(
+        *,
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")
+        ] = False,
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Delete what nobody points to: files of no record, workloads and targets without records.
+
+        What came within the last day stays.
+        """
+        from service import database
+        from service.cli.render import facts
+
+        document = database.prune(common.db, dry_run=dry_run)
+        common.output().result(document, facts([(n, str(v)) for n, v in document.items()]))
+
+    @command(group, "move")
+    def move(
+        url: Annotated[
+            str, typer.Argument(metavar="URL", help="An empty database: postgresql://..., or FILE.")
+        ],
+        common: Common = Common(),  # noqa: B008
+    ) -> None:
+        """Copy everything into another database, all or nothing, and compare the two.
+
+        This one stays as it is: name the other with --db or TILEWRIGHT_DB from then on.
+        """
+        from service import database
+        from service.cli.render import facts
+
+        document = database.move(common.db, url)
+        rows = [(name, str(document[name])) for name in ("from", "to")]
+        rows += [(name, str(count)) for name, count in document["rows"].items()]
+        common.output().result(document, facts(rows))
+
+
+def _workload_key(text: str) -> str:
+    """The key of a workload given as its key, or spelled in any way."""
+    from service.resolve.workloads import read_workload
+
+    return _key(text) or read_workload(WorkloadSpelling(workload=text)).key
+
+
+def _target_key(text: str, threads: int | None) -> str:
+    """The key of a target given as its key, as `native` or as a file."""
+    from service.resolve.targets import read_target
+
+    return _key(text) or read_target(text, threads, probe=False).key
+
+
+def _key(text: str) -> str | None:
+    """The 64 digits of a key, None if `text` is none."""
+    digits = text.removeprefix("sha256:")
+    return digits if re.fullmatch("[0-9a-f]{64}", digits) else None
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -38,15 +38,14 @@ def serve(settings: Settings, output: Output) -> int:
     with listener, open_store(db_url, timeout_secs=settings.store_secs) as store:
         app = create_app(settings, store, lambda: supervisor.health() if settings.workers else None)
         state = app.state.service
-        url = str(getattr(store, "url", "") or f"sqlite:///{store.path}")
         supervisor = Supervisor(
             WorkerSettings(
-                url,
+                store.url,
                 settings.lease_secs,
                 settings.poll_secs,
                 json_log=settings.json_log,
                 jobs_at_once=settings.jobs_at_once,
-                standby=not url.startswith("sqlite"),
+                standby=store.path is None,
             ),
             drain_secs=settings.drain_secs * WORKER_SHARE,
             on_hopeless=lambda: server.stop(),  # noqa: PLW0108  # it is made below
@@ -79,10 +78,10 @@ def _say(output: Output, settings: Settings, listener: socket.socket, store: Sto
     """Where it listens, once it does."""
     url = f"http://{_shown(settings.host)}:{listener.getsockname()[1]}"
     if output.as_json:
-        output.print_json({"url": url, "pid": os.getpid(), "database": str(store.path)})
+        output.print_json({"url": url, "pid": os.getpid(), "database": store.name})
         sys.stdout.flush()
     else:
-        output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.path}")
+        output.remark(f"Tilewright at {url} (API at {url}/docs), records in {store.name}")
         output.remark("Ctrl-C stops; jobs that are not finished go on at the next start.")
 
 

@@ -65,11 +65,11 @@ class Journal:
                 return
             if if_due and self._clock() - self._flushed < FLUSH_SECS:
                 return
-            self._store.note_trials(
+            self._store.report_job(
                 self._job_id,
                 self._epoch,
                 trials=self._trials,
-                events=self._events,
+                events=[("trial", event) for event in self._events],
                 progress=None if self._is_told else dict(self._progress),
             )
             self._trials, self._events, self._is_told = [], [], True

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from db import open_store
 from db.errors import (
     BadTransition,
     IdempotencyConflict,
     NotRegistered,
     StaleLease,
+    StoreHeld,
     UnknownJob,
 )
+from db.job_rows import Job, Waiting
 from db.job_states import JobState
-from db.jobs import LOST_TOO_OFTEN, MAX_TAKEOVERS, Job
+from db.jobs import LOST_TOO_OFTEN, MAX_FAILURES
 from db.store import Store
 from tests.contracts.store_values import START, Clock, a_record
 
@@ -106,7 +110,7 @@ class JobStoreContract:
 
     def test_a_job_that_kills_its_workers_fails(self, store: Store, clock: Clock) -> None:
         job, _ = submit(store)
-        for epoch in range(1, MAX_TAKEOVERS + 2):
+        for epoch in range(1, MAX_FAILURES + 1):
             leased = store.lease_job("victim", 30)
             assert leased is not None
             assert leased.epoch == epoch
@@ -173,7 +177,7 @@ class JobStoreContract:
     def test_unknown_jobs_are_named(self, store: Store) -> None:
         for call in (
             lambda: store.request_cancel("nope"),
-            lambda: store.append_event("nope", "x", {}),
+            lambda: store.append_event("nope", 1, "x", {}),
             lambda: store.renew_lease("nope", 1, 1),
         ):
             with pytest.raises(UnknownJob, match="job 'nope': there is no such job"):
@@ -184,8 +188,9 @@ class JobStoreContract:
         job, _ = submit(store)
         other, _ = submit(store, 1)
         store.lease_job("w", 30)
-        ids = [store.append_event(job.id, "trial", {"trial": n}) for n in range(3)]
-        store.append_event(other.id, "trial", {})
+        ids = [store.append_event(job.id, 1, "trial", {"trial": n}) for n in range(3)]
+        store.lease_job("w", 30)
+        store.append_event(other.id, 1, "trial", {})
         store.finish_job(job.id, 1, JobState.SUCCEEDED)
         events = store.events_after(job.id)
         kinds = [(e.kind, e.data.get("state", e.data.get("trial"))) for e in events]
@@ -196,17 +201,230 @@ class JobStoreContract:
 
     def test_a_jobs_trials_lead_to_its_records(self, store: Store) -> None:
         job, _ = submit(store)
+        store.lease_job("w", 30)
         records = [a_record(trial, None if trial == 2 else 1e-3) for trial in (1, 2, 3)]
         store.add(records)
         links = [(r.trial, r.key) for r in records]
-        store.link_trials(job.id, links)
-        store.link_trials(job.id, links[:1])
+        store.link_trials(job.id, 1, links)
+        store.link_trials(job.id, 1, links[:1])
         assert store.job_trials(job.id) == [(r.trial, r) for r in records]
         assert store.job_trials(job.id, after=1, limit=1) == [(2, records[1])]
         with pytest.raises(NotRegistered, match="is not stored"):
-            store.link_trials(job.id, [(4, "sha256:none")])
+            store.link_trials(job.id, 1, [(4, "sha256:none")])
 
     def test_json_without_a_number_for_it_is_refused(self, store: Store) -> None:
         job, _ = submit(store)
+        store.lease_job("w", 30)
         with pytest.raises(ValueError, match="Out of range float"):
-            store.append_event(job.id, "trial", {"secs": float("nan")})
+            store.append_event(job.id, 1, "trial", {"secs": float("nan")})
+
+    # Priorities
+
+    def test_higher_priority_goes_first_then_who_came_first(
+        self, store: Store, clock: Clock
+    ) -> None:
+        clock.advance(10)
+        first, _ = submit(store, 0)
+        clock.advance(-5)  # a clock set back: the order of arrival is not the order of ids
+        second, _ = submit(store, 1)
+        urgent, _ = submit(store, 2, priority=5)
+        assert second.id < first.id
+        waiting = [store.job_waiting(job.id) for job in (urgent, first, second)]
+        assert waiting == [Waiting(0, 0), Waiting(1, 0), Waiting(2, 0)]
+        raised, created = submit(store, 1, priority=9)
+        assert (raised.id, raised.priority, created) == (second.id, 9, False)
+        assert submit(store, 1, priority=-1)[0].priority == 9, "joining lowers nothing"
+        taken = [store.lease_job("w", 30) for _ in range(3)]
+        assert [job.id for job in taken if job] == [second.id, urgent.id, first.id]
+        assert store.job_waiting(first.id) is None
+
+    # Whose a job is
+
+    def test_only_deaths_without_a_new_trial_between_count(
+        self, store: Store, clock: Clock
+    ) -> None:
+        job, _ = submit(store)
+        for trial in range(1, 3 * MAX_FAILURES):
+            leased = store.lease_job("victim", 30)
+            assert leased is not None, "a death after a new trial is forgiven"
+            record = a_record(trial)
+            store.add([record])
+            store.report_job(
+                job.id, leased.epoch, trials=[(trial, record.key), (1, a_record(1).key)]
+            )
+            clock.advance(31)
+        found = store.get_job(job.id)
+        assert found is not None
+        assert found.failures == 0
+        for _ in range(MAX_FAILURES - 1):  # the last one above was a death too
+            leased = store.lease_job("victim", 30)
+            assert leased is not None
+            store.report_job(job.id, leased.epoch, trials=[(1, a_record(1).key)])  # no news
+            clock.advance(31)
+        assert store.lease_job("victim", 30) is None
+        assert [j.id for j in store.list_jobs(state=JobState.FAILED).items] == [job.id]
+        assert store.check() == []
+
+    def test_a_clock_set_back_does_not_keep_a_job_from_the_next_worker(
+        self, store: Store, clock: Clock
+    ) -> None:
+        clock.advance(3600)  # an hour ahead
+        job, _ = submit(store)
+        store.lease_job("killed", 30)
+        clock.advance(-3600)  # set right
+        taken = store.lease_job("next", 30)
+        assert taken is not None
+        assert (taken.id, taken.epoch) == (job.id, 2)
+
+    def test_the_coordinator_takes_over_at_once(self, store: Store) -> None:
+        job, _ = submit(store)
+        old = store.lease_job("gone", 30)
+        assert old is not None
+        with open_store(store.url, lease_clock=START.timestamp) as successor:
+            successor.coordinate()
+            assert successor.coordinates()
+            with pytest.raises(StoreHeld):
+                store.coordinate()
+            assert not store.coordinates()
+            with pytest.raises(StaleLease):
+                store.renew_lease(job.id, old.epoch, 30)
+            taken = successor.lease_job("next", 30)
+            assert taken is not None
+            assert taken.epoch > old.epoch
+            assert successor.lease_job("next", 30) is None
+            successor.coordinate()
+            assert successor.renew_lease(job.id, taken.epoch, 30), "it ends no lease of its own"
+            with pytest.raises(StaleLease):
+                store.finish_job(job.id, old.epoch, JobState.SUCCEEDED)
+        store.coordinate()
+        assert store.coordinates()
+        assert store.check() == []
+
+    def test_every_write_to_a_job_names_its_lease(self, store: Store, clock: Clock) -> None:
+        job, _ = submit(store)
+        store.lease_job("slow", 30)
+        clock.advance(31)
+        store.lease_job("fast", 30)
+        record = a_record()
+        store.add([record])
+        before = store.events_after(job.id)
+        for write in (
+            lambda: store.append_event(job.id, 1, "trial", {}),
+            lambda: store.link_trials(job.id, 1, [(1, record.key)]),
+            lambda: store.report_job(job.id, 1, events=[("x", {})], progress={"a": 1}),
+        ):
+            with pytest.raises(StaleLease):
+                write()
+        assert store.events_after(job.id) == before
+        assert store.job_trials(job.id) == []
+
+    def test_a_report_is_kept_whole_or_not_at_all(self, store: Store) -> None:
+        job, _ = submit(store)
+        store.lease_job("w", 30)
+        store.add([a_record()])
+        with pytest.raises(NotRegistered):
+            store.report_job(
+                job.id,
+                1,
+                trials=[(1, a_record().key), (2, "sha256:none")],
+                events=[("trial", {})],
+                progress={"trials": 2},
+            )
+        assert store.job_trials(job.id) == []
+        (one, two) = store.report_job(
+            job.id, 1, trials=[(1, a_record().key)], events=[("trial", {}), ("note", {"é": "\0"})]
+        )
+        assert [e.id for e in store.events_after(job.id)][-2:] == [one, two]
+        assert store.events_after(job.id)[-1].data == {"é": "\0"}
+        assert store.report_job(job.id, 1) == []
+
+    # Damage
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "request = '{'",
+            "progress = '[1]'",
+            "state = 'SUCCEEDED'",
+            "created_at = 'yesterday'",
+            "epoch = 7",
+            "priority = 99",
+            "row_sha256 = ''",
+        ],
+    )
+    def test_a_damaged_job_harms_nobody_but_itself(
+        self, store: Store, damage: Callable[[str], None], change: str
+    ) -> None:
+        broken, _ = submit(store, 1, idempotency_key="k")
+        sound, _ = submit(store, 2)
+        damage(f"UPDATE job SET {change} WHERE id = '{broken.id}'")
+        assert [job.id for job in store.list_jobs().items] == [sound.id]
+        assert store.get_job(broken.id) is None
+        assert sum(store.job_counts().values()) == 2
+        leased = store.lease_job("w", 30)
+        assert leased is not None
+        assert leased.id == sound.id
+        assert store.lease_job("w", 30) is None
+        with pytest.raises(UnknownJob, match="its row is damaged"):
+            store.request_cancel(broken.id)
+        with pytest.raises(StaleLease, match="its row is damaged"):
+            store.renew_lease(broken.id, 0, 30)
+        again, created = submit(store, 1, idempotency_key="k")
+        assert created, "equal work does not join it"
+        assert submit(store, 1, idempotency_key="k") == (again, False)
+        assert ("job", broken.id) in {(p.kind, p.subject) for p in store.check()}
+
+    def test_a_damaged_event_or_trial_is_left_out(
+        self, store: Store, damage: Callable[[str], None]
+    ) -> None:
+        job, _ = submit(store)
+        store.lease_job("w", 30)
+        store.add([a_record(1), a_record(2)])
+        trials = [(n, a_record(n).key) for n in (1, 2)]
+        numbers = store.report_job(
+            job.id, 1, trials=trials, events=[("trial", {"trial": n}) for n in range(4)]
+        )
+        damage(f"UPDATE job_event SET data = '{{' WHERE id IN ({numbers[0]}, {numbers[1]})")
+        damage("UPDATE job_trial SET epoch = 0 WHERE trial = 1")
+        assert [e.data["trial"] for e in store.events_after(job.id, numbers[0] - 1)] == [2, 3]
+        assert [e.id for e in store.events_after(job.id, numbers[0] - 1, limit=1)] == [numbers[2]]
+        assert [trial for trial, _ in store.job_trials(job.id)] == [2]
+        found = {(p.kind, p.subject) for p in store.check()}
+        assert found == {
+            ("event", str(numbers[0])),
+            ("event", str(numbers[1])),
+            ("job_trial", f"{job.id}/1"),
+        }
+
+    # Invariants of `check`
+
+    def test_check_tells_of_what_jobs_were_told_and_is_not_there(
+        self, store: Store, damage: Callable[[str], None]
+    ) -> None:
+        job, _ = submit(store)
+        store.lease_job("w", 30)
+        store.add([a_record(1), a_record(3)])
+        told = {"trial": 9, "record_key": "sha256:gone"}
+        store.report_job(job.id, 1, trials=[(1, a_record(1).key), (3, a_record(3).key)])
+        store.append_event(job.id, 1, "trial", told)
+        store.finish_job(job.id, 1, JobState.SUCCEEDED)
+        found = store.check(acknowledged=[a_record(1).key, "sha256:lost"])
+        assert [(p.invariant, p.kind, p.subject) for p in found] == [
+            ("I1", "missing", "sha256:lost"),
+            ("I1", "missing", "sha256:gone"),
+            ("I6", "job", job.id),
+        ]
+
+    def test_check_tells_of_a_write_under_a_lease_that_was_over(
+        self, store: Store, clock: Clock, damage: Callable[[str], None]
+    ) -> None:
+        job, _ = submit(store)
+        store.lease_job("slow", 30)
+        (late,) = store.report_job(job.id, 1, events=[("trial", {})])
+        clock.advance(31)
+        store.lease_job("fast", 30)
+        damage(
+            "INSERT INTO job_event (job_id, epoch, kind, data, created_at, row_sha256) SELECT"
+            f" job_id, epoch, kind, data, created_at, row_sha256 FROM job_event WHERE id = {late}"
+        )
+        assert [(p.invariant, p.kind) for p in store.check()] == [("I5", "event")]

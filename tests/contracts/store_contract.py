@@ -10,10 +10,13 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from db import open_store
+from db.answers import BestAnswer
 from db.artefacts import ArtefactFile
 from db.errors import (
     BadPageToken,
@@ -22,9 +25,11 @@ from db.errors import (
     KeyConflict,
     NotRegistered,
     RefusedError,
+    StoreDenied,
 )
+from db.prune import PruneReport
 from db.store import Store
-from db.transfer import Selection
+from db.transfer import FORMAT, FORMAT_VERSION, RecordState, Selection
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.target import Target
 from tests.contracts.store_values import (
@@ -34,6 +39,7 @@ from tests.contracts.store_values import (
     TOOLCHAIN,
     WORKLOAD,
     WORKLOADS,
+    Clock,
     a_record,
     full,
     probes_of,
@@ -359,11 +365,226 @@ class StoreContract(RecordSinkContract):
             None: 4,
             Selection(workload_key=OTHER_WORKLOAD): 1,
             Selection(target_key="none"): 0,
-            Selection(best_only=True): 1,
-            Selection(ok_only=True, workload_key=WORKLOAD): 2,
+            Selection(state=RecordState.BEST): 1,
+            Selection(state=RecordState.OK, workload_key=WORKLOAD): 2,
         }
         for selection, count in counts.items():
             out = io.StringIO()
             assert store.export(out, selection) == count
             lines = out.getvalue().splitlines()
             assert sum('"kind":"record"' in line for line in lines) == count
+
+    def test_records_are_exported_by_how_far_they_came(self, store: Store) -> None:
+        assert promoted(store, full(1, 1e-3))
+        assert promoted(store, full(2, 1e-4))
+        store.withdraw(full(2, 1e-4).key, "wrong")
+        assert not promoted(store, full(3, 2e-3))
+        store.add([a_record(4), a_record(5, None)])
+        store.import_(exported(OTHER_WORKLOAD, [full(6, 1e-3, workload_key=OTHER_WORKLOAD)]))
+        counts = {
+            RecordState.BEST: 1,
+            RecordState.VERIFIED: 2,
+            RecordState.OK: 4,
+            RecordState.FAILED: 1,
+            RecordState.IMPORTED: 1,
+            RecordState.WITHDRAWN: 1,
+        }
+        assert {s: store.export(io.StringIO(), Selection(state=s)) for s in RecordState} == counts
+
+    # All an answer needs at once
+
+    def test_an_answer_comes_with_all_it_needs(self, store: Store) -> None:
+        record = full(1, 1e-3)
+        assert promoted(store, full(2, 2e-3))
+        assert promoted(store, record)
+        files = store.add_artefacts(record.key, FILES)
+        register(store, OTHER_WORKLOAD)
+        answer = store.best_answer(WORKLOAD, TARGET.key)
+        assert answer == BestAnswer(
+            workload=store.workload(WORKLOAD),
+            target=store.target(TARGET.key),
+            record=record,
+            artefacts=tuple(files),
+            version=2,
+        )
+        assert store.best_answer(OTHER_WORKLOAD, "none") == BestAnswer(
+            store.workload(OTHER_WORKLOAD), None, None
+        )
+        assert store.best_answer("none", TARGET.key) == BestAnswer(
+            None, store.target(TARGET.key), None
+        )
+        keys = [(work, TARGET.key) for work in (WORKLOAD, OTHER_WORKLOAD, "none")] * 400
+        found = store.best_answers([*keys, (WORKLOAD, OTHER_TARGET.key)])
+        assert list(found) == [*keys[:3], (WORKLOAD, OTHER_TARGET.key)]
+        assert found[keys[0]] == answer
+        assert store.best_answers([]) == {}
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "record SET estimate_secs = 0.0005",
+            "record SET document = replace(document, '0.001', '0.002')",
+            "record SET object_sha256 = 'x'",
+            "artefact SET bytes = 5",
+            "workload SET flops = 7",
+            "target SET document = '{}'",
+        ],
+    )
+    def test_an_answer_given_before_is_not_given_from_damaged_rows(
+        self, store: Store, damage: Callable[[str], None], change: str
+    ) -> None:
+        assert promoted(store, full(1, 1e-3))
+        files = store.add_artefacts(full(1, 1e-3).key, FILES)
+        before = store.best_answer(WORKLOAD, TARGET.key)
+        damage(f"UPDATE {change}")
+        match change.split(maxsplit=1)[0]:
+            case "record":
+                expected = BestAnswer(before.workload, before.target, None)
+            case "artefact":
+                expected = replace(before, artefacts=())
+            case "workload":
+                expected = replace(before, workload=None)
+            case _:
+                expected = replace(before, target=None)
+        assert store.best_answer(WORKLOAD, TARGET.key) == expected
+        assert len(files) == 2
+
+    def test_an_answer_follows_the_best(self, store: Store) -> None:
+        for trial, secs in enumerate((3e-3, 2e-3, 1e-3), start=1):
+            assert promoted(store, full(trial, secs))
+            answer = store.best_answer(WORKLOAD, TARGET.key)
+            assert (answer.record, answer.version) == (full(trial, secs), trial)
+        store.withdraw(full(3, 1e-3).key, "wrong")
+        answer = store.best_answer(WORKLOAD, TARGET.key)
+        assert (answer.record, answer.version) == (full(2, 2e-3), 4)
+
+    # Claims
+
+    def test_a_claim_becomes_an_answer_once_it_is_verified_here(self, store: Store) -> None:
+        slow, fast = full(1, 2e-3), full(2, 1e-3)
+        store.import_(exported(WORKLOAD, [slow, fast, a_record(3, None)]))
+        claims = store.claims(WORKLOAD, TARGET.key)
+        assert [claim.trial for claim in claims] == [2, 1], "the fastest first, no failures"
+        assert store.claims_waiting() == claims[:1]
+        assert store.best(WORKLOAD, TARGET.key) is None
+        own = replace(claims[0], verified_level="full", result=full(2, 1.5e-3).result)
+        assert store.confirm(claims[0].key, own)
+        assert store.best(WORKLOAD, TARGET.key) == own, "with the time that was measured here"
+        assert store.claims(WORKLOAD, TARGET.key) == claims[1:]
+        assert store.claims_waiting() == []
+        assert store.confirm(claims[0].key, own), "again it changes nothing"
+        store.withdraw(claims[1].key, "wrong at element 7")
+        assert store.claims(WORKLOAD, TARGET.key) == []
+        assert store.check() == []
+
+    def test_a_confirmation_is_of_the_same_kernel_and_verified(self, store: Store) -> None:
+        store.import_(exported(WORKLOAD, [full(1, 1e-3)]))
+        (claim,) = store.claims(WORKLOAD, TARGET.key)
+        own = replace(claim, verified_level="full")
+        for changes, message in (
+            ({"trace": []}, "not of the work and trace"),
+            ({"threads": 2}, "not of the work and trace"),
+            ({"verified_level": "quick"}, "was verified in full"),
+        ):
+            with pytest.raises(InvalidRecord, match=message):
+                store.confirm(claim.key, replace(own, **changes))
+        store.add([own])
+        for key in (own.key, "sha256:none"):
+            with pytest.raises(NotRegistered, match="no claim of this key"):
+                store.confirm(key, own)
+        assert store.best(WORKLOAD, TARGET.key) is None
+
+    # The whole database
+
+    def test_what_nobody_points_to_goes_and_nothing_else(self, store: Store, clock: Clock) -> None:
+        store.put_blob(b"orphan", "x/o")
+        register(store, OTHER_WORKLOAD, OTHER_TARGET)
+        assert promoted(store, full(1, 1e-3))
+        files = store.add_artefacts(full(1, 1e-3).key, FILES)
+        assert store.prune() == PruneReport(0, 0, 0, 0), "too young"
+        clock.advance(86_401)
+        expected = PruneReport(blobs=1, blob_bytes=6, workloads=1, targets=1)
+        assert store.prune(dry_run=True) == expected
+        assert store.counts().blobs == 3
+        assert store.prune() == expected
+        assert store.prune() == PruneReport(0, 0, 0, 0)
+        assert store.artefacts(full(1, 1e-3).key) == files
+        assert all(store.blob(file.sha256) is not None for file in files)
+        assert store.workload(OTHER_WORKLOAD) is None
+        assert store.best(WORKLOAD, TARGET.key) == full(1, 1e-3)
+        assert store.check() == []
+
+    def test_a_backup_holds_everything_and_moves_to_any_empty_database(
+        self, store: Store, tmp_path: Path
+    ) -> None:
+        from tests.db.test_durability import every_write
+
+        every_write(store)
+        file = tmp_path / "backup.sqlite"
+        store.backup(file)
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert sorted(p.name for p in tmp_path.iterdir() if "backup" in p.name) == [file.name]
+        with pytest.raises(StoreDenied, match="is there already"):
+            store.backup(file)
+        with open_store(str(file), create=False, upgrade=False) as copy:
+            assert_same(copy, store)
+            with pytest.raises(StoreDenied, match="rows already; name an empty database"):
+                copy.move_to(store)
+            with open_store(str(tmp_path / "moved.sqlite")) as moved:
+                report = copy.move_to(moved)
+                assert (report.rows["record"], report.rows["job_event"]) == (4, 4)
+                assert_same(moved, store)
+                assert promoted(moved, full(9, 1e-6)), "numbers go on"
+
+    def test_a_store_tells_what_it_is(self, store: Store) -> None:
+        store.ping()
+        assert "postgres@" not in store.name
+        assert store.path is None or str(store.path) == store.name
+        with open_store(store.url, create=False, upgrade=False) as again:
+            assert again.workload(WORKLOAD) is not None
+
+    def test_check_tells_of_a_best_that_became_slower_without_a_reason(
+        self, store: Store, damage: Callable[[str], None]
+    ) -> None:
+        assert promoted(store, full(1, 1e-3))
+        assert promoted(store, full(2, 1e-4))
+        assert store.check() == []
+        damage("UPDATE best_move SET reason = 'withdrawn: never' WHERE version = 2")
+        assert [(p.invariant, p.kind) for p in store.check()] == [("I4", "history")]
+        damage(
+            f"UPDATE best_move SET reason = 'faster', from_record_key = '{full(2, 1e-4).key}',"
+            f" to_record_key = '{full(1, 1e-3).key}' WHERE version = 2"
+        )
+        assert {p.invariant for p in store.check()} == {"I4"}
+        damage(f"UPDATE best SET record_key = '{full(1, 1e-3).key}'")
+        damage("UPDATE record SET row_sha256 = ''")
+        assert "I3" in {p.invariant for p in store.check()}
+
+
+def exported(workload: str, records: list[TuningRecord]) -> list[str]:
+    """An export as another machine would have written it."""
+    made = WORKLOADS[workload]
+    named = {"key": workload, "name": made.name, "flops": 1024, "document": made.to_json()}
+    lines = [
+        {"format": FORMAT, "version": FORMAT_VERSION},
+        {"kind": "workload", **named},
+        {"kind": "target", "key": TARGET.key, "document": TARGET.to_json()},
+        *({"kind": "record", "key": r.key, "record": r.to_json()} for r in records),
+    ]
+    return [json.dumps(line) for line in lines]
+
+
+def assert_same(one: Store, other: Store) -> None:
+    """Two stores that say the same of everything."""
+    texts = [io.StringIO(), io.StringIO()]
+    for store, text in zip((one, other), texts, strict=True):
+        store.export(text)
+        assert store.check() == []
+    assert texts[0].getvalue() == texts[1].getvalue()
+    assert one.best_answer(WORKLOAD, TARGET.key) == other.best_answer(WORKLOAD, TARGET.key)
+    assert one.best_history(WORKLOAD, TARGET.key) == other.best_history(WORKLOAD, TARGET.key)
+    (job,) = one.list_jobs().items
+    assert other.list_jobs().items == (job,)
+    assert one.events_after(job.id) == other.events_after(job.id)
+    assert one.job_trials(job.id) == other.job_trials(job.id)
+    assert one.counts() == other.counts()

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from db.engine import Database
+from db.sql_store import SqlStore
 from db.store import Store
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.target import Cache, Target
@@ -78,6 +80,12 @@ def full(trial: int, secs: float, **changes: Any) -> TuningRecord:
 def register(store: Store, workload: str = WORKLOAD, target: Target = TARGET) -> None:
     made = WORKLOADS[workload]
     store.register(workload, made.to_json(), made.name, 1024, target.key, target.to_json())
+
+
+def database_of(store: Store) -> Database:
+    """What is behind a store, for tests that look there."""
+    assert isinstance(store, SqlStore)
+    return store._database
 
 
 def probes_of(store: Store) -> dict[str, list[float]]:

@@ -93,8 +93,8 @@ def every_write(store: Store) -> None:
     job, _ = submit(store, idempotency_key="k")
     store.lease_job("worker", 30)
     store.update_progress(job.id, 1, {"trials": 2})
-    store.append_event(job.id, "trial", {"trial": 1})
-    store.link_trials(job.id, [(1, a_record(1).key)])
+    store.append_event(job.id, 1, "trial", {"trial": 1})
+    store.link_trials(job.id, 1, [(1, a_record(1).key)])
     store.finish_job(job.id, 1, JobState.SUCCEEDED, result={})
 
 

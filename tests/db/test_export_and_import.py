@@ -189,7 +189,7 @@ def test_a_damaged_record_stays_behind(tmp_path: Path, exported: list[str]) -> N
     import sqlite3
 
     with open_store(str(tmp_path / "theirs.sqlite")) as store:
-        connection = sqlite3.connect(store.path, isolation_level=None)
+        connection = sqlite3.connect(str(store.path), isolation_level=None)
         connection.execute("UPDATE record SET trial = 9 WHERE trial = 2")
         connection.execute("UPDATE target SET document = '{}'")
         connection.close()
@@ -201,7 +201,7 @@ def test_a_damaged_record_stays_behind(tmp_path: Path, exported: list[str]) -> N
 def test_a_large_import_is_committed_in_parts(
     ours: Store, exported: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.store.LINES_PER_COMMIT", 50)
+    monkeypatch.setattr("db.sql_store.LINES_PER_COMMIT", 50)
     register(ours)
     source = [
         {"kind": "record", "key": r.key, "record": r.to_json()}

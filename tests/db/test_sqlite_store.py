@@ -26,6 +26,7 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
     with open_store(
         f"sqlite:///{tmp_path / 'store.sqlite'}",
         clock=clock,
+        lease_clock=lambda: clock().timestamp(),
         entropy=lambda size: next(numbers).to_bytes(size, "big"),
     ) as store:
         register(store)
@@ -37,7 +38,7 @@ def damage(store: Store) -> Callable[[str], None]:
     """Runs SQL on the file behind the store's back."""
 
     def run(statement: str) -> None:
-        connection = sqlite3.connect(store.path, isolation_level=None)
+        connection = sqlite3.connect(str(store.path), isolation_level=None)
         connection.execute(statement)
         connection.close()
 

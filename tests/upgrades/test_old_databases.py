@@ -1,11 +1,18 @@
-"""A database of every released schema is upgraded, queried and written to."""
+"""A database of every released schema is upgraded, queried and written to, on both databases."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -14,19 +21,64 @@ from alembic.script import ScriptDirectory
 from db import best_record, open_store
 from db.errors import StoreBroken
 from db.job_states import JobState
+from db.location import is_postgres
 from db.models import Base
+from db.postgres import PostgresDatabase
 from db.schema import HEAD, REVISIONS
-from db.upgrade import MIGRATIONS
-from tests.contracts.store_values import TARGET, WORKLOAD, full, promoted
+from db.upgrade import MIGRATIONS, migrate
+from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, promoted
+from tests.postgres import PostgresServer, running_server
 
+ROOT = Path(__file__).parents[2]
 DUMPS = sorted(Path(__file__).parent.glob("schema_*.sql"))
+Restore = Callable[[Path], str]
 
 
-def restored(dump: Path, path: Path) -> Path:
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def restored(request: pytest.FixtureRequest, tmp_path: Path) -> Restore:
+    """Makes the database a dump describes, and gives its URL."""
+    if request.param == "sqlite":
+        return lambda dump: str(restored_file(dump, tmp_path / f"{dump.stem}.sqlite"))
+    server: PostgresServer = request.getfixturevalue("server")
+    return lambda dump: restored_on_server(dump, server, tmp_path)
+
+
+def restored_file(dump: Path, path: Path) -> Path:
     connection = sqlite3.connect(path)
     connection.executescript(dump.read_text())
     connection.close()
     return path
+
+
+def restored_on_server(dump: Path, server: PostgresServer, folder: Path) -> str:
+    """The same rows in the tables that the migrations of that day make on a server."""
+    url = server.empty()
+    revision = dump.stem.removeprefix("schema_")
+    with closing(PostgresDatabase(url, timeout_secs=10.0)) as database:
+        migrate(database, revision)
+        file = restored_file(dump, folder / f"{dump.stem}-{url.count('/')}.sqlite")
+        old = sa.create_engine(f"sqlite:///{file}")
+        with old.connect() as reading, database.engine.begin() as writing:
+            found, made = sa.MetaData(), sa.MetaData()
+            found.reflect(reading)
+            made.reflect(writing)
+            for table in made.sorted_tables:
+                if table.name == "alembic_version":
+                    continue
+                rows = reading.execute(sa.select(found.tables[table.name])).mappings().all()
+                for row in rows:  # what is NULL is left out: NULL is not the JSON `null`
+                    values = {name: value for name, value in row.items() if value is not None}
+                    writing.execute(table.insert(), values)
+            database.fit_numbers(writing)
+        old.dispose()
+        file.unlink()
+    return url
 
 
 def test_every_schema_has_a_dump_and_a_migration() -> None:
@@ -39,9 +91,9 @@ def test_every_schema_has_a_dump_and_a_migration() -> None:
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)
-def test_an_old_database_is_upgraded_and_works(dump: Path, tmp_path: Path) -> None:
-    path = restored(dump, tmp_path / "old.sqlite")
-    with open_store(str(path)) as store:
+def test_an_old_database_is_upgraded_and_works(dump: Path, restored: Restore) -> None:
+    url = restored(dump)
+    with open_store(url) as store:
         assert store.check() == []
         assert len(store.records(WORKLOAD, TARGET.key)) == 4
         best = store.best(WORKLOAD, TARGET.key)
@@ -54,23 +106,58 @@ def test_an_old_database_is_upgraded_and_works(dump: Path, tmp_path: Path) -> No
         ]
         (job,) = store.list_jobs().items
         assert job.state is JobState.SUCCEEDED
+        assert (job.progress, job.result, job.error) == ({"trials": 2}, {}, None)
+        assert [e.kind for e in store.events_after(job.id)] == ["state", "state", "trial", "state"]
         assert [trial for trial, _ in store.job_trials(job.id)] == [1]
+        again, created = store.create_job(
+            {}, body_hash="body0", flight_key="f", idempotency_key="k"
+        )
+        assert (again, created) == (job, False)
         assert store.counts().blobs == 1
         had_artefacts = dump.stem != "schema_0001"
         assert [a.name for a in store.artefacts(best.key)] == ["neg.o"] * had_artefacts
         assert promoted(store, full(9, 1e-5))
-        with store._database.connection(immediate=False) as connection:
+        new, _ = store.create_job({}, body_hash="b", flight_key="f2")
+        assert store.events_after(new.id)[0].id > store.events_after(job.id)[-1].id
+        with database_of(store).connection(immediate=False) as connection:
             context = MigrationContext.configure(connection, opts={"render_as_batch": True})
             assert compare_metadata(context, Base.metadata) == [], "models and tables differ"
-    assert best_record(str(path), WORKLOAD, TARGET.key) == full(9, 1e-5)
+        assert store.check() == []
+    assert best_record(url, WORKLOAD, TARGET.key) == full(9, 1e-5)
+
+
+def test_jobs_of_an_old_database_go_on(restored: Restore) -> None:
+    """One was running: nobody holds it any more. One row is damaged: it is not taken for sound."""
+    url = restored(DUMPS[1])
+    damage = (
+        "UPDATE job SET state = 'RUNNING', finished_at = NULL, owner = 'old', flight_key = 'f',"
+        " lease_until = '2100-01-01T00:00:00.000000Z'",
+        "UPDATE job_event SET data = '5 and' WHERE kind = 'trial'",
+    )
+    execute(url, damage[:1] if is_postgres(url) else damage)  # a server's JSON cannot be damaged
+    with open_store(url) as store:
+        leased = store.lease_job("new", 30)
+        assert leased is not None
+        assert leased.epoch == 2
+        kinds = {problem.kind for problem in store.check()}
+        assert kinds == (set() if is_postgres(url) else {"event"})
+
+
+def execute(url: str, statements: tuple[str, ...]) -> None:
+    engine = sa.create_engine(
+        url.replace("postgresql:", "postgresql+psycopg:")
+        if is_postgres(url)
+        else f"sqlite:///{url}"
+    )
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
 
 
 def test_a_first_schema_that_has_artefacts_already_keeps_them(tmp_path: Path) -> None:
-    path = restored(DUMPS[1], tmp_path / "old.sqlite")
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE alembic_version SET version_num = '0001'")
-    connection.commit()
-    connection.close()
+    path = restored_file(DUMPS[1], tmp_path / "old.sqlite")
+    execute(str(path), ("UPDATE alembic_version SET version_num = '0001'",))
     with open_store(str(path)) as store:
         best = store.best(WORKLOAD, TARGET.key)
         assert best is not None
@@ -80,12 +167,41 @@ def test_a_first_schema_that_has_artefacts_already_keeps_them(tmp_path: Path) ->
 def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = restored(DUMPS[-1], tmp_path / "old.sqlite")
+    path = restored_file(DUMPS[-1], tmp_path / "old.sqlite")
     connection = sqlite3.connect(path)
     connection.execute("DELETE FROM workload")
     connection.commit()
     connection.close()
     monkeypatch.setattr("db.upgrade.read_revision", lambda _: None)
-    monkeypatch.setattr("db.store.read_revision", lambda _: None)
+    monkeypatch.setattr("db.opening.read_revision", lambda _: None)
     with pytest.raises(StoreBroken, match=r"rows refer to rows that are missing .*left as it was"):
         open_store(str(path))
+
+
+# Upgrades a database, and dies of SIGKILL before its n-th SQL statement.
+UPGRADER = """
+import os, signal, sys
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+left = [int(sys.argv[2])]
+def count(*_):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+event.listen(Engine, "before_cursor_execute", count)
+event.listen(Engine, "commit", count)
+from db import open_store
+open_store(sys.argv[1], timeout_secs=10.0).close()
+"""
+
+
+@pytest.mark.parametrize("number", [12, 30, 44])
+def test_a_killed_upgrade_leaves_the_old_schema_or_the_new(restored: Restore, number: int) -> None:
+    url = restored(DUMPS[0])
+    command = [sys.executable, "-c", UPGRADER, url, str(number)]
+    killed = subprocess.run(command, cwd=ROOT, env={**os.environ}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with open_store(url) as store:
+        assert store.check() == []
+        assert len(store.records(WORKLOAD, TARGET.key)) == 4
+        assert len(store.list_jobs().items) == 1

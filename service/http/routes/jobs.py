@@ -252,7 +252,7 @@ def _shown(state: ServiceState, job: Job) -> dict[str, Any]:
 
     if job.state is not JobState.QUEUED:
         return job_document(job)
-    return job_document(job, place(state.store.waiting_jobs(), job.id))
+    return job_document(job, place(state.store.job_queue(), job.id))
 
 
 def _check_room(state: ServiceState) -> None:

@@ -1,0 +1,171 @@
+"""Jobs, their events and trials as values and rows, and the hashes that guard the rows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from schedules.record import canonical_bytes
+
+from .job_states import JobState
+from .models import JobEventRow, JobRequestRow, JobRow, JobTrialRow
+from .moments import moment_of
+from .rows import row_hash
+
+log = logging.getLogger("tilewright.db")
+
+# In canonical JSON; a whole request, read for this number alone, would cost a hundred times it.
+_TRIALS = re.compile(r'"budget":\{[^{}]*"trials":(\d+)')
+
+JsonObject = dict[str, Any]
+AnyJobRow = JobRow | JobRequestRow | JobEventRow | JobTrialRow
+
+# Everything of a row but what orders it and the hash itself, in this order.
+HASHED: dict[type[AnyJobRow], tuple[str, ...]] = {
+    JobRow: (
+        "id",
+        "state",
+        "priority",
+        "arrival",
+        "request",
+        "flight_key",
+        "progress",
+        "result",
+        "error",
+        "owner",
+        "lease_until",
+        "lease_secs",
+        "epoch",
+        "failures",
+        "created_at",
+        "started_at",
+        "finished_at",
+    ),
+    JobRequestRow: ("idempotency_key", "body_sha256", "job_id", "created_at"),
+    JobEventRow: ("job_id", "epoch", "kind", "data", "created_at"),
+    JobTrialRow: ("job_id", "trial", "record_key", "epoch"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it was when read.
+
+    `epoch` counts leases; writers hand it back. `priority`: higher goes first. `failures` counts
+    workers that disappeared one after the other without a new trial.
+    """
+
+    id: str
+    state: JobState
+    request: JsonObject
+    progress: JsonObject
+    result: JsonObject | None
+    error: JsonObject | None
+    owner: str | None
+    epoch: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    priority: int = 0
+    failures: int = 0
+
+    @property
+    def done(self) -> bool:
+        return self.state.final
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job nobody works on. `trials` is its budget, 0 where it has none; `lost`: its worker
+    disappeared."""
+
+    id: str
+    trials: int
+    priority: int = 0
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One thing that happened. `id` grows over all jobs: the event id of the stream."""
+
+    id: int
+    job_id: str
+    kind: str
+    data: JsonObject
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Where a QUEUED job stands: so many are taken up before it, and so many are running now."""
+
+    ahead: int
+    running: int
+
+
+def text_of(document: JsonObject) -> str:
+    """Canonical JSON; ValueError or TypeError here, not from deep within, if it is not JSON."""
+    return canonical_bytes(document).decode()
+
+
+def hash_of(kind: type[AnyJobRow], row: Any) -> str:
+    """The hash over everything `row`, of table `kind`, says: attributes, or items of a dict."""
+    values = row if isinstance(row, dict) else {n: getattr(row, n) for n in HASHED[kind]}
+    return row_hash([values[name] for name in HASHED[kind]])
+
+
+def sound(row: AnyJobRow) -> bool:
+    """Whether the row is what was once written."""
+    try:
+        return hash_of(type(row), row) == row.row_sha256
+    except (TypeError, ValueError):  # damage can turn a number into bytes
+        return False
+
+
+def job_of(row: JobRow | None) -> Job | None:
+    """The job of a sound row. A damaged one is not served: None, and a warning in the log."""
+    if row is None:
+        return None
+    if not sound(row):
+        log.warning("job %s is damaged and not served; run `tilewright db check`", row.id)
+        return None
+    return Job(
+        id=row.id,
+        state=JobState(row.state),
+        request=json.loads(row.request),
+        progress=json.loads(row.progress),
+        result=None if row.result is None else json.loads(row.result),
+        error=None if row.error is None else json.loads(row.error),
+        owner=row.owner,
+        epoch=row.epoch,
+        created_at=moment_of(row.created_at),
+        started_at=None if row.started_at is None else moment_of(row.started_at),
+        finished_at=None if row.finished_at is None else moment_of(row.finished_at),
+        priority=row.priority,
+        failures=row.failures,
+    )
+
+
+def events_of(rows: Sequence[JobEventRow]) -> list[JobEvent]:
+    """The events of the sound rows, in order."""
+    found = []
+    for row in rows:
+        if sound(row):
+            data = json.loads(row.data)
+            found.append(JobEvent(row.id, row.job_id, row.kind, data, moment_of(row.created_at)))
+        else:
+            log.warning("event %s of job %s is damaged and left out", row.id, row.job_id)
+    return found
+
+
+def waiting_of(row: JobRow) -> WaitingJob:
+    """What a queue is ordered by."""
+    found = _TRIALS.search(row.request)
+    trials = int(found[1]) if found else 0
+    return WaitingJob(row.id, trials, row.priority, lost=row.state != JobState.QUEUED)

@@ -1,0 +1,90 @@
+"""`open_store`: from a URL to a store whose schema is this version's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from .engine import Database
+from .errors import StoreDenied, StoreMissing
+from .location import default_url, file_is_there, is_postgres, sqlite_path, without_secrets
+from .schema import HEAD, refuse_older
+from .sql_store import Clock, SqlStore, utc_now
+from .store import Store
+from .upgrade import read_revision
+from .upgrade import upgrade as upgrade_schema
+
+TIMEOUT_SECS = 30.0
+
+
+def open_store(
+    url: str | None = None,
+    *,
+    create: bool = True,
+    upgrade: bool = True,
+    timeout_secs: float = TIMEOUT_SECS,
+    clock: Clock = utc_now,
+    lease_clock: Callable[[], float] | None = None,
+    entropy: Callable[[int], bytes] = os.urandom,
+) -> Store:
+    """The store at `url`: `sqlite:///FILE`, a path, or `postgresql://USER@HOST/NAME`
+    (`default_url()` for None).
+
+    With `create`, a missing file, or the tables in an empty database of a server, are made; with
+    `upgrade`, an older schema is brought up to date. `timeout_secs` is how long any call waits for
+    another process. `clock`, `lease_clock` and `entropy` are for tests.
+
+    StoreMissing, StoreOlder: what `create` or `upgrade` would have mended. StoreDenied: nothing
+    that this process may open or write. StoreNewer: made by a newer version. StoreBroken: not a
+    database of ours. StoreBusy: locked for too long. StoreUnreachable: no server answers.
+    StoreUnsafe: a server that does not keep what it acknowledges.
+    """
+    database = _database(url or default_url(), create=create, timeout_secs=timeout_secs)
+    try:
+        _prepare(database, may_create=create, may_upgrade=upgrade)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database, clock=clock, lease_clock=lease_clock, entropy=entropy)
+
+
+def _database(url: str, *, create: bool, timeout_secs: float) -> Database:
+    if is_postgres(url):
+        try:
+            from .postgres import PostgresDatabase
+        except ImportError as error:
+            raise StoreDenied(
+                f"database {without_secrets(url)}: needs psycopg ({error}); install the extra "
+                "`postgres`: pip install 'tilewright[postgres]'"
+            ) from error
+        return PostgresDatabase(url, timeout_secs=timeout_secs)
+    from .sqlite import SqliteDatabase, make_file
+
+    path = sqlite_path(url)
+    if not file_is_there(path):
+        if not create:
+            raise StoreMissing(
+                f"database {path}: there is none; `tilewright tune` makes it, --db names another"
+            )
+        _make_folder(path.parent)
+        make_file(path)
+    return SqliteDatabase(path, timeout_secs=timeout_secs)
+
+
+def _prepare(database: Database, *, may_create: bool, may_upgrade: bool) -> None:
+    revision = read_revision(database)
+    if revision == HEAD:
+        return
+    if revision is None and database.path is None and not may_create:
+        raise StoreMissing(f"database {database.name}: nothing is in it yet")
+    if not may_upgrade:
+        refuse_older(database.name, revision)
+    upgrade_schema(database)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreDenied(f"database folder {folder}: cannot be made ({error})") from error

@@ -1,0 +1,413 @@
+"""`SqlStore`: the contract of `store.py` kept on a SQL database, whichever of the two."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self, TextIO, TypeVar
+
+from sqlalchemy.orm import Session
+
+from schedules.record import TuningRecord
+
+from .answers import AnswerReader, BestAnswer
+from .artefact_rows import Artefact
+from .artefacts import ArtefactFile, ArtefactRepository
+from .best import BestElsewhere, BestMove, BestRepository
+from .blobs import Blob, BlobRepository
+from .check import Problem, problems
+from .claims import ClaimRepository
+from .copying import MoveReport, move
+from .engine import Database
+from .errors import StoreDenied
+from .job_rows import Job, JobEvent, JsonObject, Waiting, WaitingJob
+from .job_states import JobState
+from .jobs import Event, JobRepository
+from .prune import PruneReport, prune
+from .records import MAX_PAGE, Page, RecordRepository
+from .store import Counts, Store
+from .transfer import LINES_PER_COMMIT, Importer, ImportReport, Selection, export_records
+from .works import WorkloadEntry, WorkRepository
+
+Clock = Callable[[], datetime]
+T = TypeVar("T")
+
+
+def utc_now() -> datetime:
+    """The time of day, for a store that is given no other clock."""
+    return datetime.now(UTC)
+
+
+class SqlStore:
+    """See `Store`. `clock` gives moments, which nothing depends on; leases go by `lease_clock`, in
+    seconds, where that is given, else by the database's."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock = utc_now,
+        lease_clock: Callable[[], float] | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._lease_clock = lease_clock
+        self._entropy = entropy
+        self._answers = AnswerReader(database)
+
+    @property
+    def name(self) -> str:
+        return self._database.name
+
+    @property
+    def url(self) -> str:
+        return self._database.url
+
+    @property
+    def path(self) -> Path | None:
+        return self._database.path
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # Workloads and targets
+
+    def register(
+        self,
+        workload_key: str,
+        workload_document: dict[str, Any],
+        name: str,
+        flops: int,
+        target_key: str,
+        target_document: dict[str, Any],
+    ) -> None:
+        now = self._clock()
+
+        def work(session: Session) -> None:
+            works = WorkRepository(session)
+            works.register_workload(workload_key, workload_document, name, flops, now)
+            works.register_target(target_key, target_document, now)
+
+        self._database.write(work)
+
+    def workload(self, key: str) -> WorkloadEntry | None:
+        return self._database.read(lambda session: WorkRepository(session).workload(key))
+
+    def target(self, key: str) -> dict[str, Any] | None:
+        return self._database.read(lambda session: WorkRepository(session).target(key))
+
+    # Records
+
+    def add(self, records: Sequence[TuningRecord]) -> None:
+        now = self._clock()
+        self._database.write(lambda session: RecordRepository(session).add(records, now))
+        self._database.tend()
+
+    def records(
+        self, workload_key: str, target_key: str, *, include_imported: bool = False
+    ) -> list[TuningRecord]:
+        return self._database.read(
+            lambda session: RecordRepository(session).of_work(
+                workload_key, target_key, include_imported=include_imported
+            )
+        )
+
+    def record(self, key: str) -> TuningRecord | None:
+        return self._database.read(lambda session: RecordRepository(session).get(key))
+
+    def records_page(
+        self,
+        page_token: str | None = None,
+        page_size: int = 100,
+        *,
+        workload_key: str | None = None,
+        target_key: str | None = None,
+    ) -> Page[TuningRecord]:
+        return self._database.read(
+            lambda session: RecordRepository(session).page(
+                page_token, page_size, workload_key, target_key
+            )
+        )
+
+    def counts(self, workload_key: str | None = None, target_key: str | None = None) -> Counts:
+        def work(session: Session) -> Counts:
+            records = RecordRepository(session).count(workload_key, target_key)
+            return Counts(records, BlobRepository(session).count())
+
+        return self._database.read(work)
+
+    # The best
+
+    def promote(self, record: TuningRecord) -> bool:
+        key, now = record.key, self._clock()
+        return self._database.write(lambda session: BestRepository(session).promote(key, now))
+
+    def withdraw(self, record_key: str, reason: str) -> TuningRecord | None:
+        now = self._clock()
+        return self._database.write(
+            lambda session: BestRepository(session).withdraw(record_key, reason, now)
+        )
+
+    def best(self, workload_key: str, target_key: str) -> TuningRecord | None:
+        return self._database.read(
+            lambda session: BestRepository(session).get(workload_key, target_key)
+        )
+
+    def best_many(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], TuningRecord]:
+        return self._database.read(lambda session: BestRepository(session).get_many(keys))
+
+    def best_elsewhere(self, workload_key: str, target_key: str) -> list[BestElsewhere]:
+        return self._database.read(
+            lambda session: BestRepository(session).elsewhere(workload_key, target_key)
+        )
+
+    def best_history(self, workload_key: str, target_key: str) -> list[BestMove]:
+        return self._database.read(
+            lambda session: BestRepository(session).history(workload_key, target_key)
+        )
+
+    def best_answer(self, workload_key: str, target_key: str) -> BestAnswer:
+        key = workload_key, target_key
+        return self._answers.answers([key])[key]
+
+    def best_answers(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], BestAnswer]:
+        return self._answers.answers(keys)
+
+    # Claims
+
+    def claims(self, workload_key: str, target_key: str) -> list[TuningRecord]:
+        return self._database.read(
+            lambda session: ClaimRepository(session).of_work(workload_key, target_key)
+        )
+
+    def claims_waiting(self, limit: int = 100) -> list[TuningRecord]:
+        return self._database.read(lambda session: ClaimRepository(session).waiting(limit))
+
+    def confirm(self, claim_key: str, own: TuningRecord) -> bool:
+        now = self._clock()
+        return self._database.write(
+            lambda session: ClaimRepository(session).confirm(claim_key, own, now)
+        )
+
+    # Blobs and artefacts
+
+    def put_blob(self, data: bytes, media_type: str) -> str:
+        now = self._clock()
+        return self._database.write(
+            lambda session: BlobRepository(session).put(data, media_type, now)
+        )
+
+    def blob(self, sha256: str) -> Blob | None:
+        return self._database.read(lambda session: BlobRepository(session).get(sha256))
+
+    def add_artefacts(self, record_key: str, files: Sequence[ArtefactFile]) -> list[Artefact]:
+        now = self._clock()
+
+        def work(session: Session) -> list[Artefact]:
+            self._database.serialise(session, "blobs")  # none is pruned before it is pointed to
+            return ArtefactRepository(session).add(record_key, files, now)
+
+        return self._database.write(work)
+
+    def artefacts(self, record_key: str) -> list[Artefact]:
+        return self._database.read(lambda session: ArtefactRepository(session).of(record_key))
+
+    def artefacts_many(self, record_keys: Sequence[str]) -> dict[str, list[Artefact]]:
+        return self._database.read(lambda session: ArtefactRepository(session).of_many(record_keys))
+
+    # Jobs
+
+    def create_job(
+        self,
+        request: JsonObject,
+        *,
+        body_hash: str,
+        flight_key: str,
+        idempotency_key: str | None = None,
+        priority: int = 0,
+    ) -> tuple[Job, bool]:
+        now = self._clock()
+
+        def work(session: Session) -> tuple[Job, bool]:
+            self._database.serialise(session, "submit")
+            return self._jobs(session).create(
+                request,
+                idempotency_key=idempotency_key,
+                body_hash=body_hash,
+                flight_key=flight_key,
+                priority=priority,
+                now=now,
+                entropy=self._entropy,
+            )
+
+        return self._database.write(work)
+
+    def get_job(self, job_id: str) -> Job | None:
+        return self._database.read(lambda session: self._jobs(session).get(job_id))
+
+    def list_jobs(
+        self,
+        page_token: str | None = None,
+        page_size: int = 50,
+        state: JobState | None = None,
+    ) -> Page[Job]:
+        return self._database.read(
+            lambda session: self._jobs(session).page(page_token, page_size, state)
+        )
+
+    def job_counts(self) -> dict[JobState, int]:
+        return self._database.read(lambda session: self._jobs(session).counts())
+
+    def job_waiting(self, job_id: str) -> Waiting | None:
+        return self._database.read(lambda session: self._jobs(session).waiting(job_id))
+
+    def job_queue(self) -> list[WaitingJob]:
+        return self._database.read(lambda session: self._jobs(session).queue())
+
+    def lease_job(self, owner: str, lease_secs: float, *, job_id: str | None = None) -> Job | None:
+        now = self._clock()
+        return self._database.write(
+            lambda session: self._jobs(session).lease(owner, lease_secs, now, job_id)
+        )
+
+    def renew_lease(self, job_id: str, epoch: int, lease_secs: float) -> Job:
+        return self._database.write(
+            lambda session: self._jobs(session).renew(job_id, epoch, lease_secs)
+        )
+
+    def release_job(self, job_id: str, epoch: int) -> Job:
+        now = self._clock()
+        return self._database.write(lambda session: self._jobs(session).release(job_id, epoch, now))
+
+    def void_leases(self) -> int:
+        return self._database.write(lambda session: self._jobs(session).void_leases())
+
+    def report_job(
+        self,
+        job_id: str,
+        epoch: int,
+        *,
+        trials: Sequence[tuple[int, str]] = (),
+        events: Sequence[Event] = (),
+        progress: JsonObject | None = None,
+    ) -> list[int]:
+        now = self._clock()
+        return self._database.write(
+            lambda session: self._jobs(session).report(
+                job_id, epoch, trials=trials, events=events, progress=progress, now=now
+            )
+        )
+
+    def update_progress(self, job_id: str, epoch: int, progress: JsonObject) -> None:
+        self.report_job(job_id, epoch, progress=progress)
+
+    def append_event(self, job_id: str, epoch: int, kind: str, data: JsonObject) -> int:
+        [number] = self.report_job(job_id, epoch, events=[(kind, data)])
+        return number
+
+    def link_trials(self, job_id: str, epoch: int, trials: Sequence[tuple[int, str]]) -> None:
+        self.report_job(job_id, epoch, trials=trials)
+
+    def finish_job(
+        self,
+        job_id: str,
+        epoch: int,
+        state: JobState,
+        *,
+        result: JsonObject | None = None,
+        error: JsonObject | None = None,
+    ) -> Job:
+        now = self._clock()
+        return self._database.write(
+            lambda session: self._jobs(session).finish(
+                job_id, epoch, state, result=result, error=error, now=now
+            )
+        )
+
+    def request_cancel(self, job_id: str) -> Job:
+        now = self._clock()
+        return self._database.write(lambda session: self._jobs(session).request_cancel(job_id, now))
+
+    def is_cancel_requested(self, job_id: str) -> bool:
+        job = self.get_job(job_id)
+        return job is not None and job.state in (JobState.CANCELLING, JobState.CANCELLED)
+
+    def events_after(self, job_id: str, event_id: int = 0, limit: int = 100) -> list[JobEvent]:
+        return self._database.read(
+            lambda session: self._jobs(session).events_after(job_id, event_id, min(limit, MAX_PAGE))
+        )
+
+    def changes_since(self, event_id: int) -> tuple[set[str], int]:
+        return self._database.read(lambda session: self._jobs(session).changes_since(event_id))
+
+    def job_trials(
+        self, job_id: str, after: int = 0, limit: int = MAX_PAGE
+    ) -> list[tuple[int, TuningRecord]]:
+        return self._database.read(
+            lambda session: self._jobs(session).trials(job_id, after, min(limit, MAX_PAGE))
+        )
+
+    def _jobs(self, session: Session) -> JobRepository:
+        given = self._lease_clock
+        clock = self._database.lease_clock if given is None else lambda _: given()
+        return JobRepository(session, clock)
+
+    # Whole database
+
+    def export(self, out: TextIO, selection: Selection | None = None) -> int:
+        with self._database.reading() as session:
+            return export_records(session, out, selection or Selection())
+
+    def import_(self, lines: Iterable[str]) -> ImportReport:
+        importer, source = Importer(), iter(lines)
+        while batch := list(islice(source, LINES_PER_COMMIT)):
+            importer = self._database.write(partial(importer.taking, batch, self._clock()))
+            self._database.tend()
+        return importer.report
+
+    def check(self, acknowledged: Iterable[str] = ()) -> list[Problem]:
+        return problems(self._database, acknowledged)
+
+    def ping(self) -> None:
+        self._database.ping()
+
+    def backup(self, file: Path) -> None:
+        self._database.backup(file)
+
+    def prune(self, *, dry_run: bool = False, min_age_secs: float = 86_400.0) -> PruneReport:
+        now = self._clock()
+
+        def work(session: Session) -> PruneReport:
+            self._database.serialise(session, "blobs")
+            return prune(session, now, min_age_secs, dry_run=dry_run)
+
+        return self._database.write(work)
+
+    def move_to(self, other: Store) -> MoveReport:
+        if not isinstance(other, SqlStore):
+            raise StoreDenied(f"{other.name}: not a database that rows can be moved to")
+        return move(self._database, other._database)
+
+    def coordinate(self) -> None:
+        lock = self._database.lock
+        if lock.held:
+            return
+        lock.acquire(min(self._database.timeout_secs, 1.0), purpose=f"coordinate {self.name}")
+        self.void_leases()
+
+    def coordinates(self) -> bool:
+        return self._database.lock.held
+
+    def checkpoint(self) -> bool:
+        return self._database.checkpoint()
