@@ -54,7 +54,7 @@ __all__ = ["LOST_TOO_OFTEN", "MAX_FAILURES", "MAX_PRIORITY", "Job", "JobEvent", 
 
 log = logging.getLogger("tilewright.db")
 
-MAX_FAILURES = 4
+MAX_FAILURES = 10
 LOST_TOO_OFTEN: JsonObject = {
     "code": "lost_too_often",
     "detail": f"{MAX_FAILURES} workers in a row disappeared while running this job, "

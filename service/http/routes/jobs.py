@@ -87,6 +87,7 @@ async def submit(
         body_hash=hashlib.sha256(canonical_bytes(document)).hexdigest(),
         flight_key=request.flight_key,
         idempotency_key=idempotency_key,
+        priority=document.get("priority", 0),
     )
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     response.headers["Retry-After"] = "1"
