@@ -84,13 +84,13 @@ class JobStore(Protocol):
         wait."""
         ...
 
-    def waiting_jobs(self) -> list[WaitingJob]:
-        """The jobs that `lease_job` may give out, in the order in which it would."""
+    def job_queue(self) -> list[WaitingJob]:
+        """The jobs `lease_job` may give out, those of higher priority first, then by arrival."""
         ...
 
     def lease_job(self, owner: str, lease_secs: float, *, job_id: str | None = None) -> Job | None:
         """The next job that waits or that its worker lost, now `owner`'s; None if there is none.
-        With `job_id` only that one will do.
+        With `job_id` that one or none.
 
         Higher priority goes first, then who came first. Its `epoch` is the caller's right to
         write to it until another lease is given out. A job whose workers disappeared
@@ -171,12 +171,9 @@ class JobStore(Protocol):
         """Up to `limit` events later than `event_id`, in order."""
         ...
 
-    def last_event_id(self) -> int:
-        """The id of the newest event of any job, 0 if there is none: it grows with every change."""
-        ...
-
     def changes_since(self, event_id: int) -> tuple[set[str], int]:
-        """The jobs with events later than event `event_id`, and the id of the newest event."""
+        """The jobs with events later than event `event_id`, and the id of the newest event of any
+        job, 0 if there is none."""
         ...
 
     def job_trials(

@@ -55,7 +55,7 @@ __all__ = ["LOST_TOO_OFTEN", "MAX_FAILURES", "MAX_PRIORITY", "Job", "JobEvent", 
 
 log = logging.getLogger("tilewright.db")
 
-MAX_FAILURES = 4
+MAX_FAILURES = 10
 LOST_TOO_OFTEN: JsonObject = {
     "code": "lost_too_often",
     "detail": f"{MAX_FAILURES} workers in a row disappeared while running this job, "
@@ -165,22 +165,22 @@ class JobRepository:
 
     # Working on a job
 
-    def waiting_jobs(self) -> list[WaitingJob]:
-        """The sound jobs `lease` may give out, in the order in which it would."""
+    def queue(self) -> list[WaitingJob]:
+        """The sound jobs `lease` may give out, those of higher priority first, then by arrival."""
         clock = self._lease_clock(self._session)
-        statement = (
+        rows = self._session.scalars(
             select(JobRow)
             .where(or_(JobRow.state == JobState.QUEUED, _is_over(clock)))
             .order_by(JobRow.priority.desc(), JobRow.arrival, JobRow.id)
         )
-        return [waiting_of(row) for row in self._session.scalars(statement) if sound(row)]
+        return [waiting_of(row) for row in rows if sound(row)]
 
     def lease(
         self, owner: str, lease_secs: float, now: datetime, job_id: str | None = None
     ) -> Job | None:
         """The job to work on next, now `owner`'s; None if idle: of those that wait or whose lease
-        is over, one of the highest priority, and of these the first that came. With `job_id` only
-        that one will do.
+        is over, one of the highest priority, and of these the first that came. With `job_id` that
+        one or none.
 
         On the way, jobs whose worker vanished while it was cancelling are CANCELLED, and jobs
         that lost MAX_FAILURES workers without a new trial between are FAILED.
@@ -323,11 +323,9 @@ class JobRepository:
                 return found
             event_id = rows[-1].id  # a whole page of damaged ones: what follows them
 
-    def last_event_id(self) -> int:
-        return self._session.scalar(select(func.max(JobEventRow.id))) or 0
-
     def changes_since(self, event_id: int) -> tuple[set[str], int]:
-        newest = self.last_event_id()
+        """The jobs with events later than event `event_id`, and the id of the newest event."""
+        newest = self._session.scalar(select(func.max(JobEventRow.id))) or 0
         if newest <= event_id:
             return set(), newest
         later = select(JobEventRow.job_id).where(JobEventRow.id > event_id).distinct()

@@ -289,8 +289,8 @@ class SqlStore(SqlAnswers, SqlKeys):
     def job_waiting(self, job_id: str) -> Waiting | None:
         return self._database.read(lambda session: self._jobs(session).waiting(job_id))
 
-    def waiting_jobs(self) -> list[WaitingJob]:
-        return self._database.read(lambda session: self._jobs(session).waiting_jobs())
+    def job_queue(self) -> list[WaitingJob]:
+        return self._database.read(lambda session: self._jobs(session).queue())
 
     def lease_job(self, owner: str, lease_secs: float, *, job_id: str | None = None) -> Job | None:
         now = self._clock()
@@ -366,9 +366,6 @@ class SqlStore(SqlAnswers, SqlKeys):
         return self._database.read(
             lambda session: self._jobs(session).events_after(job_id, event_id, min(limit, MAX_PAGE))
         )
-
-    def last_event_id(self) -> int:
-        return self._database.read(lambda session: self._jobs(session).last_event_id())
 
     def changes_since(self, event_id: int) -> tuple[set[str], int]:
         return self._database.read(lambda session: self._jobs(session).changes_since(event_id))

@@ -61,6 +61,7 @@ class AsyncClient:
         strategy: str | None = None,
         seed: int | None = None,
         measurer: str | None = None,
+        priority: int | None = None,
         idempotency_key: str | None = None,
         validate_only: bool = False,
     ) -> Job:
@@ -78,6 +79,7 @@ class AsyncClient:
             strategy=strategy,
             seed=seed,
             measurer=measurer,
+            priority=priority,
             idempotency_key=idempotency_key,
             validate_only=validate_only,
         )

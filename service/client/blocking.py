@@ -65,6 +65,7 @@ class Client:
         strategy: str | None = None,
         seed: int | None = None,
         measurer: str | None = None,
+        priority: int | None = None,
         idempotency_key: str | None = None,
         validate_only: bool = False,
     ) -> Job:
@@ -82,6 +83,7 @@ class Client:
             strategy=strategy,
             seed=seed,
             measurer=measurer,
+            priority=priority,
             idempotency_key=idempotency_key,
             validate_only=validate_only,
         )

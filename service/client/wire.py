@@ -69,6 +69,7 @@ def submit(
     strategy: str | None,
     seed: int | None,
     measurer: str | None,
+    priority: int | None,
     idempotency_key: str | None,
     validate_only: bool,
 ) -> Call:
@@ -81,6 +82,7 @@ def submit(
         "strategy": strategy,
         "seed": seed,
         "measurer": measurer,
+        "priority": priority,
     }
     return Call(
         "POST",

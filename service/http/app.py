@@ -66,7 +66,7 @@ def create_app(
         streams=Gate(settings.limits.event_streams),
         stopping=stopping,
         feeds=Feeds(store, stopping.is_set),
-        identity=FileIdentity(getattr(store, "path", None)),
+        identity=FileIdentity(store.path),
         worker=worker,
         answers=answers,
         watch=PreparationWatch(store, answers.untuned, stopping),

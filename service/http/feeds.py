@@ -28,6 +28,9 @@ STALE_SECS = 5.0
 """A follower looks for itself this often, should a change have gone unnoticed."""
 
 BATCH = 256
+NEWEST = 2**62
+"""Later than every event: who asks for what came after it hears of the newest alone."""
+
 KEPT_FRAMES, KEPT_BYTES = 2_000, 1 << 20
 
 
@@ -121,7 +124,7 @@ class Feeds:
         if self._poller is None or self._poller.done():
             self._feeds.clear()
             # From before anybody reads: a change after it is one the poller will see.
-            self._seen = await run_sync(self._store.last_event_id)
+            _, self._seen = await run_sync(self._store.changes_since, NEWEST)
         if self._poller is None or self._poller.done():
             self._poller = asyncio.get_running_loop().create_task(self._poll())
         feed = self._feeds.get(job_id)

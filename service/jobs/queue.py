@@ -3,7 +3,7 @@
 A few jobs are open at once and take turns on the machine, a batch of trials each (`turns`), so a
 short job ends soon whatever else is going on. Of those that wait, one place is always the oldest
 job's, so that none waits for ever; the others go to the job with the fewest trials; the last place
-is kept for short jobs.
+is kept for short jobs. A higher priority goes before all of this.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ SHORT_TRIALS = 64
 
 def order(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
     """The order in which jobs will be taken, if no other comes: those that were at work before,
-    the oldest of the rest, then the ones with the fewest trials; higher priorities first."""
+    the oldest of the rest, then the ones with the fewest trials; each by priority first, as which
+    `waiting` is ordered."""
     lost = [job for job in waiting if job.lost]
-    new = sorted((job for job in waiting if not job.lost), key=lambda job: (-job.priority, job.id))
-    return [*lost, *new[:1], *sorted(new[1:], key=_short_first)]
+    new = [job for job in waiting if not job.lost]
+    return [*lost, *new[:1], *sorted(new[1:], key=_shortest)]
 
 
-def _short_first(job: WaitingJob) -> tuple[int, int, str]:
+def _shortest(job: WaitingJob) -> tuple[int, int, str]:
     return -job.priority, job.trials, job.id
 
 
@@ -40,7 +41,7 @@ def choose(
     lined_up = order(waiting)
     if lined_up[0].lost or not has_oldest:
         return lined_up[0]
-    shortest = min(waiting, key=_short_first)
+    shortest = min(waiting, key=_shortest)
     if places > 1 and open_jobs == places - 1 and shortest.trials > SHORT_TRIALS:
         return None
     return shortest

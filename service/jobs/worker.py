@@ -106,7 +106,7 @@ class Worker:
         self._threads = {name: t for name, t in self._threads.items() if t.is_alive()}
         if len(self._threads) >= self.jobs_at_once:
             return None
-        waiting = [j for j in self.means.store.waiting_jobs() if j.id not in self._threads]
+        waiting = [j for j in self.means.store.job_queue() if j.id not in self._threads]
         chosen = queue.choose(
             waiting,
             places=self.jobs_at_once,
@@ -141,7 +141,7 @@ def main() -> int:
                 beat = threading.Thread(target=_beat, args=(settings.beat_fd, means), daemon=True)
                 beat.start()
             owner = f"{socket.gethostname()}:{os.getpid()}"
-            identity = FileIdentity(getattr(store, "path", None))
+            identity = FileIdentity(store.path)
             Worker(means, owner, settings.poll_secs, settings.jobs_at_once, identity).work()
     except TilewrightError as error:
         problem = problem_of(error)
@@ -151,8 +151,8 @@ def main() -> int:
 
 
 def coordinate(store: Store, stop: threading.Event, *, standby: bool) -> bool:
-    """Become the one coordinator, and end the leases of the one before, who is gone; False if told
-    to stop first. With `standby` it waits while another lives. StoreHeld names the other."""
+    """Become the one coordinator, which ends the leases of the one before, who is gone; False if
+    told to stop first. With `standby` it waits while another lives. StoreHeld names the other."""
     from db.errors import StoreHeld
 
     while not stop.is_set():

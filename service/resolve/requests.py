@@ -65,6 +65,9 @@ class JobIn(Strict):
     strategy: StrategyName = "annealing"
     seed: Annotated[int, Field(ge=0, le=_LIMITS.seed_max)] = 0
     measurer: Annotated[str, Field(min_length=1, max_length=512)] = "local"
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
+        default=0, description="Higher goes first; it makes no other job of the same work."
+    )
 
 
 class LookupIn(Strict):

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-import jsonschema  # type: ignore[import-untyped]  # it has no stubs
+import jsonschema  # it has no stubs
 import pytest
 
 from schedules import operators

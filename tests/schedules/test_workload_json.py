@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # it has no stubs
+import jsonschema  # it has no stubs
 import pytest
 
 from schedules import operators

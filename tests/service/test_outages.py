@@ -154,7 +154,6 @@ def test_a_database_that_was_taken_away_is_told(tmp_path: Path, fate: str) -> No
             shutil.copy(tmp_path / "elsewhere.sqlite", db)
         told = httpx2.get(f"{url}/readyz")
         assert told.status_code == 503
-        assert told.json()["code"] == "not_ready"
         assert str(db) in told.json()["detail"]
         refused = httpx2.post(f"{url}/v1/jobs", json={"workload": MATMUL})
         assert refused.status_code == 503

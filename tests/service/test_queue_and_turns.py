@@ -42,6 +42,12 @@ def test_a_job_that_lost_its_worker_goes_on_first() -> None:
     assert chosen([LONG, SHORT, lost], 1) == "9"
 
 
+def test_a_higher_priority_goes_before_all_of_this() -> None:
+    urgent = WaitingJob("8", 900, priority=5)
+    assert order([urgent, LONG, SHORT])[0] is urgent
+    assert chosen([urgent, LONG, SHORT], 1) == "8"
+
+
 def test_the_last_place_is_for_short_jobs() -> None:
     assert chosen([MIDDLE], 2) is None
     assert chosen([MIDDLE, WaitingJob("4", SHORT_TRIALS)], 2) == "4"
@@ -62,7 +68,7 @@ def test_a_waiting_job_is_told_its_place_and_why(api: TestClient, store: Store) 
     told = api.get(f"/v1/jobs/{second['id']}").json()["queue"]
     assert told["position"] == 3
     assert "2 jobs are taken before" in told["reason"]
-    assert place(store.waiting_jobs(), "unknown") is None
+    assert place(store.job_queue(), "unknown") is None
     api.post(f"/v1/jobs/{first['id']}:cancel")
     assert api.get(f"/v1/jobs/{first['id']}").json()["queue"] is None
 

@@ -105,7 +105,7 @@ def _threads() -> CapacityLimiter:
 
 
 def _no_room(state: ServiceState) -> str:
-    path = getattr(state.store, "path", None)
+    path = state.store.path
     if path is None:
         return ""
     try:

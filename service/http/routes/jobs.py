@@ -102,6 +102,7 @@ async def submit(
         idempotency_key=key_of_owner(asking, idempotency_key),
         owner=asking.owner,
         quota=JobQuota(state.limits.owner_open_jobs, state.limits.owner_open_trials),
+        priority=document.get("priority", 0),
     )
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     response.headers["Retry-After"] = "1"
@@ -272,7 +273,7 @@ def _shown(state: ServiceState, job: Job) -> dict[str, Any]:
 
     if job.state is not JobState.QUEUED:
         return job_document(job)
-    return job_document(job, place(state.store.waiting_jobs(), job.id))
+    return job_document(job, place(state.store.job_queue(), job.id))
 
 
 def _check_room(state: ServiceState) -> None:
