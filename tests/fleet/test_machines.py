@@ -25,6 +25,7 @@ from tuner.measure.fleet.machines import (
     fleet_target,
     largest_group,
     machines_of,
+    resource_name,
     with_fleet_probes,
 )
 from tuner.measure.fleet.wire import Description, Note
@@ -107,11 +108,14 @@ def test_a_target_from_a_file_gets_the_probes_of_its_machines() -> None:
 def test_workers_that_are_no_machines_of_ours_are_passed_over() -> None:
     label = Description("mine", HERE, REAL).to_bytes().decode()
     newer = json.dumps({**json.loads(label), "version": 99})
+    resources = {resource_name(HERE): 1.0, "GPU": 0.0}
+    sound = {LABEL: label, "resources": resources}
     workers = {
-        "tcp://a:1": {LABEL: label, "metrics": {LABEL: {"busy": True, "measured": 3}}},
-        "tcp://b:1": {"metrics": {}},
-        "tcp://c:1": {LABEL: newer},
-        "tcp://d:1": {LABEL: label, "status": "closing"},
+        "tcp://a:1": {**sound, "metrics": {LABEL: {"busy": True, "measured": 3}}},
+        "tcp://b:1": {"resources": resources, "metrics": {}},
+        "tcp://c:1": {**sound, LABEL: newer},
+        "tcp://d:1": {**sound, "status": "closing"},
+        "tcp://e:1": {**sound, "resources": {}},
     }
     (found,) = machines_of({"workers": workers})
     assert (found.address, found.busy, found.measured) == ("tcp://a:1", True, 3)

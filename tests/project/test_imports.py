@@ -13,6 +13,7 @@ from tests.project.project_texts import ROOT
 
 HEAVY = (
     "alembic",
+    "distributed",
     "fastapi",
     "llvmlite",
     "matplotlib",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .address import check_listens
 from .errors import FleetError
-from .machines import Machine, machines_of
+from .machines import Machine, machines_of, resource_name
 from .wire import WIRE_VERSION
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Line:
             key=f"tilewright-{task}",
             workers=[machine.address],
             allow_other_workers=False,
-            resources=dict.fromkeys(machine.resources, 1),
+            resources={resource_name(machine.target): 1},
             retries=0,
             pure=False,
         )

@@ -87,6 +87,8 @@ def fleet_status(address: str, timeout_secs: float = 5.0) -> list[Machine]:
     MeasurerError for what is no address; FleetError if nothing answers there. Not for coroutines.
     """
     where = parse_address(address)
+    import distributed  # noqa: F401  # if it is missing, that is what is wrong
+
     check_listens(where, timeout_secs)
     try:
         identity = asyncio.run(asyncio.wait_for(_identity(where, timeout_secs), timeout_secs))
@@ -120,6 +122,9 @@ def machines_of(identity: Mapping[str, Any]) -> list[Machine]:
         except (FleetError, TargetError) as error:
             log.debug("%s is not used: %s", address, error)
             continue
+        resources = worker.get("resources") or {}
+        if resource_name(description.target) not in resources:
+            continue  # orders would wait there for ever
         doing = worker.get("metrics", {}).get(LABEL, {})
         machines.append(
             Machine(
@@ -128,7 +133,7 @@ def machines_of(identity: Mapping[str, Any]) -> list[Machine]:
                 target=description.target,
                 toolchain=description.toolchain,
                 measurer=description.measurer,
-                resources=worker.get("resources") or {},
+                resources=resources,
                 busy=bool(doing.get("busy", False)),
                 measured=int(doing.get("measured", 0)),
                 silent_secs=max(time.time() - float(worker.get("last_seen", 0.0)), 0.0),

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
 from schedules import workload_json
 from schedules.errors import TargetError, TilewrightError, WorkloadError
@@ -52,8 +53,12 @@ class Fleet:
 
 
 def read_fleet(address: str, should_stop: Callable[[], bool] | None = None) -> Fleet:
-    """The fleet of a measurer's name; nothing is connected. MeasurerError for a bad address."""
-    return Fleet(parse_address(address), should_stop=should_stop or _never)
+    """The fleet of a measurer's name; nothing is connected. MeasurerError for a bad address,
+    ModuleNotFoundError without Dask: a job must not wait for machines to find that out."""
+    where = parse_address(address)
+    if find_spec("distributed") is None:
+        raise ModuleNotFoundError("a fleet needs Dask distributed", name="distributed")
+    return Fleet(where, should_stop=should_stop or _never)
 
 
 class FleetMeasurer:
