@@ -72,13 +72,15 @@ def test_the_list_moves_by_itself_and_a_job_is_cancelled(tab: Page, served: str)
     tab.goto(served)
     row = tab.locator(f"tr:has(a[href='/jobs/{job_id}'])")
     row.locator(".state-running").wait_for()
+    row.get_by_role("link").focus()
     seen = row.locator(".progress .num").inner_text()
     tab.wait_for_function(
         "([id, seen]) => { const a = document.querySelector(`tr a[href='/jobs/${id}']`);"
         " return a && a.closest('tr').querySelector('.progress .num').innerText !== seen; }",
         arg=[job_id, seen],
     )
-    row.get_by_role("link").click()
+    assert tab.evaluate("document.activeElement.id") == f"job-{job_id}", "the focus stays"
+    tab.keyboard.press("Enter")
     tab.locator("#curve canvas").wait_for()
     tab.get_by_role("button", name="Cancel").click()
     tab.locator("#facts .state-cancelled").first.wait_for()

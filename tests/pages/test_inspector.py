@@ -9,7 +9,7 @@ import pytest
 
 from service.errors import TooBusy
 from service.http.pages.inspector import MOST_WAITING, Inspector
-from service.http.pages.roofline import roofline
+from service.http.pages.roofline import level_of, roofline
 
 
 def test_the_same_question_is_asked_once() -> None:
@@ -72,13 +72,24 @@ def test_a_kernel_at_its_bound_lies_on_the_roof() -> None:
     above = roofline(100.0, 10.0, 64e9, 1e9, [("best", "best", 0.64)])
     assert below is not None
     assert above is not None
-    (x0, y0), (x1, y1), (x2, y2) = below.roof
+    (x0, y0), (x1, y1), (x2, y2) = below.slopes[0].line
     point = below.points[0]
     on_slope = y0 + (y1 - y0) * (point.x - x0) / (x1 - x0)
     assert point.y == pytest.approx(on_slope, abs=0.3)
-    assert above.points[0].y == pytest.approx(above.roof[-1][1], abs=0.3)
+    assert above.points[0].y == pytest.approx(above.slopes[0].line[-1][1], abs=0.3)
     assert y1 == y2
     assert x1 < x2
+
+
+def test_data_in_a_cache_has_the_roof_of_that_cache() -> None:
+    found = roofline(
+        100.0, 10.0, 2e9, 1e9, [("best", "best", 0.02)], level_of("L3", 0.02, 1e9)
+    )  # fmt: skip
+    assert found is not None
+    assert [(slope.name, slope.gbs) for slope in found.slopes] == [("L3", 50.0), ("memory", 10.0)]
+    assert found.points[0].y == pytest.approx(found.slopes[0].line[-1][1], abs=0.3)
+    assert level_of("memory", 0.02, 1e9) is None
+    assert level_of("compute", 0.02, 1e9) is None
 
 
 @pytest.mark.parametrize("gap", range(4))

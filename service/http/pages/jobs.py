@@ -15,7 +15,7 @@ from service.http.deps import Asking, State, checked_job_id
 from service.http.pages import calls, submitting
 from service.http.pages.forms import Fields, Form
 from service.http.pages.render import page, wants_part
-from service.http.pages.roofline import Roofline, roofline
+from service.http.pages.roofline import Roofline, level_of, roofline
 from service.http.pages.views import STATES, JobView, job_row, job_view
 from service.http.state import ServiceState
 
@@ -199,6 +199,7 @@ def _roofline(view: JobView) -> Roofline | None:
         view.row.flops,
         view.min_bytes,
         kernels,
+        level_of(str(view.best["bound"]), view.bound_secs or 0.0, view.min_bytes),
     )
 
 

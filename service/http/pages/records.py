@@ -21,7 +21,7 @@ from service.http.pages.hot_loop import HotLoop, hot_loop
 from service.http.pages.inspector import Document, shared
 from service.http.pages.machines import this_machine
 from service.http.pages.render import page, wants_part
-from service.http.pages.roofline import Roofline, roofline
+from service.http.pages.roofline import Roofline, level_of, roofline
 from service.http.pages.views import Check, Pair, RecordView, made_by
 from service.http.state import ServiceState
 from service.resolve import toolchains
@@ -239,6 +239,7 @@ def _drawing(limits: Document, view: RecordView) -> Roofline | None:
         limits["flops"],
         limits["min_bytes"],
         [("this record", "best", view.run_secs)] if view.run_secs else [],
+        level_of(limits["binds"], limits["bound_secs"], limits["min_bytes"]),
     )
 
 

@@ -33,15 +33,24 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
-    """Everything the template draws, in pixels of a `WIDTH` x `HEIGHT` drawing."""
+class Slope:
+    """Where bytes come from, at what rate, and the line that is."""
 
-    roof: tuple[tuple[float, float], ...]
+    name: str
+    gbs: float
+    line: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Everything the template draws, in pixels of a `WIDTH` x `HEIGHT` drawing. The first of
+    `slopes` is of the level that the data lives in, drawn up to the peak and along it."""
+
+    slopes: tuple[Slope, ...]
     points: tuple[Point, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     peak_gflops: float
-    bandwidth_gbs: float
     intensity: float
     width: int = WIDTH
     height: int = HEIGHT
@@ -57,13 +66,18 @@ def roofline(
     flops: float,
     moved_bytes: float,
     kernels: list[tuple[str, str, float]],
+    nearer: tuple[str, float] | None = None,
 ) -> Roofline | None:
     """The drawing for `kernels` (name, kind, seconds a call); None where there is nothing to draw:
-    no operations, no bytes, or no rates."""
+    no operations, no bytes, or no rates. `nearer` is a cache that all the data fits in, by name and
+    GB/s; its slope then is the roof, and that of memory is drawn as well."""
     if not (flops > 0 and moved_bytes > 0 and peak_gflops > 0 and bandwidth_gbs > 0 and kernels):
         return None
+    rates = [("memory", bandwidth_gbs)]
+    if nearer is not None and nearer[1] > 0:
+        rates.insert(0, nearer)
     intensity = flops / moved_bytes
-    ridge = peak_gflops / bandwidth_gbs
+    ridge = peak_gflops / min(gbs for _, gbs in rates)
     speeds = [flops / secs / 1e9 for _, _, secs in kernels]
     low_x = floor(log2(min(intensity, ridge))) - 2
     high_x = ceil(log2(max(intensity, ridge))) + 2
@@ -78,21 +92,30 @@ def roofline(
         share = (log2(value) - low_y) / (high_y - low_y)
         return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
 
-    begin = max(2.0**low_x, 2.0**low_y / bandwidth_gbs)
-    roof = [(begin, begin * bandwidth_gbs), (ridge, peak_gflops), (2.0**high_x, peak_gflops)]
+    def slope(name: str, gbs: float) -> Slope:
+        begin, top = max(2.0**low_x, 2.0**low_y / gbs), peak_gflops / gbs
+        ends = [(begin, begin * gbs), (max(top, begin), peak_gflops), (2.0**high_x, peak_gflops)]
+        return Slope(name, gbs, tuple((x(a), y(b)) for a, b in ends))
+
     points: list[Point] = []
     for (name, kind, _), speed in sorted(zip(kernels, speeds, strict=True), key=lambda k: -k[1]):
         above = points[-1].label_y + LABEL_STEP if points else 0.0
         points.append(Point(x(intensity), y(speed), max(y(speed) + 4, above), name, kind))
     return Roofline(
-        roof=tuple((x(a), y(b)) for a, b in roof),
+        slopes=tuple(slope(name, gbs) for name, gbs in rates),
         points=tuple(points),
         x_ticks=_ticks(low_x, high_x, x),
         y_ticks=_ticks(low_y, high_y, y),
         peak_gflops=peak_gflops,
-        bandwidth_gbs=bandwidth_gbs,
         intensity=intensity,
     )
+
+
+def level_of(binds: str, bound_secs: float, moved_bytes: float) -> tuple[str, float] | None:
+    """The cache that binds, with its rate in GB/s: what the bound says of it. None for another."""
+    if not binds.startswith("L") or bound_secs <= 0:
+        return None
+    return binds, moved_bytes / bound_secs / 1e9
 
 
 def _ticks(low: int, high: int, place: object) -> tuple[Tick, ...]:
