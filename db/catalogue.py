@@ -19,6 +19,7 @@ from schedules.record import canonical_bytes
 
 from .engine import Database
 from .errors import BadPageToken
+from .job_owners import of_owner
 from .job_states import JobState
 from .models import BestRow, JobRow, JobTrialRow, RecordRow, TargetRow, WithdrawnRow, WorkloadRow
 from .moments import moment_of, rfc3339
@@ -87,11 +88,15 @@ class Catalogue:
         state: JobState | None = None,
         page_token: str | None = None,
         page_size: int = 50,
+        owner: str | None = None,
     ) -> Page[JobLine]:
-        """Jobs whose id, workload or cpu holds `text`, newest first. BadPageToken."""
+        """Jobs (of `owner`, where given) whose id, workload or cpu holds `text`, newest first.
+
+        BadPageToken.
+        """
         size = max(1, min(page_size, MAX_PAGE))
         with self._database.reading() as session:
-            return _search_jobs(session, text.strip().lower(), state, page_token, size)
+            return _search_jobs(session, text.strip().lower(), state, page_token, size, owner)
 
     def bests(
         self, text: str = "", cpu: str = "", page_token: str | None = None, page_size: int = 50
@@ -168,7 +173,12 @@ class Catalogue:
 
 
 def _search_jobs(
-    session: Session, text: str, state: JobState | None, token: str | None, size: int
+    session: Session,
+    text: str,
+    state: JobState | None,
+    token: str | None,
+    size: int,
+    owner: str | None,
 ) -> Page[JobLine]:
     if token is not None and not (len(token) == 26 and token.isascii() and token.isalnum()):
         raise BadPageToken(f"page token {token!r}: give the next_token of the page before")
@@ -176,7 +186,7 @@ def _search_jobs(
     last, more = token, True
     for _ in range(_MOST_CHUNKS if text else 1):
         limit = _CHUNK if text else size + 1
-        rows = list(_job_rows(session, text, state, last, limit))
+        rows = list(_job_rows(session, text, state, last, limit, owner))
         more = len(rows) == limit
         for identity, line in rows:
             if line is not None and _matches(line, text):
@@ -190,7 +200,12 @@ def _search_jobs(
 
 
 def _job_rows(
-    session: Session, text: str, state: JobState | None, before: str | None, limit: int
+    session: Session,
+    text: str,
+    state: JobState | None,
+    before: str | None,
+    limit: int,
+    owner: str | None,
 ) -> Iterator[tuple[str, JobLine | None]]:
     # As text: one damaged document must spoil its own line, not the query.
     columns: list[Any] = [
@@ -206,6 +221,8 @@ def _job_rows(
     statement = select(*columns).order_by(JobRow.id.desc()).limit(limit)
     if before is not None:
         statement = statement.where(JobRow.id < before)
+    if owner is not None:
+        statement = statement.where(of_owner(owner))
     if state is not None:
         statement = statement.where(JobRow.state == state)
     if text:

@@ -24,9 +24,12 @@ class Case:
     scope: str = "read"
     job: bool = False
     body: Any = None
+    form: dict[str, str] | None = None
 
 
 WORK = {"workload": "matmul:M=8,N=8,K=16", "target": HOST.to_json()}
+BUILD = {"workload": "matmul:M=8,N=8,K=16", "name": "mm", "min_grade": "default"}
+FORM = {"workload": "matmul:M=8,N=8,K=16", "trials": "4"}
 LOOKUP = {"workloads": [MATMUL], "target": HOST.to_json()}
 
 MATRIX = (
@@ -46,4 +49,26 @@ MATRIX = (
     Case("POST", "/v1/best:lookup", "/v1/best:lookup", 200, body=LOOKUP),
     Case("GET", "/v1/records/{key}", "/v1/records/RECORD", 200),
     Case("GET", "/v1/blobs/{key}", "/v1/blobs/BLOB", 200),
+    Case("POST", "/v1/builds", "/v1/builds", 200, body=BUILD),
+    Case("GET", "/static/{name}", "/static/tilewright.css", 200, scope=""),
+    Case("GET", "/login", "/login", 200, scope=""),
+    Case("POST", "/login", "/login", 303, scope="", form={"key": "tw_x_y"}),
+    Case("POST", "/logout", "/logout", 303, scope="", form={}),
+    Case("GET", "/", "/", 200),
+    Case("GET", "/jobs/list", "/jobs/list", 200),
+    Case("POST", "/jobs", "/jobs", 303, scope="submit", form=FORM),
+    Case("POST", "/jobs/check", "/jobs/check", 200, scope="submit", form=FORM),
+    Case("GET", "/jobs/{job_id}", "/jobs/JOB", 200, job=True),
+    Case("GET", "/jobs/{job_id}/facts", "/jobs/JOB/facts", 200, job=True),
+    Case("GET", "/jobs/{job_id}/result", "/jobs/JOB/result", 303, job=True),
+    Case("GET", "/jobs/{job_id}/trials.json", "/jobs/JOB/trials.json", 200, job=True),
+    Case("POST", "/jobs/{job_id}/cancel", "/jobs/JOB/cancel", 303, "submit", job=True, form={}),
+    Case("GET", "/records/{key}", "/records/RECORD", 200),
+    Case("GET", "/records/{key}/nests", "/records/RECORD/nests", 200),
+    Case("GET", "/records/{key}/assembly", "/records/RECORD/assembly", 200),
+    Case("GET", "/records/{key}/roofline", "/records/RECORD/roofline", 200),
+    Case("GET", "/compare", "/compare?a=RECORD&b=RECORD", 200),
+    Case("GET", "/workloads", "/workloads", 200),
+    Case("GET", "/fleet", "/fleet", 200),
+    Case("GET", "/fleet/machines", "/fleet/machines", 200),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from fastapi.testclient import TestClient
@@ -117,10 +118,12 @@ def test_a_route_answers_a_key(served: Served, case: Case, principal: str) -> No
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     wanted = expected(case, principal)
     methods = [case.method, "HEAD"] if case.method == "GET" else [case.method]
+    sent: dict[str, Any] = {"json": case.body} if case.body else {}
+    if case.form is not None:
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        sent = {"content": urlencode(case.form)}
     for method in methods:
-        answer = served.api.request(
-            method, path, headers=headers, **({"json": case.body} if case.body else {})
-        )
+        answer = served.api.request(method, path, headers=headers, follow_redirects=False, **sent)
         assert answer.status_code == wanted, answer.text
         if wanted == 401:
             assert answer.headers["www-authenticate"].startswith("Bearer")

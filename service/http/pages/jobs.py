@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from schedules.errors import TilewrightError
+from service.access.keys import Principal
 from service.errors import NotFound, Problem, problem_of
 from service.http.deps import Asking, State, checked_job_id
 from service.http.pages import calls, submitting
@@ -34,23 +35,33 @@ Token = Annotated[str | None, Query(max_length=200)]
 
 @router.api_route("/", methods=["GET", "HEAD"])
 def jobs(
-    request: Request, state: State, q: Text = "", only: Text = "", after: Token = None
+    request: Request,
+    state: State,
+    asking: Asking,
+    q: Text = "",
+    only: Text = "",
+    after: Token = None,
 ) -> HTMLResponse:
     """Jobs, newest first, and the form that asks for one."""
     return page(
         request,
         "jobs.html",
-        **_listed(state, q, only, after),
+        **_listed(state, asking, q, only, after),
         form=submitting.form_view(state.settings, {}),
     )
 
 
 @router.get("/jobs/list")
 def job_list(
-    request: Request, state: State, q: Text = "", only: Text = "", after: Token = None
+    request: Request,
+    state: State,
+    asking: Asking,
+    q: Text = "",
+    only: Text = "",
+    after: Token = None,
 ) -> HTMLResponse:
     """The table alone: what `/` asks for every two seconds, and a search while it is typed."""
-    return page(request, "_job_list.html", **_listed(state, q, only, after))
+    return page(request, "_job_list.html", **_listed(state, asking, q, only, after))
 
 
 @router.post("/jobs")
@@ -67,10 +78,10 @@ async def submit(request: Request, state: State, asking: Asking, fields: Form) -
 
 
 def _form_again(
-    request: Request, state: ServiceState, fields: Fields, problem: Problem
+    request: Request, state: ServiceState, asking: Principal, fields: Fields, problem: Problem
 ) -> HTMLResponse:
     view = submitting.form_view(state.settings, fields, problem)
-    listed = _listed(state, "", "", None)
+    listed = _listed(state, asking, "", "", None)
     return page(request, "jobs.html", status=problem.status, **listed, form=view)
 
 
@@ -144,11 +155,13 @@ def _job(state: ServiceState, job_id: str) -> Job:
     return job
 
 
-def _listed(state: ServiceState, text: str, only: str, after: str | None) -> dict[str, Any]:
+def _listed(
+    state: ServiceState, asking: Principal, text: str, only: str, after: str | None
+) -> dict[str, Any]:
     from db.job_states import JobState
 
     chosen = JobState(only) if only in STATES else None
-    found = state.store.catalogue.jobs(text, chosen, after, PAGE)
+    found = state.store.catalogue.jobs(text, chosen, after, PAGE, asking.jobs_of)
     counts = {str(s): count for s, count in state.store.job_counts().items()}
     query = {"q": text, "only": only if chosen else ""}
     asked = {name: value for name, value in query.items() if value}
