@@ -8,8 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0003"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 
