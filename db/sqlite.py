@@ -9,6 +9,7 @@ How the file is used (docs/database.md gives the reasons):
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -42,6 +43,8 @@ _BUSY = ("database is locked", "database table is locked", "database schema is l
 _DENIED = ("unable to open database file",)
 _READ_ONLY = ("readonly database",)
 _FULL = ("disk is full",)
+
+log = logging.getLogger("tilewright.db")
 
 
 class SqliteDatabase(Database):
@@ -155,8 +158,12 @@ class SqliteDatabase(Database):
         return SqliteDatabase(self.path, timeout_secs=self.timeout_secs, foreign_keys=False)
 
     def tend(self) -> None:
-        if log_bytes(self.path) > CHECKPOINT_BYTES:
+        if log_bytes(self.path) <= CHECKPOINT_BYTES:
+            return
+        try:
             self.checkpoint()
+        except StoreError as error:  # what was written is; this can wait for the next time
+            log.warning("the log of %s was not folded in: %s", self.name, error)
 
     def checkpoint(self) -> bool:
         """Copy the log into the file; False if another process has that task now."""
