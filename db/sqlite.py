@@ -35,7 +35,6 @@ from .errors import (
     StoreMissing,
 )
 from .files import whole_file
-from .location import file_is_there
 from .locks import FileLock
 
 _BROKEN = ("not a database", "malformed", "disk image", "unsupported file format", "encrypted")
@@ -121,9 +120,6 @@ class SqliteDatabase(Database):
 
     def serialise(self, session: Session, what: str) -> None:
         """Nothing to do: a write transaction is alone."""
-
-    def is_empty(self) -> bool:
-        return not file_is_there(self.path)
 
     def ping(self) -> None:
         """StoreMissing if the file was deleted, StoreBroken if another took its place."""
