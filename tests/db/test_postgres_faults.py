@@ -195,7 +195,8 @@ def again(call: Callable[[], T]) -> T:
         try:
             return call()
         except StoreError as error:
-            assert error.transient
+            if not error.transient:
+                raise
 
 
 def every_event(store: Store, job_id: str) -> Iterator[JobEvent]:
