@@ -24,7 +24,7 @@ from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
@@ -351,8 +351,8 @@ class AdvisoryLock:
 def _engine(url: str, timeout_secs: float) -> Engine:
     try:
         address = make_url(url).set(drivername="postgresql+psycopg")
-    except ValueError as error:
-        raise StoreDenied(f"database {without_secrets(url)}: not a URL") from error
+    except (ArgumentError, ValueError):  # what they say may quote the password
+        raise StoreDenied(f"database {without_secrets(url)}: not a URL of a database") from None
     arguments: dict[str, Any] = {
         "connect_timeout": max(2, math.ceil(min(timeout_secs, 10.0))),
         # A machine that vanished is noticed in seconds, not when the kernel gives up.

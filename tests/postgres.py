@@ -51,11 +51,11 @@ class PostgresServer:
         with psycopg.connect(self.url_of(database), autocommit=True) as connection:
             connection.execute(statement.encode())
 
-    def cut_connections(self, database: str) -> None:
-        """End every connection to `database`, as a restart of the server or a network would."""
-        self.execute(
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
-        )
+    def cut_connections(self, database: str) -> int:
+        """End every connection to `database`, as a failing network would; how many there were."""
+        query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        with psycopg.connect(self.url_of("postgres"), autocommit=True) as connection:
+            return len(connection.execute(query, (database,)).fetchall())
 
     def stop(self) -> None:
         self._server.stop()

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -25,19 +25,14 @@ from db.location import is_postgres
 from db.models import Base
 from db.postgres import PostgresDatabase
 from db.schema import HEAD, REVISIONS
-from db.upgrade import MIGRATIONS, migrate
+from db.sqlite import SqliteDatabase
+from db.upgrade import MIGRATIONS, create, migrate
 from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, promoted
-from tests.postgres import PostgresServer, running_server
+from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 DUMPS = sorted(Path(__file__).parent.glob("schema_*.sql"))
 Restore = Callable[[Path], str]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with running_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -45,7 +40,7 @@ def restored(request: pytest.FixtureRequest, tmp_path: Path) -> Restore:
     """Makes the database a dump describes, and gives its URL."""
     if request.param == "sqlite":
         return lambda dump: str(restored_file(dump, tmp_path / f"{dump.stem}.sqlite"))
-    server: PostgresServer = request.getfixturevalue("server")
+    server: PostgresServer = request.getfixturevalue("postgres_server")
     return lambda dump: restored_on_server(dump, server, tmp_path)
 
 
@@ -88,6 +83,26 @@ def test_every_schema_has_a_dump_and_a_migration() -> None:
     scripts = ScriptDirectory.from_config(config)
     assert [s.revision for s in scripts.walk_revisions()][::-1] == list(REVISIONS)
     assert scripts.get_heads() == [HEAD]
+
+
+def test_a_new_database_has_the_tables_that_migrations_make(tmp_path: Path) -> None:
+    schemas = []
+    for name in ("created", "migrated"):
+        with closing(SqliteDatabase(tmp_path / name, timeout_secs=5.0)) as database:
+            create(database) if name == "created" else migrate(database)
+        connection = sqlite3.connect(tmp_path / name)
+        statements = connection.execute(
+            "SELECT name, sql FROM sqlite_schema WHERE sql NOT NULL AND name <> 'alembic_version'"
+        )
+        schemas.append({name: sorted(parts(sql)) for name, sql in statements})
+        connection.close()
+    assert schemas[0] == schemas[1]
+
+
+def parts(statement: str) -> list[str]:
+    """The columns and constraints of a CREATE statement, in whatever order they were written."""
+    lines = statement.replace(", \n", ",\n").split("\n")
+    return [line.strip().rstrip(",").replace("DOUBLE", "FLOAT") for line in lines]
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)
@@ -172,8 +187,8 @@ def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(
     connection.execute("DELETE FROM workload")
     connection.commit()
     connection.close()
-    monkeypatch.setattr("db.upgrade.read_revision", lambda _: None)
-    monkeypatch.setattr("db.opening.read_revision", lambda _: None)
+    monkeypatch.setattr("db.upgrade.read_revision", lambda _: REVISIONS[-2])
+    monkeypatch.setattr("db.opening.read_revision", lambda _: REVISIONS[-2])
     with pytest.raises(StoreBroken, match=r"rows refer to rows that are missing .*left as it was"):
         open_store(str(path))
 
