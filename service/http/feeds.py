@@ -13,6 +13,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -23,7 +24,7 @@ from service.jobs.document import job_document
 if TYPE_CHECKING:
     from db import Store
 
-POLL_SECS = 0.1
+POLL_SECS = 0.25
 STALE_SECS = 5.0
 """A follower looks for itself this often, should a change have gone unnoticed."""
 
@@ -50,6 +51,7 @@ class Feed:
         self._last = 0
         self._frames: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
+        self._chunks: dict[int, tuple[bytes, int]] = {}
 
     def mark_changed(self) -> None:
         """Wake everybody who follows."""
@@ -67,14 +69,15 @@ class Feed:
         """The frames of the events after event `after` as one chunk, empty if there are none, and
         the id of the last. At most `BATCH` at once."""
         await self._read_on(after)
-        if self._start is not None and after >= self._start:
-            frames = [(number, frame) for number, frame in self._frames if number > after][:BATCH]
-        else:
+        if self._start is None or after < self._start:
             events = await run_sync(self._store.events_after, self._job_id, after, BATCH)
-            frames = [(event.id, frame_of(event.kind, event.data, event.id)) for event in events]
-        if not frames:
-            return b"", after
-        return b"".join(frame for _, frame in frames), frames[-1][0]
+            return _chunk(
+                [(event.id, frame_of(event.kind, event.data, event.id)) for event in events], after
+            )
+        if after not in self._chunks:  # most followers are equally far
+            later = takewhile(lambda one: one[0] > after, reversed(self._frames))
+            self._chunks[after] = _chunk(list(later)[::-1][:BATCH], after)
+        return self._chunks[after]
 
     async def _read_on(self, after: int) -> None:
         """Read what is new of the job, once for each version, whoever comes first."""
@@ -84,6 +87,7 @@ class Feed:
             version = self.version
             if self._read_version == version:
                 return
+            self._chunks = {}
             if self._start is None:
                 self._start = self._last = after
             # The job is read before its events: when it is done, none can come later than these.
@@ -106,6 +110,11 @@ class Feed:
             gone, dropped = self._frames.popleft()
             self._bytes -= len(dropped)
             self._start = gone
+
+
+def _chunk(frames: list[tuple[int, bytes]], after: int) -> tuple[bytes, int]:
+    """Frames as one piece, and the id of the last: `after` if there are none."""
+    return b"".join(frame for _, frame in frames), frames[-1][0] if frames else after
 
 
 class Feeds:

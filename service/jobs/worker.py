@@ -58,6 +58,7 @@ class Worker:
     poll_secs: float = 0.5
     jobs_at_once: int = 3
     identity: FileIdentity = field(default_factory=lambda: FileIdentity(None))
+    coordinated: bool = False
     _threads: dict[str, threading.Thread] = field(default_factory=dict)
     _oldest: str = ""
 
@@ -71,6 +72,11 @@ class Worker:
                 trouble = self.identity.trouble()
                 if trouble:
                     raise StoreError(trouble)
+                if self.coordinated and not self.means.store.coordinates():
+                    # A server's lock ends with its connection. Taking it again ends the leases of
+                    # the jobs that run here too: they stop, and are leased anew.
+                    log.warning("the coordinator's lock was lost with its connection")
+                    coordinate(self.means.store, self.means.stop, standby=True)
                 while self._open_one():
                     pass
                 pause_secs = self.poll_secs
@@ -142,7 +148,14 @@ def main() -> int:
                 beat.start()
             owner = f"{socket.gethostname()}:{os.getpid()}"
             identity = FileIdentity(store.path)
-            Worker(means, owner, settings.poll_secs, settings.jobs_at_once, identity).work()
+            Worker(
+                means,
+                owner,
+                settings.poll_secs,
+                settings.jobs_at_once,
+                identity,
+                coordinated=settings.coordinate,
+            ).work()
     except TilewrightError as error:
         problem = problem_of(error)
         sys.stderr.write(f"tilewright worker: {problem.detail}\n")

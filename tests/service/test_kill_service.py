@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.kill_service import run
+from benchmarks.kill_service import PARTS, run
+
+if TYPE_CHECKING:
+    from tests.postgres import PostgresServer
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_nothing_that_was_told_is_lost_by_kills(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    summary = run(kills=6, seed=1, db=str(tmp_path / "killed.sqlite"), folder=tmp_path)
+    db = str(tmp_path / "killed.sqlite")
+    if kind == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        db = server.fresh()
+    summary = run(kills=3, seed=1, db=db, folder=tmp_path)
     assert summary.problems == []
-    assert set(summary.kills) == {"api", "worker", "both"}
+    assert set(summary.kills) == set(PARTS)
     assert summary.told > 0
-    assert len(capsys.readouterr().out.splitlines()) == 6

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import httpx2
 import psutil
 import pytest
 
-from db import Store
+from db import Store, open_store
 from db.errors import StoreFull
 from db.job_states import JobState
 from service.answers.publish import Published
@@ -30,6 +31,9 @@ from service.jobs.supervisor import Supervisor
 from service.jobs.worker import Worker, WorkerSettings
 from tests.service.service_cases import fake_run
 from tests.service.test_worker import queued, read
+
+if TYPE_CHECKING:
+    from tests.postgres import PostgresServer
 
 COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
 MATMUL = "matmul:M=24,N=16,K=20"
@@ -46,10 +50,13 @@ def until(found: Callable[[], Any], secs: float = PATIENCE_SECS) -> Any:
 
 
 @contextmanager
-def serving(db: Path, **environment: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A service with simulated machines below the folder of its database."""
-    (db.parent / "machine.json").write_text('{"latency_secs": 0.02}')
-    words = ["serve", "--port", "0", "--db", str(db), "--measurer-folder", str(db.parent), "--json"]
+def serving(
+    db: Path | str, folder: Path | None = None, **environment: str
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A service with a simulated machine in `folder`, by default that of its database."""
+    folder = folder or Path(db).parent
+    (folder / "machine.json").write_text('{"latency_secs": 0.02}')
+    words = ["serve", "--port", "0", "--db", str(db), "--measurer-folder", str(folder), "--json"]
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *words],
         stdout=subprocess.PIPE,
@@ -234,3 +241,27 @@ def _post_for_nothing(url: str) -> None:
         httpx2.post(f"{url}/v1/jobs", json={"workload": MATMUL}, timeout=30.0)
     except httpx2.TransportError:
         return
+
+
+def test_dropped_connections_to_a_server_cost_no_trial(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    db = postgres_server.fresh()
+    name = urlsplit(db).path.strip("/")
+    with serving(db, tmp_path) as (url, _), Client(url) as client:
+        until(lambda: is_ready(url))
+        job = client.submit(MATMUL, trials=60, strategy="random", measurer="simulated:machine.json")
+        statuses = set()
+        for _ in range(20):
+            postgres_server.cut_connections(name)
+            answer = httpx2.get(f"{url}/v1/jobs/{job.id}", timeout=20.0)
+            statuses.add(answer.status_code)
+            assert answer.status_code == 200 or "retry-after" in answer.headers
+            time.sleep(0.05)
+        assert statuses <= {200, 503}
+        assert client.wait(job.id, timeout_secs=PATIENCE_SECS).state == "SUCCEEDED"
+        assert [t["trial"] for t in client.trials(job.id)] == list(range(1, 61))
+    with open_store(db) as store:
+        assert store.check() == []
+        told = [e.data["trial"] for e in store.events_after(job.id, 0, 1000) if e.kind == "trial"]
+        assert len(told) == len(set(told)), "no trial is told twice"
