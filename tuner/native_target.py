@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import time
@@ -25,7 +26,6 @@ from schedules.target import Probes, Target
 
 from .cpus import LEVELS, is_level, level_target
 from .host import available_cores, cpu_affinity, cpu_identity, data_caches
-from .probe import LEAST_SECS, probe_target
 from .probed import merged
 
 CACHE_FORMAT = 2
@@ -34,6 +34,14 @@ MAX_DOUBTFUL_AGE_SECS = 60.0
 """Probes of a busy machine serve the commands of a minute; then they are taken again."""
 
 _MAX_FILE_BYTES = 1 << 20
+
+
+def probe_target(target: Target, within_secs: float = math.inf) -> Probes:
+    """`probe.probe_target`; what that needs is loaded when somebody probes."""
+    from . import probe
+
+    return probe.probe_target(target, within_secs)
+
 
 Prober = Callable[[Target], Probes]
 HurriedProber = Callable[[Target, float], Probes]
@@ -197,6 +205,8 @@ class ThisMachine:
         if entry is None:
             return None
         if not entry.recent(now, recent_secs):
+            from .probe import LEAST_SECS
+
             if within_secs < LEAST_SECS:
                 return None
             entry = entry.probed(now, lambda target: self.prober(target, within_secs))

@@ -65,6 +65,13 @@ def default_answer(workload: Workload, target: Target) -> Answer:
     )
 
 
+def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None:
+    """The schedule of the fastest imported record, which nobody here has checked; None if none."""
+    with database.session(db) as store:
+        claims = store.claims(workload.key, target.key)
+    return recorded(db, workload, target, claims[0].key) if claims else None
+
+
 def recorded(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
     """The schedule of record `key`, whatever machine it was measured on. NoAnswer, UsageProblem."""
     from schedules.target import Target as Description

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -52,11 +52,19 @@ class Output:
         with self.notes().status(text):
             yield
 
-    def result(self, document: Any, human: RenderableType | None = None) -> None:
-        """Print `document` as JSON, or `human` (nothing if None)."""
+    def result(
+        self,
+        document: Any,
+        human: RenderableType | Callable[[], RenderableType] | None = None,
+    ) -> None:
+        """Print `document` as JSON, or `human` (nothing if None), which is only made for people
+        where it has yet to be."""
         if self.as_json:
             self.print_json(document)
-        elif human is not None:
+            return
+        if callable(human):
+            human = human()
+        if human is not None:
             with writing():
                 self.console().print(human, crop=False)  # a command to copy may be long
 

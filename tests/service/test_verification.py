@@ -12,9 +12,11 @@ from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.workload import Workload
 from service.answers import verification
 from service.cli import run
-from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best
+from service.jobs.tuning import register
+from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
 
 OLD = Toolchain(TOOLCHAIN.codegen_version, "0.1.0", "1.0.0")
+CLAIMS = ((1, 2e-3), (2, 1e-3))
 OK = MeasureResult(MeasureStatus.OK, (3e-3,), 3e-3, verify_secs=0.1)
 
 
@@ -100,3 +102,31 @@ def test_another_toolchains_best_that_passes_is_stored_as_our_own(
     assert answer["grade"] == "exact"
     assert answer["verified"]
     assert answer["run_secs"] == 3e-3
+
+
+def test_what_was_imported_is_checked_where_there_is_no_best(
+    words: list[str],
+    workload: Workload,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with open_store(words[4]) as store:
+        register(store, workload, HOST)
+        store.add([make_record(workload, secs=s, trial=t, level="imported") for t, s in CLAIMS])
+    assert run(["best", *words[1:]]) == 3
+    capsys.readouterr()
+    found(monkeypatch, OK)
+    assert run(words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["record_key"] == make_record(workload, secs=1e-3, trial=2, level="imported").key
+    assert run(["best", *words[1:]]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["grade"], answer["verified"]) == ("exact", True)
+    assert answer["run_secs"] == 3e-3, "as timed here, not as claimed"
+
+
+def test_without_any_record_there_is_nothing_to_verify(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 3
+    assert "Tune it first" in json.loads(capsys.readouterr().out)["error"]["advice"]
