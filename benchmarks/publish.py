@@ -39,7 +39,7 @@ DIGITS = 5
 
 _KEPT = (
     "case", "family", "families", "threads", "gflops", "peak_gflops", "of_peak", "of_bound",
-    "of_bound_beside", "prepack", "against_best_peer",
+    "of_bound_beside", "prepack", "against_best_peer", "tuned_at",
 )  # fmt: skip
 _KEPT_OF_A_SIDE = (
     "run_secs", "least_secs", "median_sample_secs", "quartiles_secs", "blocks", "left_out",
@@ -203,7 +203,7 @@ def tables(published: Path) -> dict[str, str]:
 
 def _machine(results: ResultsFile) -> str:
     lines = []
-    for machine in results.sessions.values():
+    for session, machine in results.sessions.items():
         peaks = " / ".join(f"{peak:.0f}" for peak in machine["peak_gflops"])
         memory = " / ".join(f"{b:.0f}" for b in machine["bandwidth_gbs"]["memory"])
         removed = ", ".join(f"`{k}={v}`" for k, v in machine["removed_variables"].items())
@@ -213,10 +213,18 @@ def _machine(results: ResultsFile) -> str:
             f"- {machine['model']} ({machine['cpu']}, {machine['cores']} cores,"
             f" {machine['vector_bits']}-bit vectors), probed f32 peak {peaks} GFLOP/s and memory"
             f" {memory} GB/s by threads; Python {machine['python']}; {machine['compiler']};"
-            f" commit {machine['commit']}. {'; '.join(map(described, one))}."
+            f" commit {machine['commit']}{_tuned_before(results, session)}."
+            f" {'; '.join(map(described, one))}."
             f" Removed from the environment: {removed or 'nothing'}."
         )
     return "\n".join(dict.fromkeys(lines))
+
+
+def _tuned_before(results: ResultsFile, session: str) -> str:
+    """What to say of rows whose kernels were tuned in an earlier session and raced in this one."""
+    raced = [row.data.get("tuned_at") for row in results.rows.values() if row.session == session]
+    commits = sorted({commit for commit in raced if commit})
+    return f" (kernels tuned at {', '.join(commits)})" if commits else ""
 
 
 def _families(figures: list[FamilyFigures]) -> str:
