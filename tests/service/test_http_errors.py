@@ -317,6 +317,7 @@ def test_openapi_lists_every_route_with_its_errors_and_a_stable_name(api: TestCl
         ("POST", "/v1/best:lookup"),
         ("GET", "/v1/records/{key}"),
         ("GET", "/v1/blobs/{key}"),
+        ("POST", "/v1/builds"),
         ("GET", "/healthz"),
         ("GET", "/readyz"),
         ("GET", "/metrics"),

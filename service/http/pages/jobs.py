@@ -73,7 +73,7 @@ async def submit(request: Request, state: State, asking: Asking, fields: Form) -
         problem = problem_of(error)
         if problem.status >= 500:
             raise
-        return await run_sync(_form_again, request, state, fields, problem)
+        return await run_sync(_form_again, request, state, asking, fields, problem)
     return RedirectResponse(f"/jobs/{job['id']}", status_code=303)
 
 
