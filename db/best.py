@@ -234,9 +234,8 @@ def _served(statement: Any) -> Select[Any]:
             BestRow.target_key == RecordRow.target_key,
             RecordRow.status == "ok",
             RecordRow.verified_level == FULL,
-            RecordRow.key.not_in(select(WithdrawnRow.record_key)),
         ),
-    )
+    ).where(RecordRow.key.not_in(select(WithdrawnRow.record_key)))
     return served
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -31,6 +30,10 @@ from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, pr
 from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
+RELEASED = ("0001", "0002", HEAD)
+"""Schemas that databases of users have, and the one that is to be released next."""
+STRIDE = int(os.environ.get("TILEWRIGHT_TEST_STRIDE", "3"))
+"""Upgrades are killed before every so manieth statement; before each: TILEWRIGHT_TEST_STRIDE=1."""
 DUMPS = sorted(Path(__file__).parent.glob("schema_*.sql"))
 Restore = Callable[[Path], str]
 
@@ -76,8 +79,9 @@ def restored_on_server(dump: Path, server: PostgresServer, folder: Path) -> str:
     return url
 
 
-def test_every_schema_has_a_dump_and_a_migration() -> None:
-    assert [dump.stem for dump in DUMPS] == [f"schema_{revision}" for revision in REVISIONS]
+def test_every_released_schema_has_a_dump_and_every_schema_a_migration() -> None:
+    dumped = [dump.stem.removeprefix("schema_") for dump in DUMPS]
+    assert dumped == [revision for revision in REVISIONS if revision in RELEASED]
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     scripts = ScriptDirectory.from_config(config)
@@ -193,29 +197,79 @@ def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(
         open_store(str(path))
 
 
-# Upgrades a database, and dies of SIGKILL before its n-th SQL statement.
+# Upgrades copies of a file, or a database on a server, in forks that die of SIGKILL before their
+# n-th SQL statement: for every STRIDE-th n until one gets through, or for the one n that is given.
 UPGRADER = """
-import os, signal, sys
+import os, shutil, signal, sys
+import alembic.command  # once, not in every fork
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-left = [int(sys.argv[2])]
-def count(*_):
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-event.listen(Engine, "before_cursor_execute", count)
-event.listen(Engine, "commit", count)
 from db import open_store
-open_store(sys.argv[1], timeout_secs=10.0).close()
+
+def dies_at(url, number):
+    child = os.fork()
+    if child == 0:
+        left = [number]
+        def count(*_):
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        event.listen(Engine, "before_cursor_execute", count)
+        event.listen(Engine, "commit", count)
+        open_store(url, timeout_secs=10.0).close()
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+url, *numbers = sys.argv[1:]
+if numbers:
+    sys.exit(not dies_at(url, int(numbers[0])))
+n = 1
+while dies_at(shutil.copy(url, f"{url}.{n}"), n):
+    n += int(os.environ["STRIDE"])
+print(n)
 """
 
 
-@pytest.mark.parametrize("number", [12, 30, 44])
-def test_a_killed_upgrade_leaves_the_old_schema_or_the_new(restored: Restore, number: int) -> None:
-    url = restored(DUMPS[0])
+def test_an_upgrade_killed_before_any_statement_leaves_the_old_schema_or_the_new(
+    tmp_path: Path,
+) -> None:
+    path = restored_file(DUMPS[0], tmp_path / "old.sqlite")
+    command = [sys.executable, "-c", UPGRADER, str(path)]
+    environment = {**os.environ, "STRIDE": str(STRIDE)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    statements = int(done.stdout)
+    assert statements > 40, "fewer than there can be"
+    schemas = [schema_of(path)]
+    with open_store(str(path)):
+        schemas.append(schema_of(path))
+    for number in range(1, statements + 1, STRIDE):
+        copy = Path(f"{path}.{number}")
+        assert schema_of(copy) == schemas[number >= statements], f"before statement {number}"
+        if number % 10 == 1:
+            with open_store(str(copy)) as store:
+                assert store.check() == []
+                assert len(store.records(WORKLOAD, TARGET.key)) == 4
+
+
+def schema_of(path: Path) -> tuple[str, set[str]]:
+    """Its revision and its tables."""
+    connection = sqlite3.connect(path)
+    ((revision,),) = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    connection.close()
+    return revision, {name for name in tables if not name.startswith("sqlite_")}
+
+
+@pytest.mark.parametrize("number", [8, 20, 32])
+def test_an_upgrade_killed_on_a_server_leaves_the_old_schema_or_the_new(
+    postgres_server: PostgresServer, tmp_path: Path, number: int
+) -> None:
+    url = restored_on_server(DUMPS[0], postgres_server, tmp_path)
     command = [sys.executable, "-c", UPGRADER, url, str(number)]
-    killed = subprocess.run(command, cwd=ROOT, env={**os.environ}, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
     with open_store(url) as store:
         assert store.check() == []
         assert len(store.records(WORKLOAD, TARGET.key)) == 4
