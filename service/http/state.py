@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from db import Store
 
 
-LOOKUPS_AT_ONCE = 4
-"""Threads of one interpreter that compute get in each other's way; waiting costs none."""
+THREADS_AT_ONCE = 4
+"""Threads of one interpreter that compute get in each other's way; who waits needs none. Lookups
+have their own, so that a long one does not keep single questions waiting."""
 
 
 @dataclass(slots=True)
@@ -53,7 +54,8 @@ class ServiceState:
     stopping: threading.Event
     answers: Answers
     watch: PreparationWatch
-    lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(LOOKUPS_AT_ONCE))
+    finds: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS_AT_ONCE))
+    lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS_AT_ONCE))
 
     @property
     def limits(self) -> Limits:
