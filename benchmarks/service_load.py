@@ -265,7 +265,7 @@ async def _untuned_client(port: int, request: bytes, start: float) -> dict[str, 
         writer.write(request)
         status, body, headers = await _answer(reader)
         statuses.append(status)
-        (item,) = json.loads(body)["items"] if status == 200 else ({"found": False},)
+        item: dict[str, Any] = json.loads(body)["items"][0] if status == 200 else {"found": False}
         if item["found"]:
             chosen = chosen or time.perf_counter() - start
             if not item["pending"]:
