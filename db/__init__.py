@@ -2,7 +2,7 @@
 
 `Store` is the contract, `open_store` the way in, to a SQLite file or a PostgreSQL server. Importing
 this package costs nothing: SQLAlchemy is loaded when the first of its names is used, Alembic only
-when a database has to be created or upgraded.
+when a database has to be upgraded.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ def _served(statement: Any) -> Select[Any]:
             RecordRow.status == "ok",
             RecordRow.verified_level == FULL,
         ),
-    )
+    ).where(RecordRow.key.not_in(select(WithdrawnRow.record_key)))
     return served
 
 

@@ -58,4 +58,7 @@ class BlobRepository:
 
 
 def intact(row: BlobRow) -> bool:
+    """Whether the bytes are what the name says."""
+    if not isinstance(row.data, bytes):  # damage can turn bytes into text
+        return False
     return hashlib.sha256(row.data).hexdigest() == row.sha256

@@ -313,24 +313,31 @@ def _job_requests(session: Session) -> Iterator[Problem]:
 
 def _job_events(session: Session) -> Iterator[Problem]:
     """I5: the leases that events were written under follow one another."""
-    now = {row.id: row.epoch for row in session.execute(select(JobRow.id, JobRow.epoch))}
+    now = _epochs(session)
     reached: dict[str, int] = {}
     statement = select(JobEventRow).order_by(JobEventRow.id)
     for row in session.scalars(statement.execution_options(yield_per=_READ_BY)):
         if not sound_job(row):
             yield Problem("event", str(row.id), _CHANGED)
             continue
-        before, last = reached.get(row.job_id, 0), now.get(row.job_id, 0)
+        before, last = reached.get(row.job_id, 0), now.get(row.job_id, row.epoch)
         if not before <= row.epoch <= last:
             said = f"job {row.job_id}: written under lease {row.epoch}, after {before}, of {last}"
             yield Problem("event", str(row.id), said, "I5")
         reached[row.job_id] = max(before, row.epoch)
 
 
+def _epochs(session: Session) -> dict[str, int]:
+    """The lease that each sound job is at."""
+    jobs = session.scalars(select(JobRow).execution_options(yield_per=_READ_BY))
+    return {job.id: job.epoch for job in jobs if sound_job(job)}
+
+
 def _job_trials(session: Session) -> Iterator[Problem]:
     """I5 and I6"""
-    statement = select(JobTrialRow, JobRow.epoch).join(JobRow, JobRow.id == JobTrialRow.job_id)
-    for row, epoch in session.execute(statement.execution_options(yield_per=_READ_BY)):
+    now = _epochs(session)
+    for row in session.scalars(select(JobTrialRow).execution_options(yield_per=_READ_BY)):
+        epoch = now.get(row.job_id, row.epoch)
         subject = f"{row.job_id}/{row.trial}"
         if not sound_job(row):
             yield Problem("job_trial", subject, _CHANGED)

@@ -17,7 +17,7 @@ from .engine import Database
 from .errors import StoreBroken, StoreDenied
 from .models import Base, Moment, UtcMoment
 from .sqlite import SqliteDatabase
-from .upgrade import migrate
+from .upgrade import create
 
 _ROWS_PER_INSERT = 500
 _BLOBS_PER_INSERT = 8
@@ -90,7 +90,7 @@ def copy_rows(source: Database, target: Database) -> MoveReport:
 def new_file(path: Path) -> SqliteDatabase:
     """An empty database in the empty file `path`."""
     database = SqliteDatabase(path, timeout_secs=30.0)
-    migrate(database)
+    create(database)
     return database
 
 

@@ -126,10 +126,6 @@ class Database(ABC):
         """Let one writer at a time do `what`, until the transaction ends."""
 
     @abstractmethod
-    def is_empty(self) -> bool:
-        """Whether there is nothing there yet: no file, no table."""
-
-    @abstractmethod
     def ping(self) -> None:
         """StoreError if it cannot be used now, or is no longer the one that was opened."""
 

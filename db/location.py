@@ -60,6 +60,11 @@ def is_postgres(url: str) -> bool:
     return url.split("://", 1)[0].split("+", 1)[0] in ("postgresql", "postgres") and "://" in url
 
 
+def name_of(url: str) -> str:
+    """What to call the database of `url` where people read it."""
+    return without_secrets(url) if is_postgres(url) else url
+
+
 def without_secrets(url: str) -> str:
     """`url` for messages: neither user nor password, nor what follows the question mark."""
     scheme, rest = url.split("://", 1)

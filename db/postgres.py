@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, create_engine, event, func, make_url, select, text
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import PoolProxiedConnection
@@ -44,6 +44,7 @@ from .errors import (
 )
 from .files import whole_file
 from .location import without_secrets
+from .models import Base
 
 log = logging.getLogger("tilewright.db")
 
@@ -54,7 +55,7 @@ PATIENCE_SECS = 5.0
 
 _COORDINATOR, _WRITER = 0x711E0001, 0x711E0002  # our two spaces among the server's advisory locks
 _RETRY_SECS = 0.02
-_LONGEST_PAUSE_SECS = 0.5
+_LONGEST_PAUSE_SECS = 0.2
 
 _NUMBER = text("SELECT pg_current_xact_id_if_assigned()::text")
 _FATE = text("SELECT pg_xact_status(CAST(:number AS xid8))")
@@ -215,10 +216,6 @@ class PostgresDatabase(Database):
             {"space": _WRITER, "what": what},
         )
 
-    def is_empty(self) -> bool:
-        with self.connection(immediate=False) as connection:
-            return not inspect(connection).get_table_names()
-
     def ping(self) -> None:
         self.rows([("SELECT count(*) FROM alembic_version", ())])
 
@@ -246,12 +243,14 @@ class PostgresDatabase(Database):
             copy_rows(self, copy)
 
     def fit_numbers(self, connection: Connection) -> None:
-        for table in ("record", "best_move", "job_event"):
+        for table in Base.metadata.sorted_tables:
+            numbered = table.autoincrement_column
+            if numbered is None:
+                continue
+            last = func.max(numbered)
+            sequence = func.pg_get_serial_sequence(table.name, numbered.name)
             connection.execute(
-                text(
-                    f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), coalesce(max(id), 1),"  # noqa: S608  # our own names
-                    f" max(id) IS NOT NULL) FROM {table}"
-                )
+                select(func.setval(sequence, func.coalesce(last, 1), last.is_not(None)))
             )
 
     def store_error(self, error: Exception) -> StoreError:
@@ -351,8 +350,8 @@ class AdvisoryLock:
 def _engine(url: str, timeout_secs: float) -> Engine:
     try:
         address = make_url(url).set(drivername="postgresql+psycopg")
-    except ValueError as error:
-        raise StoreDenied(f"database {without_secrets(url)}: not a URL") from error
+    except (ArgumentError, ValueError):  # what they say may quote the password
+        raise StoreDenied(f"database {without_secrets(url)}: not a URL of a database") from None
     arguments: dict[str, Any] = {
         "connect_timeout": max(2, math.ceil(min(timeout_secs, 10.0))),
         # A machine that vanished is noticed in seconds, not when the kernel gives up.

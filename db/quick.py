@@ -33,6 +33,7 @@ _BEST = (
     "SELECT record.* FROM best JOIN record ON record.key = best.record_key"
     " AND record.workload_key = best.workload_key AND record.target_key = best.target_key"
     " AND record.status = 'ok' AND record.verified_level = 'full'"
+    " AND NOT EXISTS (SELECT 1 FROM withdrawn WHERE withdrawn.record_key = record.key)"
     " WHERE best.workload_key = ? AND best.target_key = ?"
 )
 _ARTEFACTS = "SELECT * FROM artefact WHERE record_key = ?"

@@ -9,6 +9,7 @@ How the file is used (docs/database.md gives the reasons):
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -34,7 +35,6 @@ from .errors import (
     StoreMissing,
 )
 from .files import whole_file
-from .location import file_is_there
 from .locks import FileLock
 
 _BROKEN = ("not a database", "malformed", "disk image", "unsupported file format", "encrypted")
@@ -42,6 +42,8 @@ _BUSY = ("database is locked", "database table is locked", "database schema is l
 _DENIED = ("unable to open database file",)
 _READ_ONLY = ("readonly database",)
 _FULL = ("disk is full",)
+
+log = logging.getLogger("tilewright.db")
 
 
 class SqliteDatabase(Database):
@@ -119,9 +121,6 @@ class SqliteDatabase(Database):
     def serialise(self, session: Session, what: str) -> None:
         """Nothing to do: a write transaction is alone."""
 
-    def is_empty(self) -> bool:
-        return not file_is_there(self.path)
-
     def ping(self) -> None:
         """StoreMissing if the file was deleted, StoreBroken if another took its place."""
         found = _identity(self.path)
@@ -155,8 +154,12 @@ class SqliteDatabase(Database):
         return SqliteDatabase(self.path, timeout_secs=self.timeout_secs, foreign_keys=False)
 
     def tend(self) -> None:
-        if log_bytes(self.path) > CHECKPOINT_BYTES:
+        if log_bytes(self.path) <= CHECKPOINT_BYTES:
+            return
+        try:
             self.checkpoint()
+        except StoreError as error:  # what was written is; this can wait for the next time
+            log.warning("the log of %s was not folded in: %s", self.name, error)
 
     def checkpoint(self) -> bool:
         """Copy the log into the file; False if another process has that task now."""

@@ -35,11 +35,34 @@ def upgrade(database: Database) -> None:
     had_it = database.lock.held
     database.lock.acquire(database.timeout_secs, purpose=f"upgrade {database.name}")
     try:
-        if read_revision(database) != HEAD:
+        revision = read_revision(database)
+        if revision is None:
+            create(database)
+        elif revision != HEAD:
             migrate(database)
     finally:
         if not had_it:
             database.lock.release()
+
+
+def create(database: Database) -> None:
+    """Make every table of HEAD in an empty database, in one transaction.
+
+    A test holds it to what all migrations make one after the other, at a tenth of the time.
+    """
+    from .models import Base
+
+    with database.connection(immediate=True) as connection:
+        Base.metadata.create_all(connection, checkfirst=False)
+        connection.execute(
+            text(
+                "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL,"
+                " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+            )
+        )
+        connection.execute(
+            text("INSERT INTO alembic_version (version_num) VALUES (:head)"), {"head": HEAD}
+        )
 
 
 def migrate(database: Database, revision: str = "head") -> None:

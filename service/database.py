@@ -35,13 +35,14 @@ def database_state(flag: str | None) -> str:
     """One line on the database, which is neither made nor upgraded. StoreError if unusable."""
     from db import default_url, open_store
     from db.errors import StoreMissing
+    from db.location import name_of
 
     url = database_url(flag)
     try:
         with open_store(url, create=False, upgrade=False) as store:
             return f"{store.name}: {store.counts().records} records"
     except StoreMissing:
-        return f"{url or default_url()}: not there yet; the first `tune` makes it"
+        return f"{name_of(url or default_url())}: not there yet; the first `tune` makes it"
 
 
 def upgrade(flag: str | None) -> dict[str, Any]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.golden_text import Golden, golden_path
+
+if TYPE_CHECKING:
+    from tests.postgres import PostgresServer
 
 # The same examples in every run, so that a red suite is red for everyone; `deep` looks for new
 # ones: pytest --hypothesis-profile deep.
@@ -42,6 +47,15 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 def rng() -> np.random.Generator:
     """A generator of random numbers, the same in every run."""
     return np.random.default_rng(20261121)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this session's own, started when a test first asks for it."""
+    from tests.postgres import running_server
+
+    with running_server() as server:
+        yield server
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ import psycopg
 
 from db import open_store
 
+# Stops the server of a session that was killed: it has its own process group and would stay.
+_WATCH = 'while kill -0 "$1" 2>/dev/null; do sleep 1; done; kill -INT "$2"; sleep 2; rm -rf "$3"'
 _TEMPLATE = "tilewright_template"
 
 
@@ -36,6 +39,12 @@ class PostgresServer:
         self.execute(f"CREATE DATABASE {_TEMPLATE}")
         open_store(self.url_of(_TEMPLATE)).close()
 
+    @property
+    def pid(self) -> int:
+        found = self._server.get_pid()
+        assert found is not None
+        return int(found)
+
     def url_of(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?{urlencode({'host': self._socket_folder})}"
 
@@ -51,11 +60,11 @@ class PostgresServer:
         with psycopg.connect(self.url_of(database), autocommit=True) as connection:
             connection.execute(statement.encode())
 
-    def cut_connections(self, database: str) -> None:
-        """End every connection to `database`, as a restart of the server or a network would."""
-        self.execute(
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
-        )
+    def cut_connections(self, database: str) -> int:
+        """End every connection to `database`, as a failing network would; how many there were."""
+        query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        with psycopg.connect(self.url_of("postgres"), autocommit=True) as connection:
+            return len(connection.execute(query, (database,)).fetchall())
 
     def stop(self) -> None:
         self._server.stop()
@@ -73,11 +82,17 @@ def running_server() -> Iterator[PostgresServer]:
     parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="tilewright-pg-", dir=parent))
     server = PostgresServer(folder)
+    watch = subprocess.Popen(
+        ["sh", "-c", _WATCH, "sh", str(os.getpid()), str(server.pid), str(folder)],
+        start_new_session=True,
+    )
     try:
         server.make_template()
         yield server
     finally:
         server.stop()
+        watch.kill()
+        watch.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 

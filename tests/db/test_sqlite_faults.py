@@ -118,6 +118,19 @@ def test_a_lock_of_another_process_is_told_and_waited_out(path: Path) -> None:
         assert store.check() == []
 
 
+def test_upkeep_that_fails_takes_nothing_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("db.sqlite.CHECKPOINT_BYTES", 0)
+    with open_store(str(path)) as store:
+        register(store)
+        monkeypatch.setattr("db.locks.os.open", lambda *_: denied())
+        store.add([a_record()])
+        assert store.counts().records == 1
+
+
+def denied() -> int:
+    raise PermissionError(13, "Permission denied")
+
+
 def test_writers_of_one_process_wait_for_one_another(path: Path) -> None:
     with open_store(str(path), timeout_secs=0.05) as store:
         register(store)

@@ -58,7 +58,9 @@ def test_every_promised_command_is_there(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "words", [[name] for name in COMMANDS if name != "db"] + [["db", "check"], ["db", "upgrade"]]
+    "words",
+    [[name] for name in COMMANDS if name != "db"]
+    + [["db", name] for name in ("check", "upgrade", "backup", "prune", "move")],
 )
 def test_every_command_has_help_and_the_general_options(
     words: list[str], capsys: pytest.CaptureFixture[str]

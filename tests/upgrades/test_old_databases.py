@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -25,19 +24,18 @@ from db.location import is_postgres
 from db.models import Base
 from db.postgres import PostgresDatabase
 from db.schema import HEAD, REVISIONS
-from db.upgrade import MIGRATIONS, migrate
+from db.sqlite import SqliteDatabase
+from db.upgrade import MIGRATIONS, create, migrate
 from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, promoted
-from tests.postgres import PostgresServer, running_server
+from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
+RELEASED = ("0001", "0002", HEAD)
+"""Schemas that databases of users have, and the one that is to be released next."""
+STRIDE = int(os.environ.get("TILEWRIGHT_TEST_STRIDE", "3"))
+"""Upgrades are killed before every so manieth statement; before each: TILEWRIGHT_TEST_STRIDE=1."""
 DUMPS = sorted(Path(__file__).parent.glob("schema_*.sql"))
 Restore = Callable[[Path], str]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with running_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -45,7 +43,7 @@ def restored(request: pytest.FixtureRequest, tmp_path: Path) -> Restore:
     """Makes the database a dump describes, and gives its URL."""
     if request.param == "sqlite":
         return lambda dump: str(restored_file(dump, tmp_path / f"{dump.stem}.sqlite"))
-    server: PostgresServer = request.getfixturevalue("server")
+    server: PostgresServer = request.getfixturevalue("postgres_server")
     return lambda dump: restored_on_server(dump, server, tmp_path)
 
 
@@ -81,13 +79,34 @@ def restored_on_server(dump: Path, server: PostgresServer, folder: Path) -> str:
     return url
 
 
-def test_every_schema_has_a_dump_and_a_migration() -> None:
-    assert [dump.stem for dump in DUMPS] == [f"schema_{revision}" for revision in REVISIONS]
+def test_every_released_schema_has_a_dump_and_every_schema_a_migration() -> None:
+    dumped = [dump.stem.removeprefix("schema_") for dump in DUMPS]
+    assert dumped == [revision for revision in REVISIONS if revision in RELEASED]
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     scripts = ScriptDirectory.from_config(config)
     assert [s.revision for s in scripts.walk_revisions()][::-1] == list(REVISIONS)
     assert scripts.get_heads() == [HEAD]
+
+
+def test_a_new_database_has_the_tables_that_migrations_make(tmp_path: Path) -> None:
+    schemas = []
+    for name in ("created", "migrated"):
+        with closing(SqliteDatabase(tmp_path / name, timeout_secs=5.0)) as database:
+            create(database) if name == "created" else migrate(database)
+        connection = sqlite3.connect(tmp_path / name)
+        statements = connection.execute(
+            "SELECT name, sql FROM sqlite_schema WHERE sql NOT NULL AND name <> 'alembic_version'"
+        )
+        schemas.append({name: sorted(parts(sql)) for name, sql in statements})
+        connection.close()
+    assert schemas[0] == schemas[1]
+
+
+def parts(statement: str) -> list[str]:
+    """The columns and constraints of a CREATE statement, in whatever order they were written."""
+    lines = statement.replace(", \n", ",\n").split("\n")
+    return [line.strip().rstrip(",").replace("DOUBLE", "FLOAT") for line in lines]
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)
@@ -172,35 +191,85 @@ def test_a_migration_does_not_pass_over_rows_that_lost_their_reference(
     connection.execute("DELETE FROM workload")
     connection.commit()
     connection.close()
-    monkeypatch.setattr("db.upgrade.read_revision", lambda _: None)
-    monkeypatch.setattr("db.opening.read_revision", lambda _: None)
+    monkeypatch.setattr("db.upgrade.read_revision", lambda _: REVISIONS[-2])
+    monkeypatch.setattr("db.opening.read_revision", lambda _: REVISIONS[-2])
     with pytest.raises(StoreBroken, match=r"rows refer to rows that are missing .*left as it was"):
         open_store(str(path))
 
 
-# Upgrades a database, and dies of SIGKILL before its n-th SQL statement.
+# Upgrades copies of a file, or a database on a server, in forks that die of SIGKILL before their
+# n-th SQL statement: for every STRIDE-th n until one gets through, or for the one n that is given.
 UPGRADER = """
-import os, signal, sys
+import os, shutil, signal, sys
+import alembic.command  # once, not in every fork
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-left = [int(sys.argv[2])]
-def count(*_):
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-event.listen(Engine, "before_cursor_execute", count)
-event.listen(Engine, "commit", count)
 from db import open_store
-open_store(sys.argv[1], timeout_secs=10.0).close()
+
+def dies_at(url, number):
+    child = os.fork()
+    if child == 0:
+        left = [number]
+        def count(*_):
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        event.listen(Engine, "before_cursor_execute", count)
+        event.listen(Engine, "commit", count)
+        open_store(url, timeout_secs=10.0).close()
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+url, *numbers = sys.argv[1:]
+if numbers:
+    sys.exit(not dies_at(url, int(numbers[0])))
+n = 1
+while dies_at(shutil.copy(url, f"{url}.{n}"), n):
+    n += int(os.environ["STRIDE"])
+print(n)
 """
 
 
-@pytest.mark.parametrize("number", [12, 30, 44])
-def test_a_killed_upgrade_leaves_the_old_schema_or_the_new(restored: Restore, number: int) -> None:
-    url = restored(DUMPS[0])
+def test_an_upgrade_killed_before_any_statement_leaves_the_old_schema_or_the_new(
+    tmp_path: Path,
+) -> None:
+    path = restored_file(DUMPS[0], tmp_path / "old.sqlite")
+    command = [sys.executable, "-c", UPGRADER, str(path)]
+    environment = {**os.environ, "STRIDE": str(STRIDE)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    statements = int(done.stdout)
+    assert statements > 40, "fewer than there can be"
+    schemas = [schema_of(path)]
+    with open_store(str(path)):
+        schemas.append(schema_of(path))
+    for number in range(1, statements + 1, STRIDE):
+        copy = Path(f"{path}.{number}")
+        assert schema_of(copy) == schemas[number >= statements], f"before statement {number}"
+        if number % 10 == 1:
+            with open_store(str(copy)) as store:
+                assert store.check() == []
+                assert len(store.records(WORKLOAD, TARGET.key)) == 4
+
+
+def schema_of(path: Path) -> tuple[str, set[str]]:
+    """Its revision and its tables."""
+    connection = sqlite3.connect(path)
+    ((revision,),) = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    connection.close()
+    return revision, {name for name in tables if not name.startswith("sqlite_")}
+
+
+@pytest.mark.parametrize("number", [8, 20, 32])
+def test_an_upgrade_killed_on_a_server_leaves_the_old_schema_or_the_new(
+    postgres_server: PostgresServer, tmp_path: Path, number: int
+) -> None:
+    url = restored_on_server(DUMPS[0], postgres_server, tmp_path)
     command = [sys.executable, "-c", UPGRADER, url, str(number)]
-    killed = subprocess.run(command, cwd=ROOT, env={**os.environ}, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
     with open_store(url) as store:
         assert store.check() == []
         assert len(store.records(WORKLOAD, TARGET.key)) == 4

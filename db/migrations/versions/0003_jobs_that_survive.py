@@ -51,13 +51,13 @@ def upgrade() -> None:
         ("job_event", _job_event),
         ("job_trial", _job_trial),
     ):
-        new = sa.Table(table, sa.MetaData(), autoload_with=bind)
         old = bind.execute(
             sa.text(f"SELECT * FROM old_{table}"),  # noqa: S608  # our own names
             execution_options={"stream_results": True},
         )
         for rows in old.mappings().partitions(BATCH):
-            bind.execute(new.insert(), [converted(dict(row)) for row in rows])
+            made = [converted(dict(row)) for row in rows]
+            bind.execute(sa.table(table, *map(sa.column, made[0])).insert(), made)
         op.drop_table(f"old_{table}")
     if bind.dialect.name == "postgresql":
         op.execute(
