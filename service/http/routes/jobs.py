@@ -60,7 +60,7 @@ IdempotencyKey = Annotated[
     openapi_extra=JOB_BODY,
     responses={
         200: {"model": JobOut, "description": "Valid (validate_only), or a job that is done."},
-        **problem_responses(400, 413, 415, 422, 429),
+        **problem_responses(400, 413, 415, 422, 429, 503),
     },
 )
 def submit(
