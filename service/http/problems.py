@@ -37,7 +37,7 @@ DESCRIPTIONS = {
     415: "Not JSON.",
     422: "Read, but something in it will not do.",
     429: "Too many at once; `Retry-After` says when to come back.",
-    503: "The database cannot be used at the moment.",
+    503: "The database, or the fleet, cannot be used at the moment.",
 }
 
 
