@@ -21,11 +21,12 @@ from service.jobs.request import read_job
 from service.resolve import workloads
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, keep_best
+from tests.times import TIMES
 
 schemathesis = pytest.importorskip("schemathesis", reason="pip install 'tilewright[dev]'")
 checks = pytest.importorskip("schemathesis.checks")
 
-EXAMPLES = 12
+EXAMPLES = 12 * TIMES  # 300 cases in all; TIMES=7: 2,100, TIMES=67: 20,000
 OBJECT = ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF")
 BY_NAME = {"cancelJob", "followJob", "readRecord", "readBlob"}  # any text is a valid name
 OPERATIONS = BY_NAME | {
