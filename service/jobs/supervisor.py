@@ -93,7 +93,7 @@ class Supervisor:
             # started can be ended together.
             self._process = process = subprocess.Popen(
                 [sys.executable, "-m", "service.jobs.worker"],
-                env={**os.environ, ENVIRONMENT: json.dumps(asdict(self._settings))},
+                env={**_environment(), ENVIRONMENT: json.dumps(asdict(self._settings))},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -102,6 +102,11 @@ class Supervisor:
         with self._lock:
             self._process = None
         return code
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what a worker has no use for: the key of a client."""
+    return {name: value for name, value in os.environ.items() if name != "TILEWRIGHT_API_KEY"}
 
 
 def kill_group(group: int) -> None:
