@@ -132,8 +132,9 @@ def test_the_document_says_who_may_and_what_a_workload_is(
     notation = {"expr": "C[i,j] += A[i,k] * B[k,j]", "tensors": {"A": "f32[8,8]", "B": "f32[8,8]"}}
     for workload in (MATMUL, matmul.to_json(), notation):
         valid.validate({"workload": workload, "target": HOST.to_json()})
-    for workload in ({}, {"expr": 3}, {"stages": []}, 7):
-        assert not valid.is_valid({"workload": workload})
+    wrong: list[Any] = [{}, {"expr": 3}, {"stages": []}, 7]
+    for document_of_none in wrong:
+        assert not valid.is_valid({"workload": document_of_none})
 
 
 def test_every_reference_leads_somewhere(described: tuple[Any, dict[str, str]]) -> None:
