@@ -28,7 +28,7 @@ NOBODY = Principal(None, "", frozenset())
 """Who asks at a route that is open to anybody."""
 
 COOKIE = "tilewright_key"
-"""Where a browser keeps the key that its user typed in; see `routes/login.py`."""
+"""Where a browser may keep the key that its user typed in: it sends no other header by itself."""
 
 
 class Guard:

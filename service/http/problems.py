@@ -11,7 +11,6 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from schedules.errors import TilewrightError
-from service.access.secrets import redacted
 from service.errors import (
     BadRequest,
     InvalidField,
@@ -24,6 +23,7 @@ from service.errors import (
 from service.exit_codes import ExitCode
 from service.http.pages.errors import problem_page, wants_page
 from service.http.schemas import ProblemOut, schema_ref
+from service.redact import redacted
 
 MEDIA_TYPE = "application/problem+json"
 DESCRIPTIONS = {
