@@ -172,11 +172,9 @@ def add_commands(app: typer.Typer) -> None:
         else:
             with _builder(where, common) as builder:
                 files = gathered(lock, kernels or [], builder)
-        document = {"lock": str(lockfile), "files": write(files, folder)}
-        rows = [
-            (file["kind"], f"{file['path']}  {file['bytes']} bytes") for file in document["files"]
-        ]
-        common.output().result(document, facts(rows))
+        written = write(files, folder)
+        rows = [(f["kind"], f"{f['path']}  {f['bytes']} bytes") for f in written]
+        common.output().result({"lock": str(lockfile), "files": written}, facts(rows))
 
     @command(app, "cmake-dir")
     def cmake_dir(common: Common = Common()) -> None:  # noqa: B008

@@ -1,0 +1,364 @@
+"""From what a build asks for to a kernel it can pin: a schedule for each CPU, and the object.
+
+The same request and the same records give the same bytes, on a service and on a laptop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from schedules.errors import WorkloadError
+from service.answers import analytic, objects
+from service.answers.find import find_answer
+from service.answers.grades import Answer, Grade, grade_of
+from service.errors import InvalidField, NoAnswer
+from service.resolve import targets as target_names
+from service.resolve import workloads
+from service.resolve.requests import GradeName, Strict
+from service.resolve.toolchains import real_toolchain, toolchain
+
+from .locked import FileRef, LockedKernel, LockedVariant
+
+if TYPE_CHECKING:
+    from db import Store
+    from schedules.target import Target
+    from schedules.workload import Workload
+    from tuner.codegen.emitted import EmittedKernel
+    from tuner.measure.frames import Frame
+
+MOST_TARGETS = 8
+
+
+class BuildIn(Strict):
+    """`POST /v1/builds`: one kernel for one CPU, or with `every_cpu` for any, each at its best."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)] = Field(
+        description="The C function, and the stem of its files."
+    )
+    workload: Annotated[str, Field(min_length=1, max_length=65_536)] | dict[str, Any] = Field(
+        description="A spelling (`matmul:M=512,N=512,K=512`), a canonical workload document, or "
+        '`{"expr": ..., "tensors": {...}, "ranges": {...}}`.'
+    )
+    targets: Annotated[list[str | dict[str, Any]], Field(min_length=1, max_length=MOST_TARGETS)] = (
+        Field(
+            default=["native"],
+            description="Each `native`, a level (`x86-64-v3`) or a target document.",
+        )
+    )
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    min_grade: GradeName = Field(
+        default="exact", description="The least exact record that will do for a target."
+    )
+    every_cpu: bool = Field(
+        default=False,
+        description="Add a variant that every CPU of the architecture can run, and where there is "
+        "no record that will do, take the schedule chosen without measuring.",
+    )
+    records: list[str | None] | None = Field(
+        default=None, description="The record of each target, to make a pinned object again."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A kernel with its files' bytes, and the descriptions of its targets by key."""
+
+    kernel: LockedKernel
+    files: tuple[objects.Artefact, ...]
+    targets: dict[str, dict[str, Any]]
+    answers: tuple[Answer, ...]
+
+
+def build_kernel(store: Store | None, asked: BuildIn) -> Built:
+    """Choose and compile. `store` None is an empty one.
+
+    NoAnswer: nothing good enough is stored. WorkloadError, TargetError, InvalidField, UsageProblem:
+    the request. DeadlineError, CompileError: LLVM.
+    """
+    workload = workloads.workload_of(asked.workload)
+    symbol = objects.symbol_name(asked.name, workload)
+    named = [_target(asked, number) for number in range(len(asked.targets))]
+    if asked.records is not None and len(asked.records) != len(named):
+        raise InvalidField("records: one for each target is needed", pointer="/records")
+    if asked.records is not None:
+        answers = [
+            _pinned(store, workload, target, record_key)
+            for target, record_key in zip(named, asked.records, strict=True)
+        ]
+        parts = _ordered(named, answers)
+    else:
+        minimum = Grade(asked.min_grade)
+        parts = choose_parts(store, workload, named, minimum, every_cpu=asked.every_cpu)
+    return _built(asked, workload, symbol, parts)
+
+
+def choose_parts(
+    store: Store | None,
+    workload: Workload,
+    named: Sequence[Target],
+    minimum: Grade,
+    *,
+    every_cpu: bool,
+) -> list[objects.Part]:
+    """The best schedule for each target, in the order in which a CPU is asked. With `every_cpu` one
+    that all can run is added, and a target with no record of `minimum` takes the schedule chosen
+    without measuring. NoAnswer; InvalidField where one object cannot serve all."""
+    named = list(named)
+    answers = [_found(store, workload, target, minimum, every_cpu) for target in named]
+    if every_cpu:
+        for plain in plain_targets(named):
+            if plain.key not in {target.key for target in named}:
+                answers.append(_analytic(workload, plain))
+                named.append(plain)
+    return _ordered(named, answers)
+
+
+def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[objects.Part]:
+    by_key = {target.key: answer for target, answer in zip(named, answers, strict=True)}
+    return [objects.Part(target.cpu, target, by_key[target.key]) for target in in_order(named)]
+
+
+def in_order(named: Sequence[Target]) -> list[Target]:
+    """Targets as a CPU is asked for them: wide vectors first, then a CPU before a level, then as
+    they were named. Each once."""
+    from tuner.cpus import LEVELS
+
+    def rank(target: Target) -> tuple[int, int]:
+        level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)
+        return -target.vector_bits, -level
+
+    return sorted({target.key: target for target in named}.values(), key=rank)
+
+
+def plain_targets(named: Sequence[Target]) -> list[Target]:
+    """What every CPU of the architecture of `named` can run, if they are x86-64. InvalidField if
+    they are not all of one architecture, or several that cannot be told apart."""
+    from tuner.cpus import PLAIN, level_target
+
+    triples = sorted({target.triple for target in named})
+    if len(triples) > 1:
+        raise InvalidField(
+            f"targets: one object is for one architecture, got {', '.join(triples)}",
+            pointer="/targets",
+        )
+    if triples[0].startswith("x86_64"):
+        return [replace(level_target(PLAIN, max(t.threads for t in named)), triple=triples[0])]
+    if len({target.key for target in named}) > 1:
+        raise InvalidField(
+            f"targets: an object for {triples[0]} is for one CPU, which it cannot ask what it is",
+            pointer="/targets",
+        )
+    return []
+
+
+def _target(asked: BuildIn, number: int) -> Target:
+    from schedules.target import Probes
+    from tuner.cpus import LEVELS
+
+    spec = asked.targets[number]
+    if isinstance(spec, str) and spec not in ("native", *LEVELS):
+        raise InvalidField(
+            f"targets/{number}: 'native', {', '.join(LEVELS)} or a target document will do,"
+            f" got {spec[:80]!r}",
+            pointer=f"/targets/{number}",
+        )
+    return replace(target_names.target_of(spec, asked.threads), probes=Probes())
+
+
+def _found(
+    store: Store | None, workload: Workload, target: Target, minimum: Grade, every_cpu: bool
+) -> Answer:
+    found = store and find_answer(store, workload.key, target, minimum, toolchain())
+    if found:
+        return found.answer(
+            workloads.workload_summary(workload),
+            target_names.target_summary(target),
+            lambda: workload,
+        )
+    if every_cpu or minimum is Grade.DEFAULT:
+        return _analytic(workload, target)
+    threads = "1 thread" if target.threads == 1 else f"{target.threads} threads"
+    raise NoAnswer(
+        f"no {minimum.value} answer stored for {workload.name or workload.key} on {target.cpu}"
+        f" with {threads}",
+        advice="Tune it first: tilewright tune WORKLOAD; or accept less: --min-grade default.",
+    )
+
+
+def _pinned(
+    store: Store | None, workload: Workload, target: Target, record_key: str | None
+) -> Answer:
+    """The schedule of a record, whatever would be chosen today. NoAnswer if it is not here."""
+    from schedules.target import Target as Description
+    from schedules.trace import Trace
+
+    if record_key is None:
+        return _analytic(workload, target)
+    record = store.record(record_key) if store is not None else None
+    document = store.target(record.target_key) if store is not None and record else None
+    if record is None or document is None or record.workload_key != workload.key:
+        raise NoAnswer(
+            f"record {record_key} is not stored here",
+            advice="`tilewright lock --upgrade` pins what is stored now.",
+        )
+    made_for = Description.from_json(document)
+    return Answer(
+        grade=grade_of(made_for, target) or Grade.COMPATIBLE,
+        workload=workloads.workload_summary(workload),
+        target=target_names.target_summary(target),
+        trace=Trace.from_json(record.trace),
+        record_key=record_key,
+        run_secs=record.result.run_secs_estimate,
+    )
+
+
+def _analytic(workload: Workload, target: Target) -> Answer:
+    return Answer(
+        grade=Grade.DEFAULT,
+        workload=workloads.workload_summary(workload),
+        target=target_names.target_summary(target),
+        trace=analytic.default_trace(workload, target),
+        note="chosen without measurement",
+    )
+
+
+def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[objects.Part]) -> Built:
+    files, uses_openmp = _compiled(workload, parts, symbol)
+    by_kind = {file.kind: FileRef(file.sha256, len(file.data)) for file in files}
+    return Built(
+        kernel=LockedKernel(
+            name=symbol,
+            workload=_spelled(workload),
+            workload_key=workload.key,
+            threads=max(part.target.threads for part in parts),
+            min_grade=asked.min_grade,
+            variants=tuple(
+                LockedVariant(
+                    part.label,
+                    part.target.key,
+                    part.answer.grade.value,
+                    part.answer.record_key,
+                    part.answer.run_secs,
+                )
+                for part in parts
+            ),
+            toolchain=_toolchain(),
+            object=by_kind["object"],
+            header=by_kind["header"],
+            links=("openmp",) if uses_openmp else (),
+        ),
+        files=tuple(files),
+        targets={part.target.key: _description(part.target) for part in parts},
+        answers=tuple(part.answer for part in parts),
+    )
+
+
+def _toolchain() -> dict[str, Any]:
+    from tuner.codegen.version import EMIT_VERSION
+
+    made_by = real_toolchain()
+    return {
+        "codegen": made_by.codegen_version,
+        "emit": EMIT_VERSION,
+        "llvmlite": made_by.llvmlite,
+        "llvm": made_by.llvm,
+    }
+
+
+def _description(target: Target) -> dict[str, Any]:
+    """The target's document without what was measured on it, which is not part of its key."""
+    document = target.to_json()
+    del document["probes"]
+    return document
+
+
+def _spelled(workload: Workload) -> str | dict[str, Any]:
+    """The workload's name where that spells it, else its document."""
+    try:
+        if workload.name and workloads.workload_of(workload.name).key == workload.key:
+            return workload.name
+    except WorkloadError:
+        pass
+    return workloads.workload_document(workload)
+
+
+def _compiled(
+    workload: Workload, parts: Sequence[objects.Part], symbol: str
+) -> tuple[list[objects.Artefact], bool]:
+    """The files, and whether they need OpenMP. A command compiles itself; a thread of a service,
+    which answers others meanwhile, hands it to a helper process."""
+    import threading
+
+    if threading.current_thread() is threading.main_thread():
+        kernel, files = objects.emitted(workload, parts, symbol)
+        return files, kernel.uses_openmp
+    from tuner.measure.aside import shared
+
+    document = {
+        "workload": workload.to_json(),
+        "symbol": symbol,
+        "parts": [
+            {
+                "label": part.label,
+                "target": part.target.to_json(),
+                "trace": part.answer.trace.to_json(),
+                "record_key": part.answer.record_key,
+            }
+            for part in parts
+        ],
+    }
+    frame = shared().call("service.build.kernels:compile_aside", document, "compiling a kernel")
+    files, start = [], 0
+    for kind, name, size in frame.document["files"]:
+        files.append(objects.Artefact(kind, name, frame.blob[start : start + size]))
+        start += size
+    return files, bool(frame.document["uses_openmp"])
+
+
+def compile_aside(document: Mapping[str, Any]) -> Frame:
+    """What the helper process does for `_compiled`."""
+    from schedules.target import Target
+    from schedules.trace import Trace
+    from schedules.workload_json import from_json
+    from tuner.measure.frames import Frame
+
+    workload = from_json(document["workload"])
+    parts = [
+        objects.Part(
+            part["label"],
+            Target.from_json(part["target"]),
+            Answer(
+                Grade.DEFAULT, {}, {}, Trace.from_json(part["trace"]), record_key=part["record_key"]
+            ),
+        )
+        for part in document["parts"]
+    ]
+    kernel, files = objects.emitted(workload, parts, document["symbol"])
+    return Frame(
+        {
+            "files": [[file.kind, file.name, len(file.data)] for file in files],
+            "uses_openmp": kernel.uses_openmp,
+        },
+        b"".join(file.data for file in files),
+    )
+
+
+def variant_documents(kernel: EmittedKernel, parts: Sequence[objects.Part]) -> list[dict[str, Any]]:
+    """What `emit --json` says of each variant, in the order in which a CPU is asked."""
+    from tuner.codegen.cpu_features import essential
+
+    return [
+        {
+            "cpu": part.label,
+            "target_key": part.target.key,
+            "grade": part.answer.grade.value,
+            "record_key": part.answer.record_key,
+            "run_secs": part.answer.run_secs,
+            "needs": list(essential(variant.needs)),
+        }
+        for variant, part in zip(kernel.variants, parts, strict=True)
+    ]

@@ -1,0 +1,117 @@
+"""What `lock` does with a lock file: add kernels, keep or move pins, tell what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.errors import NoAnswer, UsageProblem
+from service.written import write_whole
+
+from .locked import LockedKernel, LockFile
+from .source import Builder, question
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one kernel: "added", "kept", "moved", or "stale" (kept, and there is another
+    answer now). `fields` name what differs."""
+
+    name: str
+    what: str
+    kernel: LockedKernel
+    fields: tuple[str, ...] = ()
+
+    def to_json(self) -> Document:
+        return {"name": self.name, "change": self.what, "fields": list(self.fields)}
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """The lock file after, and what changed."""
+
+    lock: LockFile
+    changes: tuple[Change, ...]
+
+    @property
+    def up_to_date(self) -> bool:
+        return all(change.what == "kept" for change in self.changes)
+
+
+def read_lock(path: Path) -> LockFile | None:
+    """The lock file at `path`, None if there is none. LockError, UsageProblem."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageProblem(f"cannot read {path}: {error.strerror or error}") from error
+    return LockFile.from_text(text, str(path))
+
+
+def write_lock(path: Path, lock: LockFile) -> None:
+    """Whole or not at all. UsageProblem."""
+    try:
+        write_whole(path, lock.to_text().encode())
+    except OSError as error:
+        raise UsageProblem(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def locked(
+    lock: LockFile, asked: Sequence[Mapping[str, Any]], builder: Builder, *, upgrade: bool
+) -> Locked:
+    """`lock` with the kernels `asked` for (`BuildIn` documents). One that is there already stays on
+    its records, unless it is another computation now or `upgrade` is set; with `upgrade` the others
+    are asked for anew as well."""
+    changes = []
+    named = {str(document["name"]) for document in asked}
+    again = [kernel for kernel in lock.kernels if upgrade and kernel.name not in named]
+    for document in [*map(dict, asked), *(question(lock, kernel) for kernel in again)]:
+        new, targets = builder.build(document)
+        old = lock.kernel(new.name)
+        fields = () if old is None else differing(old, new)
+        if old is None:
+            change = Change(new.name, "added", new)
+        elif not fields:
+            change = Change(new.name, "kept", old)
+        elif upgrade or _asks_another(old, new):
+            change = Change(new.name, "moved", new, fields)
+        else:
+            change = Change(new.name, "stale", old, fields)
+        if change.kernel is new:
+            lock = lock.with_kernel(new, targets)
+        changes.append(change)
+    return Locked(lock, tuple(changes))
+
+
+def checked(lock: LockFile, builder: Builder) -> Locked:
+    """Which kernels would be others if they were locked now."""
+    changes = []
+    for kernel in lock.kernels:
+        try:
+            new, _ = builder.build(question(lock, kernel))
+            fields = differing(kernel, new)
+        except NoAnswer:
+            fields = ("record_key",)
+        changes.append(Change(kernel.name, "stale" if fields else "kept", kernel, fields))
+    return Locked(lock, tuple(changes))
+
+
+def differing(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:
+    """The members in which two entries of a lock file differ."""
+    before, after = old.to_json(), new.to_json()
+    return tuple(sorted(n for n in {*before, *after} if before.get(n) != after.get(n)))
+
+
+def _asks_another(old: LockedKernel, new: LockedKernel) -> bool:
+    """Whether something else is asked for than what was locked."""
+
+    def asked(kernel: LockedKernel) -> tuple[Any, ...]:
+        keys = [variant.target_key for variant in kernel.variants]
+        return kernel.workload_key, kernel.threads, kernel.min_grade, keys
+
+    return asked(old) != asked(new)

@@ -1,0 +1,107 @@
+"""Where locked kernels come from: a database here, a bundle; a service is `service.cli.remote`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from service.answers.links import MEDIA_TYPES
+
+from .locked import FileRef, LockedKernel, LockFile, NotTheBytes
+
+if TYPE_CHECKING:
+    from db import Store
+
+Document = dict[str, Any]
+
+
+class Source(Protocol):
+    """What `fetch` and bundles read."""
+
+    def file(self, lock: LockFile, kernel: LockedKernel, name: str) -> bytes:
+        """The bytes of `name`, one of `kernel.files`. NotTheBytes if they are not to be had."""
+        ...
+
+    def record(self, key: str) -> Document | None:
+        """A record's document as it is exported, None where it is not to be had."""
+        ...
+
+    def target(self, key: str) -> Document | None:
+        """The description of the target a record was made for."""
+        ...
+
+
+class Builder(Source, Protocol):
+    """A source that can also answer what is best now."""
+
+    def build(self, asked: Document) -> tuple[LockedKernel, dict[str, Document]]:
+        """The kernel of a `BuildIn` document, and the descriptions of its targets by key. NoAnswer,
+        WorkloadError, and what else the request may have wrong."""
+        ...
+
+
+def question(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False) -> Document:
+    """The `BuildIn` document that `kernel` is the answer of; with `pinned` the same records."""
+    asked: Document = {
+        "name": kernel.name,
+        "workload": kernel.workload,
+        "targets": [lock.targets[variant.target_key] for variant in kernel.variants],
+        "threads": kernel.threads,
+        "min_grade": kernel.min_grade,
+        "every_cpu": kernel.every_cpu,
+    }
+    if pinned:
+        asked["records"] = [variant.record_key for variant in kernel.variants]
+    return asked
+
+
+class LocalSource:
+    """The database of `store`, None if there is none, and the compiler installed here."""
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
+        self._made: dict[str, bytes] = {}
+
+    def build(self, asked: Document) -> tuple[LockedKernel, dict[str, Document]]:
+        from service.resolve.requests import read_model
+
+        from .kernels import BuildIn, build_kernel
+
+        built = build_kernel(self._store, read_model(BuildIn, asked))
+        self._made |= {file.sha256: file.data for file in built.files}
+        return built.kernel, built.targets
+
+    def keep(self, store: Store, kernel: LockedKernel) -> None:
+        """Store what was built, so that a service on that database can hand it out."""
+        for kind, ref in (("object", kernel.object), ("header", kernel.header)):
+            if ref.sha256 in self._made:
+                store.put_blob(self._made[ref.sha256], MEDIA_TYPES[kind])
+
+    def file(self, lock: LockFile, kernel: LockedKernel, name: str) -> bytes:
+        ref = kernel.files[name]
+        data = self._kept(ref)
+        if data is None:
+            self.build(question(lock, kernel, pinned=True))
+            data = self._kept(ref)
+        if data is None:
+            raise NotTheBytes(
+                f"{name}: sha256 {ref.sha256} is not stored, and making it again gives other bytes"
+                f" (locked: {_made_by(kernel)})"
+            )
+        return ref.check(data, name)
+
+    def _kept(self, ref: FileRef) -> bytes | None:
+        if ref.sha256 in self._made:
+            return self._made[ref.sha256]
+        blob = self._store.blob(ref.sha256) if self._store is not None else None
+        return None if blob is None else blob.data
+
+    def record(self, key: str) -> Document | None:
+        record = self._store.record(key) if self._store is not None else None
+        return None if record is None else record.to_json()
+
+    def target(self, key: str) -> Document | None:
+        return self._store.target(key) if self._store is not None else None
+
+
+def _made_by(kernel: LockedKernel) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(kernel.toolchain.items()))
