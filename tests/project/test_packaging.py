@@ -100,6 +100,11 @@ def test_the_version_is_that_of_the_changelog(project: dict[str, Any]) -> None:
 
 
 def test_scripts_can_be_run() -> None:
-    for name in (".ci/run", "examples/c/build.sh", "examples/cmake-app/build.sh", "examples/notation.sh"):
+    for name in (
+        ".ci/run",
+        "examples/c/build.sh",
+        "examples/cmake-app/build.sh",
+        "examples/notation.sh",
+    ):
         path: Path = ROOT / name
         assert path.read_text(encoding="utf-8").startswith("#!")

@@ -4,6 +4,8 @@ that does not match its hash."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -176,3 +178,15 @@ def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
         archive.writestr("a", "b")
     with pytest.raises(LockError, match=r"has no tilewright\.lock\.json"):
         Bundle(tmp_path / "b.zip").lock()
+
+
+def test_fetching_from_a_bundle_takes_neither_numpy_nor_a_compiler(bundle: Bundle) -> None:
+    """So a build machine needs the bare package."""
+    program = (
+        "import sys\n"
+        "from service.cli import run\n"
+        "assert run(['fetch', '-o', 'out', '--offline', 'all.zip']) == 0\n"
+        "heavy = {'numpy', 'llvmlite', 'xgboost', 'sqlalchemy', 'fastapi'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

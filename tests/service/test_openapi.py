@@ -26,11 +26,12 @@ OBJECT = ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF")
 BY_NAME = {"cancelJob", "followJob", "readRecord", "readBlob"}  # any text is a valid name
 OPERATIONS = BY_NAME | {
     "submitJob", "listJobs", "readJob", "listTrials", "readBest", "lookUpBest",
+    "buildKernel",
 }  # fmt: skip
 MODES = {
     "positive": OPERATIONS,
     "negative": OPERATIONS - BY_NAME,
-    "known": OPERATIONS - {"submitJob", "listJobs", "lookUpBest"},
+    "known": OPERATIONS - {"submitJob", "listJobs", "lookUpBest", "buildKernel"},
 }
 """Valid requests, requests that break the description, valid ones for things that are there."""
 CASES = [(mode, name) for mode, names in MODES.items() for name in sorted(names)]
