@@ -316,6 +316,7 @@ def test_openapi_lists_every_route_with_its_errors_and_a_stable_name(api: TestCl
         ("GET", "/v1/jobs/{job_id}/trials"),
         ("GET", "/v1/best/{workload_key}/{target_key}"),
         ("POST", "/v1/best:lookup"),
+        ("POST", "/v1/builds"),
         ("GET", "/v1/records/{key}"),
         ("GET", "/v1/blobs/{key}"),
         ("POST", "/v1/builds"),
