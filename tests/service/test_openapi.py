@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # it has no stubs
+import jsonschema  # it has no stubs
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
