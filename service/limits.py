@@ -30,8 +30,8 @@ class Limits:
     event_streams: int = 64
     seed_max: int = 2**63 - 1
     body_secs: float = 30.0
-    requests_per_sec: float = 200.0
-    requests_burst: int = 1_000
+    requests_per_sec: float = 2_000.0
+    requests_burst: int = 4_000
     owner_open_jobs: int = 50
     owner_open_trials: int = 200_000
     owner_event_streams: int = 20

@@ -249,12 +249,13 @@ class Client:
                 if attempt >= self._retries or hopeless or late:
                     raise wire.unreachable(self.url, error, allowed) from error
             else:
-                if answer.status_code < 400:
+                preparing = wire.is_preparing(call, answer)
+                if answer.status_code < 400 and not preparing:
                     return answer
                 pause = wire.pause_secs(attempt, answer.headers.get("retry-after", ""))
                 late = self._clock() + pause >= deadline
-                again = answer.status_code in wire.RETRY_STATUSES
-                if attempt >= self._retries or not again or late:
+                again = answer.status_code in wire.RETRY_STATUSES and attempt < self._retries
+                if late or not (again or preparing):
                     raise wire.refused(answer)
             self._sleep(pause)
             attempt += 1

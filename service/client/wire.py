@@ -162,12 +162,19 @@ def segment(text: str) -> str:
 # -- answers
 
 
+def is_preparing(call: Call, answer: httpx2.Response) -> bool:
+    """Whether a question has no answer yet, but will have one."""
+    return call.method == "GET" and answer.status_code == 202
+
+
 def refused(answer: httpx2.Response) -> Refused:
-    """The error of an answer that says no."""
+    """The error of an answer that says no, or not yet."""
     try:
         problem = answer.json()
     except ValueError:
         problem = {}
+    if answer.status_code == 202 and isinstance(problem, dict):
+        problem = {"code": "pending", **problem}
     return Refused(answer.status_code, problem if isinstance(problem, dict) else {})
 
 

@@ -36,8 +36,9 @@ async def service_state(request: Request) -> ServiceState:
 State = Annotated[ServiceState, Depends(service_state)]
 
 
-def asking(request: Request) -> Principal:
-    """Who asks: what `Guard` found out. A route need not check anything with it."""
+async def asking(request: Request) -> Principal:
+    """Who asks: what `Guard` found out. A route need not check anything with it. Asynchronous, for
+    FastAPI hands what is not to a thread."""
     principal: Principal = request.state.principal
     return principal
 

@@ -12,10 +12,11 @@ from service.jobs.request import JobRequest
 from service.jobs.tuning import TuneOptions
 from service.resolve import targets
 
+Ticket = tuple[dict[str, Any], str, str]
+Tickets = Callable[[Workload], Ticket | None]
 
-def tickets_for(
-    target: Target, trials: int
-) -> Callable[[Workload], tuple[dict[str, Any], str, str] | None]:
+
+def tickets_for(target: Target, trials: int) -> Tickets:
     """What makes the job of a workload on `target`: request, body hash and flight key. None where
     no machine of this service can measure it."""
     host = targets.this_machine()
@@ -24,7 +25,7 @@ def tickets_for(
     native = host.key == target.with_threads(1).key
     options = TuneOptions(trials=trials)
 
-    def ticket(workload: Workload) -> tuple[dict[str, Any], str, str]:
+    def ticket(workload: Workload) -> Ticket:
         request = JobRequest(workload, target, native, options)
         flight = request.flight_key
         return request.to_json(), flight, flight

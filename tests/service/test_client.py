@@ -76,6 +76,23 @@ def test_a_busy_service_is_asked_again_after_the_time_it_named() -> None:
     assert [2.0 <= secs <= 2.3 for secs in slept] == [True, True]
 
 
+def test_an_answer_that_is_being_prepared_is_asked_for_again() -> None:
+    slept: list[float] = []
+    told = {"pending": True, "detail": "being built", "ticket": None, "retry_after_secs": 2}
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        if len(slept) < 4:
+            return httpx2.Response(202, headers={"Retry-After": "2"}, json=told)
+        best = {"grade": "default", "record_key": None, "run_secs": None, "trace": []}
+        return httpx2.Response(200, json=best, headers={"ETag": '"e"'})
+
+    with client(handler, slept=slept) as c:
+        found = c.best("w", "t", min_grade="default")
+    assert found is not None
+    assert found.grade == "default"
+    assert [2.0 <= secs <= 2.3 for secs in slept] == [True] * 4
+
+
 def test_a_refused_connection_is_tried_again_and_then_told() -> None:
     tried: list[str] = []
 

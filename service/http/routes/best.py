@@ -10,18 +10,19 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse
 
 from schedules.target import Target
+from service.access.keys import Principal, Scope
 from service.answers import lookup
 from service.answers.book import Finished, Lacking, Outcome, Question
 from service.answers.grades import Grade
 from service.answers.lookup import Lookup
 from service.answers.untuned import Wanted, is_settled, is_wanted, stored_workload
 from service.errors import NoAnswer, NotPrepared, TooBusy
-from service.http.deps import LookupBody, State, checked_key, parse_body
+from service.http.deps import Asking, LookupBody, State, checked_key, parse_body
 from service.http.problems import problem_responses
 from service.http.schemas import AnswerOut, LookupOut, PendingOut, schema_ref
 from service.http.state import ServiceState
 from service.http.tags import names
-from service.jobs.tickets import tickets_for
+from service.jobs.tickets import Tickets, no_tickets, tickets_for
 from service.resolve.requests import GradeName, LookupIn, read_model
 
 router = APIRouter(prefix="/v1", tags=["best"])
@@ -45,6 +46,7 @@ LOOKUP_BODY = {
 )  # fmt: skip
 async def best(
     state: State,
+    asking: Asking,
     workload_key: str,
     target_key: str,
     min_grade: Annotated[GradeName, Query(description="The least exact answer that will do.")] = (
@@ -66,7 +68,7 @@ async def best(
     if outcome is None:
         outcome = await run_sync(_find, state, question, limiter=state.finds)
     if is_wanted(outcome, question.minimum):
-        outcome = await run_sync(_demanded, state, question, outcome, limiter=state.finds)
+        outcome = await run_sync(_demanded, state, asking, question, outcome, limiter=state.finds)
     if not is_settled(outcome):
         name = state.answers.untuned.name(question.workload_key, question.target_key)
         await state.watch.wait([name], state.limits.default_secs)
@@ -80,18 +82,27 @@ async def best(
     return _answer(outcome, if_none_match)
 
 
+def _tickets(state: ServiceState, asking: Principal, target: Target) -> Tickets:
+    """Jobs are made for those who may submit them; answers for everybody."""
+    if not asking.may(Scope.SUBMIT):
+        return no_tickets
+    return tickets_for(target, state.limits.trials_default)
+
+
 def _find(state: ServiceState, question: Question) -> Outcome:
     return state.answers.book.find([question])[0]
 
 
-def _demanded(state: ServiceState, question: Question, outcome: Outcome) -> Outcome:
+def _demanded(
+    state: ServiceState, asking: Principal, question: Question, outcome: Outcome
+) -> Outcome:
     """The outcome after word was left that something is wanted. TooBusy."""
     document = state.store.target(question.target_key)
     if document is None or (isinstance(outcome, Lacking) and not outcome.workload_known):
         return outcome
     key, target = question.workload_key, Target.from_json(document)
     again = Wanted(key, lambda: stored_workload(state.store, key), again=outcome.untried)
-    tickets = tickets_for(target, state.limits.trials_default)
+    tickets = _tickets(state, asking, target)
     refused = state.answers.untuned.demand([again], target, tickets)
     if refused and isinstance(outcome, Lacking):
         raise _too_busy(state)
@@ -148,7 +159,7 @@ def _no_answer(question: Question, lacking: Lacking) -> NoAnswer | NotPrepared:
     openapi_extra=LOOKUP_BODY,
     responses=problem_responses(400, 413, 415, 422),
 )
-async def look_up(state: State, body: LookupBody) -> Response:
+async def look_up(state: State, asking: Asking, body: LookupBody) -> Response:
     """Answers for up to 1,000 workloads on one target: found or missing, one by one.
 
     With documents or spellings and `min_grade` "default" there is never a miss for a valid one:
@@ -156,7 +167,7 @@ async def look_up(state: State, body: LookupBody) -> Response:
     """
     until = time.monotonic() + state.limits.lookup_secs
     asked, outcomes, refused = await run_sync(
-        _first_look, state, body, until, limiter=state.lookups
+        _first_look, state, asking, body, until, limiter=state.lookups
     )
     open_works = [
         state.answers.untuned.name(key, asked.target.key)
@@ -174,7 +185,7 @@ async def look_up(state: State, body: LookupBody) -> Response:
 
 
 def _first_look(
-    state: ServiceState, body: bytes, until: float
+    state: ServiceState, asking: Principal, body: bytes, until: float
 ) -> tuple[Lookup, dict[str, Outcome], set[str]]:
     """What is asked, what is known of it, and what could not be had prepared."""
     document: Any = parse_body(body, state.limits.lookup_json_nodes)
@@ -184,7 +195,7 @@ def _first_look(
     wanted = lookup.wanted(state.store, state.answers.spelled, asked, outcomes)
     if not wanted:
         return asked, outcomes, set()
-    tickets = tickets_for(asked.target, state.limits.trials_default)
+    tickets = _tickets(state, asking, asked.target)
     refused = state.answers.untuned.demand(wanted, asked.target, tickets, until)
     return asked, lookup.find_all(state.answers.book, asked), refused
 
