@@ -162,7 +162,9 @@ def _listed(
 
     chosen = JobState(only) if only in STATES else None
     found = state.store.catalogue.jobs(text, chosen, after, PAGE, asking.jobs_of)
-    counts = {str(s): count for s, count in state.store.job_counts().items()}
+    counts = {
+        str(s): count for s, count in state.store.catalogue.job_counts(asking.jobs_of).items()
+    }
     query = {"q": text, "only": only if chosen else ""}
     asked = {name: value for name, value in query.items() if value}
     return {
