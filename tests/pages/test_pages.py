@@ -302,6 +302,7 @@ def test_a_part_asks_again_only_while_its_job_runs(
     job = stored_job(store, settings)
     running = pages.get(f"/jobs/{job.id}/facts")
     assert "hx-trigger" in running.text
+    assert "next: taken as soon as" in running.text, "why it waits"
     assert "HX-Trigger" not in running.headers
     run_trials(store, job, 4, end=JobState.SUCCEEDED)
     done = pages.get(f"/jobs/{job.id}/facts")
