@@ -157,6 +157,8 @@ class PreparationRepository:
                 waiting += 1
             elif not sound_preparation(row):  # damaged: found anew
                 self._drop_files(key)
+                row.workload_key, row.target_key = one.workload_key, one.target_key
+                row.toolchain, row.attempts = toolchain, 0
                 _write(row, PreparationState.WANTED, {})
             elif one.again and PreparationState(row.state).final:
                 # What it found goes on being served until there is something better.

@@ -14,6 +14,13 @@ from contextlib import contextmanager
 
 import structlog
 
+from service.redact import redacted
+
+
+def _redacted(_logger: object, _method: str, line: structlog.types.EventDict | str) -> str:
+    """The whole line, tracebacks included, without secrets."""
+    return redacted(str(line))
+
 
 def configure(*, as_json: bool) -> None:
     """Send every logger of the process to stderr, one line a message."""
@@ -32,7 +39,7 @@ def configure(*, as_json: bool) -> None:
         shared.append(structlog.processors.format_exc_info)
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, last],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, last, _redacted],
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ import psycopg
 
 from db import open_store
 
+# Stops the server of a session that was killed: it has its own process group and would stay.
+_WATCH = 'while kill -0 "$1" 2>/dev/null; do sleep 1; done; kill -INT "$2"; sleep 2; rm -rf "$3"'
 _TEMPLATE = "tilewright_template"
 
 
@@ -35,6 +38,12 @@ class PostgresServer:
         """Make the database that `fresh` copies."""
         self.execute(f"CREATE DATABASE {_TEMPLATE}")
         open_store(self.url_of(_TEMPLATE)).close()
+
+    @property
+    def pid(self) -> int:
+        found = self._server.get_pid()
+        assert found is not None
+        return int(found)
 
     def url_of(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?{urlencode({'host': self._socket_folder})}"
@@ -73,11 +82,17 @@ def running_server() -> Iterator[PostgresServer]:
     parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="tilewright-pg-", dir=parent))
     server = PostgresServer(folder)
+    watch = subprocess.Popen(
+        ["sh", "-c", _WATCH, "sh", str(os.getpid()), str(server.pid), str(folder)],
+        start_new_session=True,
+    )
     try:
         server.make_template()
         yield server
     finally:
         server.stop()
+        watch.kill()
+        watch.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 

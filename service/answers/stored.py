@@ -67,8 +67,14 @@ def default_answer(workload: Workload, target: Target) -> Answer:
 
 def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None:
     """The schedule of the fastest imported record, which nobody here has checked; None if none."""
-    with database.session(db) as store:
-        claims = store.claims(workload.key, target.key)
+    from db import open_store
+    from db.errors import StoreMissing
+
+    try:
+        with open_store(database.database_url(db), create=False, upgrade=False) as store:
+            claims = store.claims(workload.key, target.key)
+    except StoreMissing:
+        return None
     return recorded(db, workload, target, claims[0].key) if claims else None
 
 

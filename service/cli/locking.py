@@ -173,9 +173,8 @@ def add_commands(app: typer.Typer) -> None:
             with _builder(where, common) as builder:
                 files = gathered(lock, kernels or [], builder)
         written = write(files, folder)
-        document = {"lock": str(lockfile), "files": written}
-        rows = [(file["kind"], f"{file['path']}  {file['bytes']} bytes") for file in written]
-        common.output().result(document, facts(rows))
+        rows = [(f["kind"], f"{f['path']}  {f['bytes']} bytes") for f in written]
+        common.output().result({"lock": str(lockfile), "files": written}, facts(rows))
 
     @command(app, "cmake-dir")
     def cmake_dir(common: Common = Common()) -> None:  # noqa: B008

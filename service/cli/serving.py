@@ -9,6 +9,9 @@ import typer
 
 from service.cli.options import Common, command
 
+FLEET_ADDRESS = "tcp://127.0.0.1:8786"
+"""Where a fleet's scheduler listens unless told otherwise: on Dask's usual port."""
+
 
 def add_commands(app: typer.Typer) -> None:
     """Register this group's commands."""
@@ -89,12 +92,20 @@ def add_commands(app: typer.Typer) -> None:
             ),
         ] = None,
         fleet: Annotated[
-            str,
+            bool,
             typer.Option(
                 "--fleet",
+                help="Start a fleet's scheduler as well: jobs with the measurer `dask` are "
+                "measured by the machines that join it.",
+            ),
+        ] = False,
+        fleet_address: Annotated[
+            str,
+            typer.Option(
+                "--fleet-address",
                 metavar="ADDRESS",
-                help="Start a fleet's scheduler here (tcp://127.0.0.1:8786): jobs with the "
-                "measurer `dask` are measured by the machines that join it.",
+                help=f"Where it listens, if not at {FLEET_ADDRESS}; tls:// needs certificates.",
+                show_default=False,
             ),
         ] = "",
         fleet_machine: Annotated[
@@ -132,7 +143,7 @@ def add_commands(app: typer.Typer) -> None:
             measurer_folder=measurer_folder,
             workers=workers,
             allow_unauthenticated=allow_unauthenticated,
-            fleet=fleet,
+            fleet=fleet_address or (FLEET_ADDRESS if fleet else ""),
             fleet_machine=fleet_machine,
             fleet_unprotected=fleet_unprotected,
             db=common.db or "",

@@ -70,7 +70,7 @@ def wait_for_scheduler(address: str) -> None:
             if time.monotonic() > end:
                 raise CannotServe(
                     f"the fleet's scheduler did not start at {address}",
-                    advice="Name an address of this machine with a free port after --fleet.",
+                    advice="Name a free port of this machine after --fleet-address.",
                 ) from error
             time.sleep(_LOOK_SECS)
 
@@ -138,8 +138,8 @@ def check_exposure(address: str, *, unprotected: bool) -> str:
     host, _, _ = rest.rpartition(":")
     if protocol != "tls" and not is_loopback(host) and not unprotected:
         raise CannotServe(
-            f"--fleet {address} can be reached from other machines without certificates: whoever "
-            "reaches a Dask scheduler runs code on it and on every machine of its fleet",
+            f"--fleet-address {address} can be reached from other machines without certificates: "
+            "whoever reaches a Dask scheduler runs code on it and on every machine of its fleet",
             advice="Use tls:// with certificates in Dask's configuration, or accept the risk in a "
             "closed network with --fleet-unprotected.",
         )

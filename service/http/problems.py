@@ -12,7 +12,6 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from schedules.errors import TilewrightError
-from service.access.secrets import redacted
 from service.errors import (
     BadRequest,
     InvalidField,
@@ -25,6 +24,7 @@ from service.errors import (
 from service.exit_codes import ExitCode
 from service.http.pages.errors import problem_page, wants_page
 from service.http.schemas import ProblemOut, schema_ref
+from service.redact import redacted
 
 MEDIA_TYPE = "application/problem+json"
 DESCRIPTIONS = {
@@ -38,7 +38,7 @@ DESCRIPTIONS = {
     415: "Not JSON.",
     422: "Read, but something in it will not do.",
     429: "Too many at once; `Retry-After` says when to come back.",
-    503: "The database cannot be used at the moment.",
+    503: "The database, or the fleet, cannot be used at the moment.",
 }
 
 

@@ -48,7 +48,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("POST", "/v1/best:lookup"): READ,
     ("GET", "/v1/records/{key}"): READ,
     ("GET", "/v1/blobs/{key}"): READ,
-    ("POST", "/v1/builds"): READ,
+    ("POST", "/v1/builds"): SUBMIT,
     ("GET", "/static/{name}"): OPEN,
     ("GET", "/login"): OPEN,
     ("POST", "/login"): OPEN,

@@ -29,8 +29,9 @@ WRITERS = 8
 """Requests that may wait for the database's write lock at once: readers never wait for it, and
 must not wait for those who do."""
 
-LOOKUPS_AT_ONCE = 4
-"""Threads of one interpreter that compute get in each other's way; waiting costs none."""
+THREADS_AT_ONCE = 4
+"""Threads of one interpreter that compute get in each other's way; who waits needs none. Lookups
+have their own, so that a long one does not keep single questions waiting."""
 
 T = TypeVar("T")
 
@@ -71,7 +72,8 @@ class ServiceState:
     answers: Answers
     watch: PreparationWatch
     writers: Semaphore = field(default_factory=lambda: Semaphore(WRITERS))
-    lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(LOOKUPS_AT_ONCE))
+    finds: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS_AT_ONCE))
+    lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS_AT_ONCE))
 
     @property
     def limits(self) -> Limits:

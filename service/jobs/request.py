@@ -134,7 +134,7 @@ def checked_measurer(spec: str, settings: Settings) -> str:
             "measurer: this service has no fleet",
             code="measurer_not_allowed",
             pointer="/measurer",
-            advice="Start it with `tilewright serve --fleet ADDRESS`.",
+            advice="Start it with `tilewright serve --fleet`.",
         )
     folder = settings.measurer_folder
     kind, colon, name = spec.partition(":")

@@ -156,7 +156,7 @@ class Supervisor:
                 # started can be ended together. It dies with this thread: see `process`.
                 self._process = process = subprocess.Popen(
                     self._command,
-                    env={**os.environ, ENVIRONMENT: json.dumps(asdict(settings))},
+                    env={**_environment(), ENVIRONMENT: json.dumps(asdict(settings))},
                     stdin=subprocess.DEVNULL,
                     pass_fds=[told],
                     start_new_session=True,
@@ -180,6 +180,11 @@ class Supervisor:
             self._on_counts(json.loads(line))
         except ValueError:
             return  # its last words, cut off
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what a worker has no use for: the key of a client."""
+    return {name: value for name, value in os.environ.items() if name != "TILEWRIGHT_API_KEY"}
 
 
 def kill_group(group: int) -> None:

@@ -48,7 +48,7 @@ from tests.postgres import PostgresServer, name_of
 
 T = TypeVar("T")
 
-DROPS = int(os.environ.get("TILEWRIGHT_TEST_DROPS", "30"))
+DROPS = int(os.environ.get("TILEWRIGHT_TEST_DROPS", "20"))
 """Connections to cut; for more: TILEWRIGHT_TEST_DROPS=500 pytest -k dropped tests/db."""
 
 

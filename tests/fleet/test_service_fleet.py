@@ -99,7 +99,8 @@ def test_serve_has_a_fleet_beside_it(tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     measurer, target = write_machine(tmp_path, "four", {})
     db = str(tmp_path / "served.sqlite")
-    serve = ("serve", "--port", "0", "--db", db, "--json", "--no-fleet-machine", "--fleet", address)
+    serve = ["serve", "--port", "0", "--db", db, "--json", "--no-fleet-machine"]
+    serve += ["--fleet-address", address]
     worker = ("worker", "--join", address, "--name", "four", "--measurer", measurer)
     with command(*serve) as process, command(*worker, "--target", target):
         assert process.stdout is not None

@@ -57,6 +57,11 @@ def test_templates_and_assets_of_the_dashboard_are_in_the_wheel(wheel: set[str])
         assert {str(path.relative_to(ROOT)) for path in files} <= wheel
 
 
+def test_the_files_of_cmake_builds_are_in_the_wheel(wheel: set[str]) -> None:
+    folder = "service/build/cmake"
+    assert {f"{folder}/TilewrightConfig.cmake", f"{folder}/TilewrightConfigVersion.cmake"} <= wheel
+
+
 def test_nothing_else_is_in_the_wheel(wheel: set[str]) -> None:
     """The packages have generic names; anything more would meet other people's files."""
     roots = {name.partition("/")[0] for name in wheel}
@@ -103,6 +108,11 @@ def test_the_version_is_that_of_the_changelog(project: dict[str, Any]) -> None:
 
 
 def test_scripts_can_be_run() -> None:
-    for name in (".ci/run", "examples/c/build.sh", "examples/notation.sh"):
+    for name in (
+        ".ci/run",
+        "examples/c/build.sh",
+        "examples/cmake-app/build.sh",
+        "examples/notation.sh",
+    ):
         path: Path = ROOT / name
         assert path.read_text(encoding="utf-8").startswith("#!")

@@ -49,7 +49,7 @@ MATRIX = (
     Case("POST", "/v1/best:lookup", "/v1/best:lookup", 200, body=LOOKUP),
     Case("GET", "/v1/records/{key}", "/v1/records/RECORD", 200),
     Case("GET", "/v1/blobs/{key}", "/v1/blobs/BLOB", 200),
-    Case("POST", "/v1/builds", "/v1/builds", 200, body=BUILD),
+    Case("POST", "/v1/builds", "/v1/builds", 200, scope="submit", body=BUILD),
     Case("GET", "/static/{name}", "/static/tilewright.css", 200, scope=""),
     Case("GET", "/login", "/login", 200, scope=""),
     Case("POST", "/login", "/login", 303, scope="", form={"key": "tw_x_y"}),

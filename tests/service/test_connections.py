@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import resource
 import socket
 import threading
 import time
@@ -192,8 +191,8 @@ def test_what_is_left_unsaid_is_counted(caplog: pytest.LogCaptureFixture) -> Non
 def test_the_limit_leaves_descriptors_for_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
     def limited(soft: int, hard: int) -> int:
         raised: list[tuple[int, int]] = []
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
-        monkeypatch.setattr(resource, "setrlimit", lambda _, value: raised.append(value))
+        monkeypatch.setattr("resource.getrlimit", lambda _: (soft, hard))
+        monkeypatch.setattr("resource.setrlimit", lambda _, value: raised.append(value))
         return connection_limit(1000)
 
     assert limited(20_000, 20_000) == 1000

@@ -132,10 +132,47 @@ def test_a_c_program_packs_a_constant_once(
         assert (tmp_path / name).read_bytes() == (again / name).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["2mm", "a b", "int", "main", "x" * 64, "", "../mm", "ü"])
+@pytest.mark.parametrize("name", ["2mm", "a b", "x" * 64, "", "../mm", "ü", "a-b", "a\n"])
 def test_a_name_that_c_does_not_take_is_refused(name: str, workload: Workload) -> None:
     with pytest.raises(UsageProblem, match="C function name"):
         objects.symbol_name(name, workload)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("int", "keyword"), ("class", "keyword"), ("constexpr", "keyword"),
+        ("_mm", "reserved"), ("mm__1", "reserved"), ("_Mm", "reserved"),
+        ("printf", "C library"), ("main", "C library"), ("memcpy", "C library"),
+        ("expf", "C library"), ("y0", "C library"), ("errno", "C library"),
+        ("GOMP_parallel", "runtime"), ("omp_get_num_threads", "runtime"),
+    ],
+)  # fmt: skip
+def test_a_name_of_somebody_else_is_refused_with_another_that_will_do(
+    name: str, reason: str, workload: Workload
+) -> None:
+    with pytest.raises(UsageProblem, match=reason) as caught:
+        objects.symbol_name(name, workload)
+    advised = caught.value.advice.removesuffix(".").split()[-1]
+    assert objects.symbol_name(advised, workload) == advised
+
+
+def test_printf_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["emit", MATMUL, "--name", "printf", "--min-grade", "default", "--json"]
+    assert run([*words, "-o", str(tmp_path / "o"), "--db", str(tmp_path / "none.sqlite")]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "bad_name"
+    assert not (tmp_path / "o").exists()
+
+
+def test_operators_keep_their_names(workload: Workload) -> None:
+    from schedules.operators import OPERATORS
+
+    for name in OPERATORS:
+        assert objects.symbol_name(None, workload.named(f"{name}:M=1")) == name
+    assert objects.symbol_name(None, workload.named("exp:M=1")) == "kernel_exp"
+    assert objects.symbol_name(None, workload.named("_a__b:M=1")) == "kernel_a_b"
 
 
 def test_a_name_is_made_from_the_operator(workload: Workload) -> None:

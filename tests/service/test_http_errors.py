@@ -19,6 +19,7 @@ from service.http.app import create_app
 from service.limits import Limits
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL
+from tests.times import TIMES
 
 JSON = {"Content-Type": "application/json"}
 PROBLEM = "application/problem+json"
@@ -245,7 +246,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield api
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150 * TIMES, suppress_health_check=list(HealthCheck))
 @given(
     path=st.sampled_from(["/v1/jobs?validate_only=true", "/v1/best:lookup"]),
     body=JSON_VALUES
@@ -264,7 +265,7 @@ def test_no_json_body_makes_a_5xx(fuzzed: TestClient, path: str, body: Any) -> N
         problem_of(answer, answer.status_code)
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150 * TIMES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_no_damaged_body_makes_a_5xx(fuzzed: TestClient, data: st.DataObject) -> None:
     body = bytearray(json.dumps(GOOD).encode())
@@ -281,7 +282,7 @@ def test_no_damaged_body_makes_a_5xx(fuzzed: TestClient, data: st.DataObject) ->
         problem_of(answer, answer.status_code)
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100 * TIMES, suppress_health_check=list(HealthCheck))
 @given(
     route=st.sampled_from(
         ["/v1/jobs/{}", "/v1/jobs/{}/trials", "/v1/jobs/{}/events", "/v1/records/{}",
@@ -315,6 +316,7 @@ def test_openapi_lists_every_route_with_its_errors_and_a_stable_name(api: TestCl
         ("GET", "/v1/jobs/{job_id}/trials"),
         ("GET", "/v1/best/{workload_key}/{target_key}"),
         ("POST", "/v1/best:lookup"),
+        ("POST", "/v1/builds"),
         ("GET", "/v1/records/{key}"),
         ("GET", "/v1/blobs/{key}"),
         ("POST", "/v1/builds"),

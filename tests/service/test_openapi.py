@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # it has no stubs
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -22,11 +22,12 @@ from service.limits import Limits
 from service.resolve import workloads
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, keep_best
+from tests.times import TIMES
 
 schemathesis = pytest.importorskip("schemathesis", reason="pip install 'tilewright[dev]'")
 checks = pytest.importorskip("schemathesis.checks")
 
-EXAMPLES = 12
+EXAMPLES = 12 * TIMES  # 300 cases in all; TIMES=7: 2,100, TIMES=67: 20,000
 OBJECT = ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF")
 BY_NAME = {"cancelJob", "followJob", "readRecord", "readBlob"}  # any text is a valid name
 OPERATIONS = BY_NAME | {

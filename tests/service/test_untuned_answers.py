@@ -18,6 +18,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from db import Store, open_store
+from db.artefacts import ArtefactFile
 from schedules.errors import ScheduleError
 from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
@@ -469,3 +470,76 @@ def test_the_schedule_of_a_real_helper_process_is_verified_on_this_machine(
         assert answer["verified"], json.dumps(answer)
         found = api.get(answer["artefacts"]["object"]["url"]).content
     assert found[:4] == b"\x7fELF"
+
+
+TAMPERED = [
+    (table, column)
+    for table, columns in {
+        "record": (
+            "workload_key", "target_key", "threads", "status", "estimate_secs", "codegen_version",
+            "llvmlite", "llvm", "seed", "trial", "verified_level", "created_at", "document",
+            "row_sha256",
+        ),
+        "workload": ("name", "flops", "document", "row_sha256"),
+        "target": ("document", "row_sha256"),
+        "artefact": ("name", "sha256", "bytes", "row_sha256"),
+        "preparation": ("toolchain", "state", "document", "row_sha256"),
+        "prepared_file": ("name", "sha256", "bytes", "row_sha256"),
+        "blob": ("data",),
+    }.items()
+    for column in columns
+]  # fmt: skip
+
+
+def test_whatever_is_tampered_with_is_not_served_and_reported(
+    api: TestClient, store: Store, workload: Workload
+) -> None:
+    """Each column of each row that answers are made of, after the answer was given from memory."""
+    keep_best(store, workload)
+    record = make_record(workload)
+    store.add_artefacts(record.key, [ArtefactFile("object", "k.o", "x/o", b"object")])
+    ask(api, NINE)
+    prepare_all(store, Counted())
+
+    def served() -> list[Any]:
+        tuned = ask(api, workload.key, target=HOST.to_json(), grade="exact")
+        items = [*tuned, *ask(api, NINE)]
+        files = [
+            api.get(file["url"]).content
+            for item in items
+            for file in (item["answer"] or {"artefacts": {}})["artefacts"].values()
+        ]
+        return [[{**item, "problem": None} for item in items], files]
+
+    sound = served()
+    file = str(store.path)
+    for table, column in TAMPERED:
+        with sqlite3.connect(file) as connection:
+            connection.execute("PRAGMA foreign_keys=OFF")
+            connection.execute("PRAGMA ignore_check_constraints=ON")
+            before = connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall()
+            other = b"evil" if column == "data" else _changed(before[0][1])
+            connection.execute(f"UPDATE {table} SET {column} = ?", (other,))
+        connection.close()
+        assert store.check() != [], (table, column)
+        items, files = served()
+        for item, whole in zip(items, sound[0], strict=True):
+            answer, was = item["answer"], whole["answer"]
+            if answer is not None and answer["artefacts"]:
+                assert answer["trace"] == was["trace"], (table, column)
+                assert answer["run_secs"] == was["run_secs"], (table, column)
+                assert answer["artefacts"].items() <= was["artefacts"].items(), (table, column)
+        assert not any(b"evil" in data for data in files), (table, column)
+        with sqlite3.connect(file) as connection:
+            back = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"
+            connection.executemany(back, [(value, rowid) for rowid, value in before])
+        connection.close()
+        prepare_all(store, Counted())  # what was damaged is found anew
+    assert served() == sound
+
+
+def _changed(value: object) -> object:
+    """Another value of the same kind."""
+    if isinstance(value, int | float):
+        return value + 1
+    return f"evil{value}"

@@ -5,31 +5,23 @@ from __future__ import annotations
 import pytest
 
 from schedules.operators import build
-from schedules.target import Cache, Target
-from tuner.codegen.header import c_header
-from tuner.codegen.kernel import CompiledKernel
+from tuner.codegen.emitted import BuiltVariant, EmittedKernel
+from tuner.codegen.header import Origin, c_header
 
-KERNEL = CompiledKernel(b"", "mm", 0, (4, 4, 4), 2, 1, uses_openmp=False)
 EVIL = ["x */ int evil(void); /*", "**//", "/*/", "a\n*/ int evil(void);", "\\\n", "a\x00*\u2028/"]
 
 
-def target(text: str) -> Target:
-    return Target(
-        triple=f"x86_64-{text}",
-        cpu=text,
-        features=(text, "avx2"),
-        vector_bits=256,
-        vector_registers=16,
-        caches=(Cache(32768, 8),),
-        cores=1,
-    )
+def kernel(text: str) -> EmittedKernel:
+    variant = BuiltVariant(text, text, (text, "avx2"), checked=False)
+    triple = f"x86_64-{text}"
+    return EmittedKernel(b"", "mm", triple, (variant, variant), 0, 1, uses_openmp=False)
 
 
 @pytest.mark.parametrize("text", EVIL)
 def test_foreign_text_stays_in_its_comment(text: str) -> None:
     workload = build("matmul", M=1, N=1, K=1).named(text)
-    plain = c_header(workload.named("x"), KERNEL, target("x"), record_key="x")
-    header = c_header(workload, KERNEL, target(text), record_key=text)
+    plain = c_header(workload.named("x"), kernel("x"), [Origin("x")] * 2)
+    header = c_header(workload, kernel(text), [Origin(text)] * 2)
     comment, end, code = header.partition("*/")
     assert end
     assert comment.count("/*") == 1

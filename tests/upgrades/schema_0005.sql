@@ -1,8 +1,5 @@
 BEGIN TRANSACTION;
-CREATE TABLE alembic_version (
-	version_num VARCHAR(32) NOT NULL, 
-	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-);
+CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num));
 INSERT INTO "alembic_version" VALUES('0005');
 CREATE TABLE api_key (
 	id VARCHAR(16) NOT NULL, 
@@ -38,9 +35,9 @@ CREATE TABLE best (
 	version INTEGER NOT NULL, 
 	moved_at VARCHAR(27) NOT NULL, 
 	CONSTRAINT pk_best PRIMARY KEY (workload_key, target_key), 
-	CONSTRAINT fk_best_record_key_record FOREIGN KEY(record_key) REFERENCES record ("key"), 
+	CONSTRAINT fk_best_workload_key_workload FOREIGN KEY(workload_key) REFERENCES workload ("key"), 
 	CONSTRAINT fk_best_target_key_target FOREIGN KEY(target_key) REFERENCES target ("key"), 
-	CONSTRAINT fk_best_workload_key_workload FOREIGN KEY(workload_key) REFERENCES workload ("key")
+	CONSTRAINT fk_best_record_key_record FOREIGN KEY(record_key) REFERENCES record ("key")
 );
 INSERT INTO "best" VALUES('3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c','231401211e20e3307e9252cb8b1020587bd3b1d305622bcd78b961fee21144c9','sha256:3bad8025fcf902d6b0865ea146a731b74688bcb00bf41391a77ac35a51b3c1ee',3,'2026-11-21T00:00:00.000000Z');
 CREATE TABLE best_move (
@@ -157,10 +154,10 @@ CREATE TABLE preparation (
 	CONSTRAINT pk_preparation PRIMARY KEY ("key"), 
 	CONSTRAINT ck_preparation_state CHECK (state IN ('WANTED','CHOSEN','READY','FAILED')), 
 	CONSTRAINT ck_preparation_lease CHECK ((owner IS NULL) = (lease_until IS NULL)), 
+	CONSTRAINT uq_preparation_workload_key_target_key_toolchain UNIQUE (workload_key, target_key, toolchain), 
 	CONSTRAINT fk_preparation_workload_key_workload FOREIGN KEY(workload_key) REFERENCES workload ("key"), 
 	CONSTRAINT fk_preparation_target_key_target FOREIGN KEY(target_key) REFERENCES target ("key"), 
-	CONSTRAINT fk_preparation_job_id_job FOREIGN KEY(job_id) REFERENCES job (id), 
-	CONSTRAINT uq_preparation_workload_key_target_key_toolchain UNIQUE (workload_key, target_key, toolchain)
+	CONSTRAINT fk_preparation_job_id_job FOREIGN KEY(job_id) REFERENCES job (id)
 );
 INSERT INTO "preparation" VALUES('6e97315ce1072598c8d4f148efcfff9f38e792965b9da15b62a3cca665b4bdcb','3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c','231401211e20e3307e9252cb8b1020587bd3b1d305622bcd78b961fee21144c9','codegen 1','READY','{"trace":[]}',NULL,NULL,NULL,0,'2026-11-21T00:00:00.000000Z','3c4fbfe92f1f938a6951a6172407b5616221f210c23a0387d7fb711518f87854');
 CREATE TABLE prepared_file (
@@ -197,9 +194,9 @@ CREATE TABLE record (
 	row_sha256 VARCHAR(64) NOT NULL, 
 	CONSTRAINT ck_record_estimate CHECK ((status = 'ok' AND estimate_secs IS NOT NULL AND estimate_secs > 0 AND estimate_secs < 1000000) OR (status <> 'ok' AND estimate_secs IS NULL)), 
 	CONSTRAINT ck_record_counts CHECK (threads >= 1 AND trial >= 0), 
-	CONSTRAINT fk_record_target_key_target FOREIGN KEY(target_key) REFERENCES target ("key"), 
+	CONSTRAINT uq_record_key UNIQUE ("key"), 
 	CONSTRAINT fk_record_workload_key_workload FOREIGN KEY(workload_key) REFERENCES workload ("key"), 
-	CONSTRAINT uq_record_key UNIQUE ("key")
+	CONSTRAINT fk_record_target_key_target FOREIGN KEY(target_key) REFERENCES target ("key")
 );
 INSERT INTO "record" VALUES(1,'sha256:7130e762d87461180fd44b3d745f4d15cb7677fca5fb8221512d532a3071d336','3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c','231401211e20e3307e9252cb8b1020587bd3b1d305622bcd78b961fee21144c9',1,'ok',0.001,1,'0.50.0','22.1.0',0,NULL,1,'quick',NULL,'2026-11-21T00:00:00.000000Z','{"created_at":"2026-11-21T00:00:00.000000Z","object_sha256":null,"result":{"compile_secs":0.0,"detail":"","measure_secs":0.0,"run_secs":[0.001,0.0011],"run_secs_estimate":0.001,"status":"ok","verify_secs":0.0},"seed":0,"target_key":"231401211e20e3307e9252cb8b1020587bd3b1d305622bcd78b961fee21144c9","threads":1,"toolchain":{"codegen_version":1,"llvm":"22.1.0","llvmlite":"0.50.0"},"trace":[{"at":1,"factor":8,"split":"i"}],"trial":1,"verified_level":"quick","version":1,"workload_key":"3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c"}','e07f1d950ed27119b7c0224297c5fbbea0f8912e508fa4548e5f6d3f529704ac');
 INSERT INTO "record" VALUES(2,'sha256:b401f169fb61ce60573066c2f7e435bff4961764bf46df231200dfb8ee66b257','3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c','231401211e20e3307e9252cb8b1020587bd3b1d305622bcd78b961fee21144c9',1,'run_crash',NULL,1,'0.50.0','22.1.0',0,NULL,2,'quick',NULL,'2026-11-21T00:00:00.000000Z','{"created_at":"2026-11-21T00:00:00.000000Z","object_sha256":null,"result":{"compile_secs":0.0,"detail":"SIGSEGV","measure_secs":0.0,"run_secs":[],"run_secs_estimate":null,"status":"run_crash","verify_secs":0.0},"seed":0,"target_key":"231401211e20e3307e9252cb8b1020587bd3b1d305622bcd78b961fee21144c9","threads":1,"toolchain":{"codegen_version":1,"llvm":"22.1.0","llvmlite":"0.50.0"},"trace":[{"at":2,"factor":8,"split":"i"}],"trial":2,"verified_level":"quick","version":1,"workload_key":"3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c"}','a2b8a0da395d9c4e850b855fd9d848f4730f7c0be9ee448a716705b151803522');
@@ -231,13 +228,13 @@ CREATE TABLE workload (
 	CONSTRAINT pk_workload PRIMARY KEY ("key")
 );
 INSERT INTO "workload" VALUES('3f53239cb4b8efaadbb161e5dd6f56e81e868e7d9777765d286e231c7608c93c','neg:1',1024,'{"inputs":[{"dtype":"f32","name":"A","shape":[1]}],"name":"neg:1","outputs":["B"],"stages":[{"axes":[["i",1]],"body":{"op":"neg","x":{"index":["i"],"op":"load","tensor":"A"}},"dtype":"f32","name":"B"}],"version":1}','2026-11-21T00:00:00.000000Z','5d63d52efc55d70d1f4f5991a2ec30dd4309e9cc951e9c65deb8f31927b539b2');
-CREATE INDEX ix_record_fastest ON record (workload_key, target_key, verified_level, estimate_secs);
-CREATE INDEX ix_record_work ON record (workload_key, target_key, id);
-CREATE INDEX ix_job_owner_owner ON job_owner (owner, job_id);
-CREATE INDEX ix_preparation_state ON preparation (state, created_at);
 CREATE INDEX ix_job_state ON job (state, id);
 CREATE INDEX ix_job_waiting ON job (state, priority, arrival);
+CREATE INDEX ix_record_work ON record (workload_key, target_key, id);
+CREATE INDEX ix_record_fastest ON record (workload_key, target_key, verified_level, estimate_secs);
+CREATE INDEX ix_preparation_state ON preparation (state, created_at);
 CREATE INDEX ix_job_event_job ON job_event (job_id, id);
+CREATE INDEX ix_job_owner_owner ON job_owner (owner, job_id);
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('record',4);
 INSERT INTO "sqlite_sequence" VALUES('best_move',3);

@@ -30,6 +30,8 @@ from tests.contracts.store_values import TARGET, WORKLOAD, database_of, full, pr
 from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
+RELEASED = ("0001", "0002", HEAD)
+"""Schemas that databases of users have, and the one that is to be released next."""
 STRIDE = int(os.environ.get("TILEWRIGHT_TEST_STRIDE", "3"))
 """Upgrades are killed before every so manieth statement; before each: TILEWRIGHT_TEST_STRIDE=1."""
 DUMPS = sorted(Path(__file__).parent.glob("schema_*.sql"))
@@ -77,8 +79,9 @@ def restored_on_server(dump: Path, server: PostgresServer, folder: Path) -> str:
     return url
 
 
-def test_every_schema_has_a_dump_and_a_migration() -> None:
-    assert [dump.stem for dump in DUMPS] == [f"schema_{revision}" for revision in REVISIONS]
+def test_every_released_schema_has_a_dump_and_every_schema_a_migration() -> None:
+    dumped = [dump.stem.removeprefix("schema_") for dump in DUMPS]
+    assert dumped == [revision for revision in REVISIONS if revision in RELEASED]
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     scripts = ScriptDirectory.from_config(config)

@@ -64,13 +64,13 @@ async def best(
     )
     outcome = state.answers.book.at_once(question)
     if outcome is None:
-        outcome = await run_sync(_find, state, question, limiter=state.lookups)
+        outcome = await run_sync(_find, state, question, limiter=state.finds)
     if is_wanted(outcome, question.minimum):
-        outcome = await run_sync(_demanded, state, question, outcome, limiter=state.lookups)
+        outcome = await run_sync(_demanded, state, question, outcome, limiter=state.finds)
     if not is_settled(outcome):
         name = state.answers.untuned.name(question.workload_key, question.target_key)
         await state.watch.wait([name], state.limits.default_secs)
-        outcome = await run_sync(_find, state, question, limiter=state.lookups)
+        outcome = await run_sync(_find, state, question, limiter=state.finds)
     if isinstance(outcome, Lacking):
         state.metrics.answer("none")
         if outcome.preparing:

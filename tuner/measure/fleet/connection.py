@@ -35,7 +35,12 @@ _CHANGES = "all"
 
 _CALL_SECS = 10.0
 _CONNECT_SECS = 5.0
-_DASK_SAYS = ("distributed.client", "distributed.core", "distributed.comm")
+_DASK_SAYS = (
+    "distributed.batched",
+    "distributed.client",
+    "distributed.comm",
+    "distributed.core",
+)
 
 
 @dataclass(slots=True)

@@ -80,6 +80,7 @@ class FleetMeasurer:
         """The machine that compares and confirms; "" before there was one."""
         self._wait = _Wait(fleet, target)
         self._refused: set[str] = set()
+        self._names: dict[str, str] = {}
 
     def __enter__(self) -> FleetMeasurer:
         return self
@@ -126,7 +127,7 @@ class FleetMeasurer:
             run.batch.interrupt()
         else:
             for task in run.with_others_than(machines):
-                log.warning("machine %s was lost", run.batch.under_way[task].machine)
+                log.warning("machine %s was lost", self._name(run.batch.under_way[task].machine))
                 line.forget([task])
                 run.tell(run.batch.lose(task))
             self._give_out(run, line, machines)
@@ -143,6 +144,7 @@ class FleetMeasurer:
             if run.batch.together:
                 self.home = assignment.machine
             run.tasks.add(assignment.task)
+            self._names[assignment.machine] = machines[assignment.machine].name
             order = Order(
                 task=assignment.task,
                 topic=line.topic,
@@ -169,7 +171,7 @@ class FleetMeasurer:
                 line.release(task)
                 run.tell(run.batch.end(task))
             elif (failure := line.failure(task)) is not None:
-                machine = run.batch.under_way[task].machine
+                machine = self._name(run.batch.under_way[task].machine)
                 log.warning("an order failed on machine %s: %r", machine, failure)
                 line.forget([task])
                 run.tell(run.batch.lose(task))
@@ -182,6 +184,9 @@ class FleetMeasurer:
             return
         self._wait.go_on()
         time.sleep(_RETRY_SECS)
+
+    def _name(self, address: str) -> str:
+        return f"{self._names.get(address, '')} ({address})"
 
     # -- the line
 

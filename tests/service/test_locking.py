@@ -1,0 +1,249 @@
+"""`lock` and `fetch`: pins stay until they are moved, and only the bytes that are locked are
+written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db import Store
+from schedules.target import Target
+from service.build.locked import FileRef, LockError, LockFile
+from service.cli import run
+from service.resolve import workloads
+from tests.service.service_cases import keep_best
+from tuner.cpus import level_target
+from tuner.native_target import native_target
+
+SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def native() -> Target:
+    return native_target(probe=False)
+
+
+@pytest.fixture
+def command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+            monkeypatch: pytest.MonkeyPatch) -> Command:  # fmt: skip
+    """Runs a command on the test's database in an empty folder; its document, or with `code` what
+    it says on standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def execute(*words: str, code: int = 0) -> Any:
+        assert run([*words, "--json", "--db", str(store.path)]) == code, capsys.readouterr()
+        printed = capsys.readouterr()
+        return json.loads(printed.out) if printed.out else printed.err
+
+    return execute
+
+
+def lock_file() -> LockFile:
+    return LockFile.from_text(Path("tilewright.lock.json").read_text(), "the file")
+
+
+def kept(store: Store, spelling: str, target: Target, secs: float = 1e-3) -> str:
+    return keep_best(store, workloads.workload_of(spelling), target, secs=secs).key
+
+
+def test_a_stored_record_is_pinned_with_the_bytes_of_its_object(
+    command: Command, store: Store, native: Target
+) -> None:
+    key = kept(store, SMALL, native)
+    document = command("lock", f"gemm={SMALL}")
+    (kernel,) = document["kernels"]
+    assert document["changes"] == [{"name": "gemm", "change": "added", "fields": []}]
+    assert (kernel["name"], kernel["workload"], kernel["grade"]) == ("gemm", SMALL, "exact")
+    assert (kernel["record_key"], kernel["run_secs"]) == (key, 1e-3)
+    assert (kernel["target_key"], kernel["threads"]) == (native.key, 1)
+    assert kernel["toolchain"]["codegen"] > 0
+    for name, kind in (("gemm.o", "object"), ("gemm.h", "header")):
+        blob = store.blob(kernel[kind]["sha256"])
+        assert blob is not None, name
+        assert len(blob.data) == kernel[kind]["bytes"]
+    written = command("fetch", "-o", "out")["files"]
+    assert [Path(file["path"]).name for file in written] == [
+        "gemm.o", "gemm.h", "tilewright-kernels.pc",
+    ]  # fmt: skip
+    assert key in Path("out/gemm.h").read_text()
+    FileRef(kernel["object"]["sha256"], 0).check(Path("out/gemm.o").read_bytes(), "gemm.o")
+
+
+def test_the_same_lock_gives_the_same_text(command: Command, store: Store, native: Target) -> None:
+    kept(store, SMALL, native)
+    kept(store, OTHER, native)
+    command("lock", f"b={SMALL}", f"a={OTHER}")
+    first = Path("tilewright.lock.json").read_text()
+    Path("tilewright.lock.json").unlink()
+    command("lock", f"a={OTHER}", f"b={SMALL}")
+    assert Path("tilewright.lock.json").read_text() == first
+    assert [kernel.name for kernel in lock_file().kernels] == ["a", "b"]
+    assert LockFile.from_text(first, "it").to_text() == first
+    assert max(map(len, (line for line in first.splitlines() if '"features"' not in line))) < 120
+
+
+def test_a_pin_stays_until_it_is_moved(command: Command, store: Store, native: Target) -> None:
+    first = kept(store, SMALL, native)
+    command("lock", f"gemm={SMALL}")
+    assert command("lock", "--check")["up_to_date"]
+    before = Path("tilewright.lock.json").read_bytes()
+
+    second = kept(store, SMALL, native, secs=5e-4)
+    told = command("lock", "--check", code=3)
+    (change,) = told["changes"]
+    assert (change["name"], change["change"]) == ("gemm", "stale")
+    assert {"record_key", "run_secs"} <= set(change["fields"])
+    again = command("lock", f"gemm={SMALL}")
+    assert again["changes"][0]["change"] == "stale"
+    assert Path("tilewright.lock.json").read_bytes() == before
+    assert first in command("fetch", "-o", "out") or first in Path("out/gemm.h").read_text()
+
+    assert command("lock", "--upgrade")["changes"][0]["change"] == "moved"
+    assert lock_file().kernels[0].variants[0].record_key == second
+    assert command("lock", "--check")["up_to_date"]
+
+
+def test_another_computation_of_the_name_takes_its_place(
+    command: Command, store: Store, native: Target
+) -> None:
+    kept(store, SMALL, native)
+    kept(store, OTHER, native)
+    command("lock", f"gemm={SMALL}")
+    assert command("lock", f"gemm={OTHER}")["changes"][0]["change"] == "moved"
+    assert lock_file().kernels[0].workload == OTHER
+
+
+def test_what_is_not_tuned_is_not_locked_unless_a_default_will_do(
+    command: Command, store: Store
+) -> None:
+    assert "no exact answer stored" in str(command("lock", f"gemm={SMALL}", code=3))
+    assert not Path("tilewright.lock.json").exists()
+    (kernel,) = command("lock", f"gemm={SMALL}", "--min-grade", "default")["kernels"]
+    assert (kernel["grade"], kernel["record_key"], kernel["run_secs"]) == ("default", None, None)
+    assert command("lock", "--check")["up_to_date"]
+
+
+def test_a_kernel_for_many_cpus_takes_each_record_there_is(
+    command: Command, store: Store, native: Target
+) -> None:
+    v3 = level_target("x86-64-v3")
+    if not set(v3.features) <= set(native.features):
+        pytest.skip("not an AVX2 machine")
+    ours, theirs = kept(store, SMALL, native), kept(store, SMALL, v3)
+    command("lock", f"gemm={SMALL}", "--cpu", "x86-64-v3,native")
+    (kernel,) = lock_file().kernels
+    assert [(v.cpu, v.grade, v.record_key) for v in kernel.variants] == [
+        (native.cpu, "exact", ours), ("x86-64-v3", "exact", theirs), ("x86-64", "default", None),
+    ]  # fmt: skip
+    assert command("lock", "--check")["up_to_date"]
+    command("fetch", "-o", "out")
+    emitted = command(
+        "emit", SMALL, "--name", "gemm", "--cpu", "x86-64-v3,native", "-o", "emitted", "--asm"
+    )
+    assert [v["record_key"] for v in emitted["variants"]] == [ours, theirs, None]
+    assert emitted["variants"][-1]["needs"] == []
+    for name in ("gemm.o", "gemm.h"):
+        assert Path("out", name).read_bytes() == Path("emitted", name).read_bytes()
+    assert Path("emitted/gemm.x86-64-v3.s").exists()
+
+
+def test_files_that_are_lost_are_made_again_and_must_be_the_same(
+    command: Command, store: Store, native: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(store, SMALL, native)
+    command("lock", f"gemm={SMALL}")
+    command("fetch", "-o", "out")
+    monkeypatch.setattr(type(store), "blob", lambda self, sha256: None)
+    command("fetch", "-o", "again")
+    for name in ("gemm.o", "gemm.h"):
+        assert Path("out", name).read_bytes() == Path("again", name).read_bytes()
+
+    text = Path("tilewright.lock.json").read_text()
+    sha256 = lock_file().kernels[0].object.sha256
+    Path("tilewright.lock.json").write_text(text.replace(sha256, "0" * 64))
+    assert "not_the_bytes" in str(command("fetch", "-o", "other", code=6))
+    assert not Path("other").exists()
+
+
+def test_a_damaged_blob_is_never_written(
+    command: Command, store: Store, native: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from db.blobs import Blob
+
+    kept(store, SMALL, native)
+    command("lock", f"gemm={SMALL}")
+    monkeypatch.setattr(type(store), "blob", lambda self, sha256: Blob(sha256, "x/y", b"evil"))
+    command("fetch", "-o", "out", code=6)
+    assert not Path("out").exists()
+
+
+def test_only_the_kernels_named_are_fetched(command: Command, store: Store, native: Target) -> None:
+    kept(store, SMALL, native)
+    kept(store, OTHER, native)
+    command("lock", f"a={SMALL}", f"b={OTHER}")
+    command("fetch", "-o", "out", "--kernel", "b")
+    assert sorted(file.name for file in Path("out").iterdir()) == [
+        "b.h", "b.o", "tilewright-kernels.pc",
+    ]  # fmt: skip
+    assert "there are: a, b" in str(command("fetch", "-o", "out", "--kernel", "c", code=2))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["lock"], "no WORKLOAD"),
+        (["lock", "--check", f"a={SMALL}"], "as it is"),
+        (["lock", SMALL, OTHER], "two kernels are called matmul"),
+        (["lock", f"printf={SMALL}"], "C library"),
+        (["lock", f"a={SMALL}", "--cpu", "pentium"], "cannot read pentium"),
+        (["lock", f"a={SMALL}", "--cpu", ","], "--cpu takes names"),
+        (["lock", "a=nonsense:M=1"], "nonsense"),
+        (["fetch", "-o", "out"], "no lock file"),
+        (["fetch", "-o", "out", "--offline", "none.zip"], "no lock file"),
+        (["export", "x.zip", "--bundle", "none.json"], "no lock file"),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_one_line(
+    command: Command, words: list[str], says: str
+) -> None:
+    assert says in str(command(*words, code=2))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d.update(version=2), "version 1"),
+        (lambda d: d.pop("kernels"), "'kernels' is missing"),
+        (lambda d: d["kernels"][0].update(name="../evil"), "C name"),
+        (lambda d: d["kernels"][0].pop("object"), "'object' is missing"),
+        (lambda d: d["kernels"][0]["object"].update(sha256="zz"), "sha256"),
+        (lambda d: d["kernels"][0].update(links=["evil"]), "links"),
+        (lambda d: d["kernels"].append(d["kernels"][0]), "two kernels"),
+        (lambda d: d.update(kernels=7), "not a lock file"),
+        (lambda d: d["kernels"].insert(0, 7), "missing"),
+    ],
+)
+def test_a_lock_file_that_will_not_do_is_refused(change: Callable[[Any], Any], says: str) -> None:
+    variant = {"target_key": "t", "grade": "exact", "record_key": None, "run_secs": None}
+    file = {"sha256": "0" * 64, "bytes": 1}
+    kernel = {
+        "name": "a", "workload": SMALL, "workload_key": "w", "threads": 1, "toolchain": {},
+        "object": file, "header": file, **variant,
+    }  # fmt: skip
+    document = {"version": 1, "kernels": [kernel]}
+    assert LockFile.from_text(json.dumps(document), "f").kernels[0].name == "a"
+    change(document)
+    with pytest.raises(LockError, match=says):
+        LockFile.from_text(json.dumps(document), "f")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", "\x00", '{"version": NaN}', "[" * 99999])
+def test_what_is_no_lock_file_is_refused(text: str) -> None:
+    with pytest.raises(LockError):
+        LockFile.from_text(text, "f")
