@@ -95,8 +95,19 @@ class Catalogue:
         BadPageToken.
         """
         size = max(1, min(page_size, MAX_PAGE))
-        with self._database.reading() as session:
-            return _search_jobs(session, text.strip().lower(), state, page_token, size, owner)
+        asked = text.strip().lower()
+        return self._database.read(
+            lambda session: _search_jobs(session, asked, state, page_token, size, owner)
+        )
+
+    def job_counts(self, owner: str | None = None) -> dict[JobState, int]:
+        """How many jobs (of `owner`, where given) are in each state; every state is there."""
+        statement = select(JobRow.state, func.count()).group_by(JobRow.state)
+        if owner is not None:
+            statement = statement.where(of_owner(owner))
+        rows = self._database.read(lambda session: session.execute(statement).all())
+        found = {str(state): int(count) for state, count in rows}
+        return {state: found.get(str(state), 0) for state in JobState}
 
     def bests(
         self, text: str = "", cpu: str = "", page_token: str | None = None, page_size: int = 50
@@ -104,8 +115,11 @@ class Catalogue:
         """Bests whose workload's name or key holds `text` and whose target's cpu holds `cpu`,
         last moved first. BadPageToken."""
         size = max(1, min(page_size, MAX_PAGE))
-        with self._database.reading() as session:
-            return _search_bests(session, text.strip(), cpu.strip().lower(), page_token, size)
+        return self._database.read(
+            lambda session: _search_bests(
+                session, text.strip(), cpu.strip().lower(), page_token, size
+            )
+        )
 
     def trial_counts(self, job_id: str) -> dict[str, int]:
         """How many trials of the job ended with each status."""
@@ -115,8 +129,8 @@ class Catalogue:
             .where(JobTrialRow.job_id == job_id)
             .group_by(RecordRow.status)
         )
-        with self._database.reading() as session:
-            return {str(status): int(count) for status, count in session.execute(statement)}
+        rows = self._database.read(lambda session: session.execute(statement).all())
+        return {str(status): int(count) for status, count in rows}
 
     def fastest_trials(self, job_id: str, count: int) -> list[TrialLine]:
         """The fastest trials of the job."""
@@ -133,8 +147,8 @@ class Catalogue:
             .order_by(RecordRow.estimate_secs, JobTrialRow.trial)
             .limit(count)
         )
-        with self._database.reading() as session:
-            return [TrialLine(*row) for row in session.execute(statement)]
+        rows = self._database.read(lambda session: session.execute(statement).all())
+        return [TrialLine(*row) for row in rows]
 
     def fastest_records(
         self, workload_key: str, target_key: str, count: int, *, besides: list[Any]
@@ -151,22 +165,24 @@ class Catalogue:
             .order_by(RecordRow.verified_level, RecordRow.estimate_secs, RecordRow.id)
             .limit(2 * count + 2)  # a trace has up to two: as it was searched, and verified in full
         )
-        found: list[TrialLine] = []
-        met = {canonical_bytes(besides)}
-        with self._database.reading() as session:
+
+        def distinct(session: Session) -> list[TrialLine]:
+            found: list[TrialLine] = []
+            met = {canonical_bytes(besides)}
             for row in session.scalars(statement):
                 record = from_row(row)
                 if record is not None and (trace := canonical_bytes(record.trace)) not in met:
                     met.add(trace)
                     line = (row.trial, row.key, row.status, row.estimate_secs, row.verified_level)
                     found.append(TrialLine(*line))
-        return found[:count]
+            return found[:count]
+
+        return self._database.read(distinct)
 
     def withdrawn(self, record_key: str) -> str | None:
         """Why this record is never served again; None if it may be."""
         statement = select(WithdrawnRow.reason).filter_by(record_key=record_key)
-        with self._database.reading() as session:
-            return session.scalar(statement)
+        return self._database.read(lambda session: session.scalar(statement))
 
 
 # Jobs

@@ -17,6 +17,7 @@ from service.access.keyring import Keyring
 from service.access.keys import Principal
 from service.access.rates import Gates, Rates, retry_after_secs
 from service.errors import MethodNotAllowed, NotAllowed, NotFound, TooBusy, TooLarge, TooSlow
+from service.http.cookie import COOKIE
 from service.http.problems import refusal
 from service.http.rules import RULES, Found, Rule, Rules
 from service.limits import Limits
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 NOBODY = Principal(None, "", frozenset())
 """Who asks at a route that is open to anybody."""
-
-COOKIE = "tilewright_key"
-"""Where a browser may keep the key that its user typed in: it sends no other header by itself."""
 
 
 class Guard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -57,7 +58,8 @@ def problem_response(
 ) -> Response:
     """The answer for a problem: a page for who asked for one, else a problem document."""
     if wants_page(request):
-        return problem_page(problem, request, headers)
+        hidden = replace(problem, detail=redacted(problem.detail))
+        return problem_page(hidden, request, headers)
     request_id = str(getattr(request.state, "request_id", ""))
     document = problem.to_json(instance=request.scope["path"], request_id=request_id)
     # What was sent is told back, and logged by some proxies: not a key, wherever it stood.

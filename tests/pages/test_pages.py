@@ -302,6 +302,7 @@ def test_a_part_asks_again_only_while_its_job_runs(
     job = stored_job(store, settings)
     running = pages.get(f"/jobs/{job.id}/facts")
     assert "hx-trigger" in running.text
+    assert "next: taken as soon as" in running.text, "why it waits"
     assert "HX-Trigger" not in running.headers
     run_trials(store, job, 4, end=JobState.SUCCEEDED)
     done = pages.get(f"/jobs/{job.id}/facts")
@@ -417,13 +418,11 @@ def test_a_fleet_shows_its_machines(
             return {"name": HOSTILE, "busy": True, "measured": 12, "silent_secs": 0.0,
                     "target": {**HOST.to_json(), "key": HOST.key}}  # fmt: skip
 
-    class Fleet:
-        @staticmethod
-        def fleet_status(address: str, timeout_secs: float) -> list[Machine]:
-            assert address == "tcp://127.0.0.1:8786"
-            return [Machine()]
+    def fleet_status(address: str, timeout_secs: float) -> list[Machine]:
+        assert address == "tcp://127.0.0.1:8786"
+        return [Machine()]
 
-    monkeypatch.setattr("service.http.pages.machines.import_module", lambda name: Fleet)
+    monkeypatch.setattr("tuner.measure.fleet.machines.fleet_status", fleet_status)
     monkeypatch.setattr("service.http.pages.fleet._address", lambda state: "tcp://127.0.0.1:8786")
     with TestClient(create_app(settings, store)) as client:
         text = client.get("/fleet/machines").text

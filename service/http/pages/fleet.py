@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from service.http.deps import State
+from service.http.deps import Asking, State
 from service.http.pages.machines import joined_views, own_view
 from service.http.pages.render import page, wants_part
 from service.http.pages.views import STATES, job_row
@@ -19,16 +19,17 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.api_route("/fleet", methods=["GET", "HEAD"])
-def fleet(request: Request, state: State) -> HTMLResponse:
+def fleet(request: Request, state: State, asking: Asking) -> HTMLResponse:
     """This machine, those that joined, and the queue."""
     from db.job_states import JobState
 
-    counts = {str(s): count for s, count in state.store.job_counts().items()}
-    catalogue = state.store.catalogue
+    catalogue, owner = state.store.catalogue, asking.jobs_of
+    counts = {str(s): count for s, count in catalogue.job_counts(owner).items()}
     active = [
         job_row(line)
         for only in (JobState.RUNNING, JobState.CANCELLING, JobState.QUEUED)
-        for line in (catalogue.jobs("", only, None, RUNNING).items if counts.get(only) else ())
+        if counts[only]
+        for line in catalogue.jobs("", only, None, RUNNING, owner).items
     ]
     queue: dict[str, Any] = {"counts": counts, "states": STATES, "rows": active[:RUNNING]}
     if wants_part(request):
@@ -50,4 +51,4 @@ def machines(request: Request, state: State) -> HTMLResponse:
 
 def _address(state: ServiceState) -> str:
     """The fleet's scheduler, "" for a service that has none."""
-    return str(getattr(state.settings, "fleet", ""))
+    return state.settings.fleet

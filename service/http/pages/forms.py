@@ -1,9 +1,9 @@
-"""What a form sent: read within a limit, and only from our own pages."""
+"""What a form sent, read within a limit. `middleware.Door` lets no other origin's through."""
 
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
 
@@ -17,9 +17,7 @@ Fields = dict[str, str]
 
 
 async def read_form(request: Request) -> Fields:
-    """The fields of a form, each once. TooLarge, UnsupportedMedia; BadRequest for one that a page
-    of another origin sent."""
-    refuse_other_origins(request)
+    """The fields of a form, each once. BadRequest, TooLarge, UnsupportedMedia."""
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media not in (MEDIA_TYPE, ""):  # a form without fields may say nothing
         raise UnsupportedMedia(f"Content-Type is {media[:60] or 'missing'!r}: send {MEDIA_TYPE}")
@@ -39,20 +37,3 @@ async def read_form(request: Request) -> Fields:
 
 
 Form = Annotated[Fields, Depends(read_form)]
-
-
-def refuse_other_origins(request: Request) -> None:
-    """BadRequest "other_origin" for a request that a page of another origin made.
-
-    Every browser in use says where a form comes from; what says nothing is no browser, and holds
-    no cookie of anybody.
-    """
-    site = request.headers.get("sec-fetch-site", "same-origin")
-    origin = request.headers.get("origin")
-    ours = origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
-    if site not in ("same-origin", "none") or not ours:
-        raise BadRequest(
-            f"a page of {origin or 'another origin'} may change nothing here",
-            code="other_origin",
-            advice="Open the service's own page.",
-        )

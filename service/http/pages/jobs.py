@@ -19,6 +19,7 @@ from service.http.pages.render import page, wants_part
 from service.http.pages.roofline import Roofline, level_of, roofline
 from service.http.pages.views import STATES, JobView, job_row, job_view
 from service.http.state import ServiceState
+from service.jobs.queue import place
 
 if TYPE_CHECKING:
     from db.jobs import Job, JobEvent
@@ -162,12 +163,12 @@ def _listed(
 
     chosen = JobState(only) if only in STATES else None
     found = state.store.catalogue.jobs(text, chosen, after, PAGE, asking.jobs_of)
-    counts = {str(s): count for s, count in state.store.job_counts().items()}
+    counts = state.store.catalogue.job_counts(asking.jobs_of)
     query = {"q": text, "only": only if chosen else ""}
     asked = {name: value for name, value in query.items() if value}
     return {
         "rows": [job_row(line) for line in found.items],
-        "counts": counts,
+        "counts": {str(name): count for name, count in counts.items()},
         "states": STATES,
         "q": text,
         "only": query["only"],
@@ -182,7 +183,13 @@ def _shown(state: ServiceState, job: Job, *, counts: bool = True) -> dict[str, A
     by_status: dict[str, int] = {}
     if counts:
         by_status = state.store.catalogue.trial_counts(job.id)
-    return {"job": view, "states": STATES, "by_status": _ordered(by_status)}
+    waits = place(state.store.job_queue(), job.id) if view.row.state == "QUEUED" else None
+    return {
+        "job": view,
+        "states": STATES,
+        "waits": waits[1] if waits else "",
+        "by_status": _ordered(by_status),
+    }
 
 
 def _ordered(by_status: dict[str, int]) -> list[tuple[str, int]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from schedules.errors import TargetError
@@ -36,10 +34,9 @@ def own_view() -> list[MachineView]:
 
 def joined_views(address: str) -> list[MachineView]:
     """The machines that joined the fleet at `address`. MeasurerError; FleetError."""
-    status: Callable[[str, float], list[Any]] = import_module(
-        "tuner.measure.fleet.machines"
-    ).fleet_status
-    found = [machine.to_json() for machine in status(address, PATIENCE_SECS)]
+    from tuner.measure.fleet.machines import fleet_status
+
+    found = [machine.to_json() for machine in fleet_status(address, PATIENCE_SECS)]
     return [
         machine_view(m["name"], _doing(m), m["target"], m["target"]["key"])
         for m in sorted(found, key=lambda m: (m["target"]["key"], m["name"]))

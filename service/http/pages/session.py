@@ -1,4 +1,4 @@
-"""The key of a request: as programs send it, or as a browser keeps it after `/login`.
+"""The key that a browser keeps after `/login`; `guard.key_text` reads it.
 
 The cookie holds the API key itself. A script cannot read it (HttpOnly), and a page of another
 origin cannot have it sent (SameSite=Strict). Whether the key is good is not asked here.
@@ -9,17 +9,10 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
-COOKIE = "tilewright_key"
+from service.http.cookie import COOKIE
+
 MAX_KEY_CHARACTERS = 512
 KEPT_SECS = 30 * 86_400
-
-
-def key_of(request: Request) -> str | None:
-    """The API key of `Authorization: Bearer KEY`, else of the cookie; None for neither."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and key.strip():
-        return key.strip()
-    return request.cookies.get(COOKIE) or None
 
 
 def is_signed_in(request: Request) -> bool:
