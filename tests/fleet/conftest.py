@@ -10,13 +10,13 @@ import pytest
 from tests.fleet.local_fleet import LocalFleet, local_fleet
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def needs_dask() -> None:
     if find_spec("distributed") is None:
         pytest.skip("needs Dask distributed: pip install 'tilewright[fleet]'")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory, needs_dask: None) -> Iterator[LocalFleet]:
     """Two machines, `one` and `two`, that take 20 ms a candidate."""
     with local_fleet(tmp_path_factory.mktemp("fleet")) as fleet:

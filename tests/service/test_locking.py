@@ -201,7 +201,7 @@ def test_only_the_kernels_named_are_fetched(command: Command, store: Store, nati
         (["lock", "--check", f"a={SMALL}"], "as it is"),
         (["lock", SMALL, OTHER], "two kernels are called matmul"),
         (["lock", f"printf={SMALL}"], "C library"),
-        (["lock", f"a={SMALL}", "--cpu", "pentium"], "cannot read pentium"),
+        (["lock", f"a={SMALL}", "--cpu", "pentium"], "got 'pentium'"),
         (["lock", f"a={SMALL}", "--cpu", ","], "--cpu takes names"),
         (["lock", "a=nonsense:M=1"], "nonsense"),
         (["fetch", "-o", "out"], "no lock file"),

@@ -129,4 +129,4 @@ def test_without_any_record_there_is_nothing_to_verify(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(words) == 3
-    assert "Tune it first" in json.loads(capsys.readouterr().out)["error"]["advice"]
+    assert "tilewright tune" in json.loads(capsys.readouterr().out)["error"]["advice"]
