@@ -83,7 +83,12 @@ def test_an_answer_that_is_being_prepared_is_asked_for_again() -> None:
     def handler(request: httpx2.Request) -> httpx2.Response:
         if len(slept) < 4:
             return httpx2.Response(202, headers={"Retry-After": "2"}, json=told)
-        best = {"grade": "default", "record_key": None, "run_secs": None, "trace": []}
+        best: dict[str, Any] = {
+            "grade": "default",
+            "record_key": None,
+            "run_secs": None,
+            "trace": [],
+        }
         return httpx2.Response(200, json=best, headers={"ETag": '"e"'})
 
     with client(handler, slept=slept) as c:

@@ -63,8 +63,8 @@ def test_native_work_is_killed_when_told(tmp_path: Path, what: str) -> None:
             lambda: measurer.confirm(request)
         )  # fmt: skip
         assert aborted_by(measurer, ask) < 3.0
-    for child in psutil.Process().children(recursive=True):
-        assert "tuner.measure" not in " ".join(child.cmdline())
+    for child in psutil.Process().children(recursive=True):  # but the helper of other tests
+        assert "tuner.measure" not in " ".join(child.cmdline()).replace("tuner.measure.aside", "")
 
 
 def test_waiting_for_the_machine_is_told_and_ends_when_told(tmp_path: Path) -> None:
