@@ -64,11 +64,16 @@ class WorkRepository:
             )
 
     def register_target(self, key: str, document: dict[str, Any], now: datetime) -> None:
-        """Keep the document of `key`; a later one replaces the probes, which the key leaves out."""
+        """Keep the document of `key`; a later one replaces the probes, which the key leaves out.
+
+        One that was not probed, as for mocked timings, replaces none.
+        """
         text = canonical_bytes(document).decode()
         row: dict[str, Any] = {"key": _checked_key(key), "document": text, "created_at": now}
         row["row_sha256"] = row_hash([key, text])
         if insert_ignore(self._session, TargetRow, [row]):
+            return
+        if not _is_probed(document) and self.target(key) is not None:
             return
         renewed = update(TargetRow).where(
             TargetRow.key == key,
@@ -86,6 +91,10 @@ class WorkRepository:
         """The document of the target of this key; None if it is unknown or damaged."""
         row = self._session.get(TargetRow, key)
         return None if row is None else target_document(row)
+
+
+def _is_probed(document: dict[str, Any]) -> bool:
+    return bool((document.get("probes") or {}).get("peak_gflops"))
 
 
 def sound_workload(row: WorkloadRow) -> bool:

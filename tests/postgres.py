@@ -17,8 +17,9 @@ import psycopg
 
 from db import open_store
 
-# Stops the server of a session that was killed: it has its own process group and would stay.
-_WATCH = 'while kill -0 "$1" 2>/dev/null; do sleep 1; done; kill -INT "$2"; sleep 2; rm -rf "$3"'
+# Stops the server of a session that was killed: it has its own process group and would stay. It
+# waits for the end of a pipe, and starts nothing meanwhile: tests count the processes they leave.
+_WATCH = 'read nothing; kill -INT "$1"; sleep 2; rm -rf "$2"'
 _TEMPLATE = "tilewright_template"
 
 
@@ -83,7 +84,8 @@ def running_server() -> Iterator[PostgresServer]:
     folder = Path(tempfile.mkdtemp(prefix="tilewright-pg-", dir=parent))
     server = PostgresServer(folder)
     watch = subprocess.Popen(
-        ["sh", "-c", _WATCH, "sh", str(os.getpid()), str(server.pid), str(folder)],
+        ["sh", "-c", _WATCH, "sh", str(server.pid), str(folder)],
+        stdin=subprocess.PIPE,
         start_new_session=True,
     )
     try:
@@ -92,7 +94,7 @@ def running_server() -> Iterator[PostgresServer]:
     finally:
         server.stop()
         watch.kill()
-        watch.wait()
+        watch.communicate()
         shutil.rmtree(folder, ignore_errors=True)
 
 
