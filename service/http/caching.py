@@ -17,8 +17,11 @@ KEPT_AT_304 = frozenset(
 )
 
 
-def names(if_none_match: str, etag: str) -> bool:
-    """Whether `If-None-Match` names `etag` (with its quotes), or anything at all."""
+def names(if_none_match: str | None, etag: str) -> bool:
+    """Whether `If-None-Match` names `etag` (with its quotes), or anything at all; weak comparison
+    (RFC 9110, section 13.1.2)."""
+    if if_none_match is None:
+        return False
     wanted = etag.removeprefix("W/")
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return "*" in tags or wanted in tags

@@ -17,11 +17,11 @@ from service.answers.grades import Grade
 from service.answers.lookup import Lookup
 from service.answers.untuned import Wanted, is_settled, is_wanted, stored_workload
 from service.errors import NoAnswer, NotPrepared, TooBusy
+from service.http.caching import names
 from service.http.deps import Asking, LookupBody, State, checked_key, parse_body
 from service.http.problems import problem_responses
 from service.http.schemas import AnswerOut, LookupOut, PendingOut, schema_ref
 from service.http.state import ServiceState
-from service.http.tags import names
 from service.jobs.tickets import Tickets, no_tickets, tickets_for
 from service.resolve.requests import GradeName, LookupIn, read_model
 

@@ -9,9 +9,9 @@ from fastapi.responses import JSONResponse
 
 from service.answers.links import MEDIA_TYPES, links
 from service.errors import NotFound
+from service.http.caching import names
 from service.http.deps import State, checked_key
 from service.http.problems import problem_responses
-from service.http.tags import names
 
 router = APIRouter(prefix="/v1", tags=["stored"])
 
