@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from schedules.target import Target
 from schedules.workload import Workload
 
 from .measure.control import Control, Controllable
 from .measure.protocol import MeasurerFactory
-from .report import Budget, RecordSink, TrialEvent, TuneReport
+from .report import Begun, Budget, RecordSink, TrialEvent, TuneReport
 
 
 def tune(
@@ -25,6 +25,7 @@ def tune(
     should_stop: Callable[[], bool] | None = None,
     fresh: bool = False,
     control: Control | None = None,
+    begun: Sequence[Begun] = (),
 ) -> TuneReport:
     """Find the fastest correct schedule of `workload` on `target` ("native", the default: this
     machine; or a target file's name).
@@ -35,7 +36,8 @@ def tune(
     TargetError for what cannot be; what fails on the machine is counted in the report.
 
     `control` reaches the run from another thread and lets runs share a machine; once aborted, the
-    run returns with what was checked before.
+    run returns with what was checked before. `begun` are the trials of an earlier process of this
+    very run, from its events: it goes on behind them.
     """
     from schedules.rules import space_for
 
@@ -77,6 +79,7 @@ def tune(
                 should_stop=should_stop,
                 clock=control.clock,
                 turn=control.pause,
+                begun=begun,
             ),
         )
 

@@ -311,7 +311,8 @@ class JobRun:
 def _short(event: dict[str, Any]) -> dict[str, Any]:
     """A trial as the stream tells it: without samples, which `trials` has."""
     result = {name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")}
-    return {**event, "result": result}
+    told = {name: value for name, value in event.items() if name != "candidate"}
+    return {**told, "result": result}
 
 
 def _bug(error: Exception) -> dict[str, Any]:

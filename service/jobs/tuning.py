@@ -124,4 +124,6 @@ def event_document(event: TrialEvent) -> dict[str, Any]:
     document = asdict(event)
     document["result"]["status"] = str(event.result.status)
     document["result"]["run_secs"] = list(event.result.run_secs)
+    if event.candidate is not None:
+        document["candidate"] = [event.candidate.sketch, *event.candidate.setting]
     return document
