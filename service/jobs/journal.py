@@ -32,6 +32,7 @@ class Journal:
         self._clock = clock
         self._lock = threading.Lock()
         self._trials: list[tuple[int, str]] = []
+        self._candidates: dict[int, list[int]] = {}
         self._events: list[dict[str, Any]] = []
         self._progress: dict[str, Any] = {}
         self._is_told = True
@@ -41,14 +42,17 @@ class Journal:
         self,
         *,
         trial: tuple[int, str] | None = None,
+        candidate: list[int] | None = None,
         event: dict[str, Any] | None = None,
         progress: dict[str, Any] | None = None,
     ) -> None:
-        """Add to what is to be stored; `progress` changes the fields it has. StoreError, StaleLease
-        if it was time to store it."""
+        """Add to what is to be stored: `candidate` is what the search asked for at `trial`,
+        `progress` changes the fields it has. StoreError, StaleLease if it was time to store it."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)
+                if candidate is not None:
+                    self._candidates[trial[0]] = candidate
             if event is not None:
                 self._events.append(event)
             if progress is not None:
@@ -69,8 +73,10 @@ class Journal:
                 self._job_id,
                 self._epoch,
                 trials=self._trials,
+                candidates=self._candidates,
                 events=[("trial", event) for event in self._events],
                 progress=None if self._is_told else dict(self._progress),
             )
-            self._trials, self._events, self._is_told = [], [], True
+            self._trials, self._candidates = [], {}
+            self._events, self._is_told = [], True
             self._flushed = self._clock()

@@ -154,6 +154,7 @@ class JobRun:
             self._on_event,
             self._cancelled.is_set,
             control=self._control,
+            begun=self._store.begun_trials(self._job.id),
         )
         if self._control.aborted and not self._cancelled.is_set():
             raise _Draining
@@ -253,10 +254,14 @@ class JobRun:
         status = event["result"]["status"]
         self._failed += status != "ok"
         self._reused += event["reused"]
+        told_before = event["trial"] < self._job.progress.get("trials_done", 0)
         self._journal.note(
             trial=(event["trial"], event["record_key"]),
+            candidate=event.get("candidate"),
             event=None if event["reused"] else _short(event),
-            progress={
+            progress=None  # a job that is taken up does not go back
+            if told_before
+            else {
                 "trials": event["of_trials"],
                 "trials_done": event["trial"],
                 "reused": self._reused,
