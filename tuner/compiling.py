@@ -14,8 +14,8 @@ from schedules.target import Target
 
 from .codegen.emit import emit_assembly, emit_object, host_names, instructions
 from .codegen.emitted import build_object
-from .codegen.llvm_names import check_names
 from .cpus import is_level, level_target
+from .llvm_names import check_names
 from .measure.aside import shared
 
 MOST_LINES_HERE = 16_000

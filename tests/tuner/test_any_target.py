@@ -15,10 +15,10 @@ from tuner import compile as compile_here
 from tuner.codegen.emit import emit_assembly
 from tuner.codegen.emitted import Variant, emit_kernel
 from tuner.codegen.kernel import generated
-from tuner.codegen.llvm_names import names_of
 from tuner.compiling import assembly_in_time, build_in_time, emit_in_time, is_well_known
 from tuner.cpus import LEVELS, level_target
 from tuner.default import default_trace
+from tuner.llvm_names import names_of
 from tuner.measure import runner
 from tuner.measure.aside import CompileError
 from tuner.measure.elf import LoadError
@@ -54,6 +54,12 @@ def test_names_that_llvm_does_not_know_are_told_with_their_neighbours() -> None:
             "k",
             build_in_time,
         )
+
+
+def test_every_architecture_is_listed_though_llvm_lists_one_a_process() -> None:
+    arm = replace(PLAIN, triple="aarch64-unknown-linux-gnu", cpu="neoverse-n1", features=("neon",))
+    for target in (replace(PLAIN, cpu="haswell"), arm):
+        assert emit_in_time(TEXT, target)
 
 
 def test_well_known_targets_are_in_llvms_lists() -> None:

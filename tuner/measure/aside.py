@@ -216,7 +216,7 @@ def compile_text(document: dict[str, Any]) -> Frame:
     """Object code, or assembly where `asm`, of the LLVM module `text` for `target`."""
     from schedules.target import Target
     from tuner.codegen.emit import emit_assembly, emit_object
-    from tuner.codegen.llvm_names import check_names
+    from tuner.llvm_names import check_names
 
     target = Target.from_json(document["target"])
     check_names(target)
