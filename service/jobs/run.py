@@ -36,6 +36,9 @@ LOOK_SECS = 0.25
 CANCEL_SECS = 1.5
 """How long a cancelled job may go on to check the best so far; then native work is killed."""
 
+OVER_SECS = 2.25
+"""When a cancelled job is over even if our own code, which nothing can kill, is still busy."""
+
 DRAIN_SECS = 4.0
 """How long the trial in flight may go on when the worker is told to stop."""
 
@@ -130,22 +133,30 @@ class JobRun:
         except (StoreError, StaleLease):
             raise
         except _Draining:
-            if not self._lost.is_set():
-                self._journal.flush()
-                self._store.release_job(self._job.id, self._job.epoch)
-                log.info("job %s: given back", self._job.id)
+            self._give_back()
         except MeasurementAborted:
-            self._end(JobState.CANCELLED)
+            if self._cancelled.is_set():
+                self._end(JobState.CANCELLED)
+            else:  # by the worker's own end
+                self._give_back()
         except TilewrightError as error:
             self._end(JobState.FAILED, error=problem_of(error).to_json())
         except Exception as error:  # a bug in one job is that job's end alone
             log.exception("job %s: a bug of ours", self._job.id)
             self._end(JobState.FAILED, error=_bug(error))
 
+    def _give_back(self) -> None:
+        """To the queue, unless it is another's by now."""
+        if self._lost.is_set():
+            return
+        self._journal.flush()
+        self._store.release_job(self._job.id, self._job.epoch)
+        log.info("job %s: given back", self._job.id)
+
     def _run(self) -> None:
         self._failed = self._reused = 0
         self._turns.wait(self._job.id, self._look)
-        request = stored_job(self._job.request, self._means.fleet)
+        request = stored_job(self._job.request, self._means.fleet, self._control)
         report = self._means.run(
             self._store,
             request.workload,
@@ -222,8 +233,8 @@ class JobRun:
         self._end(JobState.SUCCEEDED, result=document)
 
     def _publish_in_time(self, *args: Any) -> Published:
-        """The files of the best; a cancelled job that has used up its time goes without."""
-        if self._cancelled.is_set() and self._secs_since_asked() > CANCEL_SECS / 2:
+        """The files of the best; a cancelled job goes without."""
+        if self._cancelled.is_set():
             return Published(warning="cancelled: the object file is built when it is asked for")
         return self._means.publish(*args)
 
@@ -234,6 +245,9 @@ class JobRun:
         result: dict[str, Any] | None = None,
         error: dict[str, Any] | None = None,
     ) -> None:
+        if self._lost.is_set():
+            log.info("job %s: it was ended, or taken over, meanwhile", self._job.id)
+            return
         self._journal.flush()
         job = self._store.finish_job(
             self._job.id, self._job.epoch, state, result=result, error=error
@@ -306,6 +320,25 @@ class JobRun:
             self._asked_to_end = self._means.clock()
         if self._secs_since_asked() >= (CANCEL_SECS if cancelled else DRAIN_SECS):
             self._control.abort()
+        if self._cancelled.is_set() and self._secs_since_asked() >= OVER_SECS:
+            self._leave()
+
+    def _leave(self) -> None:
+        """End the cancelled job while its thread is at something it cannot be called away from:
+        that ends by itself, and finds that the job is no longer its own."""
+        from db.errors import StaleLease, StoreError
+        from db.job_states import JobState
+
+        if self._over.is_set() or self._lost.is_set():
+            return
+        try:
+            self._end(JobState.CANCELLED)
+        except StaleLease:
+            return  # it has just ended
+        except StoreError as error:
+            log.warning("job %s: %s; trying again", self._job.id, error)
+            return
+        self._lost.set()
 
 
 def _short(event: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from service.jobs.run import Means
 from service.jobs.worker import Worker
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, fake_run
+from tuner.measure.control import MeasurementAborted
 
 LEASE_SECS = 0.2
 
@@ -101,7 +102,7 @@ def test_a_cancelled_job_stops_at_its_next_trial_and_keeps_what_it_found(store: 
     assert cancelled.state is JobState.CANCELLED
     assert cancelled.result is not None
     assert cancelled.result["best"]["verified"], "the best so far is in the answer"
-    assert cancelled.result["artefacts"]
+    assert "built when it is asked for" in cancelled.result["warning"]
     assert len(seen) < 50
     assert len(store.job_trials(job.id)) == len(seen)
 
@@ -182,3 +183,35 @@ def test_a_worker_that_lost_its_lease_leaves_the_job_alone(store: Store) -> None
     found = read(store, job)
     assert found.owner == "other"
     assert found.state is JobState.RUNNING
+
+
+def test_a_cancelled_job_is_over_in_time_whatever_its_thread_is_at(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our own Python code cannot be killed: what it brings afterwards is nobody's."""
+    monkeypatch.setattr("service.jobs.run.OVER_SECS", 0.0)
+    job = queued(store)
+    later = fake_run()
+
+    def run(*args: Any, **steering: Any) -> Any:
+        store.request_cancel(job.id)
+        while not read(store, job).done:
+            threading.Event().wait(0.01)
+        assert read(store, job).state is JobState.CANCELLED
+        return later(*args, **steering)
+
+    working = worker(store, run)
+    assert working.work_once()
+    assert read(store, job).state is JobState.CANCELLED
+    assert read(store, job).result is None
+    assert [state for state, _ in working.means.tally.take()["jobs"]] == ["CANCELLED"]
+
+
+def test_native_work_that_is_killed_at_the_workers_end_cancels_nothing(store: Store) -> None:
+    job = queued(store)
+
+    def run(*_: Any, **_steering: Any) -> Any:
+        raise MeasurementAborted("while the machine was probed")
+
+    assert worker(store, run).work_once()
+    assert read(store, job).state is JobState.QUEUED
