@@ -307,8 +307,10 @@ class SqlStore(SqlAnswers, SqlKeys):
         now = self._clock()
         return self._database.write(lambda session: self._jobs(session).release(job_id, epoch, now))
 
-    def void_leases(self) -> int:
-        return self._database.write(lambda session: self._jobs(session).void_leases())
+    def void_leases(self, *, blameless: bool = False) -> int:
+        return self._database.write(
+            lambda session: self._jobs(session).void_leases(blameless=blameless)
+        )
 
     def report_job(
         self,
@@ -318,11 +320,18 @@ class SqlStore(SqlAnswers, SqlKeys):
         trials: Sequence[tuple[int, str]] = (),
         events: Sequence[Event] = (),
         progress: JsonObject | None = None,
+        failures: int | None = None,
     ) -> list[int]:
         now = self._clock()
         return self._database.write(
             lambda session: self._jobs(session).report(
-                job_id, epoch, trials=trials, events=events, progress=progress, now=now
+                job_id,
+                epoch,
+                trials=trials,
+                events=events,
+                progress=progress,
+                failures=failures,
+                now=now,
             )
         )
 
@@ -420,12 +429,12 @@ class SqlStore(SqlAnswers, SqlKeys):
             raise StoreDenied(f"{other.name}: not a database that rows can be moved to")
         return move(self._database, other._database)
 
-    def coordinate(self) -> None:
+    def coordinate(self, *, blameless: bool = False) -> None:
         lock = self._database.lock
         if lock.held:
             return
         lock.acquire(min(self._database.timeout_secs, 1.0), purpose=f"coordinate {self.name}")
-        self.void_leases()
+        self.void_leases(blameless=blameless)
 
     def coordinates(self) -> bool:
         return self._database.lock.held

@@ -286,11 +286,12 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
         """
         ...
 
-    def coordinate(self) -> None:
+    def coordinate(self, *, blameless: bool = False) -> None:
         """Become the one coordinator of this database until `close`: StoreHeld names another.
 
         While there is one, only it leases jobs and does the upkeep, and nobody upgrades the schema.
-        The leases of a former coordinator end at once: it is gone.
+        The leases of a former coordinator end at once: it is gone; `blameless` is that of
+        `void_leases`.
         """
         ...
 
