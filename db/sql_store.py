@@ -415,18 +415,22 @@ class SqlStore(SqlAnswers, SqlKeys):
     def backup(self, file: Path) -> None:
         self._database.backup(file)
 
-    def prune(self, *, dry_run: bool = False, min_age_secs: float = 86_400.0) -> PruneReport:
+    def prune(
+        self, *, dry_run: bool = False, min_age_secs: float = 86_400.0, built: bool = False
+    ) -> PruneReport:
         now = self._clock()
 
         def work(session: Session) -> PruneReport:
             self._database.serialise(session, "blobs")
-            return prune(session, now, min_age_secs, dry_run=dry_run)
+            return prune(session, now, min_age_secs, dry_run=dry_run, built=built)
 
         return self._database.write(work)
 
     def move_to(self, other: Store) -> MoveReport:
         if not isinstance(other, SqlStore):
             raise StoreDenied(f"{other.name}: not a database that rows can be moved to")
+        if self._database.url == other._database.url or _same_file(self.path, other.path):
+            raise StoreDenied(f"database {self.name}: cannot be moved onto itself")
         return move(self._database, other._database)
 
     def coordinate(self, *, blameless: bool = False) -> None:
@@ -441,3 +445,7 @@ class SqlStore(SqlAnswers, SqlKeys):
 
     def checkpoint(self) -> bool:
         return self._database.checkpoint()
+
+
+def _same_file(one: Path | None, other: Path | None) -> bool:
+    return one is not None and other is not None and one.samefile(other)
