@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from schedules.errors import TilewrightError
@@ -21,7 +21,7 @@ from service.errors import problem_of
 from service.jobs.journal import Journal
 from service.jobs.request import JobRequest, stored_job
 from service.jobs.tally import Tally
-from service.jobs.tuning import run_tuning
+from service.jobs.tuning import TuneOptions, run_tuning
 from service.jobs.turns import Turns
 from tuner.measure.control import Control, MeasurementAborted
 
@@ -41,6 +41,8 @@ OVER_SECS = 2.25
 
 DRAIN_SECS = 4.0
 """How long the trial in flight may go on when the worker is told to stop."""
+
+MOST_LISTED = 1_000_000
 
 STORE_PAUSE_SECS, LONGEST_STORE_PAUSE_SECS = 0.5, 10.0
 
@@ -88,6 +90,8 @@ class JobRun:
         self._lost = threading.Event()
         self._asked_to_end: float | None = None
         self._failed = self._reused = 0
+        self._failures = job.failures
+        self._works = False
 
     def to_its_end(self) -> None:
         """Run the job. Nothing is raised: what went wrong is in the job, or in the log."""
@@ -153,26 +157,54 @@ class JobRun:
         """To the queue, unless it is another's by now."""
         if self._lost.is_set():
             return
+        self._journal.note(failures=self._failures)
         self._journal.flush()
         self._store.release_job(self._job.id, self._job.epoch)
         log.info("job %s: given back", self._job.id)
 
     def _run(self) -> None:
+        from db.jobs import MAX_FAILURES
+
         self._failed = self._reused = 0
+        self._works = False
         self._turns.wait(self._job.id, self._look)
+        if self._job.failures >= MAX_FAILURES:
+            self._give_up()
+            return
+        self._is_at_work()
         request = stored_job(self._job.request, self._means.fleet, self._control)
+        report = self._tune(request, request.options)
+        self._conclude(request, report)
+
+    def _tune(self, request: JobRequest, options: TuneOptions) -> TuneReport:
         report = self._means.run(
             self._store,
             request.workload,
             request.target,
-            request.options,
+            options,
             self._on_event,
             self._cancelled.is_set,
             control=self._control,
         )
         if self._control.aborted and not self._cancelled.is_set():
             raise _Draining
-        self._conclude(request, report)
+        return report
+
+    def _give_up(self) -> None:
+        """End the job as FAILED, with the best of the trials it has: they are all known, so what is
+        done for it once more is only to check the best."""
+        from db.job_states import JobState
+        from db.jobs import LOST_TOO_OFTEN
+
+        trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
+        log.error("job %s: %s", self._job.id, LOST_TOO_OFTEN["detail"])
+        if not trials:
+            self._end(JobState.FAILED, error=LOST_TOO_OFTEN)
+            return
+        self._is_at_work()
+        request = stored_job(self._job.request, self._means.fleet, self._control)
+        report = self._tune(request, replace(request.options, trials=trials))
+        self._conclude(request, report, error=LOST_TOO_OFTEN)
 
     # -- turns
 
@@ -199,11 +231,25 @@ class JobRun:
             return
         if text.startswith("waiting for the machine"):
             log.warning("job %s: %s", self._job.id, text)
-        self._journal.note(progress={"waiting_for": text or None})
+        if text:
+            self._works = False
+            self._journal.note(progress={"waiting_for": text}, failures=self._failures)
+        elif not self._works:
+            self._is_at_work()
+
+    def _is_at_work(self) -> None:
+        """From here on the end of this process counts against the job, unless it was ended from
+        outside; so that is stored before anything is done for it."""
+        self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
+        self._journal.flush()
+        self._works = True
 
     # -- the end
 
-    def _conclude(self, request: JobRequest, report: TuneReport) -> None:
+    def _conclude(
+        self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
+    ) -> None:
+        """End the job with what was found; as FAILED where there is an `error`."""
         from db.job_states import JobState
 
         document = result_document(
@@ -224,6 +270,9 @@ class JobRun:
         )
         if self._cancelled.is_set():
             self._end(JobState.CANCELLED, result=document)
+            return
+        if error is not None:
+            self._end(JobState.FAILED, result=document, error=error)
             return
         if report.best is None:
             detail = "no candidate passed: " + (
@@ -270,6 +319,8 @@ class JobRun:
         Trials of an earlier run, or of this job before its worker died, come in numbers and are
         no news: they are listed and counted, without events.
         """
+        if not event["reused"]:
+            self._failures = 0
         status = event["result"]["status"]
         self._failed += status != "ok"
         self._reused += event["reused"]
