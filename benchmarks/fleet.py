@@ -93,6 +93,7 @@ def run_jobs(fleet: LocalFleet, asked: Asked) -> float:
         tempfile.TemporaryDirectory() as folder,
         open_store(f"sqlite:///{folder}/jobs.sqlite") as store,
     ):
+        store.coordinate()
         options = TuneOptions(asked.trials, strategy=asked.strategy, measurer=FLEET)
         for number in range(count):
             size = 64 + 8 * number
@@ -104,11 +105,14 @@ def run_jobs(fleet: LocalFleet, asked: Asked) -> float:
         started = time.perf_counter()
         thread = threading.Thread(target=worker.work)
         thread.start()
-        while store.job_counts()[JobState.SUCCEEDED] < count:
-            time.sleep(0.1)
-        secs = time.perf_counter() - started
-        stop.set()
-        thread.join()
+        try:
+            while (ended := store.job_counts())[JobState.SUCCEEDED] < count:
+                assert not ended[JobState.FAILED], "its log says why"
+                time.sleep(0.1)
+            secs = time.perf_counter() - started
+        finally:
+            stop.set()
+            thread.join()
     return secs / asked.jobs
 
 

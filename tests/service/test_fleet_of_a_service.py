@@ -1,4 +1,4 @@
-"""How many jobs a worker has open: those of a fleet take no place from the machine's own."""
+"""A service with a fleet: what it tells of it, and how many jobs it has open there."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import time
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
 from db import Store
 from db.job_states import JobState
+from service.answers.publish import Published
+from service.http.app import create_app
 from service.jobs import places
 from service.jobs.places import FleetSize
 from service.jobs.queue import place
@@ -17,6 +20,7 @@ from service.jobs.request import read_job
 from service.jobs.run import Means
 from service.jobs.worker import Worker
 from service.settings import Settings
+from tests.fleet.local_fleet import free_port
 from tests.service.service_cases import HOST, MATMUL, fake_run
 from tuner.measure.fleet import machines
 from tuner.measure.fleet.errors import FleetError
@@ -39,7 +43,9 @@ def test_a_fleet_has_as_many_jobs_as_machines_beside_those_of_this_machine(
         return fake_run()(*given, **steer)
 
     monkeypatch.setattr(machines, "fleet_status", lambda *_: [None] * 5)
-    means = Means(store, 60.0, stop, run=run, publish=lambda *_: None, fleet="tcp://127.0.0.1:1")
+    means = Means(
+        store, 60.0, stop, run=run, publish=lambda *_: Published(), fleet="tcp://127.0.0.1:1"
+    )
     of_fleet = [queued(store, seed, "dask") for seed in range(7)]
     here = [queued(store, seed, "simulated:x") for seed in range(7, 10)]
     worker = Worker(means, "test", poll_secs=0.01, jobs_at_once=2)
@@ -77,3 +83,16 @@ def test_a_fleet_that_does_not_answer_is_as_large_as_it_was(
     monkeypatch.setattr(machines, "fleet_status", gone)
     assert size() == places.MOST_ON_A_FLEET
     assert FleetSize("", at_least=3)() == 3
+
+
+def test_a_service_without_a_fleet_says_so(api: TestClient) -> None:
+    assert api.get("/v1/fleet").json() == {"fleet": False, "machines": []}
+
+
+def test_a_fleet_that_does_not_answer_is_told_as_such(store: Store) -> None:
+    pytest.importorskip("distributed")
+    settings = Settings(fleet=f"tcp://127.0.0.1:{free_port()}", preparers=0)
+    with TestClient(create_app(settings, store)) as api:
+        answer = api.get("/v1/fleet")
+    assert answer.status_code == 503
+    assert answer.json()["code"] == "fleet_unavailable"
