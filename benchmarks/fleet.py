@@ -15,7 +15,9 @@ matrix product takes 0.2 to 0.5 s on a real one. Three figures a number of hosts
   final race, full check and result.
 
 `linear` is the time of the least number of hosts for the same work, divided by the time it took
-and by how many times as many hosts there were. Beside the hosts, which sleep, everything computes
+and by how many times as many hosts there were; of `jobs` it contains the start and the end, when
+there are too few. `busy` is the share of their time in which hosts measured, from 5 s on and as
+long as jobs waited. Beside the hosts, which sleep, everything computes
 on this machine's own cores: `cpu_secs` of the coordinator says how far it is from what bounds it.
 """
 
@@ -44,10 +46,13 @@ from service.jobs.tuning import FLEET, TuneOptions  # noqa: E402
 from service.jobs.worker import Worker  # noqa: E402
 from tests.fleet.local_fleet import LocalFleet, local_fleet  # noqa: E402
 from tests.fleet.simulated import SPACE, TARGET, candidates  # noqa: E402
+from tuner.measure.fleet.machines import fleet_status  # noqa: E402
 from tuner.measure.fleet.measurer import Fleet  # noqa: E402
 from tuner.report import Budget  # noqa: E402
 from tuner.session import MAX_BATCH  # noqa: E402
 from tuner.tuning import tune  # noqa: E402
+
+RAMP_SECS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,13 @@ class Asked:
     trials: int
     strategy: str
     jobs: int
+    latency_secs: float
 
 
-def measure(fleet: LocalFleet, asked: Asked) -> float:
+Figures = dict[str, float]
+
+
+def measure(fleet: LocalFleet, asked: Asked) -> Figures:
     """Seconds for candidates in a search's batches."""
     batch = candidates(MAX_BATCH)
     with Fleet(fleet.address)(SPACE.workload, TARGET, 0) as measurer:
@@ -68,10 +77,10 @@ def measure(fleet: LocalFleet, asked: Asked) -> float:
         for _ in range(asked.trials // MAX_BATCH):
             results = measurer.measure(batch)
             assert all(result.ok for result in results)
-        return time.perf_counter() - started
+        return {"secs": time.perf_counter() - started}
 
 
-def tune_once(fleet: LocalFleet, asked: Asked) -> float:
+def tune_once(fleet: LocalFleet, asked: Asked) -> Figures:
     """Seconds for one run alone."""
     started = time.perf_counter()
     report = tune(
@@ -82,11 +91,33 @@ def tune_once(fleet: LocalFleet, asked: Asked) -> float:
         measurer=f"dask:{fleet.address}",
     )
     assert report.trials["ok"] == report.trials["total"], report.trials
-    return time.perf_counter() - started
+    return {"secs": time.perf_counter() - started}
 
 
-def run_jobs(fleet: LocalFleet, asked: Asked) -> float:
-    """Seconds a host-job: for all jobs of a service's queue, by how many there are a host."""
+@dataclass(slots=True)
+class Window:
+    """What hosts measured while there was load: from `RAMP_SECS` on, until no job waits."""
+
+    fleet: LocalFleet
+    began: float = 0.0
+    before: int = 0
+    rate: float = 0.0
+
+    def look(self, since_secs: float, waiting: int) -> None:
+        """Count, `since_secs` after the start, if there are jobs `waiting`."""
+        if since_secs < RAMP_SECS or not waiting:
+            return
+        now = time.perf_counter()
+        measured = sum(machine.measured for machine in fleet_status(self.fleet.address))
+        if not self.began:
+            self.began, self.before = now, measured
+        elif now > self.began:
+            self.rate = (measured - self.before) / (now - self.began)
+
+
+def run_jobs(fleet: LocalFleet, asked: Asked) -> Figures:
+    """Seconds for all jobs of a service's queue, by how many there are a host."""
+    window = Window(fleet)
     count = asked.jobs * len(fleet.machines)
     stop = threading.Event()
     with (
@@ -108,12 +139,14 @@ def run_jobs(fleet: LocalFleet, asked: Asked) -> float:
         try:
             while (ended := store.job_counts())[JobState.SUCCEEDED] < count:
                 assert not ended[JobState.FAILED], "its log says why"
-                time.sleep(0.1)
+                window.look(time.perf_counter() - started, ended[JobState.QUEUED])
+                time.sleep(1.0)
             secs = time.perf_counter() - started
         finally:
             stop.set()
             thread.join()
-    return secs / asked.jobs
+    at_once = len(fleet.machines) / asked.latency_secs
+    return {"secs": secs / asked.jobs, "busy": window.rate / at_once}
 
 
 FIGURES = {"measure": measure, "tune": tune_once, "jobs": run_jobs}
@@ -122,18 +155,18 @@ GROWS = {"jobs"}
 
 
 def scaling(
-    hosts: list[int], latency_secs: float, rounds: int, figures: list[str], asked: Asked
+    hosts: list[int], rounds: int, figures: list[str], asked: Asked
 ) -> list[dict[str, Any]]:
     """A row for each number of hosts, which join one after the other."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder, local_fleet(Path(folder)) as fleet:
         for count in sorted(hosts):
             while len(fleet.machines) < count:
-                fleet.join(f"host{len(fleet.machines)}", latency_secs=latency_secs)
+                fleet.join(f"host{len(fleet.machines)}", latency_secs=asked.latency_secs)
             fleet.wait_for(count)
             row: dict[str, Any] = {
                 "hosts": count,
-                "latency_secs": latency_secs,
+                "latency_secs": asked.latency_secs,
                 "trials": asked.trials,
                 "strategy": asked.strategy,
             }
@@ -147,10 +180,11 @@ def scaling(
     return rows
 
 
-def _figure(figure: str, fleet: LocalFleet, rounds: int, asked: Asked) -> dict[str, float]:
+def _figure(figure: str, fleet: LocalFleet, rounds: int, asked: Asked) -> Figures:
     mark = time.process_time()
-    secs = min(FIGURES[figure](fleet, asked) for _ in range(rounds))
-    return {f"{figure}_secs": secs, f"{figure}_cpu_secs": (time.process_time() - mark) / rounds}
+    best = min((FIGURES[figure](fleet, asked) for _ in range(rounds)), key=lambda f: f["secs"])
+    best["cpu_secs"] = (time.process_time() - mark) / rounds
+    return {f"{figure}_{name}": value for name, value in best.items()}
 
 
 def main() -> None:
@@ -166,8 +200,8 @@ def main() -> None:
     asked = parser.parse_args()
     hosts = [int(count) for count in asked.hosts.split(",")]
     figures = asked.figures.split(",")
-    wanted = Asked(asked.trials, asked.strategy, asked.jobs)
-    rows = scaling(hosts, asked.latency_secs, asked.rounds, figures, wanted)
+    wanted = Asked(asked.trials, asked.strategy, asked.jobs, asked.latency_secs)
+    rows = scaling(hosts, asked.rounds, figures, wanted)
     if asked.json:
         sys.stdout.write(json.dumps(rows, indent=1) + "\n")
         return
@@ -177,6 +211,8 @@ def main() -> None:
             linear = row.get(f"{figure}_linear", 1.0)
             secs, cpu = row[f"{figure}_secs"], row[f"{figure}_cpu_secs"]
             told.append(f"{figure} {secs:.2f} s ({linear:.2f} of linear, {cpu:.1f} s of CPU)")
+            if f"{figure}_busy" in row:
+                told.append(f"hosts at work {row[f'{figure}_busy']:.2f} of the time under load")
         sys.stdout.write(", ".join(told) + "\n")
 
 
