@@ -58,7 +58,8 @@ class Job:
     """A job as it was when read.
 
     `epoch` counts leases; writers hand it back. `priority`: higher goes first. `failures` counts
-    workers that disappeared one after the other without a new trial.
+    workers that ended while at work on it, one after the other without a new trial; one that is at
+    work now is counted beforehand, and taken off when it is not.
     """
 
     id: str
@@ -83,12 +84,14 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
     """A job nobody works on. `trials` is its budget, 0 where it has none; `lost`: its worker
-    disappeared; `fleet`: the machines of a fleet measure it, not the one its worker runs on."""
+    disappeared; `failures` is that of `Job`; `fleet`: the machines of a fleet measure it, not the
+    one its worker runs on."""
 
     id: str
     trials: int
     priority: int = 0
     lost: bool = False
+    failures: int = 0
     fleet: bool = False
 
 
@@ -175,5 +178,6 @@ def waiting_of(row: JobRow) -> WaitingJob:
         trials,
         row.priority,
         lost=row.state != JobState.QUEUED,
+        failures=row.failures,
         fleet=_FLEET in row.request,
     )

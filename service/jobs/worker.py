@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tilewright.worker")
 
-ENVIRONMENT = "TILEWRIGHT_WORKER"
 BEAT_SECS = 0.5
 LONGEST_PAUSE_SECS = 10.0
 
@@ -38,7 +37,8 @@ LONGEST_PAUSE_SECS = 10.0
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     """What a worker is told. `db_url` "" means the user's own database; `beat_fd` is where it says
-    that it lives, None for nowhere; with `standby` it waits while another coordinates."""
+    that it lives, None for nowhere; with `standby` it waits while another coordinates. `blameless`:
+    the worker before was ended from outside, by no job of its own."""
 
     db_url: str
     lease_secs: float = 5.0
@@ -49,6 +49,7 @@ class WorkerSettings:
     standby: bool = False
     beat_fd: int | None = None
     fleet: str = ""
+    blameless: bool = False
 
 
 @dataclass
@@ -63,10 +64,12 @@ class Worker:
     coordinated: bool = False
     _here: Places = field(init=False)
     _fleet: Places = field(init=False)
+    _since: float = 0.0
 
     def __post_init__(self) -> None:
         self._here = Places(lambda: self.jobs_at_once)
         self._fleet = Places(FleetSize(self.means.fleet, at_least=self.jobs_at_once))
+        self._since = self.means.clock()
 
     def work(self) -> None:
         """Run jobs as they come, until told to stop; then wait for those that are open."""
@@ -82,7 +85,7 @@ class Worker:
                     # A server's lock ends with its connection. Taking it again ends the leases of
                     # the jobs that run here too: they stop, and are leased anew.
                     log.warning("the coordinator's lock was lost with its connection")
-                    coordinate(self.means.store, self.means.stop, standby=True)
+                    coordinate(self.means.store, self.means.stop, standby=True, blameless=True)
                 while self._open_one():
                     pass
                 pause_secs = self.poll_secs
@@ -119,7 +122,12 @@ class Worker:
         """The next job and where it counts: a fleet's jobs take no place from this machine's."""
         if not self.means.fleet and not self._here.left():
             return None
-        waiting = self.means.store.job_queue()
+        lived_secs = self.means.clock() - self._since
+        waiting = [
+            job
+            for job in self.means.store.job_queue()
+            if queue.rest_secs(job.failures) <= lived_secs
+        ]
         for places, fleet in ((self._here, False), (self._fleet, True)):
             of_kind = [j for j in waiting if j.fleet == fleet and j.id not in places.threads]
             job = self._lease_one_of(of_kind, places) if of_kind and places.left() else None
@@ -143,11 +151,12 @@ class Worker:
 
 
 def main() -> int:
-    """Run a worker until SIGTERM."""
+    """Run a worker until SIGTERM, with the settings that its standard input holds, as JSON: its
+    environment and command line, which others may read, hold no password of a database."""
     from db import open_store
     from service.logs import configure
 
-    settings = WorkerSettings(**json.loads(os.environ[ENVIRONMENT]))
+    settings = WorkerSettings(**json.load(sys.stdin))
     configure(as_json=settings.json_log)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -155,7 +164,9 @@ def main() -> int:
     try:
         # `serve` has made and upgraded it: a file that is gone by now must not begin anew, empty.
         with open_store(settings.db_url or None, create=False, upgrade=False) as store:
-            if settings.coordinate and not coordinate(store, stop, standby=settings.standby):
+            if settings.coordinate and not coordinate(
+                store, stop, standby=settings.standby, blameless=settings.blameless
+            ):
                 return 0
             means = Means(store, settings.lease_secs, stop, fleet=settings.fleet)
             if settings.beat_fd is not None:
@@ -178,20 +189,27 @@ def main() -> int:
     return 0
 
 
-def coordinate(store: Store, stop: threading.Event, *, standby: bool) -> bool:
+def coordinate(
+    store: Store, stop: threading.Event, *, standby: bool, blameless: bool = False
+) -> bool:
     """Become the one coordinator, which ends the leases of the one before, who is gone; False if
     told to stop first. With `standby` it waits while another lives. StoreHeld names the other."""
     from db.errors import StoreHeld
 
+    told = False
     while not stop.is_set():
         try:
-            store.coordinate()
-        except StoreHeld as held:
+            store.coordinate(blameless=blameless)
+        except StoreHeld:
             if not standby:
                 raise
-            log.info("standing by: %s", held)
+            if not told:
+                log.info("standing by: another service runs the jobs of %s", store.name)
+            told = True
             stop.wait(1.0)
             continue
+        if told:
+            log.info("the other service is gone: this one runs the jobs of %s now", store.name)
         return True
     return False
 
