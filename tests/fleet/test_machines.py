@@ -148,10 +148,10 @@ def test_a_worker_that_finds_no_scheduler_says_so_and_waits(
     told: list[str] = []
     monkeypatch.setattr(worker, "_LOOK_SECS", 0.0)
     monkeypatch.setattr(worker, "_missing", lambda address: next(found))
-    monkeypatch.setattr(worker.processes, "machine", lambda *_: nullcontext())
-    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("service.fleet.processes.machine", lambda *_: nullcontext())
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(describe, "describe", lambda *_: Description("mine", HERE, REAL))
-    monkeypatch.setattr(worker.os, "getppid", lambda: 1 if len(told) < 2 else 0)
+    monkeypatch.setattr("os.getppid", lambda: 1 if len(told) < 2 else 0)
     assert worker.join("tcp://h:1", tell=told.append, parent=1) == 0
     waits, joined = told
     assert "no scheduler answers at tcp://h:1; mine joins as soon as one does" in waits
