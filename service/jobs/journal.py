@@ -35,6 +35,7 @@ class Journal:
         self._candidates: dict[int, list[int]] = {}
         self._events: list[dict[str, Any]] = []
         self._progress: dict[str, Any] = {}
+        self._failures: int | None = None
         self._is_told = True
         self._flushed = clock()
 
@@ -45,9 +46,11 @@ class Journal:
         candidate: list[int] | None = None,
         event: dict[str, Any] | None = None,
         progress: dict[str, Any] | None = None,
+        failures: int | None = None,
     ) -> None:
         """Add to what is to be stored: `candidate` is what the search asked for at `trial`,
-        `progress` changes the fields it has. StoreError, StaleLease if it was time to store it."""
+        `progress` changes the fields it has, `failures` is that of `report_job`. StoreError,
+        StaleLease if it was time to store it."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)
@@ -58,6 +61,8 @@ class Journal:
             if progress is not None:
                 self._progress |= progress
                 self._is_told = False
+            if failures is not None:
+                self._failures = failures
             due = self._clock() - self._flushed >= FLUSH_SECS
         if due or len(self._trials) >= MOST_UNTOLD:
             self.flush()
@@ -65,7 +70,8 @@ class Journal:
     def flush(self, *, if_due: bool = False) -> None:
         """Store what was noted. StoreError: it is kept, for another try. StaleLease."""
         with self._lock:
-            if not (self._trials or self._events or not self._is_told):
+            news = self._trials or self._events or self._failures is not None
+            if not news and self._is_told:
                 return
             if if_due and self._clock() - self._flushed < FLUSH_SECS:
                 return
@@ -76,7 +82,8 @@ class Journal:
                 candidates=self._candidates,
                 events=[("trial", event) for event in self._events],
                 progress=None if self._is_told else dict(self._progress),
+                failures=self._failures,
             )
             self._trials, self._candidates = [], {}
-            self._events, self._is_told = [], True
+            self._events, self._failures, self._is_told = [], None, True
             self._flushed = self._clock()
