@@ -18,7 +18,7 @@ from service.answers import analytic
 from service.cli import run
 from service.cli.options import Common, Machine, WorkloadSpelling
 from service.cli.payloads import workload_payload
-from service.cli.root import MODULES
+from service.cli.tree import MODULES
 from service.cli.run_tune import spelled
 from service.exit_codes import ExitCode
 from service.resolve import workloads
