@@ -198,7 +198,6 @@ def _pinned(
 ) -> Answer:
     """The schedule of a record, whatever would be chosen today. NoAnswer if it is not here."""
     from schedules.target import Target as Description
-    from schedules.trace import Trace
 
     if record_key is None:
         return _analytic(workload, target)
@@ -214,7 +213,7 @@ def _pinned(
         grade=grade_of(made_for, target) or Grade.COMPATIBLE,
         workload=workloads.workload_summary(workload),
         target=target_names.target_summary(target),
-        trace=Trace.from_json(record.trace),
+        steps=record.trace,
         record_key=record_key,
         run_secs=record.result.run_secs_estimate,
     )
@@ -225,7 +224,7 @@ def _analytic(workload: Workload, target: Target) -> Answer:
         grade=Grade.DEFAULT,
         workload=workloads.workload_summary(workload),
         target=target_names.target_summary(target),
-        trace=analytic.default_trace(workload, target),
+        steps=analytic.default_trace(workload, target).to_json(),
         note="chosen without measurement",
     )
 
@@ -309,7 +308,7 @@ def _compiled(
             {
                 "label": part.label,
                 "target": part.target.to_json(),
-                "trace": part.answer.trace.to_json(),
+                "trace": part.answer.steps,
                 "record_key": part.answer.record_key,
             }
             for part in parts
@@ -326,7 +325,6 @@ def _compiled(
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
     from schedules.target import Target
-    from schedules.trace import Trace
     from schedules.workload_json import from_json
     from tuner.measure.frames import Frame
 
@@ -335,9 +333,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
         objects.Part(
             part["label"],
             Target.from_json(part["target"]),
-            Answer(
-                Grade.DEFAULT, {}, {}, Trace.from_json(part["trace"]), record_key=part["record_key"]
-            ),
+            Answer(Grade.DEFAULT, {}, {}, part["trace"], record_key=part["record_key"]),
         )
         for part in document["parts"]
     ]

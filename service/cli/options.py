@@ -82,9 +82,7 @@ def _for_typer(hint: Any) -> Any:
 
 def _told(spec: Option | Argument) -> Any:
     if isinstance(spec, Argument):
-        return typer.Argument(
-            metavar=spec.metavar, help=spec.help, show_default=spec.shows_default
-        )
+        return typer.Argument(metavar=spec.metavar, help=spec.help, show_default=spec.shows_default)
     return typer.Option(
         spec.flag,
         metavar=spec.metavar,

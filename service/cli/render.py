@@ -7,8 +7,7 @@ a service look alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,13 +16,13 @@ from rich.text import Text
 from service.cli.facts import (
     Document,
     Rows,
+    grade_text,
     packing_rows,
     rewritten_rows,
     threads_text,
     workload_title,
 )
 from service.units import byte_size, clock, duration, percent, quantity, speed
-
 
 PRIOR_DOUBTED = 0.05
 PRIOR_BEATEN = 1.1
