@@ -120,7 +120,7 @@ class TileSketch(Knobbed):
 
     @cached_property
     def loads_by_shape(self) -> dict[tuple[int, ...], tuple[float, ...]]:
-        """What `step_loads` counted before, by the tile's shape: a search meets few shapes often."""
+        """What `step_loads` counted before, by the shape: a search meets few shapes often."""
         return {}
 
     @cached_property
