@@ -55,6 +55,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("POST", "/logout"): OPEN,
     ("GET", "/"): READ,
     ("GET", "/jobs/list"): READ,
+    ("GET", "/jobs/new"): READ,
     ("POST", "/jobs"): SUBMIT,
     ("POST", "/jobs/check"): SUBMIT,
     ("GET", "/jobs/{job_id}"): READ,

@@ -56,6 +56,7 @@ MATRIX = (
     Case("POST", "/logout", "/logout", 303, scope="", form={}),
     Case("GET", "/", "/", 200),
     Case("GET", "/jobs/list", "/jobs/list", 200),
+    Case("GET", "/jobs/new", "/jobs/new", 200),
     Case("POST", "/jobs", "/jobs", 303, scope="submit", form=FORM),
     Case("POST", "/jobs/check", "/jobs/check", 200, scope="submit", form=FORM),
     Case("GET", "/jobs/{job_id}", "/jobs/JOB", 200, job=True),
