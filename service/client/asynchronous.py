@@ -94,10 +94,8 @@ class AsyncClient:
         starts again meanwhile is waited for."""
         deadline = None if timeout_secs is None else self._clock() + timeout_secs
         outage = wire.Outage(0, self._clock)
+        left = 0.0  # at first, so that a service that is there is known to be
         while True:
-            left = wire.POLL_SECS
-            if deadline is not None:
-                left = min(deadline - self._clock(), left)
             try:
                 job = await self.status(job_id, wait_secs=left)
             except (Unreachable, Refused) as error:
@@ -111,6 +109,9 @@ class AsyncClient:
                 return job
             if deadline is not None and self._clock() >= deadline:
                 raise TimeoutError(f"job {job_id} is {job.state} after {timeout_secs} s")
+            left = wire.POLL_SECS
+            if deadline is not None:
+                left = min(deadline - self._clock(), left)
 
     async def jobs(self, *, state: str | None = None, page_size: int = 100) -> AsyncIterator[Job]:
         """Every job, newest first, page by page."""

@@ -181,13 +181,15 @@ def test_pages_are_followed_to_their_end() -> None:
 
 def test_waiting_asks_until_the_job_is_done() -> None:
     answers = [JOB, JOB, {**JOB, "state": "SUCCEEDED", "done": True}]
+    waits: list[str] = []
 
     def handler(request: httpx2.Request) -> httpx2.Response:
-        assert request.url.params["wait"] == "30000ms"
+        waits.append(request.url.params.get("wait", ""))
         return httpx2.Response(200, json=answers.pop(0))
 
     with client(handler) as c:
         assert c.wait("j1").state == "SUCCEEDED"
+    assert waits == ["", "30000ms", "30000ms"], "at once first, to know that it is there"
 
 
 def test_waiting_ends_with_its_time() -> None:
