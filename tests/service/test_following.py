@@ -14,7 +14,7 @@ from service.http import feeds as feeds_module
 from service.http.app import create_app
 from service.http.events import EventStream, job_events
 from service.http.feeds import Feeds
-from service.http.state import ServiceState
+from service.http.state import Gate, ServiceState
 from service.settings import Settings
 from tests.service.test_worker import queued
 
@@ -137,7 +137,7 @@ def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch
 
     async def run() -> None:
         stream = endless()
-        await asyncio.wait_for(EventStream(stream).stream_response(dead), 10)
+        await asyncio.wait_for(EventStream(Gate(1), stream).stream_response(dead), 10)
         await stream.aclose()
 
     asyncio.run(run())
