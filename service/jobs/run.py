@@ -79,6 +79,7 @@ class JobRun:
             is_wanted=lambda: self._turns.is_over(job.id),
             turn=self._turn,
         )
+        self._span: Any = None
         self._over = threading.Event()
         self._cancelled = threading.Event()
         self._lost = threading.Event()
@@ -91,7 +92,10 @@ class JobRun:
 
         heartbeat = threading.Thread(target=self._keep_lease, daemon=True)
         heartbeat.start()
-        with logs.bound(job_id=self._job.id), telemetry.span("job", job_id=self._job.id):
+        with (
+            logs.bound(job_id=self._job.id),
+            telemetry.span("job", job_id=self._job.id) as self._span,
+        ):
             log.info("job %s: started (lease %d)", self._job.id, self._job.epoch)
             try:
                 self._try_until_told()
@@ -240,6 +244,8 @@ class JobRun:
         )
         secs = (job.finished_at - job.created_at).total_seconds() if job.finished_at else 0.0
         self._means.tally.job(str(job.state), max(secs, 0.0))
+        if self._span is not None:
+            self._span.set_attribute("tilewright.state", str(job.state))
         log.info("job %s: %s", job.id, job.state)
 
     # -- while it runs

@@ -7,21 +7,27 @@ import json
 import logging
 import re
 import sys
-import types
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from db import Store
+from schedules.errors import TilewrightError
 from service import logs, telemetry
 from service.http.app import create_app
+from service.jobs.run import Means
 from service.jobs.supervisor import WorkerHealth
 from service.jobs.tally import Tally
+from service.jobs.worker import Worker
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL
+from tuner.report import TuneReport
 
 
 @pytest.fixture
@@ -110,27 +116,53 @@ def test_a_worker_that_is_not_ready_makes_the_service_not_ready(store: Store) ->
         assert api.get("/healthz").status_code == 200
 
 
-def test_spans_are_made_where_opentelemetry_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    spans: list[tuple[str, dict[str, Any]]] = []
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """What OpenTelemetry's own SDK records."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry, "_tracer", lambda: provider.get_tracer("tilewright"))
+    return exporter
 
-    class Span:
-        def set_attribute(self, key: str, value: Any) -> None:
-            spans[-1][1][key] = value
 
-    class Tracer:
-        @contextmanager
-        def start_as_current_span(self, name: str) -> Iterator[Span]:
-            spans.append((name, {}))
-            yield Span()
+def named(spans: InMemorySpanExporter, name: str) -> list[dict[str, Any]]:
+    found = spans.get_finished_spans()
+    return [dict(span.attributes or {}) for span in found if span.name == name]
 
-    module = types.ModuleType("opentelemetry.trace")
-    module.get_tracer = lambda name: Tracer()  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "opentelemetry", types.ModuleType("opentelemetry"))
-    monkeypatch.setitem(sys.modules, "opentelemetry.trace", module)
-    telemetry._tracer.cache_clear()
-    try:
-        with telemetry.span("job", job_id="01X"):
-            pass
-    finally:
-        telemetry._tracer.cache_clear()
-    assert spans == [("tilewright.job", {"tilewright.job_id": "01X"})]
+
+def test_a_request_and_its_job_are_spans_with_the_same_id(
+    store: Store, spans: InMemorySpanExporter
+) -> None:
+    with TestClient(create_app(Settings(), store)) as api:
+        made = api.post("/v1/jobs", json={"workload": MATMUL, "target": HOST.to_json()})
+    [request] = named(spans, "tilewright.request")
+    assert request == {
+        "tilewright.request_id": made.headers["x-request-id"],
+        "tilewright.job_id": made.json()["id"],
+        "http.request.method": "POST",
+        "http.route": "/v1/jobs",
+        "http.response.status_code": 202,
+    }
+    worker = Worker(Means(store, 5.0, threading.Event(), run=_no_candidate), "w", 0.01)
+    assert worker.work_once()
+    [job] = named(spans, "tilewright.job")
+    assert job == {"tilewright.job_id": made.json()["id"], "tilewright.state": "FAILED"}
+
+
+def _no_candidate(*_args: object, **_more: object) -> TuneReport:
+    raise TilewrightError("nothing can be measured here")
+
+
+def test_a_request_belongs_to_the_trace_of_its_caller(
+    api: TestClient, spans: InMemorySpanExporter
+) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    api.get("/healthz", headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
+    api.get("/healthz", headers={"traceparent": "nonsense"})
+    first, second = (
+        span for span in spans.get_finished_spans() if span.name == "tilewright.request"
+    )
+    assert first.context is not None
+    assert f"{first.context.trace_id:032x}" == trace
+    assert second.parent is None
