@@ -246,7 +246,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.join:
         lines = [line for file in options.join for line in file.read_text().splitlines()]
-        runs = [json.loads(line) for line in lines if line.startswith("{")]
+        runs = [json.loads(line) for line in lines if '"ratios"' in line]
         print(json.dumps(slower([ratio for one in runs for ratio in one["ratios"]])))
         return 0
     found = run(options.followers, options.pairs, options.window_secs)

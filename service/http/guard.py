@@ -150,7 +150,7 @@ class Guard:
         job_id = found.parameters.get("job_id")
         if job_id is not None and not everything and principal.owner is not None:
             owner = principal.owner
-            if not await run_sync(self._store.job_has_owner, job_id[:64], owner):
+            if not await run_sync(self._store.job_is_seen_by, job_id[:64], owner):
                 raise NotFound(f"job {job_id[:60]!r}: there is no such job")
 
 

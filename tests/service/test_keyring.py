@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from db import Store
+from db.keys import StoredKeys
 from service.access.keyring import FRESH_SECS, UNKNOWN_SECS, Keyring
 from service.access.keys import Scope
 from service.errors import NotAuthenticated
@@ -46,6 +47,18 @@ def code(ring: Keyring, text: str) -> str:
     return asyncio.run(ask())
 
 
+def count_reads(
+    store: Store, clock: Clock, reads: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = store.keys
+
+    def counted() -> StoredKeys:
+        reads.append(clock.now)
+        return read()
+
+    monkeypatch.setattr(store, "keys", counted)
+
+
 def test_a_new_key_works_at_once(store: Store) -> None:
     clock = Clock()
     ring = keyring(store, clock)
@@ -74,10 +87,9 @@ def test_a_flood_of_invented_keys_reads_four_times_a_second(
 ) -> None:
     text = make_key(store)
     invented = [f"tw_{letter * 10}_{text.split('_')[2]}" for letter in "abcdefghij"]
-    clock, reads = Clock(), []
+    clock, reads = Clock(), list[float]()
     ring = keyring(store, clock)
-    read = store.keys
-    monkeypatch.setattr(store, "keys", lambda: (reads.append(clock.now), read())[1])
+    count_reads(store, clock, reads, monkeypatch)
     for one in invented:
         clock.now += 0.001
         assert code(ring, one) == "bad_key"
@@ -91,11 +103,10 @@ def test_invented_keys_that_come_together_are_read_for_together(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = make_key(store)
-    clock, reads = Clock(), []
+    clock, reads = Clock(), list[float]()
     ring = keyring(store, clock)
     assert code(ring, text) == ""
-    read = store.keys
-    monkeypatch.setattr(store, "keys", lambda: (reads.append(clock.now), read())[1])
+    count_reads(store, clock, reads, monkeypatch)
     clock.now += 0.1
 
     async def ask(letter: str) -> None:

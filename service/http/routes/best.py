@@ -103,7 +103,7 @@ def _demanded(
     key, target = question.workload_key, Target.from_json(document)
     again = Wanted(key, lambda: stored_workload(state.store, key), again=outcome.untried)
     tickets = _tickets(state, asking, target)
-    refused = state.answers.untuned.demand([again], target, tickets)
+    refused = state.answers.untuned.demand([again], target, tickets, owner=asking.owner)
     if refused and isinstance(outcome, Lacking):
         raise _too_busy(state)
     return _find(state, question)
@@ -196,7 +196,7 @@ def _first_look(
     if not wanted:
         return asked, outcomes, set()
     tickets = _tickets(state, asking, asked.target)
-    refused = state.answers.untuned.demand(wanted, asked.target, tickets, until)
+    refused = state.answers.untuned.demand(wanted, asked.target, tickets, until, asking.owner)
     return asked, lookup.find_all(state.answers.book, asked), refused
 
 
