@@ -57,7 +57,8 @@ class Job:
     """A job as it was when read.
 
     `epoch` counts leases; writers hand it back. `priority`: higher goes first. `failures` counts
-    workers that disappeared one after the other without a new trial.
+    workers that ended while at work on it, one after the other without a new trial; one that is at
+    work now is counted beforehand, and taken off when it is not.
     """
 
     id: str
@@ -82,12 +83,13 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
     """A job nobody works on. `trials` is its budget, 0 where it has none; `lost`: its worker
-    disappeared."""
+    disappeared; `failures` is that of `Job`."""
 
     id: str
     trials: int
     priority: int = 0
     lost: bool = False
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,4 +170,4 @@ def waiting_of(row: JobRow) -> WaitingJob:
     """What a queue is ordered by."""
     found = _TRIALS.search(row.request)
     trials = int(found[1]) if found else 0
-    return WaitingJob(row.id, trials, row.priority, lost=row.state != JobState.QUEUED)
+    return WaitingJob(row.id, trials, row.priority, row.state != JobState.QUEUED, row.failures)

@@ -93,8 +93,8 @@ class JobStore(Protocol):
         With `job_id` that one or none.
 
         Higher priority goes first, then who came first. Its `epoch` is the caller's right to
-        write to it until another lease is given out. A job whose workers disappeared
-        `MAX_FAILURES` times in a row, with no new trial between, is FAILED instead.
+        write to it until another lease is given out. A job with `MAX_FAILURES` failures is given
+        out once more, to be concluded; one with more is FAILED instead.
         """
         ...
 
@@ -106,10 +106,11 @@ class JobStore(Protocol):
         """Give an unfinished job back, for another worker to continue. StaleLease."""
         ...
 
-    def void_leases(self) -> int:
+    def void_leases(self, *, blameless: bool = False) -> int:
         """End every lease at once, because whoever held one is gone; how many there were.
 
         `coordinate` does it: the coordinator's lock is free only when its holder has ended.
+        `blameless`: it is known that no job was the reason, and failures are not counted.
         """
         ...
 
@@ -121,11 +122,14 @@ class JobStore(Protocol):
         trials: Sequence[tuple[int, str]] = (),
         events: Sequence[tuple[str, JsonObject]] = (),
         progress: JsonObject | None = None,
+        failures: int | None = None,
     ) -> list[int]:
         """Note in one transaction what has been done; the ids of the events.
 
         `trials` are (trial, record_key), each noted once whatever is sent again; `events` are
-        (kind, data); `progress` replaces the job's. StaleLease, NotRegistered.
+        (kind, data); `progress` replaces the job's. `failures` are those the job has if the caller
+        ends at this moment: one more while it is at work on the job than while it waits.
+        StaleLease, NotRegistered.
         """
         ...
 

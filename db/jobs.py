@@ -58,7 +58,7 @@ log = logging.getLogger("tilewright.db")
 MAX_FAILURES = 10
 LOST_TOO_OFTEN: JsonObject = {
     "code": "lost_too_often",
-    "detail": f"{MAX_FAILURES} workers in a row disappeared while running this job, "
+    "detail": f"{MAX_FAILURES} workers in a row ended while they were at work on this job, "
     "none of them after a new trial",
 }
 MAX_PRIORITY = 1000
@@ -186,7 +186,7 @@ class JobRepository:
         one or none.
 
         On the way, jobs whose worker vanished while it was cancelling are CANCELLED, and jobs
-        that lost MAX_FAILURES workers without a new trial between are FAILED.
+        with more than MAX_FAILURES failures are FAILED: they could not even be concluded.
         """
         clock = self._lease_clock(self._session)
         self._end_hopeless(clock, now)
@@ -209,7 +209,6 @@ class JobRepository:
                 break
             log.warning("job %s is damaged and not run; run `tilewright db check`", chosen.id)
             damaged.append(chosen.id)
-        chosen.failures += chosen.state == JobState.RUNNING
         chosen.state = JobState.RUNNING
         chosen.epoch += 1
         chosen.owner = owner
@@ -218,10 +217,11 @@ class JobRepository:
         self._state_event(chosen, now)
         return self._save(chosen)
 
-    def void_leases(self) -> int:
+    def void_leases(self, *, blameless: bool = False) -> int:
         """End every lease: its holder is gone. How many there were.
 
-        The epochs go up too, so that a former holder that does live cannot go on.
+        The epochs go up too, so that a former holder that does live cannot go on. `blameless`: it
+        is known that no job was the reason.
         """
         rows = self._session.scalars(
             select(JobRow).where(JobRow.state.in_(_LEASED)).with_for_update()
@@ -229,6 +229,7 @@ class JobRepository:
         for row in filter(sound, rows):
             row.epoch += 1
             row.lease_until = 0.0
+            row.failures = max(row.failures - blameless, 0)
             self._save(row)
         return len(rows)
 
@@ -257,15 +258,19 @@ class JobRepository:
         trials: Sequence[tuple[int, str]],
         events: Sequence[Event],
         progress: JsonObject | None,
+        failures: int | None,
         now: datetime,
     ) -> list[int]:
         """Note what has been done: trials and their records, events, progress. Ids of the events.
 
-        A trial that was not noted before is progress: failures count from zero again.
+        A trial that was not noted before is progress: failures count from zero again, unless
+        `failures` says what they are.
         """
         row = self._mine(job_id, epoch)
         if self._link(row, trials):
             row.failures = 0
+        if failures is not None:
+            row.failures = failures
         numbers = [self._event(row, kind, data, now) for kind, data in events]
         if progress is not None:
             row.progress = text_of(progress)
@@ -441,8 +446,7 @@ class JobRepository:
         for row in filter(sound, self._session.scalars(lost).all()):
             if row.state == JobState.CANCELLING:
                 self._end(row, JobState.CANCELLED, None, None, now)
-            elif row.failures + 1 >= MAX_FAILURES:
-                row.failures += 1
+            elif row.failures > MAX_FAILURES:
                 self._end(row, JobState.FAILED, None, LOST_TOO_OFTEN, now)
 
     def _end(

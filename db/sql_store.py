@@ -307,8 +307,10 @@ class SqlStore(SqlAnswers, SqlKeys):
         now = self._clock()
         return self._database.write(lambda session: self._jobs(session).release(job_id, epoch, now))
 
-    def void_leases(self) -> int:
-        return self._database.write(lambda session: self._jobs(session).void_leases())
+    def void_leases(self, *, blameless: bool = False) -> int:
+        return self._database.write(
+            lambda session: self._jobs(session).void_leases(blameless=blameless)
+        )
 
     def report_job(
         self,
@@ -318,11 +320,18 @@ class SqlStore(SqlAnswers, SqlKeys):
         trials: Sequence[tuple[int, str]] = (),
         events: Sequence[Event] = (),
         progress: JsonObject | None = None,
+        failures: int | None = None,
     ) -> list[int]:
         now = self._clock()
         return self._database.write(
             lambda session: self._jobs(session).report(
-                job_id, epoch, trials=trials, events=events, progress=progress, now=now
+                job_id,
+                epoch,
+                trials=trials,
+                events=events,
+                progress=progress,
+                failures=failures,
+                now=now,
             )
         )
 
@@ -406,29 +415,37 @@ class SqlStore(SqlAnswers, SqlKeys):
     def backup(self, file: Path) -> None:
         self._database.backup(file)
 
-    def prune(self, *, dry_run: bool = False, min_age_secs: float = 86_400.0) -> PruneReport:
+    def prune(
+        self, *, dry_run: bool = False, min_age_secs: float = 86_400.0, built: bool = False
+    ) -> PruneReport:
         now = self._clock()
 
         def work(session: Session) -> PruneReport:
             self._database.serialise(session, "blobs")
-            return prune(session, now, min_age_secs, dry_run=dry_run)
+            return prune(session, now, min_age_secs, dry_run=dry_run, built=built)
 
         return self._database.write(work)
 
     def move_to(self, other: Store) -> MoveReport:
         if not isinstance(other, SqlStore):
             raise StoreDenied(f"{other.name}: not a database that rows can be moved to")
+        if self._database.url == other._database.url or _same_file(self.path, other.path):
+            raise StoreDenied(f"database {self.name}: cannot be moved onto itself")
         return move(self._database, other._database)
 
-    def coordinate(self) -> None:
+    def coordinate(self, *, blameless: bool = False) -> None:
         lock = self._database.lock
         if lock.held:
             return
         lock.acquire(min(self._database.timeout_secs, 1.0), purpose=f"coordinate {self.name}")
-        self.void_leases()
+        self.void_leases(blameless=blameless)
 
     def coordinates(self) -> bool:
         return self._database.lock.held
 
     def checkpoint(self) -> bool:
         return self._database.checkpoint()
+
+
+def _same_file(one: Path | None, other: Path | None) -> bool:
+    return one is not None and other is not None and one.samefile(other)

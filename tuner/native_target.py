@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schedules.errors import TargetError
 from schedules.record import canonical_bytes
@@ -28,6 +29,9 @@ from .cpus import LEVELS, is_level, level_target
 from .host import available_cores, cpu_affinity, cpu_identity, data_caches
 from .probed import merged
 
+if TYPE_CHECKING:
+    from .measure.control import Control
+
 CACHE_FORMAT = 2
 MAX_PROBE_AGE_SECS = 7 * 86400.0
 MAX_DOUBTFUL_AGE_SECS = 60.0
@@ -36,11 +40,13 @@ MAX_DOUBTFUL_AGE_SECS = 60.0
 _MAX_FILE_BYTES = 1 << 20
 
 
-def probe_target(target: Target, within_secs: float = math.inf) -> Probes:
+def probe_target(
+    target: Target, within_secs: float = math.inf, control: Control | None = None
+) -> Probes:
     """`probe.probe_target`; what that needs is loaded when somebody probes."""
     from . import probe
 
-    return probe.probe_target(target, within_secs)
+    return probe.probe_target(target, within_secs, control)
 
 
 Prober = Callable[[Target], Probes]
@@ -115,15 +121,22 @@ def unprobed_target(threads: int = 1, *, cache_dir: Path | None = None) -> Targe
 
 
 def load_target(
-    spec: str, threads: int | None = None, *, cache_dir: Path | None = None, probe: bool = True
+    spec: str,
+    threads: int | None = None,
+    *,
+    cache_dir: Path | None = None,
+    probe: bool = True,
+    control: Control | None = None,
 ) -> Target:
     """The target a user names: `native`, a level of x86-64, or a JSON file as `Target.to_json`
     makes it.
 
     `threads` None keeps what the file says (one for `native`). TargetError says what is wrong.
+    MeasurementAborted by `control`, which reaches the probes.
     """
     if spec == "native":
-        return native_target(threads or 1, cache_dir=cache_dir, probe=probe)
+        prober = partial(probe_target, control=control)
+        return native_target(threads or 1, cache_dir=cache_dir, probe=probe, prober=prober)
     if is_level(spec):
         return level_target(spec, threads or 1)
     target = _read_target_file(Path(spec))

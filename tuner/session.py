@@ -45,6 +45,8 @@ MOST_LUCKY = 3
 """Times at the bound that may fail to come again before the bound ends this search no more: where
 single trials mislead so often, each check costs as much as several trials."""
 
+STOPPED = "stopped on request"
+
 FINALISTS = 4
 CLOSE = 1.1
 FINAL_ROUNDS = 2
@@ -61,7 +63,8 @@ class SessionOptions:
     None where times come from elsewhere. `clock` gives seconds, monotonic; `timestamp` the time of
     day for `created_at`. `should_stop` is asked after every trial; once true, nothing more is
     measured, and the best so far is confirmed and promoted as ever. `turn` is called before each
-    batch and before the best is confirmed, and may wait; `clock` leaves such time out.
+    batch and before the best is confirmed, and may wait; `clock` leaves such time out. `check` is
+    called all the time while candidates are chosen; what it raises ends the run.
     """
 
     fresh: bool = False
@@ -70,6 +73,7 @@ class SessionOptions:
     timestamp: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
     should_stop: Callable[[], bool] = lambda: False
     turn: Callable[[], None] = lambda: None
+    check: Callable[[], None] = lambda: None
 
 
 DEFAULT_BUDGET = Budget()
@@ -98,7 +102,13 @@ def run_session(
     ends it with the best that was confirmed before, if any.
     """
     limit = Limit(workload, space.target, options.machine)
-    goal = SearchGoal(seed, limit.goal_secs)
+
+    def check() -> None:
+        options.check()
+        if options.should_stop():
+            raise _Stopped(STOPPED)
+
+    goal = SearchGoal(seed, limit.goal_secs, check)
     session = _Session(
         workload=workload,
         space=space,
@@ -132,7 +142,8 @@ def _confirmed_secs(record: TuningRecord | None) -> float:
 
 
 class _Stopped(BaseException):
-    """Ends a batch from within, for the reason given; no measurer may take it for a failure."""
+    """Ends a batch from within, or the choice of one, for the reason given; no measurer and no
+    strategy may take it for a failure."""
 
 
 @dataclass
@@ -188,10 +199,14 @@ class _Session:
         if count <= 0:
             return f"all {self.budget.trials} trials of the budget are done"
         mark = self.options.clock()
-        batch = self.strategy.ask(count)
+        try:
+            batch = self.strategy.ask(count)
+        except _Stopped as stopped:
+            return str(stopped)
+        finally:
+            self._spend("propose", mark)
         self.predictions = self.strategy.predictions
         made = [(candidate, self._trace(candidate)) for candidate in batch]
-        self._spend("propose", mark)
         if not batch:
             return "every candidate of the space has been tried"
         told: list[tuple[Candidate, MeasureResult]] = []
@@ -397,7 +412,7 @@ class _Session:
     def _out_of_time(self) -> str | None:
         """Why nothing more should be measured, whatever was found."""
         if self.options.should_stop():
-            return "stopped on request"
+            return STOPPED
         elapsed = self.options.clock() - self.started
         if self.budget.seconds is not None and elapsed >= self.budget.seconds:
             return f"the time budget of {self.budget.seconds:g} s is used up"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from schedules.target import Target
 from schedules.workload import Workload
@@ -41,12 +42,13 @@ def tune(
 
     from .measure.choose import parse_measurer
     from .memory_sink import MemorySink
-    from .native_target import ThisMachine, load_target, unprobed_target
+    from .native_target import ThisMachine, load_target, probe_target, unprobed_target
     from .session import SessionOptions, run_session
 
     # Recorded and simulated times, and those of another factory, are not this machine's.
-    machine = ThisMachine() if measurer == "local" else None
     control = control or Control()
+    prober = partial(probe_target, control=control)
+    machine = ThisMachine(prober=prober) if measurer == "local" else None
     should_stop = should_stop or _never
     factory = parse_measurer(measurer, should_stop) if isinstance(measurer, str) else measurer
     fleet = isinstance(measurer, str) and measurer.startswith("dask:")
@@ -58,7 +60,8 @@ def tune(
     elif target is None or isinstance(target, str):
         named = target or "native"
         mocked = machine is None and named == "native"
-        target = unprobed_target() if mocked else load_target(named, probe=machine is not None)
+        probe = machine is not None
+        target = unprobed_target() if mocked else load_target(named, probe=probe, control=control)
     with factory(workload, target, seed) as opened:
         if isinstance(opened, Controllable):
             opened.attach(control)
@@ -77,6 +80,7 @@ def tune(
                 should_stop=should_stop,
                 clock=control.clock,
                 turn=control.pause,
+                check=control.check,
             ),
         )
 

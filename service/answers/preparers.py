@@ -11,7 +11,9 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-ENVIRONMENT = "TILEWRIGHT_PREPARER"
+SECRETS = ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")
+"""What others may read in a process's environment and a preparer has no use for."""
+
 GRACE_SECS = 2.0
 
 
@@ -50,13 +52,17 @@ class Preparers:
     def _start(self) -> subprocess.Popen[bytes]:
         told = json.dumps({"db_url": self.db_url, "json_log": self.json_log})
         # A group of its own, so that all that it started can be ended together.
-        return subprocess.Popen(
+        started = subprocess.Popen(
             [sys.executable, "-m", "service.answers.preparing"],
-            env={**os.environ, ENVIRONMENT: told},
-            stdin=subprocess.DEVNULL,
+            env={n: v for n, v in os.environ.items() if n not in SECRETS},
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert started.stdin is not None
+        with suppress(BrokenPipeError), started.stdin:  # others may read its environment
+            started.stdin.write(told.encode())
+        return started
 
 
 def _kill_group(group: int) -> None:

@@ -35,7 +35,6 @@ from schedules.workload import Workload
 from service.answers import analytic, objects
 from service.answers.grades import MOCKED, Answer, Grade, grade_of, same_toolchain
 from service.answers.links import MEDIA_TYPES
-from service.answers.preparers import ENVIRONMENT
 from service.answers.publish import Publish, publish
 from service.answers.verification import WRONG, renewed
 from service.errors import problem_of
@@ -302,7 +301,7 @@ def main() -> int:
     from service.logs import configure
     from tuner.host import cpu_affinity
 
-    settings = json.loads(os.environ[ENVIRONMENT])
+    settings = json.load(sys.stdin)
     configure(as_json=settings["json_log"])
     os.nice(NICE)
     cpus = cpu_affinity()

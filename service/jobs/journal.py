@@ -34,6 +34,7 @@ class Journal:
         self._trials: list[tuple[int, str]] = []
         self._events: list[dict[str, Any]] = []
         self._progress: dict[str, Any] = {}
+        self._failures: int | None = None
         self._is_told = True
         self._flushed = clock()
 
@@ -43,9 +44,10 @@ class Journal:
         trial: tuple[int, str] | None = None,
         event: dict[str, Any] | None = None,
         progress: dict[str, Any] | None = None,
+        failures: int | None = None,
     ) -> None:
-        """Add to what is to be stored; `progress` changes the fields it has. StoreError, StaleLease
-        if it was time to store it."""
+        """Add to what is to be stored; `progress` changes the fields it has, `failures` is that of
+        `report_job`. StoreError, StaleLease if it was time to store it."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)
@@ -54,6 +56,8 @@ class Journal:
             if progress is not None:
                 self._progress |= progress
                 self._is_told = False
+            if failures is not None:
+                self._failures = failures
             due = self._clock() - self._flushed >= FLUSH_SECS
         if due or len(self._trials) >= MOST_UNTOLD:
             self.flush()
@@ -61,7 +65,8 @@ class Journal:
     def flush(self, *, if_due: bool = False) -> None:
         """Store what was noted. StoreError: it is kept, for another try. StaleLease."""
         with self._lock:
-            if not (self._trials or self._events or not self._is_told):
+            news = self._trials or self._events or self._failures is not None
+            if not news and self._is_told:
                 return
             if if_due and self._clock() - self._flushed < FLUSH_SECS:
                 return
@@ -71,6 +76,7 @@ class Journal:
                 trials=self._trials,
                 events=[("trial", event) for event in self._events],
                 progress=None if self._is_told else dict(self._progress),
+                failures=self._failures,
             )
-            self._trials, self._events, self._is_told = [], [], True
+            self._trials, self._events, self._failures, self._is_told = [], [], None, True
             self._flushed = self._clock()

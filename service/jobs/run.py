@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from schedules.errors import TilewrightError
@@ -21,7 +21,7 @@ from service.errors import problem_of
 from service.jobs.journal import Journal
 from service.jobs.request import JobRequest, stored_job
 from service.jobs.tally import Tally
-from service.jobs.tuning import run_tuning
+from service.jobs.tuning import TuneOptions, run_tuning
 from service.jobs.turns import Turns
 from tuner.measure.control import Control, MeasurementAborted
 
@@ -36,8 +36,13 @@ LOOK_SECS = 0.25
 CANCEL_SECS = 1.5
 """How long a cancelled job may go on to check the best so far; then native work is killed."""
 
+OVER_SECS = 2.25
+"""When a cancelled job is over even if our own code, which nothing can kill, is still busy."""
+
 DRAIN_SECS = 4.0
 """How long the trial in flight may go on when the worker is told to stop."""
+
+MOST_LISTED = 1_000_000
 
 STORE_PAUSE_SECS, LONGEST_STORE_PAUSE_SECS = 0.5, 10.0
 
@@ -85,6 +90,8 @@ class JobRun:
         self._lost = threading.Event()
         self._asked_to_end: float | None = None
         self._failed = self._reused = 0
+        self._failures = job.failures
+        self._works = False
 
     def to_its_end(self) -> None:
         """Run the job. Nothing is raised: what went wrong is in the job, or in the log."""
@@ -134,34 +141,70 @@ class JobRun:
         except (StoreError, StaleLease):
             raise
         except _Draining:
-            if not self._lost.is_set():
-                self._journal.flush()
-                self._store.release_job(self._job.id, self._job.epoch)
-                log.info("job %s: given back", self._job.id)
+            self._give_back()
         except MeasurementAborted:
-            self._end(JobState.CANCELLED)
+            if self._cancelled.is_set():
+                self._end(JobState.CANCELLED)
+            else:  # by the worker's own end
+                self._give_back()
         except TilewrightError as error:
             self._end(JobState.FAILED, error=problem_of(error).to_json())
         except Exception as error:  # a bug in one job is that job's end alone
             log.exception("job %s: a bug of ours", self._job.id)
             self._end(JobState.FAILED, error=_bug(error))
 
+    def _give_back(self) -> None:
+        """To the queue, unless it is another's by now."""
+        if self._lost.is_set():
+            return
+        self._journal.note(failures=self._failures)
+        self._journal.flush()
+        self._store.release_job(self._job.id, self._job.epoch)
+        log.info("job %s: given back", self._job.id)
+
     def _run(self) -> None:
+        from db.jobs import MAX_FAILURES
+
         self._failed = self._reused = 0
+        self._works = False
         self._turns.wait(self._job.id, self._look)
-        request = stored_job(self._job.request, self._means.fleet)
+        if self._job.failures >= MAX_FAILURES:
+            self._give_up()
+            return
+        self._is_at_work()
+        request = stored_job(self._job.request, self._means.fleet, self._control)
+        report = self._tune(request, request.options)
+        self._conclude(request, report)
+
+    def _tune(self, request: JobRequest, options: TuneOptions) -> TuneReport:
         report = self._means.run(
             self._store,
             request.workload,
             request.target,
-            request.options,
+            options,
             self._on_event,
             self._cancelled.is_set,
             control=self._control,
         )
         if self._control.aborted and not self._cancelled.is_set():
             raise _Draining
-        self._conclude(request, report)
+        return report
+
+    def _give_up(self) -> None:
+        """End the job as FAILED, with the best of the trials it has: they are all known, so what is
+        done for it once more is only to check the best."""
+        from db.job_states import JobState
+        from db.jobs import LOST_TOO_OFTEN
+
+        trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
+        log.error("job %s: %s", self._job.id, LOST_TOO_OFTEN["detail"])
+        if not trials:
+            self._end(JobState.FAILED, error=LOST_TOO_OFTEN)
+            return
+        self._is_at_work()
+        request = stored_job(self._job.request, self._means.fleet, self._control)
+        report = self._tune(request, replace(request.options, trials=trials))
+        self._conclude(request, report, error=LOST_TOO_OFTEN)
 
     # -- turns
 
@@ -188,11 +231,25 @@ class JobRun:
             return
         if text.startswith("waiting for the machine"):
             log.warning("job %s: %s", self._job.id, text)
-        self._journal.note(progress={"waiting_for": text or None})
+        if text:
+            self._works = False
+            self._journal.note(progress={"waiting_for": text}, failures=self._failures)
+        elif not self._works:
+            self._is_at_work()
+
+    def _is_at_work(self) -> None:
+        """From here on the end of this process counts against the job, unless it was ended from
+        outside; so that is stored before anything is done for it."""
+        self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
+        self._journal.flush()
+        self._works = True
 
     # -- the end
 
-    def _conclude(self, request: JobRequest, report: TuneReport) -> None:
+    def _conclude(
+        self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
+    ) -> None:
+        """End the job with what was found; as FAILED where there is an `error`."""
         from db.job_states import JobState
 
         document = result_document(
@@ -214,6 +271,9 @@ class JobRun:
         if self._cancelled.is_set():
             self._end(JobState.CANCELLED, result=document)
             return
+        if error is not None:
+            self._end(JobState.FAILED, result=document, error=error)
+            return
         if report.best is None:
             detail = "no candidate passed: " + (
                 ", ".join(f"{n} {s}" for s, n in report.trials["by_status"].items() if n) or "none"
@@ -226,8 +286,8 @@ class JobRun:
         self._end(JobState.SUCCEEDED, result=document)
 
     def _publish_in_time(self, *args: Any) -> Published:
-        """The files of the best; a cancelled job that has used up its time goes without."""
-        if self._cancelled.is_set() and self._secs_since_asked() > CANCEL_SECS / 2:
+        """The files of the best; a cancelled job goes without."""
+        if self._cancelled.is_set():
             return Published(warning="cancelled: the object file is built when it is asked for")
         return self._means.publish(*args)
 
@@ -238,6 +298,9 @@ class JobRun:
         result: dict[str, Any] | None = None,
         error: dict[str, Any] | None = None,
     ) -> None:
+        if self._lost.is_set():
+            log.info("job %s: it was ended, or taken over, meanwhile", self._job.id)
+            return
         self._journal.flush()
         job = self._store.finish_job(
             self._job.id, self._job.epoch, state, result=result, error=error
@@ -256,6 +319,8 @@ class JobRun:
         Trials of an earlier run, or of this job before its worker died, come in numbers and are
         no news: they are listed and counted, without events.
         """
+        if not event["reused"]:
+            self._failures = 0
         status = event["result"]["status"]
         self._failed += status != "ok"
         self._reused += event["reused"]
@@ -312,6 +377,25 @@ class JobRun:
             self._asked_to_end = self._means.clock()
         if self._secs_since_asked() >= (CANCEL_SECS if cancelled else DRAIN_SECS):
             self._control.abort()
+        if self._cancelled.is_set() and self._secs_since_asked() >= OVER_SECS:
+            self._leave()
+
+    def _leave(self) -> None:
+        """End the cancelled job while its thread is at something it cannot be called away from:
+        that ends by itself, and finds that the job is no longer its own."""
+        from db.errors import StaleLease, StoreError
+        from db.job_states import JobState
+
+        if self._over.is_set() or self._lost.is_set():
+            return
+        try:
+            self._end(JobState.CANCELLED)
+        except StaleLease:
+            return  # it has just ended
+        except StoreError as error:
+            log.warning("job %s: %s; trying again", self._job.id, error)
+            return
+        self._lost.set()
 
 
 def _short(event: dict[str, Any]) -> dict[str, Any]:

@@ -38,16 +38,18 @@ class TuneOptions:
     fresh: bool = False
 
 
-def tuning_target(spec: str, threads: int | None, measurer: str) -> Target:
+def tuning_target(
+    spec: str, threads: int | None, measurer: str, control: Control | None = None
+) -> Target:
     """The target of a tuning run. What was measured on this machine counts only where it does the
     measuring: mocked timings give the same search on every day; a fleet's machines have their own.
-    TargetError, FleetError."""
+    TargetError, FleetError. MeasurementAborted by `control`, which reaches the probes."""
     from tuner.native_target import unprobed_target
 
     if fleet := targets.fleet_of(measurer):
         return targets.read_fleet_target(spec, threads, fleet)
     if measurer == REAL:
-        return targets.read_target(spec, threads)
+        return targets.read_target(spec, threads, control=control)
     if spec == "native":
         return unprobed_target(threads or 1)
     return targets.read_target(spec, threads, probe=False)

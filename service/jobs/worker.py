@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tilewright.worker")
 
-ENVIRONMENT = "TILEWRIGHT_WORKER"
 BEAT_SECS = 0.5
 LONGEST_PAUSE_SECS = 10.0
 
@@ -36,7 +35,8 @@ LONGEST_PAUSE_SECS = 10.0
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     """What a worker is told. `db_url` "" means the user's own database; `beat_fd` is where it says
-    that it lives, None for nowhere; with `standby` it waits while another coordinates."""
+    that it lives, None for nowhere; with `standby` it waits while another coordinates. `blameless`:
+    the worker before was ended from outside, by no job of its own."""
 
     db_url: str
     lease_secs: float = 5.0
@@ -47,6 +47,7 @@ class WorkerSettings:
     standby: bool = False
     beat_fd: int | None = None
     fleet: str = ""
+    blameless: bool = False
 
 
 @dataclass
@@ -61,6 +62,10 @@ class Worker:
     coordinated: bool = False
     _threads: dict[str, threading.Thread] = field(default_factory=dict)
     _oldest: str = ""
+    _since: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._since = self.means.clock()
 
     def work(self) -> None:
         """Run jobs as they come, until told to stop; then wait for those that are open."""
@@ -76,7 +81,7 @@ class Worker:
                     # A server's lock ends with its connection. Taking it again ends the leases of
                     # the jobs that run here too: they stop, and are leased anew.
                     log.warning("the coordinator's lock was lost with its connection")
-                    coordinate(self.means.store, self.means.stop, standby=True)
+                    coordinate(self.means.store, self.means.stop, standby=True, blameless=True)
                 while self._open_one():
                     pass
                 pause_secs = self.poll_secs
@@ -112,7 +117,12 @@ class Worker:
         self._threads = {name: t for name, t in self._threads.items() if t.is_alive()}
         if len(self._threads) >= self.jobs_at_once:
             return None
-        waiting = [j for j in self.means.store.job_queue() if j.id not in self._threads]
+        lived_secs = self.means.clock() - self._since
+        waiting = [
+            job
+            for job in self.means.store.job_queue()
+            if job.id not in self._threads and queue.rest_secs(job.failures) <= lived_secs
+        ]
         chosen = queue.choose(
             waiting,
             places=self.jobs_at_once,
@@ -128,11 +138,12 @@ class Worker:
 
 
 def main() -> int:
-    """Run a worker until SIGTERM."""
+    """Run a worker until SIGTERM, with the settings that its standard input holds, as JSON: its
+    environment and command line, which others may read, hold no password of a database."""
     from db import open_store
     from service.logs import configure
 
-    settings = WorkerSettings(**json.loads(os.environ[ENVIRONMENT]))
+    settings = WorkerSettings(**json.load(sys.stdin))
     configure(as_json=settings.json_log)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -140,7 +151,9 @@ def main() -> int:
     try:
         # `serve` has made and upgraded it: a file that is gone by now must not begin anew, empty.
         with open_store(settings.db_url or None, create=False, upgrade=False) as store:
-            if settings.coordinate and not coordinate(store, stop, standby=settings.standby):
+            if settings.coordinate and not coordinate(
+                store, stop, standby=settings.standby, blameless=settings.blameless
+            ):
                 return 0
             means = Means(store, settings.lease_secs, stop, fleet=settings.fleet)
             if settings.beat_fd is not None:
@@ -163,20 +176,27 @@ def main() -> int:
     return 0
 
 
-def coordinate(store: Store, stop: threading.Event, *, standby: bool) -> bool:
+def coordinate(
+    store: Store, stop: threading.Event, *, standby: bool, blameless: bool = False
+) -> bool:
     """Become the one coordinator, which ends the leases of the one before, who is gone; False if
     told to stop first. With `standby` it waits while another lives. StoreHeld names the other."""
     from db.errors import StoreHeld
 
+    told = False
     while not stop.is_set():
         try:
-            store.coordinate()
-        except StoreHeld as held:
+            store.coordinate(blameless=blameless)
+        except StoreHeld:
             if not standby:
                 raise
-            log.info("standing by: %s", held)
+            if not told:
+                log.info("standing by: another service runs the jobs of %s", store.name)
+            told = True
             stop.wait(1.0)
             continue
+        if told:
+            log.info("the other service is gone: this one runs the jobs of %s now", store.name)
         return True
     return False
 

@@ -8,20 +8,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from schedules.target import Target
     from schedules.workload import Workload
+    from tuner.measure.control import Control
 
 FILE_MEASURERS = ("replay", "simulated")
 
 
 def read_target(
-    spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
+    spec: str,
+    threads: int | None,
+    *,
+    probe: bool = True,
+    fresh: bool = False,
+    control: Control | None = None,
 ) -> Target:
-    """The target a user names. Without `probe` nothing is measured. TargetError."""
+    """The target a user names. Without `probe` nothing is measured. TargetError.
+    MeasurementAborted by `control`, which reaches the probes."""
     from tuner.native_target import load_target, native_target
 
     if spec == "native" and fresh:
         return native_target(threads or 1, probe=probe, fresh=True)
     if spec == "native":
-        return load_target(spec, threads, probe=probe)
+        return load_target(spec, threads, probe=probe, control=control)
     # Checked as the file has it, since `threads` would hide what else is wrong with it.
     target = load_target(spec, None, probe=probe)
     return target if threads is None else target.with_threads(threads)

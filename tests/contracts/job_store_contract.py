@@ -110,15 +110,38 @@ class JobStoreContract:
 
     def test_a_job_that_kills_its_workers_fails(self, store: Store, clock: Clock) -> None:
         job, _ = submit(store)
-        for epoch in range(1, MAX_FAILURES + 1):
+        for epoch in range(1, MAX_FAILURES + 2):
             leased = store.lease_job("victim", 30)
-            assert leased is not None
-            assert leased.epoch == epoch
+            assert leased is not None, "the last one may conclude it"
+            assert (leased.epoch, leased.failures) == (epoch, epoch - 1)
+            store.report_job(job.id, epoch, failures=epoch)  # at work
             clock.advance(31)
         assert store.lease_job("victim", 30) is None
         failed = store.get_job(job.id)
         assert failed is not None
         assert (failed.state, failed.error) == (JobState.FAILED, LOST_TOO_OFTEN)
+
+    def test_workers_that_ended_while_the_job_waited_count_for_nothing(
+        self, store: Store, clock: Clock
+    ) -> None:
+        submit(store)
+        for _ in range(2 * MAX_FAILURES):
+            leased = store.lease_job("killed", 30)
+            assert leased is not None
+            assert leased.failures == 0
+            store.report_job(leased.id, leased.epoch, failures=1)
+            store.report_job(leased.id, leased.epoch, failures=0)  # another has its turn
+            clock.advance(31)
+
+    def test_a_worker_that_was_ended_from_outside_counts_for_nothing(self, store: Store) -> None:
+        job, _ = submit(store)
+        for blameless, failures in ((True, 0), (False, 1), (True, 1)):
+            leased = store.lease_job("killed", 30)
+            assert leased is not None
+            store.report_job(job.id, leased.epoch, failures=leased.failures + 1)
+            assert store.void_leases(blameless=blameless) == 1
+            [waiting] = store.job_queue()
+            assert (waiting.lost, waiting.failures) == (True, failures)
 
     def test_a_released_job_goes_to_the_next_worker(self, store: Store) -> None:
         job, _ = submit(store)
@@ -249,6 +272,7 @@ class JobStoreContract:
             assert leased is not None, "a death after a new trial is forgiven"
             record = a_record(trial)
             store.add([record])
+            store.report_job(job.id, leased.epoch, failures=leased.failures + 1)
             store.report_job(
                 job.id, leased.epoch, trials=[(trial, record.key), (1, a_record(1).key)]
             )
@@ -256,9 +280,10 @@ class JobStoreContract:
         found = store.get_job(job.id)
         assert found is not None
         assert found.failures == 0
-        for _ in range(MAX_FAILURES - 1):  # the last one above was a death too
+        for failures in range(1, MAX_FAILURES + 2):
             leased = store.lease_job("victim", 30)
             assert leased is not None
+            store.report_job(job.id, leased.epoch, failures=failures)
             store.report_job(job.id, leased.epoch, trials=[(1, a_record(1).key)])  # no news
             clock.advance(31)
         assert store.lease_job("victim", 30) is None

@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 
 from db import Store
+from db.errors import StaleLease
 from db.job_states import JobState
-from db.jobs import Job
+from db.jobs import LOST_TOO_OFTEN, MAX_FAILURES, Job
 from schedules.errors import WorkloadError
 from service.answers.publish import Publish, Published
+from service.jobs import queue
 from service.jobs.request import read_job, stored_job
-from service.jobs.run import Means
+from service.jobs.run import JobRun, Means
+from service.jobs.tuning import TuneOptions
 from service.jobs.worker import Worker
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, fake_run
+from tuner.measure.control import MeasurementAborted
 
 LEASE_SECS = 0.2
 
@@ -101,7 +105,7 @@ def test_a_cancelled_job_stops_at_its_next_trial_and_keeps_what_it_found(store: 
     assert cancelled.state is JobState.CANCELLED
     assert cancelled.result is not None
     assert cancelled.result["best"]["verified"], "the best so far is in the answer"
-    assert cancelled.result["artefacts"]
+    assert "built when it is asked for" in cancelled.result["warning"]
     assert len(seen) < 50
     assert len(store.job_trials(job.id)) == len(seen)
 
@@ -182,3 +186,96 @@ def test_a_worker_that_lost_its_lease_leaves_the_job_alone(store: Store) -> None
     found = read(store, job)
     assert found.owner == "other"
     assert found.state is JobState.RUNNING
+
+
+def test_a_cancelled_job_is_over_in_time_whatever_its_thread_is_at(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our own Python code cannot be killed: what it brings afterwards is nobody's."""
+    monkeypatch.setattr("service.jobs.run.OVER_SECS", 0.0)
+    job = queued(store)
+    later = fake_run()
+
+    def run(*args: Any, **steering: Any) -> Any:
+        store.request_cancel(job.id)
+        while not read(store, job).done:
+            threading.Event().wait(0.01)
+        assert read(store, job).state is JobState.CANCELLED
+        return later(*args, **steering)
+
+    working = worker(store, run)
+    assert working.work_once()
+    assert read(store, job).state is JobState.CANCELLED
+    assert read(store, job).result is None
+    assert [state for state, _ in working.means.tally.take()["jobs"]] == ["CANCELLED"]
+
+
+def test_native_work_that_is_killed_at_the_workers_end_cancels_nothing(store: Store) -> None:
+    job = queued(store)
+
+    def run(*_: Any, **_steering: Any) -> Any:
+        raise MeasurementAborted("while the machine was probed")
+
+    assert worker(store, run).work_once()
+    assert read(store, job).state is JobState.QUEUED
+
+
+def test_a_job_is_given_up_after_its_workers_ended_and_keeps_its_best(store: Store) -> None:
+    """Each of them ended in the middle of its work, after it had found nothing new."""
+    earlier = queued(store)
+    assert worker(store, fake_run(trials=2)).work_once()
+    job = queued(store, seed=1)
+    leased = store.lease_job("first", LEASE_SECS)
+    assert leased is not None
+    links = [(trial, record.key) for trial, record in store.job_trials(earlier.id)]
+    store.report_job(job.id, leased.epoch, trials=links)
+    store.void_leases()
+    options: list[TuneOptions] = []
+    tuned = fake_run(trials=2, reused=2)
+
+    counted: list[int] = []
+
+    def dies(*args: Any, **steering: Any) -> Any:
+        counted.append(read(store, job).failures)  # before anything is done
+        tuned(*args, **steering)
+        assert store.void_leases() == 1
+        raise StaleLease("this is how a thread hears that it is dead")
+
+    def run(*args: Any, **steering: Any) -> Any:
+        options.append(args[3])
+        return tuned(*args, **steering)
+
+    for _ in range(MAX_FAILURES):
+        run_once(store, job, dies)
+    assert counted == list(range(1, MAX_FAILURES + 1))
+    assert read(store, job).state is JobState.RUNNING
+    run_once(store, job, run)
+    failed = read(store, job)
+    assert (failed.state, failed.error) == (JobState.FAILED, LOST_TOO_OFTEN)
+    assert failed.result is not None
+    assert failed.result["best"]["verified"], "nothing of it is thrown away"
+    assert [option.trials for option in options] == [2], "nothing new is tried"
+
+
+def run_once(store: Store, job: Job, run: Callable[..., Any]) -> None:
+    leased = store.lease_job("one more", LEASE_SECS, job_id=job.id)
+    assert leased is not None
+    JobRun(worker(store, run).means, leased).to_its_end()
+
+
+def test_a_job_whose_workers_end_is_left_alone_for_a_while(store: Store) -> None:
+    """A worker that ends meanwhile did not end by it."""
+    now = [0.0]
+    job = queued(store)
+    for failures in range(queue.SUSPECT_FAILURES):
+        leased = store.lease_job("victim", 5.0)
+        assert leased is not None
+        store.report_job(job.id, leased.epoch, failures=failures + 1)
+        store.void_leases()
+    working = Worker(
+        Means(store, LEASE_SECS, threading.Event(), run=fake_run(), clock=lambda: now[0]), "test"
+    )
+    assert not working.work_once()
+    now[0] = queue.rest_secs(queue.SUSPECT_FAILURES)
+    assert working.work_once()
+    assert read(store, job).state is JobState.SUCCEEDED

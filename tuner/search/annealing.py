@@ -182,8 +182,11 @@ class AnnealingStrategy:
     def _first_look(self) -> FirstLook:
         if self._look is None:
             keep = max(self._share(self.settings.first), 256)
-            self._look = first_look(self.space, Prior(self.space), keep)
+            self._look = first_look(self.space, self._prior(), keep)
         return self._look
+
+    def _prior(self) -> Prior:
+        return Prior(self.space, check=self.goal.check)
 
     def _from_opening(self, number: int, end: int) -> list[Scored]:
         """Trials `number` to `end` of the opening, which is chosen once."""
@@ -205,7 +208,7 @@ class AnnealingStrategy:
         ]
         pool.sort(key=lambda item: -item.score)
         first = Scored(look.default, pool[0].log2_secs if pool else 0.0, 0.0, 0.0)
-        other = other_kind(self.space, Prior(self.space), look)
+        other = other_kind(self.space, self._prior(), look)
         begun = [first] if other is None else [first, other]
         rest = distinct_tiles(self.space, pool, count + 2)
         known = {item.candidate for item in begun}

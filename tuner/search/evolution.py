@@ -56,7 +56,7 @@ class EvolutionStrategy:
     def ask(self, count: int) -> list[Candidate]:
         number = len(self.ledger.asked)
         if self._look is None:
-            self._look = first_look(self.space, Prior(self.space), 4096)
+            self._look = first_look(self.space, Prior(self.space, check=self.goal.check), 4096)
         rng = np.random.default_rng([self.goal.seed, 3, number])
         self.model.fit(self.ledger.samples)
         pool = [

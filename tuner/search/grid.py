@@ -41,7 +41,7 @@ class GridStrategy:
     def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
         self.space = space
         self.ledger = Ledger()
-        self._prior = Prior(space)
+        self._prior = Prior(space, check=goal.check)
         self._walks = [_Walk(grid) for grid in lattices(space)]
 
     @property

@@ -32,7 +32,7 @@ class RandomStrategy:
         self.goal = goal
         self.ledger = Ledger()
         self._grids = lattices(space)
-        self._prior = Prior(space)
+        self._prior = Prior(space, check=goal.check)
 
     @property
     def predictions(self) -> Mapping[Candidate, float]:
