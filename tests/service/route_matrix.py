@@ -56,6 +56,7 @@ MATRIX = (
     Case("POST", "/logout", "/logout", 303, scope="", form={}),
     Case("GET", "/", "/", 200),
     Case("GET", "/jobs/list", "/jobs/list", 200),
+    Case("GET", "/jobs/new", "/jobs/new", 200),
     Case("POST", "/jobs", "/jobs", 303, scope="submit", form=FORM),
     Case("POST", "/jobs/check", "/jobs/check", 200, scope="submit", form=FORM),
     Case("GET", "/jobs/{job_id}", "/jobs/JOB", 200, job=True),
@@ -69,6 +70,7 @@ MATRIX = (
     Case("GET", "/records/{key}/roofline", "/records/RECORD/roofline", 200),
     Case("GET", "/compare", "/compare?a=RECORD&b=RECORD", 200),
     Case("GET", "/workloads", "/workloads", 200),
+    Case("GET", "/v1/fleet", "/v1/fleet", 200),
     Case("GET", "/fleet", "/fleet", 200),
     Case("GET", "/fleet/machines", "/fleet/machines", 200),
 )
