@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from schedules.errors import TargetError
 from schedules.record import canonical_bytes
 from schedules.target import Probes, Target
 
+from .codegen.version import llvmlite_version
 from .cpus import LEVELS, is_level, level_target
 from .host import available_cores, cpu_affinity, cpu_identity, data_caches
 from .probed import merged
@@ -252,18 +252,10 @@ def _cache_file(cache_dir: Path | None) -> Path:
         "cpu": cpu_identity(),
         "affinity": cpu_affinity(),
         "cores": available_cores(),
-        "llvmlite": _llvmlite_version(),
+        "llvmlite": llvmlite_version() or "none",
     }
     digest = hashlib.sha256(canonical_bytes(identity)).hexdigest()
     return cache_dir / "targets" / f"{digest[:32]}.json"
-
-
-def _llvmlite_version() -> str:
-    """Asked of the metadata: importing llvmlite would load LLVM just to read a cache."""
-    try:
-        return version("llvmlite")
-    except PackageNotFoundError:
-        return "none"
 
 
 def _read_cache(path: Path) -> _Entry | None:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from schedules.record import Toolchain
 from schedules.target import Target
-from schedules.trace import Trace
 from service.answers.find import find_answer
 from service.answers.grades import MOCKED, Answer, Grade, same_toolchain
 from service.answers.links import links
@@ -234,7 +233,7 @@ def _default(prepared: Prepared, summary: dict[str, Any], target: Target) -> Ans
         grade=Grade.DEFAULT,
         workload=summary,
         target=targets.target_summary(target),
-        trace=Trace.from_json(prepared.document["trace"]),
+        steps=prepared.document["trace"],
         verified=bool(prepared.document["verified"]),
         note=str(prepared.document["note"]),
         artefacts=links(prepared.files),

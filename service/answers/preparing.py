@@ -294,7 +294,7 @@ def built_files(
                 Grade.DEFAULT,
                 workloads.workload_summary(workload),
                 targets.target_summary(target),
-                trace,
+                trace.to_json(),
             )
             files = objects.build(workload, answer, target, symbol, ll=True, asm=False)
         else:

@@ -229,7 +229,7 @@ def _pinned(
         grade=grade_of(made_for, target) or Grade.COMPATIBLE,
         workload=workloads.workload_summary(workload),
         target=target_names.target_summary(target),
-        trace=Trace.from_json(record.trace),
+        steps=record.trace,
         record_key=record_key,
         run_secs=record.result.run_secs_estimate,
     )
@@ -237,11 +237,12 @@ def _pinned(
 
 def _analytic(workload: Workload, target: Target, trace: Trace | None = None) -> Answer:
     """The answer of `trace`, or of the schedule that is chosen now."""
+    chosen = analytic.default_trace(workload, target) if trace is None else trace
     return Answer(
         grade=Grade.DEFAULT,
         workload=workloads.workload_summary(workload),
         target=target_names.target_summary(target),
-        trace=analytic.default_trace(workload, target) if trace is None else trace,
+        steps=chosen.to_json(),
         note="chosen without measurement",
     )
 
@@ -326,7 +327,7 @@ def _compiled(
             {
                 "label": part.label,
                 "target": part.target.to_json(),
-                "trace": part.answer.trace.to_json(),
+                "trace": part.answer.steps,
                 "record_key": part.answer.record_key,
             }
             for part in parts
@@ -343,7 +344,6 @@ def _compiled(
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
     from schedules.target import Target
-    from schedules.trace import Trace
     from schedules.workload_json import from_json
     from tuner.compiling import build_whatever_comes
     from tuner.measure.frames import Frame
@@ -353,9 +353,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
         objects.Part(
             part["label"],
             Target.from_json(part["target"]),
-            Answer(
-                Grade.DEFAULT, {}, {}, Trace.from_json(part["trace"]), record_key=part["record_key"]
-            ),
+            Answer(Grade.DEFAULT, {}, {}, part["trace"], record_key=part["record_key"]),
         )
         for part in document["parts"]
     ]

@@ -12,9 +12,9 @@ import typer
 
 from service.exit_codes import ExitCode
 
+from .asking import MinGrade
 from .cpus import CpusOption, split_names
 from .options import MACHINE_PANEL, Common, command
-from .tuning import MinGrade
 from .where import Where
 
 if TYPE_CHECKING:
