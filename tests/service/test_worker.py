@@ -159,7 +159,7 @@ def test_a_job_that_is_taken_up_goes_on_behind_its_trials_and_proposes_none_agai
     report_job = store.report_job
 
     def seen_by_readers(*args: Any, progress: Any = None, **more: Any) -> Any:
-        seen.append((progress or {}).get("trials_done", done))
+        seen.append(int((progress or {}).get("trials_done") or done))
         return report_job(*args, progress=progress, **more)
 
     monkeypatch.setattr(store, "report_job", seen_by_readers)
