@@ -21,6 +21,7 @@ log = logging.getLogger("tilewright.db")
 
 # In canonical JSON; a whole request, read for this number alone, would cost a hundred times it.
 _TRIALS = re.compile(r'"budget":\{[^{}]*"trials":(\d+)')
+_FLEET = '"measurer":"dask'  # within a string of the request quotes would be escaped
 
 JsonObject = dict[str, Any]
 AnyJobRow = JobRow | JobRequestRow | JobEventRow | JobTrialRow
@@ -83,13 +84,15 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
     """A job nobody works on. `trials` is its budget, 0 where it has none; `lost`: its worker
-    disappeared; `failures` is that of `Job`."""
+    disappeared; `failures` is that of `Job`; `fleet`: the machines of a fleet measure it, not the
+    one its worker runs on."""
 
     id: str
     trials: int
     priority: int = 0
     lost: bool = False
     failures: int = 0
+    fleet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +173,11 @@ def waiting_of(row: JobRow) -> WaitingJob:
     """What a queue is ordered by."""
     found = _TRIALS.search(row.request)
     trials = int(found[1]) if found else 0
-    return WaitingJob(row.id, trials, row.priority, row.state != JobState.QUEUED, row.failures)
+    return WaitingJob(
+        row.id,
+        trials,
+        row.priority,
+        lost=row.state != JobState.QUEUED,
+        failures=row.failures,
+        fleet=_FLEET in row.request,
+    )

@@ -61,8 +61,11 @@ def choose(
 
 
 def place(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] | None:
-    """The job's position in the queue, from 1, and why it waits; None if it does not."""
-    for position, job in enumerate(order(waiting), start=1):
+    """The job's position in the queue, from 1, and why it waits; None if it does not. Jobs of a
+    fleet and of this machine wait in two queues."""
+    fleet = any(job.fleet for job in waiting if job.id == job_id)
+    same = [job for job in waiting if job.fleet == fleet]
+    for position, job in enumerate(order(same), start=1):
         if job.id == job_id:
             before = position - 1
             if not before:

@@ -20,10 +20,12 @@ from schedules.errors import TilewrightError
 from service.errors import problem_of
 from service.identity import FileIdentity
 from service.jobs import queue
+from service.jobs.places import FleetSize, Places
 from service.jobs.run import JobRun, Means
 
 if TYPE_CHECKING:
     from db import Store
+    from db.job_rows import WaitingJob
     from db.jobs import Job
 
 log = logging.getLogger("tilewright.worker")
@@ -60,11 +62,13 @@ class Worker:
     jobs_at_once: int = 3
     identity: FileIdentity = field(default_factory=lambda: FileIdentity(None))
     coordinated: bool = False
-    _threads: dict[str, threading.Thread] = field(default_factory=dict)
-    _oldest: str = ""
+    _here: Places = field(init=False)
+    _fleet: Places = field(init=False)
     _since: float = 0.0
 
     def __post_init__(self) -> None:
+        self._here = Places(lambda: self.jobs_at_once)
+        self._fleet = Places(FleetSize(self.means.fleet, at_least=self.jobs_at_once))
         self._since = self.means.clock()
 
     def work(self) -> None:
@@ -91,49 +95,58 @@ class Worker:
                 pause_secs = min(max(2 * pause_secs, 0.5), LONGEST_PAUSE_SECS)
                 log.warning("no jobs are taken: %s; looking again in %g s", error, pause_secs)
             self.means.stop.wait(pause_secs)
-        for thread in list(self._threads.values()):
+        for thread in (*self._here.threads.values(), *self._fleet.threads.values()):
             thread.join()
 
     def work_once(self) -> bool:
         """Run one job in this thread, if there is one; whether there was."""
-        job = self._lease()
-        if job is None:
+        leased = self._lease()
+        if leased is None:
             return False
-        JobRun(self.means, job).to_its_end()
+        JobRun(self.means, leased[0]).to_its_end()
         return True
 
     def _open_one(self) -> bool:
         """Start a job beside those that are open, if one may be; whether it did."""
-        job = self._lease()
-        if job is None:
+        leased = self._lease()
+        if leased is None:
             return False
+        job, places = leased
         run = JobRun(self.means, job)
         thread = threading.Thread(target=run.to_its_end, name=f"job {job.id}", daemon=True)
-        self._threads[job.id] = thread
+        places.threads[job.id] = thread
         thread.start()
         return True
 
-    def _lease(self) -> Job | None:
-        self._threads = {name: t for name, t in self._threads.items() if t.is_alive()}
-        if len(self._threads) >= self.jobs_at_once:
+    def _lease(self) -> tuple[Job, Places] | None:
+        """The next job and where it counts: a fleet's jobs take no place from this machine's."""
+        if not self.means.fleet and not self._here.left():
             return None
         lived_secs = self.means.clock() - self._since
         waiting = [
             job
             for job in self.means.store.job_queue()
-            if job.id not in self._threads and queue.rest_secs(job.failures) <= lived_secs
+            if queue.rest_secs(job.failures) <= lived_secs
         ]
+        for places, fleet in ((self._here, False), (self._fleet, True)):
+            of_kind = [j for j in waiting if j.fleet == fleet and j.id not in places.threads]
+            job = self._lease_one_of(of_kind, places) if of_kind and places.left() else None
+            if job is not None:
+                return job, places
+        return None
+
+    def _lease_one_of(self, waiting: list[WaitingJob], places: Places) -> Job | None:
         chosen = queue.choose(
             waiting,
-            places=self.jobs_at_once,
-            open_jobs=len(self._threads),
-            has_oldest=self._oldest in self._threads,
+            places=places.count(),
+            open_jobs=len(places.threads),
+            has_oldest=places.oldest in places.threads,
         )
         if chosen is None:
             return None
         job = self.means.store.lease_job(self.owner, self.means.lease_secs, job_id=chosen.id)
         if job is not None and chosen.id == queue.order(waiting)[0].id:
-            self._oldest = job.id
+            places.oldest = job.id
         return job
 
 

@@ -70,6 +70,7 @@ MATRIX = (
     Case("GET", "/records/{key}/roofline", "/records/RECORD/roofline", 200),
     Case("GET", "/compare", "/compare?a=RECORD&b=RECORD", 200),
     Case("GET", "/workloads", "/workloads", 200),
+    Case("GET", "/v1/fleet", "/v1/fleet", 200),
     Case("GET", "/fleet", "/fleet", 200),
     Case("GET", "/fleet/machines", "/fleet/machines", 200),
 )
