@@ -52,7 +52,15 @@ def is_wanted(outcome: Outcome, minimum: Grade) -> bool:
         return False
     if outcome.untried:
         return True
-    return isinstance(outcome, Lacking) and minimum is Grade.DEFAULT and not outcome.prepared
+    if not isinstance(outcome, Lacking) or minimum is not Grade.DEFAULT:
+        return False
+    return not outcome.prepared or is_to_be_tried_again(outcome)
+
+
+def is_to_be_tried_again(outcome: Outcome) -> bool:
+    """Whether a preparation failed so long ago that it may go well now."""
+    when = outcome.try_again_at if isinstance(outcome, Lacking) else None
+    return when is not None and time.time() >= when
 
 
 def is_settled(outcome: Outcome) -> bool:

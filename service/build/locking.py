@@ -15,6 +15,9 @@ from .source import Builder, question
 
 Document = dict[str, Any]
 
+NOTHING_NOW = ("record_key",)
+"""What differs where nothing is stored that will do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -96,7 +99,7 @@ def checked(lock: LockFile, builder: Builder) -> Locked:
             new, _ = builder.build(question(lock, kernel))
             fields = differing(kernel, new)
         except NoAnswer:
-            fields = ("record_key",)
+            fields = NOTHING_NOW
         changes.append(Change(kernel.name, "stale" if fields else "kept", kernel, fields))
     return Locked(lock, tuple(changes))
 

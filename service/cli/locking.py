@@ -122,10 +122,11 @@ def add_commands(app: typer.Typer) -> None:
         }
         common.output().result(document, _table(found, file))
         if check and not found.up_to_date:
-            common.output().remark(
-                f"tilewright: {file} differs from what is best now; `tilewright lock --upgrade`"
-                " moves its pins"
-            )
+            for change in found.changes:
+                if change.fields:
+                    differs = ", ".join(change.fields)
+                    common.output().remark(f"tilewright: {change.name} differs: {differs}")
+            common.output().remark(_what_to_do(found, file))
             raise typer.Exit(ExitCode.NO_ANSWER)
 
     @command(app, "fetch")
@@ -276,6 +277,20 @@ def _keep(builder: Builder, found: Locked, common: Common) -> None:
         with session(common.db) as store:
             for change in found.changes:
                 builder.keep(store, change.kernel)
+
+
+def _what_to_do(found: Locked, file: Path) -> str:
+    from service.build.locking import NOTHING_NOW
+
+    if any(change.fields == NOTHING_NOW for change in found.changes):
+        return (
+            f"tilewright: nothing that will do is stored here for all of {file}: is it the right"
+            " --db? Else tune, or verify what was imported"
+        )
+    return (
+        f"tilewright: {file} differs from what is best now; `tilewright lock --upgrade` moves its"
+        " pins"
+    )
 
 
 def _table(found: Locked, file: Path) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 from db import Store
 from schedules.target import Target
+from schedules.trace import Trace
 from service.build.locked import FileRef, LockError, LockFile
 from service.cli import run
 from service.resolve import workloads
@@ -127,6 +128,23 @@ def test_what_is_not_tuned_is_not_locked_unless_a_default_will_do(
     (kernel,) = command("lock", f"gemm={SMALL}", "--min-grade", "default")["kernels"]
     assert (kernel["grade"], kernel["record_key"], kernel["run_secs"]) == ("default", None, None)
     assert command("lock", "--check")["up_to_date"]
+
+
+def test_a_default_is_pinned_with_its_schedule(
+    command: Command, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kernel,) = command("lock", f"gemm={SMALL}", "--min-grade", "default")["kernels"]
+    assert kernel["trace"]
+    command("fetch", "-o", "out")
+
+    # Another version chooses another schedule, and the files are lost.
+    monkeypatch.setattr("service.answers.analytic.default_trace", lambda *_: Trace())
+    monkeypatch.setattr(type(store), "blob", lambda self, sha256: None)
+    command("fetch", "-o", "again")
+    for name in ("gemm.o", "gemm.h"):
+        assert Path("out", name).read_bytes() == Path("again", name).read_bytes()
+    (change,) = command("lock", f"gemm={SMALL}", "--min-grade", "default")["changes"]
+    assert (change["change"], "trace" in change["fields"]) == ("stale", True)
 
 
 def test_a_kernel_for_many_cpus_takes_each_record_there_is(

@@ -15,7 +15,13 @@ from service.answers import lookup
 from service.answers.book import Finished, Lacking, Outcome, Question
 from service.answers.grades import Grade
 from service.answers.lookup import Lookup
-from service.answers.untuned import Wanted, is_settled, is_wanted, stored_workload
+from service.answers.untuned import (
+    Wanted,
+    is_settled,
+    is_to_be_tried_again,
+    is_wanted,
+    stored_workload,
+)
 from service.errors import NoAnswer, NotPrepared, TooBusy
 from service.http.caching import names
 from service.http.deps import Asking, LookupBody, State, checked_key, parse_body
@@ -101,7 +107,11 @@ def _demanded(
     if document is None or (isinstance(outcome, Lacking) and not outcome.workload_known):
         return outcome
     key, target = question.workload_key, Target.from_json(document)
-    again = Wanted(key, lambda: stored_workload(state.store, key), again=outcome.untried)
+    again = Wanted(
+        key,
+        lambda: stored_workload(state.store, key),
+        again=outcome.untried or is_to_be_tried_again(outcome),
+    )
     tickets = _tickets(state, asking, target)
     refused = state.answers.untuned.demand([again], target, tickets)
     if refused and isinstance(outcome, Lacking):
