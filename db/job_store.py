@@ -71,8 +71,8 @@ class JobStore(Protocol):
         """
         ...
 
-    def job_has_owner(self, job_id: str, owner: str) -> bool:
-        """Whether `owner` asked for the job."""
+    def job_is_seen_by(self, job_id: str, owner: str) -> bool:
+        """Whether `owner` asked for the job, or it is a ticket, which answers to anybody name."""
         ...
 
     def job_counts(self) -> dict[JobState, int]:

@@ -30,7 +30,7 @@ from .errors import (
     StaleLease,
     UnknownJob,
 )
-from .job_owners import JobQuota, OwnerRepository, of_owner, trials_left
+from .job_owners import TICKET_PRIORITY, JobQuota, OwnerRepository, of_owner, trials_left
 from .job_rows import (
     Job,
     JobEvent,
@@ -103,9 +103,12 @@ class JobRepository:
         row = self._in_flight(flight_key)
         created = row is None
         owners = OwnerRepository(self._session)
-        joins = row is not None and owner is not None and owners.has(row.id, owner)
-        if owner is not None and quota is not None and not joins:
-            owners.check_quota(owner, quota, trials_left(request, {}))
+        if owner is not None and quota is not None:
+            joins = row is not None and owners.has(row.id, owner)
+            if not joins:
+                owners.check_quota(owner, quota, trials_left(request, {}), priority)
+            elif row is not None and row.priority <= TICKET_PRIORITY < priority:
+                owners.check_quota(owner, quota, 0, priority)  # its trials wait already
         if row is None:
             row = self._new(request, flight_key, priority, now, entropy)
         elif priority > row.priority:
@@ -120,8 +123,8 @@ class JobRepository:
     def get(self, job_id: str) -> Job | None:
         return job_of(self._session.get(JobRow, job_id))
 
-    def has_owner(self, job_id: str, owner: str) -> bool:
-        return OwnerRepository(self._session).has(job_id, owner)
+    def is_seen_by(self, job_id: str, owner: str) -> bool:
+        return OwnerRepository(self._session).sees(job_id, owner)
 
     def page(
         self, token: str | None, size: int, state: JobState | None, owner: str | None = None
@@ -361,7 +364,7 @@ class JobRepository:
             return None
         if known.body_sha256 != body_hash:
             raise IdempotencyConflict(
-                f"Idempotency-Key {idempotency_key!r}: already used for another request "
+                "this Idempotency-Key was already used for another request "
                 f"(job {known.job_id}); send the same body, or a new key"
             )
         return self.get(known.job_id)

@@ -280,8 +280,8 @@ class SqlStore(SqlAnswers, SqlKeys):
             lambda session: self._jobs(session).page(page_token, page_size, state, owner)
         )
 
-    def job_has_owner(self, job_id: str, owner: str) -> bool:
-        return self._database.read(lambda session: self._jobs(session).has_owner(job_id, owner))
+    def job_is_seen_by(self, job_id: str, owner: str) -> bool:
+        return self._database.read(lambda session: self._jobs(session).is_seen_by(job_id, owner))
 
     def job_counts(self) -> dict[JobState, int]:
         return self._database.read(lambda session: self._jobs(session).counts())

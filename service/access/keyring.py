@@ -1,9 +1,9 @@
-"""The keys as the API sees them: read again once a second, so that what is revoked ends."""
+"""The keys as the API sees them: a new one works at once, a revoked one ends within a second."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     from db.keys import ApiKey, StoredKeys
 
 FRESH_SECS = 1.0
+"""How long a key that was revoked may still open something."""
+
+UNKNOWN_SECS = 0.25
+"""How often the keys are read for the sake of one that is not among them."""
 
 
 class Keyring:
     """Says who a request is from. `required` None: keys are asked for as soon as one was made.
 
-    All keys are read together, at most once in `fresh_secs`: a flood of requests with invented
-    keys costs the database nothing.
+    All keys are read together, at most once in `fresh_secs`. For a key that is not among them they
+    are read once more, as it may have just been made; a flood of requests with invented keys waits
+    for each other and costs the database no more than `1 / UNKNOWN_SECS` readings a second.
     """
 
     def __init__(
@@ -35,12 +40,14 @@ class Keyring:
         fresh_secs: float = FRESH_SECS,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._store = store
         self._required = required
         self._fresh_secs = fresh_secs
         self._clock = clock
         self._now = now
+        self._sleep = sleep
         self._stored: StoredKeys | None = None
         self._read_at = 0.0
         self._reading = anyio.Lock()
@@ -49,7 +56,8 @@ class Keyring:
         """Who sends `text` as a key (None: no key). NotAuthenticated; StoreError."""
         if self._required is False and text is None:
             return ANYBODY
-        stored = await self._keys()
+        now = self._clock()
+        stored = await self._keys(now - self._fresh_secs)
         if text is None:
             if self._required or stored.rows:
                 raise NotAuthenticated("this service asks for a key", code="no_key")
@@ -57,6 +65,8 @@ class Keyring:
         if not (self._required or stored.rows):
             return ANYBODY  # a key of elsewhere: nothing is asked for here
         key_id = id_of(text)
+        if key_id is not None and key_id not in stored.by_id:
+            stored = await self._keys(now)
         key = stored.by_id.get(key_id) if key_id is not None else None
         if not opens(text, key) or key is None:
             raise NotAuthenticated("this is no key of this service", code="bad_key")
@@ -70,12 +80,18 @@ class Keyring:
         known = frozenset(scope for scope in Scope if scope in key.scopes)
         return Principal(key.owner, key.id, known)
 
-    async def _keys(self) -> StoredKeys:
-        if self._stored is not None and self._clock() - self._read_at < self._fresh_secs:
-            return self._stored
-        async with self._reading:
-            if self._stored is None or self._clock() - self._read_at >= self._fresh_secs:
-                started = self._clock()
-                self._stored = await run_sync(self._store.keys)
-                self._read_at = started
-            return self._stored
+    async def _keys(self, not_before: float) -> StoredKeys:
+        """The keys as they were at `not_before` or later."""
+        if self._stored is None or self._read_at < not_before:
+            async with self._reading:
+                if self._stored is None or self._read_at < not_before:
+                    return await self._read()
+        return self._stored
+
+    async def _read(self) -> StoredKeys:
+        if self._stored is not None:
+            await self._sleep(max(0.0, self._read_at + UNKNOWN_SECS - self._clock()))
+        started = self._clock()
+        self._stored = await run_sync(self._store.keys)
+        self._read_at = started
+        return self._stored

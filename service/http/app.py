@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse
 
 from service.answers.answers import Answers, answers_of
 from service.http import middleware, pages, problems
+from service.http.docs_page import HEADERS as DOCS_HEADERS
 from service.http.docs_page import docs_page
 from service.http.feeds import Feeds
 from service.http.metrics import Metrics
@@ -89,6 +90,6 @@ def create_app(
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
-        return HTMLResponse(docs_page(app.openapi()), headers={"X-Content-Type-Options": "nosniff"})
+        return HTMLResponse(docs_page(app.openapi()), headers=DOCS_HEADERS)
 
     return app

@@ -72,4 +72,4 @@ def test_a_job_of_a_form_has_its_owner(
 ) -> None:
     sign_in(asked, keys["ann"])
     answer = asked.post("/jobs", data={"workload": "matmul:M=8,N=8,K=12"})
-    assert store.job_has_owner(answer.headers["location"].removeprefix("/jobs/"), "ann")
+    assert store.job_is_seen_by(answer.headers["location"].removeprefix("/jobs/"), "ann")

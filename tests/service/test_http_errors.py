@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -340,7 +342,14 @@ def test_every_reference_in_openapi_leads_somewhere(api: TestClient) -> None:
 
 
 def test_the_docs_page_needs_nothing_from_outside(api: TestClient) -> None:
-    page = api.get("/docs").text
+    answer = api.get("/docs")
+    page = answer.text
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in policy
+    assert " style=" not in page
     assert "/v1/best:lookup" in page
     assert "http://" not in page
     assert "https://" not in page

@@ -27,6 +27,7 @@ from tests.times import TIMES
 schemathesis = pytest.importorskip("schemathesis", reason="pip install 'tilewright[dev]'")
 checks = pytest.importorskip("schemathesis.checks")
 
+pytestmark = pytest.mark.timeout(300 * TIMES)
 EXAMPLES = 12 * TIMES  # 300 cases in all; TIMES=7: 2,100, TIMES=67: 20,000
 OBJECT = ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF")
 BY_NAME = {"cancelJob", "followJob", "readRecord", "readBlob"}  # any text is a valid name

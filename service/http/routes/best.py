@@ -113,7 +113,7 @@ def _demanded(
         again=outcome.untried or is_to_be_tried_again(outcome),
     )
     tickets = _tickets(state, asking, target)
-    refused = state.answers.untuned.demand([again], target, tickets)
+    refused = state.answers.untuned.demand([again], target, tickets, owner=asking.owner)
     if refused and isinstance(outcome, Lacking):
         raise _too_busy(state)
     return _find(state, question)
@@ -206,7 +206,7 @@ def _first_look(
     if not wanted:
         return asked, outcomes, set()
     tickets = _tickets(state, asking, asked.target)
-    refused = state.answers.untuned.demand(wanted, asked.target, tickets, until)
+    refused = state.answers.untuned.demand(wanted, asked.target, tickets, until, asking.owner)
     return asked, lookup.find_all(state.answers.book, asked), refused
 
 
