@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from db import Store
+    from db.jobs import Job
 
 FLUSH_SECS = 0.1
 MOST_UNTOLD = 512
 
 
 class Journal:
-    """The notes of one lease of one job. Safe to call from any thread."""
+    """The notes of one lease of one job, whose progress goes on from where it was. Safe to call
+    from any thread."""
 
-    def __init__(
-        self, store: Store, job_id: str, epoch: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: Store, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
-        self._job_id = job_id
-        self._epoch = epoch
+        self._job_id = job.id
+        self._epoch = job.epoch
         self._clock = clock
         self._lock = threading.Lock()
         self._trials: list[tuple[int, str]] = []
         self._candidates: dict[int, list[int]] = {}
         self._events: list[dict[str, Any]] = []
-        self._progress: dict[str, Any] = {}
+        self._progress = dict(job.progress)
         self._failures: int | None = None
         self._is_told = True
         self._flushed = clock()

@@ -78,7 +78,7 @@ class JobRun:
         # A fleet has machines of its own: its jobs take turns with nobody here.
         mine = not str(job.request.get("measurer", "")).startswith("dask")
         self._turns = means.turns if mine else Turns()
-        self._journal = Journal(means.store, job.id, job.epoch, means.clock)
+        self._journal = Journal(means.store, job, means.clock)
         self._control = Control(
             self._waits_for,
             is_wanted=lambda: self._turns.is_over(job.id),
