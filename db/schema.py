@@ -23,5 +23,5 @@ def refuse_older(name: object, revision: str | None) -> None:
     if revision != HEAD:
         raise StoreOlder(
             f"database {name}: its schema is revision {revision or 'none'}, this version needs "
-            f"{HEAD}; run `tilewright db upgrade`"
+            f"{HEAD}; run `tilewright db upgrade --db {name}`"
         )

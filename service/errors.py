@@ -278,7 +278,7 @@ TABLE: dict[str, Kind] = {
         "database_older",
         ExitCode.DATABASE,
         "Database of an older version",
-        "Run `tilewright db upgrade`.",
+        "The upgrade keeps everything that is stored.",
     ),
     "db.errors.StoreHeld": Kind(
         503,
