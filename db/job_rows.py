@@ -51,6 +51,9 @@ HASHED: dict[type[AnyJobRow], tuple[str, ...]] = {
     JobEventRow: ("job_id", "epoch", "kind", "data", "created_at"),
     JobTrialRow: ("job_id", "trial", "record_key", "epoch"),
 }
+LATER: dict[type[AnyJobRow], tuple[str, ...]] = {JobTrialRow: ("candidate",)}
+"""Columns that came later. They are hashed where they have a value: rows that were written before
+keep the hash they have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +124,10 @@ def text_of(document: JsonObject) -> str:
 
 def hash_of(kind: type[AnyJobRow], row: Any) -> str:
     """The hash over everything `row`, of table `kind`, says: attributes, or items of a dict."""
-    values = row if isinstance(row, dict) else {n: getattr(row, n) for n in HASHED[kind]}
-    return row_hash([values[name] for name in HASHED[kind]])
+    names = (*HASHED[kind], *LATER.get(kind, ()))
+    values = row if isinstance(row, dict) else {name: getattr(row, name) for name in names}
+    later = [values[name] for name in LATER.get(kind, ()) if values.get(name) is not None]
+    return row_hash([*(values[name] for name in HASHED[kind]), *later])
 
 
 def sound(row: AnyJobRow) -> bool:

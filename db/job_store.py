@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -120,16 +120,17 @@ class JobStore(Protocol):
         epoch: int,
         *,
         trials: Sequence[tuple[int, str]] = (),
+        candidates: Mapping[int, Sequence[int]] | None = None,
         events: Sequence[tuple[str, JsonObject]] = (),
         progress: JsonObject | None = None,
         failures: int | None = None,
     ) -> list[int]:
         """Note in one transaction what has been done; the ids of the events.
 
-        `trials` are (trial, record_key), each noted once whatever is sent again; `events` are
-        (kind, data); `progress` replaces the job's. `failures` are those the job has if the caller
-        ends at this moment: one more while it is at work on the job than while it waits.
-        StaleLease, NotRegistered.
+        `trials` are (trial, record_key), each noted once whatever is sent again; `candidates` what
+        the search had asked for, by trial; `events` are (kind, data); `progress` replaces the
+        job's. `failures` are those the job has if the caller ends at this moment: one more while it
+        is at work on the job than while it waits. StaleLease, NotRegistered.
         """
         ...
 
@@ -178,6 +179,11 @@ class JobStore(Protocol):
     def changes_since(self, event_id: int) -> tuple[set[str], int]:
         """The jobs with events later than event `event_id`, and the id of the newest event of any
         job, 0 if there is none."""
+        ...
+
+    def begun_trials(self, job_id: str) -> list[tuple[tuple[int, ...], str]]:
+        """(candidate, record key) of the job's trials from the first on, as far as each is noted
+        with its candidate."""
         ...
 
     def job_trials(

@@ -11,9 +11,11 @@ machine was started again, and nobody waits for it.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -256,6 +258,7 @@ class JobRepository:
         epoch: int,
         *,
         trials: Sequence[tuple[int, str]],
+        candidates: Mapping[int, Sequence[int]],
         events: Sequence[Event],
         progress: JsonObject | None,
         failures: int | None,
@@ -267,7 +270,7 @@ class JobRepository:
         `failures` says what they are.
         """
         row = self._mine(job_id, epoch)
-        if self._link(row, trials):
+        if self._link(row, trials, candidates):
             row.failures = 0
         if failures is not None:
             row.failures = failures
@@ -338,6 +341,19 @@ class JobRepository:
             return set(), newest
         later = select(JobEventRow.job_id).where(JobEventRow.id > event_id).distinct()
         return set(self._session.scalars(later)), newest
+
+    def begun(self, job_id: str) -> list[tuple[tuple[int, ...], str]]:
+        """Candidate and record key of the trials from the first on, while rows are sound, have
+        both, and none is missing."""
+        statement = (
+            select(JobTrialRow).where(JobTrialRow.job_id == job_id).order_by(JobTrialRow.trial)
+        )
+        found: list[tuple[tuple[int, ...], str]] = []
+        for row in self._session.scalars(statement).all():
+            if row.trial != len(found) + 1 or row.candidate is None or not sound(row):
+                break
+            found.append((tuple(json.loads(row.candidate)), row.record_key))
+        return found
 
     def trials(self, job_id: str, after: int, limit: int) -> list[tuple[int, TuningRecord]]:
         """Trials numbered above `after`, in order, with their sound records."""
@@ -465,10 +481,21 @@ class JobRepository:
         self._state_event(row, now)
         return self._save(row)
 
-    def _link(self, row: JobRow, trials: Sequence[tuple[int, str]]) -> int:
+    def _link(
+        self,
+        row: JobRow,
+        trials: Sequence[tuple[int, str]],
+        candidates: Mapping[int, Sequence[int]],
+    ) -> int:
         """Note the records of trials; how many of them are new."""
-        rows = [
-            {"job_id": row.id, "trial": trial, "record_key": key, "epoch": row.epoch}
+        rows: list[dict[str, Any]] = [
+            {
+                "job_id": row.id,
+                "trial": trial,
+                "record_key": key,
+                "epoch": row.epoch,
+                "candidate": json.dumps(list(candidates[trial])) if trial in candidates else None,
+            }
             for trial, key in trials
         ]
         for link in rows:

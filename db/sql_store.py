@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -318,6 +318,7 @@ class SqlStore(SqlAnswers, SqlKeys):
         epoch: int,
         *,
         trials: Sequence[tuple[int, str]] = (),
+        candidates: Mapping[int, Sequence[int]] | None = None,
         events: Sequence[Event] = (),
         progress: JsonObject | None = None,
         failures: int | None = None,
@@ -328,6 +329,7 @@ class SqlStore(SqlAnswers, SqlKeys):
                 job_id,
                 epoch,
                 trials=trials,
+                candidates=candidates or {},
                 events=events,
                 progress=progress,
                 failures=failures,
@@ -378,6 +380,9 @@ class SqlStore(SqlAnswers, SqlKeys):
 
     def changes_since(self, event_id: int) -> tuple[set[str], int]:
         return self._database.read(lambda session: self._jobs(session).changes_since(event_id))
+
+    def begun_trials(self, job_id: str) -> list[tuple[tuple[int, ...], str]]:
+        return self._database.read(lambda session: self._jobs(session).begun(job_id))
 
     def job_trials(
         self, job_id: str, after: int = 0, limit: int = MAX_PAGE

@@ -18,6 +18,8 @@ from functools import lru_cache
 from schedules.errors import TargetError
 from schedules.target import Target
 
+from .child_command import module_command
+
 _CPUS = "Available CPUs for this target:"
 _FEATURES = "Available features for this target:"
 _ENTRY = re.compile(r"^  +(\S+) +- ", re.MULTILINE)
@@ -42,7 +44,7 @@ def names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
 
     try:
         found = subprocess.run(
-            [sys.executable, "-m", "tuner.llvm_names", triple],
+            module_command("tuner.llvm_names", triple),
             env=child_environment(1),
             stdin=subprocess.DEVNULL,
             capture_output=True,

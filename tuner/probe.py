@@ -33,6 +33,7 @@ from schedules.errors import TargetError
 from schedules.target import Probes, Target
 
 from . import probe_kernels as kernels
+from .child_command import module_command
 from .host import available_memory_bytes, cpu_affinity, distinct_cores_first
 from .others import Others, cpu_times
 from .probe_kernels import ProbeKernel, fma_burst_ir
@@ -62,7 +63,7 @@ ROUND_PAUSE_SECS = 0.1
 EXTRA_LOOKS = 2
 LOOK_PAUSE_SECS = 0.15
 _GOMP = "libgomp.so.1"
-_COMMAND = (sys.executable, "-m", "tuner.probe")
+_COMMAND = tuple(module_command("tuner.probe"))
 
 
 def probe_target(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from schedules.target import Target
@@ -10,7 +10,7 @@ from schedules.workload import Workload
 
 from .measure.control import Control, Controllable
 from .measure.protocol import MeasurerFactory
-from .report import Budget, RecordSink, TrialEvent, TuneReport
+from .report import Begun, Budget, RecordSink, TrialEvent, TuneReport
 
 
 def tune(
@@ -26,6 +26,7 @@ def tune(
     should_stop: Callable[[], bool] | None = None,
     fresh: bool = False,
     control: Control | None = None,
+    begun: Sequence[Begun] = (),
 ) -> TuneReport:
     """Find the fastest correct schedule of `workload` on `target` ("native", the default: this
     machine; or a target file's name).
@@ -36,7 +37,8 @@ def tune(
     TargetError for what cannot be; what fails on the machine is counted in the report.
 
     `control` reaches the run from another thread and lets runs share a machine; once aborted, the
-    run returns with what was checked before.
+    run returns with what was checked before. `begun` are the trials of an earlier process of this
+    very run, from its events: it goes on behind them.
     """
     from schedules.rules import space_for
 
@@ -81,6 +83,7 @@ def tune(
                 clock=control.clock,
                 turn=control.pause,
                 check=control.check,
+                begun=begun,
             ),
         )
 

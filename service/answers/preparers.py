@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
+
+from tuner.child_command import module_command
 
 SECRETS = ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")
 """What others may read in a process's environment and a preparer has no use for."""
@@ -53,7 +54,7 @@ class Preparers:
         told = json.dumps({"db_url": self.db_url, "json_log": self.json_log})
         # A group of its own, so that all that it started can be ended together.
         started = subprocess.Popen(
-            [sys.executable, "-m", "service.answers.preparing"],
+            module_command("service.answers.preparing"),
             env={n: v for n, v in os.environ.items() if n not in SECRETS},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

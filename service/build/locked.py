@@ -47,6 +47,8 @@ class FileRef:
         found = hashlib.sha256(data).hexdigest()
         if found != self.sha256:
             raise NotTheBytes(f"{what}: sha256 {found} is not the {self.sha256} that is locked")
+        if len(data) != self.size_bytes:
+            raise NotTheBytes(f"{what}: {len(data)} bytes are not the {self.size_bytes} locked")
         return data
 
     def to_json(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class JobRun:
         # A fleet has machines of its own: its jobs take turns with nobody here.
         mine = not str(job.request.get("measurer", "")).startswith("dask")
         self._turns = means.turns if mine else Turns()
-        self._journal = Journal(means.store, job.id, job.epoch, means.clock)
+        self._journal = Journal(means.store, job, means.clock)
         self._control = Control(
             self._waits_for,
             is_wanted=lambda: self._turns.is_over(job.id),
@@ -185,6 +185,7 @@ class JobRun:
             self._on_event,
             self._cancelled.is_set,
             control=self._control,
+            begun=self._store.begun_trials(self._job.id),
         )
         if self._control.aborted and not self._cancelled.is_set():
             raise _Draining
@@ -324,10 +325,14 @@ class JobRun:
         status = event["result"]["status"]
         self._failed += status != "ok"
         self._reused += event["reused"]
+        told_before = event["trial"] < self._job.progress.get("trials_done", 0)
         self._journal.note(
             trial=(event["trial"], event["record_key"]),
+            candidate=event.get("candidate"),
             event=None if event["reused"] else _short(event),
-            progress={
+            progress=None  # a job that is taken up does not go back
+            if told_before
+            else {
                 "trials": event["of_trials"],
                 "trials_done": event["trial"],
                 "reused": self._reused,
@@ -401,7 +406,8 @@ class JobRun:
 def _short(event: dict[str, Any]) -> dict[str, Any]:
     """A trial as the stream tells it: without samples, which `trials` has."""
     result = {name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")}
-    return {**event, "result": result}
+    told = {name: value for name, value in event.items() if name != "candidate"}
+    return {**told, "result": result}
 
 
 def _bug(error: Exception) -> dict[str, Any]:

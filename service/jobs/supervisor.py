@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -21,6 +20,7 @@ from typing import Any
 
 from service.exit_codes import ExitCode
 from service.jobs.worker import WorkerSettings
+from tuner.child_command import module_command
 
 log = logging.getLogger("tilewright.supervisor")
 
@@ -69,9 +69,7 @@ class Supervisor:
         clock: Callable[[], float] = time.monotonic,
         command: Sequence[str] = (),
     ) -> None:
-        self._command = command or [
-            sys.executable, "-m", "service.jobs.process", str(os.getpid())
-        ]  # fmt: skip
+        self._command = command or module_command("service.jobs.process", str(os.getpid()))
         self._settings = settings
         self._drain_secs = drain_secs
         self._on_hopeless = on_hopeless

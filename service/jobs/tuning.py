@@ -5,7 +5,7 @@ Same workload, target and options in, same stored result out, whoever asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +83,14 @@ def run_tuning(
     should_stop: Callable[[], bool] | None = None,
     *,
     control: Control | None = None,
+    begun: Sequence[tuple[tuple[int, ...], str]] = (),
 ) -> TuneReport:
     """Tune and store. `on_event` gets every trial as JSON data once it is durable; what it
     raises ends the run. `should_stop` ends it after a trial, with the best so far confirmed.
-    `control` is that of `tuner.tune`."""
-    from tuner.report import Budget
+    `control` is that of `tuner.tune`; `begun` are candidate (sketch, then a place of each knob)
+    and record key of the trials that an earlier worker told."""
+    from schedules.space import Candidate
+    from tuner.report import Begun, Budget
     from tuner.tuning import tune
 
     check_measurable(target, options.measurer)
@@ -106,6 +109,7 @@ def run_tuning(
         should_stop=should_stop,
         fresh=options.fresh,
         control=control,
+        begun=[Begun(Candidate(place[0], place[1:]), key) for place, key in begun],
     )
 
 
@@ -126,4 +130,6 @@ def event_document(event: TrialEvent) -> dict[str, Any]:
     document = asdict(event)
     document["result"]["status"] = str(event.result.status)
     document["result"]["run_secs"] = list(event.result.run_secs)
+    if event.candidate is not None:
+        document["candidate"] = [event.candidate.sketch, *event.candidate.setting]
     return document

@@ -363,6 +363,36 @@ class JobStoreContract:
         assert store.events_after(job.id)[-1].data == {"é": "\0"}
         assert store.report_job(job.id, 1) == []
 
+    def test_a_job_that_is_taken_up_knows_what_was_asked(self, store: Store) -> None:
+        job, _ = submit(store)
+        store.lease_job("w", 30)
+        records = [a_record(n) for n in range(1, 6)]
+        store.add(records)
+        keys = [record.key for record in records]
+        assert store.begun_trials(job.id) == []
+        first = [(1, keys[0]), (2, keys[1])]
+        store.report_job(job.id, 1, trials=first, candidates={1: [0, 3, 4], 2: [1, 0, 0, 7]})
+        assert store.begun_trials(job.id) == [((0, 3, 4), keys[0]), ((1, 0, 0, 7), keys[1])]
+        store.report_job(job.id, 1, trials=first, candidates={1: [9, 9], 2: [9, 9]})  # no news
+        store.report_job(job.id, 1, trials=[(4, keys[3])], candidates={4: [0, 0]})
+        assert len(store.begun_trials(job.id)) == 2, "one is missing"
+        store.report_job(job.id, 1, trials=[(3, keys[2])])
+        assert len(store.begun_trials(job.id)) == 2, "of one it is not known"
+        assert [trial for trial, _ in store.job_trials(job.id)] == [1, 2, 3, 4]
+        assert store.check() == []
+
+    def test_a_candidate_that_was_changed_is_not_gone_by(
+        self, store: Store, damage: Callable[[str], None]
+    ) -> None:
+        job, _ = submit(store)
+        store.lease_job("w", 30)
+        store.add([a_record(1), a_record(2)])
+        trials = [(1, a_record(1).key), (2, a_record(2).key)]
+        store.report_job(job.id, 1, trials=trials, candidates={1: [0, 1], 2: [0, 2]})
+        damage("UPDATE job_trial SET candidate = '[0,5]' WHERE trial = 2")
+        assert store.begun_trials(job.id) == [((0, 1), a_record(1).key)]
+        assert [problem.subject for problem in store.check()] == [f"{job.id}/2"]
+
     # Damage
 
     @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_a_stored_record_is_pinned_with_the_bytes_of_its_object(
         "gemm.o", "gemm.h", "tilewright-kernels.pc",
     ]  # fmt: skip
     assert key in Path("out/gemm.h").read_text()
-    FileRef(kernel["object"]["sha256"], 0).check(Path("out/gemm.o").read_bytes(), "gemm.o")
+    FileRef.from_json(kernel["object"]).check(Path("out/gemm.o").read_bytes(), "gemm.o")
 
 
 def test_the_same_lock_gives_the_same_text(command: Command, store: Store, native: Target) -> None:
@@ -183,6 +183,9 @@ def test_files_that_are_lost_are_made_again_and_must_be_the_same(
         assert Path("out", name).read_bytes() == Path("again", name).read_bytes()
 
     text = Path("tilewright.lock.json").read_text()
+    size = lock_file().kernels[0].object.size_bytes
+    Path("tilewright.lock.json").write_text(text.replace(f'"bytes": {size}', '"bytes": 1'))
+    assert "not_the_bytes" in str(command("fetch", "-o", "other", code=6))
     sha256 = lock_file().kernels[0].object.sha256
     Path("tilewright.lock.json").write_text(text.replace(sha256, "0" * 64))
     assert "not_the_bytes" in str(command("fetch", "-o", "other", code=6))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,10 +25,12 @@ from tests.service.service_cases import HOST, MATMUL, fake_run
 from tuner.measure.control import MeasurementAborted
 
 LEASE_SECS = 0.2
+MACHINE = Path(__file__).parents[2] / "examples" / "machine.json"
+SETTINGS = Settings(measurer_folder=MACHINE.parent)
 
 
 def queued(store: Store, **fields: Any) -> Job:
-    request = read_job({"workload": MATMUL, "target": HOST.to_json(), **fields}, Settings())
+    request = read_job({"workload": MATMUL, "target": HOST.to_json(), **fields}, SETTINGS)
     job, created = store.create_job(request.to_json(), body_hash="x", flight_key=request.flight_key)
     assert created
     return job
@@ -124,6 +127,63 @@ def test_a_worker_told_to_stop_gives_its_job_back(store: Store) -> None:
     assert given_back.owner is None
     assert worker(store).work_once()
     assert read(store, job).state is JobState.SUCCEEDED
+
+
+def test_a_job_that_is_taken_up_goes_on_behind_its_trials_and_proposes_none_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from service.jobs.tuning import run_tuning
+    from tuner.search.annealing import AnnealingStrategy
+
+    job = queued(store, measurer=f"simulated:{MACHINE.name}", budget={"trials": 20})
+    stop, asked = threading.Event(), list[int]()
+    ask = AnnealingStrategy.ask
+
+    def counted(self: AnnealingStrategy, count: int) -> Any:
+        found = ask(self, count)
+        asked.append(len(self.ledger.asked) - len(found))
+        if len(self.ledger.asked) > 8:
+            stop.set()
+        return found
+
+    monkeypatch.setattr(AnnealingStrategy, "ask", counted)
+    worker(store, run_tuning, stop).work()
+    before = read(store, job)
+    done = before.progress["trials_done"]
+    assert before.state is JobState.QUEUED
+    assert 0 < done < 20
+    kept = store.begun_trials(job.id)
+    assert len(kept) == done
+    asked.clear()
+    seen: list[int] = []
+    report_job = store.report_job
+
+    def seen_by_readers(*args: Any, progress: Any = None, **more: Any) -> Any:
+        seen.append(int((progress or {}).get("trials_done") or done))
+        return report_job(*args, progress=progress, **more)
+
+    monkeypatch.setattr(store, "report_job", seen_by_readers)
+    assert worker(store, run_tuning).work_once()
+    assert min(asked) >= done, "what was told is not proposed again"
+    assert seen == sorted(seen), "progress does not go back"
+    assert read(store, job).progress["trials_done"] == 20
+    assert store.begun_trials(job.id)[:done] == kept
+    assert [n for n, _ in store.job_trials(job.id)] == list(range(1, 21))
+    assert store.check() == []
+
+
+def test_progress_stands_until_what_is_replayed_has_passed_it(store: Store) -> None:
+    job = queued(store)
+    stop = threading.Event()
+    worker(store, fake_run(trials=5, before=lambda n: stop.set() if n == 4 else None), stop).work()
+    assert read(store, job).progress["trials_done"] == 4
+    seen: list[int] = []
+    again = fake_run(
+        trials=6, reused=4, before=lambda _: seen.append(read(store, job).progress["trials_done"])
+    )
+    assert worker(store, again).work_once()
+    assert min(seen) == 4
+    assert read(store, job).progress["trials_done"] == 6
 
 
 def test_what_cannot_be_done_fails_the_job_with_a_problem(store: Store) -> None:

@@ -10,7 +10,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -22,6 +21,7 @@ from importlib import import_module
 from typing import IO, Any
 
 from schedules.errors import ScheduleError, TargetError, TilewrightError, WorkloadError
+from tuner.child_command import module_command
 
 from .compile_pool import child_environment, tail
 from .frames import Frame, FrameReader, write_frame
@@ -99,7 +99,7 @@ class Aside:
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tuner.measure.aside"],
+            module_command("tuner.measure.aside"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -112,7 +112,8 @@ class AnnealingStrategy:
     def predictions(self) -> Mapping[Candidate, float]:
         """Those of the opening are the bare prior's; they are moved by one common offset to the
         level that was measured, so that all can be ranked together."""
-        opening = list(self.ledger.asked)[: sum(OPENING)]
+        first = list(self.ledger.asked)[: sum(OPENING)]
+        opening = [c for c in first if c in self.ledger.predictions]
         told = ((c, run_secs(self.ledger.results[c])) for c in opening if c in self.ledger.results)
         misses = [log2(secs) - self.ledger.predictions[c] for c, secs in told if secs is not None]
         offset = median(misses) if misses else 0.0
@@ -157,6 +158,14 @@ class AnnealingStrategy:
         for item in batch[:count]:
             self.ledger.ask(item.candidate, item.log2_secs)
         return [item.candidate for item in batch[:count]]
+
+    def resume(self, told: Sequence[Told]) -> None:
+        """The prior's own choice is what was asked first; chains begin anew, and so does the wait
+        for something better than the best."""
+        self.ledger.resume(told)
+        asked = list(self.ledger.asked)
+        self._own_choice = asked[: OPENING[0]]
+        self._last_promise = max((asked.index(c) + 1 for c in self.ledger.fastest(1)), default=0)
 
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)

@@ -53,6 +53,13 @@ class SearchStrategy(Protocol):
         the later one counts."""
         ...
 
+    def resume(self, told: Sequence[Told]) -> None:
+        """Go on where an earlier process ended: it asked for these candidates, in this order.
+
+        Called before anything is asked. What follows is new and follows from them, though a run
+        that was never interrupted may ask for something else."""
+        ...
+
     def correct(self, target: Target) -> None:
         """`target` is the space's own with probes that were too low corrected: what is asked from
         here on should not go by the old ones."""

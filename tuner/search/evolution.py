@@ -81,6 +81,9 @@ class EvolutionStrategy:
             self.ledger.ask(item.candidate, item.log2_secs)
         return [item.candidate for item in batch]
 
+    def resume(self, told: Sequence[Told]) -> None:
+        self.ledger.resume(told)
+
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)
 

@@ -59,6 +59,9 @@ class GridStrategy:
             found = self.ledger.new([*found, *turn])
         return predict_and_ask(self.ledger, self._prior, found[:count])
 
+    def resume(self, told: Sequence[Told]) -> None:
+        self.ledger.resume(told)
+
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)
 

@@ -56,6 +56,9 @@ class RandomStrategy:
             found = self._fill(found, count)
         return predict_and_ask(self.ledger, self._prior, found[:count])
 
+    def resume(self, told: Sequence[Told]) -> None:
+        self.ledger.resume(told)
+
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)
 
