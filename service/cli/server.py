@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -158,6 +159,9 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        # What is loaded by now stays: full collections, which fall into long answers, pass it by.
+        gc.collect()
+        gc.freeze()
         systemd.tell(systemd.READY)
         self._alive = asyncio.create_task(systemd.stay_alive())
 
