@@ -83,6 +83,8 @@ def locked(
             change = Change(new.name, "kept", old)
         elif upgrade or _asks_another(old, new):
             change = Change(new.name, "moved", new, fields)
+        elif not is_stale(old, new):
+            change = Change(new.name, "kept", old)
         else:
             change = Change(new.name, "stale", old, fields)
         if change.kernel is new:
@@ -97,11 +99,17 @@ def checked(lock: LockFile, builder: Builder) -> Locked:
     for kernel in lock.kernels:
         try:
             new, _ = builder.build(question(lock, kernel))
-            fields = differing(kernel, new)
+            fields = differing(kernel, new) if is_stale(kernel, new) else ()
         except NoAnswer:
             fields = NOTHING_NOW
         changes.append(Change(kernel.name, "stale" if fields else "kept", kernel, fields))
     return Locked(lock, tuple(changes))
+
+
+def is_stale(old: LockedKernel, new: LockedKernel) -> bool:
+    """Whether the code would be another now. Another database has its own record of the same
+    schedule, with its own time in the header: whoever locked the code has no use for that."""
+    return old.object != new.object
 
 
 def differing(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:

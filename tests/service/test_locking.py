@@ -18,6 +18,7 @@ from service.cli import run
 from service.resolve import workloads
 from tests.service.service_cases import keep_best
 from tuner.cpus import level_target
+from tuner.default import default_trace
 from tuner.native_target import native_target
 
 SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"
@@ -49,8 +50,12 @@ def lock_file() -> LockFile:
     return LockFile.from_text(Path("tilewright.lock.json").read_text(), "the file")
 
 
-def kept(store: Store, spelling: str, target: Target, secs: float = 1e-3) -> str:
-    return keep_best(store, workloads.workload_of(spelling), target, secs=secs).key
+def kept(
+    store: Store, spelling: str, target: Target, secs: float = 1e-3, *, scheduled: bool = False
+) -> str:
+    workload = workloads.workload_of(spelling)
+    trace = default_trace(workload, target).to_json() if scheduled else ()
+    return keep_best(store, workload, target, secs=secs, trace=trace).key
 
 
 def test_a_stored_record_is_pinned_with_the_bytes_of_its_object(
@@ -95,7 +100,7 @@ def test_a_pin_stays_until_it_is_moved(command: Command, store: Store, native: T
     assert command("lock", "--check")["up_to_date"]
     before = Path("tilewright.lock.json").read_bytes()
 
-    second = kept(store, SMALL, native, secs=5e-4)
+    second = kept(store, SMALL, native, secs=5e-4, scheduled=True)
     told = command("lock", "--check", code=3)
     (change,) = told["changes"]
     assert (change["name"], change["change"]) == ("gemm", "stale")
@@ -108,6 +113,20 @@ def test_a_pin_stays_until_it_is_moved(command: Command, store: Store, native: T
     assert command("lock", "--upgrade")["changes"][0]["change"] == "moved"
     assert lock_file().kernels[0].variants[0].record_key == second
     assert command("lock", "--check")["up_to_date"]
+
+
+def test_another_record_of_the_same_code_makes_nothing_stale(
+    command: Command, store: Store, native: Target
+) -> None:
+    first = kept(store, SMALL, native)
+    command("lock", f"gemm={SMALL}")
+    assert kept(store, SMALL, native, secs=5e-4) != first
+    assert command("lock", "--check")["changes"] == [
+        {"name": "gemm", "change": "kept", "fields": []}
+    ]
+    assert command("lock", f"gemm={SMALL}")["changes"][0]["change"] == "kept"
+    assert lock_file().kernels[0].variants[0].record_key == first
+    assert command("lock", "--upgrade")["changes"][0]["change"] == "moved"
 
 
 def test_another_computation_of_the_name_takes_its_place(
