@@ -33,15 +33,22 @@ OBJECT = ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF")
 BY_NAME = {"cancelJob", "followJob", "readRecord", "readBlob"}  # any text is a valid name
 OPERATIONS = BY_NAME | {
     "submitJob", "listJobs", "readJob", "listTrials", "readBest", "lookUpBest",
-    "buildKernel",
+    "buildKernel", "publishRecords",
 }  # fmt: skip
 MODES = {
     "positive": OPERATIONS - {"buildKernel"},  # each would be compiled
     "negative": OPERATIONS - BY_NAME,
-    "known": OPERATIONS - {"submitJob", "listJobs", "lookUpBest", "buildKernel"},
+    "known": OPERATIONS - {"submitJob", "listJobs", "lookUpBest", "buildKernel", "publishRecords"},
 }
 """Valid requests, requests that break the description, valid ones for things that are there."""
 CASES = [(mode, name) for mode, names in MODES.items() for name in sorted(names)]
+
+
+@schemathesis.serializer("application/x-ndjson")
+def as_lines(_context: Any, value: Any) -> bytes:
+    """A generated body as it is sent."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text.encode(errors="replace")
 
 
 @pytest.fixture(scope="module")
