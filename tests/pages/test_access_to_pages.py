@@ -63,7 +63,8 @@ def test_signing_in_goes_on_to_the_page_that_was_asked_for(
     "next_path",
     ["https://evil.example/", "//evil.example/", "/\\evil.example", "\\\\evil.example",
      "/\t/evil.example", "javascript:alert(1)", "jobs/new", "", "/nothing", "/login", "/static/x",
-     "/jobs/x\r\nSet-Cookie: a=b", "/workloads?" + "x" * 4000, "/\u2044evil.example", "///evil.example", "/.//evil.example"],
+     "/jobs/x\r\nSet-Cookie: a=b", "/workloads?" + "x" * 4000, "/\u2044evil.example",
+     "///evil.example", "/.//evil.example"],
 )  # fmt: skip
 def test_signing_in_leads_nowhere_else(
     asked: TestClient, keys: dict[str, str], next_path: str

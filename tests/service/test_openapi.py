@@ -33,11 +33,11 @@ OBJECT = ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF")
 BY_NAME = {"cancelJob", "followJob", "readRecord", "readBlob"}  # any text is a valid name
 OPERATIONS = BY_NAME | {
     "submitJob", "listJobs", "readJob", "listTrials", "readBest", "lookUpBest",
-    "buildKernel", "publishRecords",
+    "buildKernel", "publishRecords", "getFleet",
 }  # fmt: skip
 MODES = {
     "positive": OPERATIONS - {"buildKernel"},  # each would be compiled
-    "negative": OPERATIONS - BY_NAME,
+    "negative": OPERATIONS - BY_NAME - {"getFleet"},  # which takes nothing
     "known": OPERATIONS - {"submitJob", "listJobs", "lookUpBest", "buildKernel", "publishRecords"},
 }
 """Valid requests, requests that break the description, valid ones for things that are there."""
