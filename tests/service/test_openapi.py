@@ -44,11 +44,13 @@ MODES = {
 CASES = [(mode, name) for mode, names in MODES.items() for name in sorted(names)]
 
 
-@schemathesis.serializer("application/x-ndjson")
 def as_lines(_context: Any, value: Any) -> bytes:
     """A generated body as it is sent."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text.encode(errors="replace")
+
+
+schemathesis.serializer("application/x-ndjson")(as_lines)
 
 
 @pytest.fixture(scope="module")
