@@ -33,7 +33,7 @@ OBJECT = ArtefactFile("object", "matmul.o", "application/x-object", b"\x7fELF")
 BY_NAME = {"cancelJob", "followJob", "readRecord", "readBlob"}  # any text is a valid name
 OPERATIONS = BY_NAME | {
     "submitJob", "listJobs", "readJob", "listTrials", "readBest", "lookUpBest",
-    "buildKernel",
+    "buildKernel", "getFleet",
 }  # fmt: skip
 MODES = {
     "positive": OPERATIONS - {"buildKernel"},  # each would be compiled
