@@ -156,6 +156,12 @@ class AsyncClient:
         document: dict[str, Any] = await self._json(wire.build(asked))
         return document
 
+    async def publish(self, lines: str | bytes) -> dict[str, Any]:
+        """Have the service keep what `tilewright export` wrote, as claims that it verifies when
+        they are asked for: how many records are `new` and `known`, and each refused line."""
+        document: dict[str, Any] = await self._json(wire.publish(lines))
+        return document
+
     async def record(self, record_key: str) -> dict[str, Any]:
         """One stored measurement."""
         document: dict[str, Any] = await self._json(wire.record(record_key))
@@ -271,6 +277,7 @@ class AsyncClient:
             call.method,
             call.path,
             json=call.body,
+            content=call.content,
             params=dict(call.params),
             headers=dict(call.headers),
             timeout=self._timeout(max(deadline - self._clock(), 0.05)),

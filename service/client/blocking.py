@@ -159,6 +159,12 @@ class Client:
         document: dict[str, Any] = self._json(wire.build(asked))
         return document
 
+    def publish(self, lines: str | bytes) -> dict[str, Any]:
+        """Have the service keep what `tilewright export` wrote, as claims that it verifies when
+        they are asked for: how many records are `new` and `known`, and each refused line."""
+        document: dict[str, Any] = self._json(wire.publish(lines))
+        return document
+
     def record(self, record_key: str) -> dict[str, Any]:
         """One stored measurement."""
         document: dict[str, Any] = self._json(wire.record(record_key))
@@ -273,6 +279,7 @@ class Client:
             call.method,
             call.path,
             json=call.body,
+            content=call.content,
             params=dict(call.params),
             headers=dict(call.headers),
             timeout=self._timeout(max(deadline - self._clock(), 0.05)),

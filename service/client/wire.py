@@ -32,11 +32,13 @@ SILENCE_SECS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. `extra_secs` is what the service was asked to wait, beyond the timeout."""
+    """One request. `body` is sent as JSON, `content` as it is. `extra_secs` is what the service was
+    asked to wait, beyond the timeout."""
 
     method: str
     path: str
     body: Any = None
+    content: bytes | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_secs: float = 0.0
@@ -139,6 +141,12 @@ def lookup(
 
 def build(asked: Mapping[str, Any]) -> Call:
     return Call("POST", "/v1/builds", body=dict(asked), extra_secs=BUILD_SECS)
+
+
+def publish(lines: str | bytes) -> Call:
+    content = lines.encode() if isinstance(lines, str) else lines
+    headers = {"Content-Type": "application/x-ndjson"}
+    return Call("POST", "/v1/records", content=content, headers=headers)
 
 
 def record(record_key: str) -> Call:

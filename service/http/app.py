@@ -19,7 +19,7 @@ from service.http.feeds import Feeds
 from service.http.metrics import Metrics
 from service.http.openapi import complete
 from service.http.request_log import RequestLog
-from service.http.routes import best, builds, fleet, health, jobs, stored
+from service.http.routes import best, builds, fleet, health, jobs, publishing, stored
 from service.http.state import Gate, ServiceState
 from service.http.waiting import PreparationWatch
 from service.identity import FileIdentity
@@ -75,7 +75,7 @@ def create_app(
     problems.install(app)
     middleware.install(app, app.state.service)
     app.add_middleware(RequestLog)
-    for module in (jobs, best, builds, stored, fleet, health):
+    for module in (jobs, best, builds, stored, publishing, fleet, health):
         app.include_router(module.router)
     pages.install(app)
 

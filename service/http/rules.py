@@ -28,6 +28,7 @@ class Rule:
 OPEN = Rule(None)
 READ = Rule(Scope.READ)
 SUBMIT = Rule(Scope.SUBMIT)
+PUBLISH = Rule(Scope.PUBLISH)
 ADMIN = Rule(Scope.ADMIN)
 STREAM = Rule(Scope.READ, streams=True)
 
@@ -46,6 +47,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("GET", "/v1/jobs/{job_id}/trials"): READ,
     ("GET", "/v1/best/{workload_key}/{target_key}"): READ,
     ("POST", "/v1/best:lookup"): READ,
+    ("POST", "/v1/records"): PUBLISH,
     ("GET", "/v1/records/{key}"): READ,
     ("GET", "/v1/blobs/{key}"): READ,
     ("POST", "/v1/builds"): SUBMIT,

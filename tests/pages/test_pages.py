@@ -105,7 +105,7 @@ def test_pages_are_whole_documents_with_a_title_a_language_and_a_way_past_the_me
             assert len(identities) == len(set(identities)), path
             labelled = {a.get("for") for tag, a in elements if tag == "label"}
             for tag, attributes in elements:
-                if tag in ("input", "select", "textarea"):
+                if tag in ("input", "select", "textarea") and attributes.get("type") != "hidden":
                     assert "aria-label" in attributes or attributes.get("id") in labelled, path
 
 

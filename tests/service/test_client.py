@@ -39,6 +39,27 @@ def client(handler: Callable[[httpx2.Request], httpx2.Response], **more: Any) ->
     )
 
 
+def test_an_export_is_sent_as_it_is() -> None:
+    told = {"new": 1, "known": 0, "refused": 0, "refusals": []}
+    sent: list[httpx2.Request] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        return httpx2.Response(200, json=told)
+
+    async def publish() -> dict[str, Any]:
+        transport = httpx2.MockTransport(handler)
+        async with AsyncClient("http://service", transport=transport) as client:
+            return await client.publish(b"{}\n")
+
+    with Client("http://service", transport=httpx2.MockTransport(handler)) as client:
+        assert client.publish("{}\n") == told == asyncio.run(publish())
+    for request in sent:
+        assert (request.method, request.url.path) == ("POST", "/v1/records")
+        assert request.headers["content-type"] == "application/x-ndjson"
+        assert request.content == b"{}\n"
+
+
 def test_submit_sends_only_what_was_given() -> None:
     sent: list[httpx2.Request] = []
 

@@ -10,8 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from db import Store
+from db.errors import StoreUnreachable
 from db.keys import StoredKeys
-from service.access.keyring import FRESH_SECS, UNKNOWN_SECS, Keyring
+from service.access import keyring as keyring_module
+from service.access.keyring import FRESH_SECS, KNOWN_SECS, UNKNOWN_SECS, Keyring
 from service.access.keys import Scope
 from service.errors import NotAuthenticated
 from service.http.app import create_app
@@ -80,6 +82,65 @@ def test_a_revoked_key_ends_within_a_second(store: Store) -> None:
     assert code(ring, text) == "", "what was read a moment ago is believed"
     clock.now += FRESH_SECS * 0.2
     assert code(ring, text) == "revoked_key"
+
+
+def test_known_keys_count_on_while_they_cannot_be_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, tries = Clock(), list[float]()
+    ring = keyring(store, clock)
+    text = make_key(store)
+    assert code(ring, text) == ""
+
+    def away() -> StoredKeys:
+        tries.append(clock.now)
+        raise StoreUnreachable("the database does not answer")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "keys", away)
+        clock.now += KNOWN_SECS / 2
+        for _ in range(5):
+            assert code(ring, text) == ""
+            clock.now += FRESH_SECS / 10
+        assert len(tries) == 1, "each may take its time to fail"
+        assert code(ring, text[:-4] + "aaaa") == "bad_key"
+        with pytest.raises(StoreUnreachable):
+            code(ring, f"tw_{'a' * 10}_{text.split('_')[2]}")
+        clock.now += KNOWN_SECS
+        with pytest.raises(StoreUnreachable):
+            code(ring, text)
+    store.revoke_key(text.split("_")[1])
+    assert code(ring, text) == "revoked_key"
+
+
+def test_a_reading_that_hangs_is_not_waited_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, goes_on, read = Clock(), threading.Event(), store.keys
+    ring = keyring(store, clock)
+    text = make_key(store)
+    assert code(ring, text) == ""
+    store.revoke_key(text.split("_")[1])
+    monkeypatch.setattr(keyring_module, "PATIENCE_SECS", 0.05)
+
+    def hangs() -> StoredKeys:
+        assert goes_on.wait(60.0)
+        return read()
+
+    monkeypatch.setattr(store, "keys", hangs)
+    clock.now += 2 * FRESH_SECS
+
+    async def ask() -> str:
+        await ring.principal(text)  # as it was known
+        goes_on.set()
+        while True:  # what was given up is taken all the same once it is there
+            try:
+                await ring.principal(text)
+            except NotAuthenticated as error:
+                return str(error.code)
+            await asyncio.sleep(0.01)
+
+    assert asyncio.run(asyncio.wait_for(ask(), 60.0)) == "revoked_key"
 
 
 def test_a_flood_of_invented_keys_reads_four_times_a_second(

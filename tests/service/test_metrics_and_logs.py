@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from db import Store
+from db.errors import StoreUnreachable
 from schedules.errors import TilewrightError
 from service import logs, telemetry
 from service.http.app import create_app
@@ -26,7 +27,9 @@ from service.jobs.supervisor import WorkerHealth
 from service.jobs.tally import Tally
 from service.jobs.worker import Worker
 from service.settings import Settings
+from tests.service.access_cases import bearer, make_key
 from tests.service.service_cases import HOST, MATMUL
+from tests.service.test_keys_cli import keyring_of
 from tuner.report import TuneReport
 
 
@@ -105,6 +108,37 @@ def test_metrics_know_trials_jobs_queue_and_errors(store: Store) -> None:
     ):
         assert line in text
     assert tally.take() == {"trials": {}, "jobs": [], "store_errors": 0}, "told once"
+
+
+def test_metrics_are_there_while_the_database_is_not(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just then somebody wants to know: counters are the process' own."""
+    key = make_key(store)
+    health = WorkerHealth(ready=False, pid=1, deaths=1)
+    app = create_app(Settings(preparers=0), store, lambda: health)
+
+    def away(*_: object) -> None:
+        raise StoreUnreachable("the database does not answer")
+
+    with TestClient(app) as api:
+        there = api.get("/metrics", headers=bearer(key)).text
+        assert "tilewright_records 0.0" in there
+        keyring_of(app)._fresh_secs = 0.0  # as if the last scrape were some time ago
+        monkeypatch.setattr(store, "keys", away)
+        monkeypatch.setattr(store, "counts", away)
+        told = api.get("/metrics", headers=bearer(key))
+        assert told.status_code == 200
+        assert "tilewright_store_errors_total 1.0" in told.text
+        assert "tilewright_worker_up 0.0" in told.text
+        for gauge in ("tilewright_records", "tilewright_open_jobs", "tilewright_queue_length"):
+            assert gauge in there
+            assert gauge not in told.text, "what it was is no answer"
+        assert api.get("/metrics").status_code == 401
+        new = f"tw_{'a' * 10}_{key.split('_')[2]}"
+        assert api.get("/metrics", headers=bearer(new)).status_code == 503, "it may be a new key"
+        monkeypatch.undo()
+        assert "tilewright_records 0.0" in api.get("/metrics", headers=bearer(key)).text
 
 
 def test_a_worker_that_is_not_ready_makes_the_service_not_ready(store: Store) -> None:

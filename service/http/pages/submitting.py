@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from service.errors import InvalidField, Problem
 from service.http.pages.commands import spelling
 from service.http.pages.forms import Fields
-from service.http.pages.views import measurer_name
+from service.jobs.document import measurer_name
 from service.jobs.tuning import FLEET
 from service.resolve import workloads
 from service.resolve.requests import StrategyName

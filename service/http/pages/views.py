@@ -146,7 +146,7 @@ def job_view(job: Job) -> JobView:
         strategy=str(request["strategy"]),
         seed=int(request["seed"]),
         budget_secs=request["budget"].get("seconds"),
-        measurer=measurer_name(str(request["measurer"])),
+        measurer=str(request["measurer"]),
         reused=int(progress.get("reused") or 0),
         failed=int(progress.get("failed") or 0),
         error=str(error.get("detail") or error.get("code") or ""),
@@ -187,12 +187,6 @@ def _row(
         mocked=measurer.partition(":")[0] in MOCKED,
         created_at=created,
     )
-
-
-def measurer_name(spec: str) -> str:
-    """`simulated:slow.json`: the folder is the service's business."""
-    kind, colon, path = spec.partition(":")
-    return f"{kind}{colon}{path.rpartition('/')[2]}"
 
 
 @dataclass(frozen=True, slots=True)
