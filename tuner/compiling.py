@@ -8,15 +8,17 @@ or for a level of x86-64; all else, whatever it is called, is compiled aside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from schedules.target import Target
 
+from . import cpus
 from .codegen.emit import emit_assembly, emit_object, host_names, instructions
 from .codegen.emitted import build_object
-from .cpus import is_level, level_target
-from .llvm_names import check_names
-from .measure.aside import shared
+from .llvm_names import check_names, check_target
+from .measure.aside import CompileError, shared
+from .measure.frames import Frame
 
 MOST_LINES_HERE = 16_000
 """Lines of LLVM IR up to which a module is compiled in this process: that takes a second or two,
@@ -46,17 +48,13 @@ def build_in_time(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]
     if all(_may_be_here(lines, target) for target in targets):
         return build_object(document)
     what = f"compiling {lines} lines of LLVM IR"
-    frame = shared().call("tuner.measure.aside:build_parts", document, what)
+    frame = _called("tuner.measure.aside:build_parts", document, what, targets)
     return frame.blob, [tuple(needs) for needs in frame.document["needs"]]
 
 
 def is_well_known(target: Target) -> bool:
     """Whether LLVM is sure to compile for it: this machine, or less of it, or a level of x86-64."""
-    if is_level(target.cpu):
-        level = level_target(target.cpu)
-        return (target.triple, target.features) == (level.triple, level.features)
-    triple, cpu, features = host_names()
-    return (target.triple, target.cpu) == (triple, cpu) and features.issuperset(target.features)
+    return cpus.is_well_known(target, *host_names())
 
 
 def missing_here(target: Target) -> str:
@@ -86,4 +84,15 @@ def _lines(ir_text: str) -> int:
 def _aside(ir_text: str, target: Target, *, asm: bool) -> bytes:
     document = {"text": ir_text, "target": target.to_json(), "asm": asm}
     what = f"compiling {_lines(ir_text)} lines of LLVM IR"
-    return shared().call("tuner.measure.aside:compile_text", document, what).blob
+    return _called("tuner.measure.aside:compile_text", document, what, [target]).blob
+
+
+def _called(function: str, document: dict[str, Any], what: str, targets: Sequence[Target]) -> Frame:
+    """What the helper gives. Where it ended by a description of hardware: TargetError, which no
+    other schedule would mend."""
+    try:
+        return shared().call(function, document, what)
+    except CompileError:
+        for target in targets:
+            check_target(target)
+        raise

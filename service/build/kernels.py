@@ -18,7 +18,7 @@ from service.answers.grades import Answer, Grade, grade_of
 from service.errors import InvalidField, NoAnswer
 from service.resolve import targets as target_names
 from service.resolve import workloads
-from service.resolve.requests import GradeName, Strict
+from service.resolve.requests import GradeName, Strict, located
 from service.resolve.toolchains import real_toolchain, toolchain
 
 from .locked import FileRef, LockedKernel, LockedVariant
@@ -175,7 +175,8 @@ def _target(asked: BuildIn, number: int) -> Target:
             f" got {spec[:80]!r}",
             pointer=f"/targets/{number}",
         )
-    return replace(target_names.target_of(spec, asked.threads), probes=Probes())
+    target = located(f"/targets/{number}", lambda: target_names.target_of(spec, asked.threads))
+    return replace(target, probes=Probes())
 
 
 def _found(

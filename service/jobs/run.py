@@ -18,11 +18,13 @@ from schedules.errors import TilewrightError
 from service import logs, telemetry
 from service.answers.publish import Publish, Published, publish, result_document
 from service.errors import problem_of
+from service.jobs.courtesy import Courtesy
 from service.jobs.journal import Journal
 from service.jobs.request import JobRequest, stored_job
 from service.jobs.tally import Tally
 from service.jobs.tuning import TuneOptions, run_tuning
 from service.jobs.turns import Turns
+from service.resolve import toolchains
 from tuner.measure.control import Control, MeasurementAborted
 
 if TYPE_CHECKING:
@@ -66,22 +68,31 @@ class Means:
     publish: Publish = publish
     clock: Callable[[], float] = time.monotonic
     fleet: str = ""
+    courtesy: Courtesy = field(default_factory=Courtesy)
+
+    def answers_first(self) -> bool:
+        """Whether the jobs of tickets wait, for answers that are being prepared."""
+        name = toolchains.toolchain_name(toolchains.toolchain())
+        return self.courtesy.is_due(lambda: self.store.preparations_waiting(name))
 
 
 class JobRun:
     """Runs `job`, which is leased to this worker, to whatever end it has."""
 
     def __init__(self, means: Means, job: Job) -> None:
+        from db.job_owners import TICKET_PRIORITY
+
         self._means = means
         self._store = means.store
         self._job = job
         # A fleet has machines of its own: its jobs take turns with nobody here.
         mine = not str(job.request.get("measurer", "")).startswith("dask")
         self._turns = means.turns if mine else Turns()
+        self._is_ticket = mine and job.priority <= TICKET_PRIORITY
         self._journal = Journal(means.store, job, means.clock)
         self._control = Control(
             self._waits_for,
-            is_wanted=lambda: self._turns.is_over(job.id),
+            is_wanted=lambda: self._turns.is_over(job.id) or self._answers_first(),
             turn=self._turn,
         )
         self._span: Any = None
@@ -167,6 +178,7 @@ class JobRun:
 
         self._failed = self._reused = 0
         self._works = False
+        self._let_answers_go_first()
         self._turns.wait(self._job.id, self._look)
         if self._job.failures >= MAX_FAILURES:
             self._give_up()
@@ -213,18 +225,34 @@ class JobRun:
         """Let the others work, if this job's turn is over."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
+        self._let_answers_go_first()
         self._turns.next(self._job.id, self._look)
         self._waits_for("")
 
+    def _answers_first(self) -> bool:
+        return self._is_ticket and self._means.answers_first()
+
+    def _let_answers_go_first(self) -> None:
+        """The job of a ticket waits while answers are prepared: its own may be among them."""
+        self._turns.aside(
+            self._job.id,
+            self._answers_first,
+            lambda: self._look_while("answers that are prepared before it"),
+        )
+
     def _look(self, before: int) -> None:
-        """While it is the turn of others: whether to go on waiting. _Draining, MeasurementAborted:
-        a job that was cancelled does not wait to have its best checked."""
+        """While it is the turn of others: whether to go on waiting."""
+        others = "1 other job is" if before == 1 else f"{before} other jobs are"
+        self._look_while(f"its turn: {others} before it")
+
+    def _look_while(self, waits_for: str) -> None:
+        """Whether to go on waiting. _Draining, MeasurementAborted: a job that was cancelled does
+        not wait to have its best checked."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
         if self._cancelled.is_set():
             raise MeasurementAborted("stopped on request")
-        others = "1 other job is" if before == 1 else f"{before} other jobs are"
-        self._waits_for(f"its turn: {others} before it")
+        self._waits_for(waits_for)
 
     def _waits_for(self, text: str) -> None:
         """Tell what the job waits for, "" if for nothing."""

@@ -128,6 +128,8 @@ class Worker:
             for job in self.means.store.job_queue()
             if queue.rest_secs(job.failures) <= lived_secs
         ]
+        if any(map(_is_ticket, waiting)) and self.means.answers_first():
+            waiting = [job for job in waiting if not _is_ticket(job)]
         for places, fleet in ((self._here, False), (self._fleet, True)):
             of_kind = [j for j in waiting if j.fleet == fleet and j.id not in places.threads]
             job = self._lease_one_of(of_kind, places) if of_kind and places.left() else None
@@ -148,6 +150,12 @@ class Worker:
         if job is not None and chosen.id == queue.order(waiting)[0].id:
             places.oldest = job.id
         return job
+
+
+def _is_ticket(job: WaitingJob) -> bool:
+    from db.job_owners import TICKET_PRIORITY
+
+    return not job.fleet and job.priority <= TICKET_PRIORITY
 
 
 def main() -> int:

@@ -141,7 +141,8 @@ def test_a_field_that_will_not_do_is_pointed_at(
 
 
 def test_a_target_this_machine_cannot_run_is_refused_at_once(api: TestClient) -> None:
-    target = {**HOST.to_json(), "triple": "aarch64-unknown-linux-gnu", "cpu": "neoverse-v2"}
+    target = {**HOST.to_json(), "triple": "aarch64-unknown-linux-gnu", "cpu": "neoverse-v2",
+              "features": ["neon"]}  # fmt: skip
     problem = problem_of(api.post("/v1/jobs", json={**GOOD, "target": target}), 422)
     assert problem["code"] == "bad_target"
     assert "cannot be timed on this machine" in problem["detail"]

@@ -198,7 +198,8 @@ def test_where_too_much_is_being_prepared_who_asks_is_told_when_to_come_back(
 def test_for_a_cpu_that_is_not_here_there_are_schedule_and_llvm_ir_and_no_job(
     api: TestClient, store: Store, workload: Workload
 ) -> None:
-    far = replace(HOST, triple="aarch64-unknown-linux-gnu", cpu="far").to_json()
+    arm = replace(HOST, triple="aarch64-unknown-linux-gnu", cpu="neoverse-n1", features=("neon",))
+    far = arm.to_json()
     assert ask(api, MATMUL, target=far)[0]["ticket"] is None
     counted = Counted(machine=False)
     prepare_all(store, counted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,16 @@ from schedules.errors import TargetError
 from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
+from tests.project.project_texts import ROOT
 from tuner import compile as compile_here
+from tuner import llvm_names
 from tuner.codegen.emit import emit_assembly
 from tuner.codegen.emitted import Variant, emit_kernel
 from tuner.codegen.kernel import generated
 from tuner.compiling import assembly_in_time, build_in_time, emit_in_time, is_well_known
 from tuner.cpus import LEVELS, level_target
 from tuner.default import default_trace
-from tuner.llvm_names import names_of
+from tuner.llvm_names import check_target, names_of
 from tuner.measure import runner
 from tuner.measure.aside import CompileError
 from tuner.measure.elf import LoadError
@@ -39,8 +42,10 @@ TEXT = generated(WORKLOAD, Trace(), PLAIN).text
     ids=["no 64 bits", "another width", "features that contradict"],
 )
 def test_what_ends_llvm_ends_a_helper_with_its_words(target: Target) -> None:
-    with pytest.raises(CompileError, match=r"LLVM ERROR: .*(64|RV32)"):
+    with pytest.raises(TargetError, match=rf"{target.cpu}.* LLVM ERROR: .*(64|RV32)"):
         emit_in_time(TEXT, target)
+    with pytest.raises(TargetError, match="LLVM ERROR"):
+        check_target(target)
     assert emit_in_time(TEXT, PLAIN).startswith(b"\x7fELF")
 
 
@@ -60,6 +65,31 @@ def test_every_architecture_is_listed_though_llvm_lists_one_a_process() -> None:
     arm = replace(PLAIN, triple="aarch64-unknown-linux-gnu", cpu="neoverse-n1", features=("neon",))
     for target in (replace(PLAIN, cpu="haswell"), arm):
         assert emit_in_time(TEXT, target)
+
+
+def test_a_module_that_llvm_refuses_is_no_fault_of_the_description() -> None:
+    with pytest.raises(CompileError):
+        emit_in_time("no module", replace(PLAIN, cpu="haswell"))
+
+
+def test_a_description_is_asked_for_once_and_lists_are_shared_by_triples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arm = Target.from_json(json.loads((ROOT / "examples/targets/neoverse-n1.json").read_text()))
+    asked: list[list[str]] = []
+    tell = llvm_names._told
+
+    def told(triple: str, words: list[str], document: bytes) -> Any:
+        asked.append(words)
+        return tell(triple, words, document)
+
+    monkeypatch.setattr(llvm_names, "_told", told)
+    llvm_names._names_of.cache_clear()
+    llvm_names._trouble.cache_clear()
+    for _ in range(2):
+        check_target(arm)
+        check_target(replace(arm, triple="aarch64-alpine-linux-musl"))
+    assert asked == [["aarch64-unknown-linux-gnu"], [], []]
 
 
 def test_well_known_targets_are_in_llvms_lists() -> None:
