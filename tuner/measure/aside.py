@@ -141,9 +141,11 @@ class Aside:
         assert self._process is not None
         assert self._errors is not None
         code = self._process.wait()
-        said = [line.strip() for line in tail(self._errors).splitlines() if "LLVM ERROR" in line]
+        lines = [line.strip() for line in tail(self._errors).splitlines() if line.strip()]
         self.close()
-        words = said[-1] if said else f"the helper process ended with code {code}"
+        said = [line for line in lines if "LLVM ERROR" in line]
+        last = f": {lines[-1]}" if lines else ""
+        words = said[-1] if said else f"the helper process ended with code {code}{last}"
         return words[:300]
 
 
@@ -245,6 +247,8 @@ def _done(function: str, document: dict[str, Any]) -> Frame:
         return Frame({"error": "schedule", "detail": str(error), **found})
     except TargetError as error:
         return Frame({"error": "target", "detail": str(error)})
+    except CompileError as error:  # of a helper of this helper
+        return Frame({"error": "compile", "detail": str(error)})
     except MemoryError:
         return Frame({"error": "compile", "detail": "more memory was needed than is allowed"})
     except Exception as error:  # noqa: BLE001  # told to who asked
