@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from service.errors import NoAnswer, UsageProblem
+from service.resolve.workloads import workload_of
 from service.written import write_whole
 
 from .locked import LockedKernel, LockFile
@@ -104,6 +105,30 @@ def checked(lock: LockFile, builder: Builder) -> Locked:
             fields = NOTHING_NOW
         changes.append(Change(kernel.name, "stale" if fields else "kept", kernel, fields))
     return Locked(lock, tuple(changes))
+
+
+def not_pinned(lock: LockFile, asked: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why a build cannot go by `lock` for the kernels `asked` for, a sentence each; nothing is
+    looked up. A kernel whose spelling is another workload than its key was changed by hand."""
+    said = [
+        f"{kernel.name}: its workload is not the one its workload_key stands for"
+        for kernel in lock.kernels
+        if workload_of(kernel.workload).key != kernel.workload_key
+    ]
+    for document in asked:
+        old = lock.kernel(str(document["name"]))
+        if old is None:
+            said.append(f"{document['name']}: is not in the lock file")
+        elif workload_of(document["workload"]).key != old.workload_key:
+            said.append(f"{old.name}: is locked for another workload, {_spelled(old)}")
+        elif document.get("threads", old.threads) != old.threads:
+            said.append(f"{old.name}: is locked for {old.threads} threads")
+    return said
+
+
+def _spelled(kernel: LockedKernel) -> str:
+    spelled = kernel.workload
+    return spelled if isinstance(spelled, str) else str(spelled.get("name", "an expression"))
 
 
 def is_stale(old: LockedKernel, new: LockedKernel) -> bool:

@@ -18,6 +18,7 @@ from .options import MACHINE_PANEL, Common, command
 from .where import Where
 
 if TYPE_CHECKING:
+    from service.build.locked import LockFile
     from service.build.locking import Locked
     from service.build.source import Builder
 
@@ -47,6 +48,13 @@ def add_commands(app: typer.Typer) -> None:
         check: Annotated[
             bool,
             typer.Option("--check", help="Write nothing; exit code 3 if anything would change."),
+        ] = False,
+        only_locked: Annotated[
+            bool,
+            typer.Option(
+                "--locked",
+                help="Write and look up nothing; exit code 3 unless the file has each WORKLOAD.",
+            ),
         ] = False,
         upgrade: Annotated[
             bool, typer.Option("--upgrade", help="Move every pin to what is best now.")
@@ -92,8 +100,10 @@ def add_commands(app: typer.Typer) -> None:
 
         if check and (upgrade or kernels):
             raise UsageProblem("--check looks at the lock file as it is: no WORKLOAD, no --upgrade")
+        if only_locked and (check or upgrade):
+            raise UsageProblem("--locked looks nothing up: no --check, no --upgrade")
         before = read_lock(file)
-        if before is None and not kernels:
+        if before is None and (only_locked or not kernels):
             raise UsageProblem(
                 f"there is no lock file {file}, and no WORKLOAD to lock",
                 advice="tilewright lock gemm=matmul:M=512,N=512,K=512",
@@ -106,6 +116,8 @@ def add_commands(app: typer.Typer) -> None:
         }
         asked = [{**_kernel(text), **how} for text in kernels or []]
         _refuse_doubles([document["name"] for document in asked])
+        if only_locked:
+            return _say_whether_pinned(before or LockFile(), asked, file, common)
         with _builder(where, common) as builder:
             if check:
                 found = checked(before or LockFile(), builder)
@@ -277,6 +289,29 @@ def _keep(builder: Builder, found: Locked, common: Common) -> None:
         with session(common.db) as store:
             for change in found.changes:
                 builder.keep(store, change.kernel)
+
+
+def _say_whether_pinned(
+    lock: LockFile, asked: list[dict[str, Any]], file: Path, common: Common
+) -> None:
+    """`lock --locked`. Exit with NO_ANSWER where a build cannot go by the file."""
+    from service.build.locking import not_pinned
+    from service.cli.render import facts
+
+    problems = not_pinned(lock, asked)
+    document = {
+        "file": str(file),
+        "locked": not problems,
+        "kernels": [kernel.to_json() for kernel in lock.kernels],
+        "problems": problems,
+    }
+    rows = [("locked", "no" if problems else "yes"), ("kernels", str(len(lock.kernels)))]
+    common.output().result(document, facts(rows))
+    if problems:
+        for problem in problems:
+            common.output().remark(f"tilewright: {problem}")
+        common.output().remark(f"tilewright: `tilewright lock NAME=WORKLOAD` changes {file}")
+        raise typer.Exit(ExitCode.NO_ANSWER)
 
 
 def _what_to_do(found: Locked, file: Path) -> str:

@@ -115,6 +115,27 @@ def test_a_pin_stays_until_it_is_moved(command: Command, store: Store, native: T
     assert command("lock", "--check")["up_to_date"]
 
 
+def test_locked_looks_nothing_up_and_says_what_the_file_lacks(
+    command: Command, store: Store, native: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def locked(*asked: str) -> tuple[int, list[str]]:
+        code = run(["lock", *asked, "--locked", "--json", "--db", "/dev/null/none.sqlite"])
+        return code, json.loads(capsys.readouterr().out)["problems"]
+
+    kept(store, SMALL, native)
+    command("lock", f"gemm={SMALL}")
+    before = Path("tilewright.lock.json").read_text()
+    assert locked() == (0, [])
+    assert locked(f"gemm={SMALL}") == (0, [])
+    assert locked(f"other={SMALL}") == (3, ["other: is not in the lock file"])
+    assert locked(f"gemm={OTHER}") == (3, [f"gemm: is locked for another workload, {SMALL}"])
+    assert Path("tilewright.lock.json").read_text() == before
+    Path("tilewright.lock.json").write_text(before.replace(SMALL, OTHER))
+    code, (said,) = locked()
+    assert code == 3
+    assert said.startswith("gemm: its workload is not the one")
+
+
 def test_another_record_of_the_same_code_makes_nothing_stale(
     command: Command, store: Store, native: Target
 ) -> None:
