@@ -1,12 +1,24 @@
 """How a fleet scales: simulated hosts, each a Dask worker in a process of its own.
 
     python benchmarks/fleet.py [--hosts 1,2,4,8] [--latency-secs 0.3] [--trials 64] [--json]
+                               [--figures measure,tune,jobs] [--strategy random]
 
 Each host really waits `--latency-secs` a candidate, as if it measured; a candidate of a small
-matrix product takes 0.2 to 0.5 s on a real one. Two figures a number of hosts, best of `--rounds`:
-`measure`, candidates in batches of 16 as a search asks for them, and `tune`, a whole run with its
-search, its store in memory, final race and full check, which take their turn alone whatever the
-fleet. `linear` is the time of one host over the number of hosts, divided by the time it took.
+matrix product takes 0.2 to 0.5 s on a real one. Three figures a number of hosts, best of
+`--rounds`:
+
+- `measure`: candidates in batches of 16, as a search asks for them;
+- `tune`: one whole run alone, with its search, its store in memory, final race and full check.
+  What one machine does is in the way of all others here;
+- `jobs`: whole jobs of a service, `--jobs` for each host, in its queue at the start: the worker
+  opens as many at once as there are hosts, each with its search, trials in a database on disk,
+  final race, full check and result.
+
+`linear` is the time of the least number of hosts for the same work, divided by the time it took
+and by how many times as many hosts there were; of `jobs` it contains the start and the end, when
+there are too few. `busy` is the share of their time in which hosts measured, from 5 s on and as
+long as jobs waited. Beside the hosts, which sleep, everything computes
+on this machine's own cores: `cpu_secs` of the coordinator says how far it is from what bounds it.
 """
 
 from __future__ import annotations
@@ -15,8 +27,9 @@ import argparse
 import json
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,62 +37,154 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from db import open_store  # noqa: E402
+from db.job_states import JobState  # noqa: E402
+from schedules import operators  # noqa: E402
+from service.jobs.request import JobRequest  # noqa: E402
+from service.jobs.run import Means  # noqa: E402
+from service.jobs.tuning import FLEET, TuneOptions  # noqa: E402
+from service.jobs.worker import Worker  # noqa: E402
 from tests.fleet.local_fleet import LocalFleet, local_fleet  # noqa: E402
 from tests.fleet.simulated import SPACE, TARGET, candidates  # noqa: E402
+from tuner.measure.fleet.machines import fleet_status  # noqa: E402
 from tuner.measure.fleet.measurer import Fleet  # noqa: E402
 from tuner.report import Budget  # noqa: E402
 from tuner.session import MAX_BATCH  # noqa: E402
 from tuner.tuning import tune  # noqa: E402
 
+RAMP_SECS = 5.0
 
-def measure(fleet: LocalFleet, trials: int) -> float:
-    """Seconds for `trials` candidates in a search's batches."""
-    asked = candidates(MAX_BATCH)
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What each figure is taken with; `jobs` are so many a host."""
+
+    trials: int
+    strategy: str
+    jobs: int
+    latency_secs: float
+
+
+Figures = dict[str, float]
+
+
+def measure(fleet: LocalFleet, asked: Asked) -> Figures:
+    """Seconds for candidates in a search's batches."""
+    batch = candidates(MAX_BATCH)
     with Fleet(fleet.address)(SPACE.workload, TARGET, 0) as measurer:
-        measurer.measure(asked[:1])  # the line is open
+        measurer.measure(batch[:1])  # the line is open
         started = time.perf_counter()
-        for _ in range(trials // MAX_BATCH):
-            results = measurer.measure(asked)
+        for _ in range(asked.trials // MAX_BATCH):
+            results = measurer.measure(batch)
             assert all(result.ok for result in results)
-        return time.perf_counter() - started
+        return {"secs": time.perf_counter() - started}
 
 
-def tune_once(fleet: LocalFleet, trials: int) -> float:
-    """Seconds for a run of `trials` trials."""
+def tune_once(fleet: LocalFleet, asked: Asked) -> Figures:
+    """Seconds for one run alone."""
     started = time.perf_counter()
     report = tune(
         SPACE.workload,
         TARGET,
-        budget=Budget(trials=trials),
-        strategy="random",
+        budget=Budget(trials=asked.trials),
+        strategy=asked.strategy,
         measurer=f"dask:{fleet.address}",
     )
-    assert report.trials["ok"] == trials, report.trials
-    return time.perf_counter() - started
+    assert report.trials["ok"] == report.trials["total"], report.trials
+    return {"secs": time.perf_counter() - started}
 
 
-FIGURES: dict[str, Callable[[LocalFleet, int], float]] = {"measure": measure, "tune": tune_once}
+@dataclass(slots=True)
+class Window:
+    """What hosts measured while there was load: from `RAMP_SECS` on, until no job waits."""
+
+    fleet: LocalFleet
+    began: float = 0.0
+    before: int = 0
+    rate: float = 0.0
+
+    def look(self, since_secs: float, waiting: int) -> None:
+        """Count, `since_secs` after the start, if there are jobs `waiting`."""
+        if since_secs < RAMP_SECS or not waiting:
+            return
+        now = time.perf_counter()
+        measured = sum(machine.measured for machine in fleet_status(self.fleet.address))
+        if not self.began:
+            self.began, self.before = now, measured
+        elif now > self.began:
+            self.rate = (measured - self.before) / (now - self.began)
+
+
+def run_jobs(fleet: LocalFleet, asked: Asked) -> Figures:
+    """Seconds for all jobs of a service's queue, by how many there are a host."""
+    window = Window(fleet)
+    count = asked.jobs * len(fleet.machines)
+    stop = threading.Event()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_store(f"sqlite:///{folder}/jobs.sqlite") as store,
+    ):
+        store.coordinate()
+        options = TuneOptions(asked.trials, strategy=asked.strategy, measurer=FLEET)
+        for number in range(count):
+            size = 64 + 8 * number
+            workload = operators.build("matmul", M=size, N=64, K=64).normalised()
+            request = JobRequest(workload, TARGET, native=False, options=options)
+            key = request.flight_key
+            store.create_job(request.to_json(), body_hash=key, flight_key=key)
+        worker = Worker(Means(store, 5.0, stop, fleet=fleet.address), "benchmark", poll_secs=0.1)
+        started = time.perf_counter()
+        thread = threading.Thread(target=worker.work)
+        thread.start()
+        try:
+            while (ended := store.job_counts())[JobState.SUCCEEDED] < count:
+                assert not ended[JobState.FAILED], "its log says why"
+                window.look(time.perf_counter() - started, ended[JobState.QUEUED])
+                time.sleep(1.0)
+            secs = time.perf_counter() - started
+        finally:
+            stop.set()
+            thread.join()
+    at_once = len(fleet.machines) / asked.latency_secs
+    return {"secs": secs / asked.jobs, "busy": window.rate / at_once}
+
+
+FIGURES = {"measure": measure, "tune": tune_once, "jobs": run_jobs}
+GROWS = {"jobs"}
+"""Figures whose work grows with the hosts: linear is to take as long with more of them."""
 
 
 def scaling(
-    hosts: list[int], latency_secs: float, trials: int, rounds: int, figures: list[str]
+    hosts: list[int], rounds: int, figures: list[str], asked: Asked
 ) -> list[dict[str, Any]]:
     """A row for each number of hosts, which join one after the other."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder, local_fleet(Path(folder)) as fleet:
         for count in sorted(hosts):
             while len(fleet.machines) < count:
-                fleet.join(f"host{len(fleet.machines)}", latency_secs=latency_secs)
+                fleet.join(f"host{len(fleet.machines)}", latency_secs=asked.latency_secs)
             fleet.wait_for(count)
-            row: dict[str, Any] = {"hosts": count, "latency_secs": latency_secs, "trials": trials}
+            row: dict[str, Any] = {
+                "hosts": count,
+                "latency_secs": asked.latency_secs,
+                "trials": asked.trials,
+                "strategy": asked.strategy,
+            }
             for figure in figures:
-                secs = min(FIGURES[figure](fleet, trials) for _ in range(rounds))
-                row[f"{figure}_secs"] = secs
+                row |= _figure(figure, fleet, rounds, asked)
                 if rows:
-                    alone = rows[0][f"{figure}_secs"] * rows[0]["hosts"]
-                    row[f"{figure}_linear"] = alone / (count * secs)
+                    times = count / rows[0]["hosts"] if figure not in GROWS else 1
+                    alone = rows[0][f"{figure}_secs"]
+                    row[f"{figure}_linear"] = alone / (times * row[f"{figure}_secs"])
             rows.append(row)
     return rows
+
+
+def _figure(figure: str, fleet: LocalFleet, rounds: int, asked: Asked) -> Figures:
+    mark = time.process_time()
+    best = min((FIGURES[figure](fleet, asked) for _ in range(rounds)), key=lambda f: f["secs"])
+    best["cpu_secs"] = (time.process_time() - mark) / rounds
+    return {f"{figure}_{name}": value for name, value in best.items()}
 
 
 def main() -> None:
@@ -89,11 +194,14 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--figures", default=",".join(FIGURES))
+    parser.add_argument("--strategy", default="random")
+    parser.add_argument("--jobs", type=int, default=3, help="for each host")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     hosts = [int(count) for count in asked.hosts.split(",")]
     figures = asked.figures.split(",")
-    rows = scaling(hosts, asked.latency_secs, asked.trials, asked.rounds, figures)
+    wanted = Asked(asked.trials, asked.strategy, asked.jobs, asked.latency_secs)
+    rows = scaling(hosts, asked.rounds, figures, wanted)
     if asked.json:
         sys.stdout.write(json.dumps(rows, indent=1) + "\n")
         return
@@ -101,7 +209,10 @@ def main() -> None:
         told = [f"{row['hosts']} hosts"]
         for figure in figures:
             linear = row.get(f"{figure}_linear", 1.0)
-            told.append(f"{figure} {row[f'{figure}_secs']:.2f} s ({linear:.2f} of linear)")
+            secs, cpu = row[f"{figure}_secs"], row[f"{figure}_cpu_secs"]
+            told.append(f"{figure} {secs:.2f} s ({linear:.2f} of linear, {cpu:.1f} s of CPU)")
+            if f"{figure}_busy" in row:
+                told.append(f"hosts at work {row[f'{figure}_busy']:.2f} of the time under load")
         sys.stdout.write(", ".join(told) + "\n")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import gcd
 
 import numpy as np
@@ -114,7 +115,7 @@ def touched(
                 slower = np.float32(SHORT_ROW_LINES) / lines
                 if pitches[dim] >= PAGE_BYTES:
                     slower = 1 + NEW_PAGE_LINES / lines
-                slower = np.clip(slower, 1, SHORT_ROW_LINES)
+                slower = np.minimum(np.maximum(slower, np.float32(1)), np.float32(SHORT_ROW_LINES))
                 scattered = np.where(extent > 1, np.maximum(scattered, slower), scattered)
         total = total * extent
         inner_lines = total * np.float32(access.element_bytes / line_bytes)
@@ -127,18 +128,17 @@ def _extent(strides: Sequence[int], tile: Sequence[Float32Array]) -> Float32Arra
     reach: Float32Array | None = None
     for axis, stride in enumerate(strides):
         if stride:
-            part = (tile[axis] - np.float32(1)) * np.float32(abs(stride))
+            part = tile[axis] - np.float32(1)
+            if abs(stride) != 1:
+                part = part * np.float32(abs(stride))
             reach = part if reach is None else reach + part
     return None if reach is None else reach + np.float32(1)
 
 
 def _places(strides: Sequence[int], tile: Sequence[Float32Array]) -> Float32Array:
     """(P,) how many places one dimension may be at: settings of the axes that move it."""
-    places = np.ones_like(tile[0])
-    for axis, stride in enumerate(strides):
-        if stride:
-            places = places * tile[axis]
-    return places
+    moving = [tile[axis] for axis, stride in enumerate(strides) if stride]
+    return reduce(np.multiply, moving)
 
 
 def cache_traffic(

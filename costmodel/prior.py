@@ -12,7 +12,7 @@ enough for high-performance BLIS" (TOMS 43(2), 2016, doi:10.1145/2925987).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
@@ -101,11 +101,20 @@ class Analysis:
 
 
 class Prior:
-    """Predicts for the candidates of one space. Stateless after construction."""
+    """Predicts for the candidates of one space. Stateless after construction.
 
-    def __init__(self, space: ScheduleSpace, constants: PriorConstants = DEFAULT_CONSTANTS) -> None:
+    `check` is called before each calculation: what it raises ends a search that asks for many.
+    """
+
+    def __init__(
+        self,
+        space: ScheduleSpace,
+        constants: PriorConstants = DEFAULT_CONSTANTS,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.space = space
         self.constants = constants
+        self.check = check
         self.machine = machine_for(space.target, compute_dtype(space.workload))
 
     def analyse(self, sketch: int, settings: IntArray) -> Analysis:
@@ -144,6 +153,7 @@ class Prior:
 
     def _one(self, rules: Sketch, settings: IntArray) -> Analysis:
         """The calculation for a sketch that is a single cluster of loops."""
+        self.check()
         columns = rules.columns(settings)
         traffic = cache_traffic(
             rules.extents(settings),

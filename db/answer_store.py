@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from .artefacts import ArtefactFile
     from .evidence import Evidence, Work
+    from .job_owners import JobQuota
     from .preparations import Demand, Preparation, PreparationState
 
 
@@ -35,11 +36,19 @@ class AnswerStore(Protocol):
         ...
 
     def demand(
-        self, demands: Sequence[Demand], toolchain: str, *, most_waiting: int, most_jobs: int
+        self,
+        demands: Sequence[Demand],
+        toolchain: str,
+        *,
+        most_waiting: int,
+        most_jobs: int,
+        owner: str | None = None,
+        quota: JobQuota | None = None,
     ) -> set[Work]:
         """Have works prepared, each once, and tuned; those that were not taken for lack of room.
 
-        `most_waiting` bounds what waits to be prepared, `most_jobs` what is open of jobs.
+        `most_waiting` bounds what waits to be prepared, `most_jobs` what is open of jobs. These are
+        `owner`'s, as far as `quota` goes; what is above it is prepared without being tuned.
         """
         ...
 

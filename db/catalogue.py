@@ -7,7 +7,7 @@ that is damaged is left out of a list; `check` reports it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -62,6 +62,7 @@ class KnownBest:
     record_key: str
     run_secs: float
     codegen_version: int
+    llvmlite: str
     moved_at: datetime
 
 
@@ -85,19 +86,20 @@ class Catalogue:
     def jobs(
         self,
         text: str = "",
-        state: JobState | None = None,
+        states: Collection[JobState] = (),
         page_token: str | None = None,
         page_size: int = 50,
         owner: str | None = None,
     ) -> Page[JobLine]:
-        """Jobs (of `owner`, where given) whose id, workload or cpu holds `text`, newest first.
+        """Jobs (of `owner`, where given) whose id, workload or cpu holds `text`, in one of `states`
+        (none: in any), newest first.
 
         BadPageToken.
         """
         size = max(1, min(page_size, MAX_PAGE))
         asked = text.strip().lower()
         return self._database.read(
-            lambda session: _search_jobs(session, asked, state, page_token, size, owner)
+            lambda session: _search_jobs(session, asked, states, page_token, size, owner)
         )
 
     def job_counts(self, owner: str | None = None) -> dict[JobState, int]:
@@ -191,7 +193,7 @@ class Catalogue:
 def _search_jobs(
     session: Session,
     text: str,
-    state: JobState | None,
+    states: Collection[JobState],
     token: str | None,
     size: int,
     owner: str | None,
@@ -202,7 +204,7 @@ def _search_jobs(
     last, more = token, True
     for _ in range(_MOST_CHUNKS if text else 1):
         limit = _CHUNK if text else size + 1
-        rows = list(_job_rows(session, text, state, last, limit, owner))
+        rows = list(_job_rows(session, text, states, last, limit, owner))
         more = len(rows) == limit
         for identity, line in rows:
             if line is not None and _matches(line, text):
@@ -218,7 +220,7 @@ def _search_jobs(
 def _job_rows(
     session: Session,
     text: str,
-    state: JobState | None,
+    states: Collection[JobState],
     before: str | None,
     limit: int,
     owner: str | None,
@@ -239,8 +241,8 @@ def _job_rows(
         statement = statement.where(JobRow.id < before)
     if owner is not None:
         statement = statement.where(of_owner(owner))
-    if state is not None:
-        statement = statement.where(JobRow.state == state)
+    if states:
+        statement = statement.where(JobRow.state.in_(states))
     if text:
         # The document as a whole holds what its parts hold; `_matches` then looks at the parts.
         written = json.dumps(text)[1:-1]
@@ -340,6 +342,7 @@ def _known_best(
         record_key=record.key,
         run_secs=record.estimate_secs,
         codegen_version=record.codegen_version,
+        llvmlite=record.llvmlite,
         moved_at=moved_at,
     )
 

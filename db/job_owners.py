@@ -12,17 +12,23 @@ from sqlalchemy.orm import Session
 from .engine import insert_ignore
 from .errors import NotAlone, QuotaReached
 from .job_states import JobState
-from .models import JobOwnerRow, JobRow
+from .models import JobOwnerRow, JobRow, PreparationRow
 
 OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING)
 
 
+TICKET_PRIORITY = -100
+"""What somebody submits goes before what somebody only asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobQuota:
-    """What one owner may have open at once: jobs, and trials that are not measured yet."""
+    """What one owner may have open at once: jobs, trials of all of them that are not measured yet,
+    and tickets, which are jobs of `TICKET_PRIORITY` or less."""
 
     jobs: int
     trials: int
+    tickets: int = 0
 
 
 class OwnerRepository:
@@ -38,16 +44,25 @@ class OwnerRepository:
     def has(self, job_id: str, owner: str) -> bool:
         return self._session.get(JobOwnerRow, (job_id, owner)) is not None
 
-    def check_quota(self, owner: str, quota: JobQuota, trials: int) -> None:
-        """QuotaReached if a job of `trials` more were too much for `owner`."""
-        statement = select(JobRow.request, JobRow.progress).where(
+    def sees(self, job_id: str, owner: str) -> bool:
+        """Whether the job is one of `owner`'s, or a ticket, which answers to everybody name."""
+        ticket = select(exists().where(PreparationRow.job_id == job_id))
+        return self.has(job_id, owner) or bool(self._session.scalar(ticket))
+
+    def check_quota(self, owner: str, quota: JobQuota, trials: int, priority: int = 0) -> None:
+        """QuotaReached if a job of `trials` more, and of `priority`, were too much for `owner`."""
+        statement = select(JobRow.request, JobRow.progress, JobRow.priority).where(
             of_owner(owner), JobRow.state.in_(OPEN)
         )
         jobs = self._session.execute(statement).all()
-        if len(jobs) >= quota.jobs:
+        tickets = sum(row.priority <= TICKET_PRIORITY for row in jobs)
+        if priority <= TICKET_PRIORITY:
+            if tickets >= quota.tickets:
+                raise QuotaReached(f"{quota.tickets} tickets of {owner} are open already")
+        elif len(jobs) - tickets >= quota.jobs:
             raise QuotaReached(f"{quota.jobs} jobs of {owner} are open already")
         waiting = sum(
-            trials_left(json.loads(request), json.loads(progress)) for request, progress in jobs
+            trials_left(json.loads(row.request), json.loads(row.progress)) for row in jobs
         )
         if waiting + trials > quota.trials:
             raise QuotaReached(
@@ -55,9 +70,9 @@ class OwnerRepository:
             )
 
     def check_alone(self, job_id: str, owner: str) -> None:
-        """NotAlone if the job has owners besides `owner`."""
-        statement = select(exists().where(JobOwnerRow.job_id == job_id, JobOwnerRow.owner != owner))
-        if self._session.scalar(statement):
+        """NotAlone if the job has owners besides `owner`, or `owner` is none of them."""
+        others = select(exists().where(JobOwnerRow.job_id == job_id, JobOwnerRow.owner != owner))
+        if self._session.scalar(others) or not self.has(job_id, owner):
             raise NotAlone(f"job {job_id}: others asked for the same work and wait for it")
 
 

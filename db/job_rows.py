@@ -21,6 +21,7 @@ log = logging.getLogger("tilewright.db")
 
 # In canonical JSON; a whole request, read for this number alone, would cost a hundred times it.
 _TRIALS = re.compile(r'"budget":\{[^{}]*"trials":(\d+)')
+_FLEET = '"measurer":"dask'  # within a string of the request quotes would be escaped
 
 JsonObject = dict[str, Any]
 AnyJobRow = JobRow | JobRequestRow | JobEventRow | JobTrialRow
@@ -50,6 +51,9 @@ HASHED: dict[type[AnyJobRow], tuple[str, ...]] = {
     JobEventRow: ("job_id", "epoch", "kind", "data", "created_at"),
     JobTrialRow: ("job_id", "trial", "record_key", "epoch"),
 }
+LATER: dict[type[AnyJobRow], tuple[str, ...]] = {JobTrialRow: ("candidate",)}
+"""Columns that came later. They are hashed where they have a value: rows that were written before
+keep the hash they have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ class Job:
     """A job as it was when read.
 
     `epoch` counts leases; writers hand it back. `priority`: higher goes first. `failures` counts
-    workers that disappeared one after the other without a new trial.
+    workers that ended while at work on it, one after the other without a new trial; one that is at
+    work now is counted beforehand, and taken off when it is not.
     """
 
     id: str
@@ -82,12 +87,15 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
     """A job nobody works on. `trials` is its budget, 0 where it has none; `lost`: its worker
-    disappeared."""
+    disappeared; `failures` is that of `Job`; `fleet`: the machines of a fleet measure it, not the
+    one its worker runs on."""
 
     id: str
     trials: int
     priority: int = 0
     lost: bool = False
+    failures: int = 0
+    fleet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +124,10 @@ def text_of(document: JsonObject) -> str:
 
 def hash_of(kind: type[AnyJobRow], row: Any) -> str:
     """The hash over everything `row`, of table `kind`, says: attributes, or items of a dict."""
-    values = row if isinstance(row, dict) else {n: getattr(row, n) for n in HASHED[kind]}
-    return row_hash([values[name] for name in HASHED[kind]])
+    names = (*HASHED[kind], *LATER.get(kind, ()))
+    values = row if isinstance(row, dict) else {name: getattr(row, name) for name in names}
+    later = [values[name] for name in LATER.get(kind, ()) if values.get(name) is not None]
+    return row_hash([*(values[name] for name in HASHED[kind]), *later])
 
 
 def sound(row: AnyJobRow) -> bool:
@@ -168,4 +178,11 @@ def waiting_of(row: JobRow) -> WaitingJob:
     """What a queue is ordered by."""
     found = _TRIALS.search(row.request)
     trials = int(found[1]) if found else 0
-    return WaitingJob(row.id, trials, row.priority, lost=row.state != JobState.QUEUED)
+    return WaitingJob(
+        row.id,
+        trials,
+        row.priority,
+        lost=row.state != JobState.QUEUED,
+        failures=row.failures,
+        fleet=_FLEET in row.request,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class JobStore(Protocol):
         """
         ...
 
-    def job_has_owner(self, job_id: str, owner: str) -> bool:
-        """Whether `owner` asked for the job."""
+    def job_is_seen_by(self, job_id: str, owner: str) -> bool:
+        """Whether `owner` asked for the job, or it is a ticket, which answers to anybody name."""
         ...
 
     def job_counts(self) -> dict[JobState, int]:
@@ -93,8 +93,8 @@ class JobStore(Protocol):
         With `job_id` that one or none.
 
         Higher priority goes first, then who came first. Its `epoch` is the caller's right to
-        write to it until another lease is given out. A job whose workers disappeared
-        `MAX_FAILURES` times in a row, with no new trial between, is FAILED instead.
+        write to it until another lease is given out. A job with `MAX_FAILURES` failures is given
+        out once more, to be concluded; one with more is FAILED instead.
         """
         ...
 
@@ -106,10 +106,11 @@ class JobStore(Protocol):
         """Give an unfinished job back, for another worker to continue. StaleLease."""
         ...
 
-    def void_leases(self) -> int:
+    def void_leases(self, *, blameless: bool = False) -> int:
         """End every lease at once, because whoever held one is gone; how many there were.
 
         `coordinate` does it: the coordinator's lock is free only when its holder has ended.
+        `blameless`: it is known that no job was the reason, and failures are not counted.
         """
         ...
 
@@ -119,13 +120,17 @@ class JobStore(Protocol):
         epoch: int,
         *,
         trials: Sequence[tuple[int, str]] = (),
+        candidates: Mapping[int, Sequence[int]] | None = None,
         events: Sequence[tuple[str, JsonObject]] = (),
         progress: JsonObject | None = None,
+        failures: int | None = None,
     ) -> list[int]:
         """Note in one transaction what has been done; the ids of the events.
 
-        `trials` are (trial, record_key), each noted once whatever is sent again; `events` are
-        (kind, data); `progress` replaces the job's. StaleLease, NotRegistered.
+        `trials` are (trial, record_key), each noted once whatever is sent again; `candidates` what
+        the search had asked for, by trial; `events` are (kind, data); `progress` replaces the
+        job's. `failures` are those the job has if the caller ends at this moment: one more while it
+        is at work on the job than while it waits. StaleLease, NotRegistered.
         """
         ...
 
@@ -174,6 +179,11 @@ class JobStore(Protocol):
     def changes_since(self, event_id: int) -> tuple[set[str], int]:
         """The jobs with events later than event `event_id`, and the id of the newest event of any
         job, 0 if there is none."""
+        ...
+
+    def begun_trials(self, job_id: str) -> list[tuple[tuple[int, ...], str]]:
+        """(candidate, record key) of the job's trials from the first on, as far as each is noted
+        with its candidate."""
         ...
 
     def job_trials(

@@ -11,9 +11,11 @@ machine was started again, and nobody waits for it.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -30,7 +32,7 @@ from .errors import (
     StaleLease,
     UnknownJob,
 )
-from .job_owners import JobQuota, OwnerRepository, of_owner, trials_left
+from .job_owners import TICKET_PRIORITY, JobQuota, OwnerRepository, of_owner, trials_left
 from .job_rows import (
     Job,
     JobEvent,
@@ -58,7 +60,7 @@ log = logging.getLogger("tilewright.db")
 MAX_FAILURES = 10
 LOST_TOO_OFTEN: JsonObject = {
     "code": "lost_too_often",
-    "detail": f"{MAX_FAILURES} workers in a row disappeared while running this job, "
+    "detail": f"{MAX_FAILURES} workers in a row ended while they were at work on this job, "
     "none of them after a new trial",
 }
 MAX_PRIORITY = 1000
@@ -103,9 +105,12 @@ class JobRepository:
         row = self._in_flight(flight_key)
         created = row is None
         owners = OwnerRepository(self._session)
-        joins = row is not None and owner is not None and owners.has(row.id, owner)
-        if owner is not None and quota is not None and not joins:
-            owners.check_quota(owner, quota, trials_left(request, {}))
+        if owner is not None and quota is not None:
+            joins = row is not None and owners.has(row.id, owner)
+            if not joins:
+                owners.check_quota(owner, quota, trials_left(request, {}), priority)
+            elif row is not None and row.priority <= TICKET_PRIORITY < priority:
+                owners.check_quota(owner, quota, 0, priority)  # its trials wait already
         if row is None:
             row = self._new(request, flight_key, priority, now, entropy)
         elif priority > row.priority:
@@ -120,8 +125,8 @@ class JobRepository:
     def get(self, job_id: str) -> Job | None:
         return job_of(self._session.get(JobRow, job_id))
 
-    def has_owner(self, job_id: str, owner: str) -> bool:
-        return OwnerRepository(self._session).has(job_id, owner)
+    def is_seen_by(self, job_id: str, owner: str) -> bool:
+        return OwnerRepository(self._session).sees(job_id, owner)
 
     def page(
         self, token: str | None, size: int, state: JobState | None, owner: str | None = None
@@ -183,7 +188,7 @@ class JobRepository:
         one or none.
 
         On the way, jobs whose worker vanished while it was cancelling are CANCELLED, and jobs
-        that lost MAX_FAILURES workers without a new trial between are FAILED.
+        with more than MAX_FAILURES failures are FAILED: they could not even be concluded.
         """
         clock = self._lease_clock(self._session)
         self._end_hopeless(clock, now)
@@ -206,7 +211,6 @@ class JobRepository:
                 break
             log.warning("job %s is damaged and not run; run `tilewright db check`", chosen.id)
             damaged.append(chosen.id)
-        chosen.failures += chosen.state == JobState.RUNNING
         chosen.state = JobState.RUNNING
         chosen.epoch += 1
         chosen.owner = owner
@@ -215,10 +219,11 @@ class JobRepository:
         self._state_event(chosen, now)
         return self._save(chosen)
 
-    def void_leases(self) -> int:
+    def void_leases(self, *, blameless: bool = False) -> int:
         """End every lease: its holder is gone. How many there were.
 
-        The epochs go up too, so that a former holder that does live cannot go on.
+        The epochs go up too, so that a former holder that does live cannot go on. `blameless`: it
+        is known that no job was the reason.
         """
         rows = self._session.scalars(
             select(JobRow).where(JobRow.state.in_(_LEASED)).with_for_update()
@@ -226,6 +231,7 @@ class JobRepository:
         for row in filter(sound, rows):
             row.epoch += 1
             row.lease_until = 0.0
+            row.failures = max(row.failures - blameless, 0)
             self._save(row)
         return len(rows)
 
@@ -252,17 +258,22 @@ class JobRepository:
         epoch: int,
         *,
         trials: Sequence[tuple[int, str]],
+        candidates: Mapping[int, Sequence[int]],
         events: Sequence[Event],
         progress: JsonObject | None,
+        failures: int | None,
         now: datetime,
     ) -> list[int]:
         """Note what has been done: trials and their records, events, progress. Ids of the events.
 
-        A trial that was not noted before is progress: failures count from zero again.
+        A trial that was not noted before is progress: failures count from zero again, unless
+        `failures` says what they are.
         """
         row = self._mine(job_id, epoch)
-        if self._link(row, trials):
+        if self._link(row, trials, candidates):
             row.failures = 0
+        if failures is not None:
+            row.failures = failures
         numbers = [self._event(row, kind, data, now) for kind, data in events]
         if progress is not None:
             row.progress = text_of(progress)
@@ -331,6 +342,19 @@ class JobRepository:
         later = select(JobEventRow.job_id).where(JobEventRow.id > event_id).distinct()
         return set(self._session.scalars(later)), newest
 
+    def begun(self, job_id: str) -> list[tuple[tuple[int, ...], str]]:
+        """Candidate and record key of the trials from the first on, while rows are sound, have
+        both, and none is missing."""
+        statement = (
+            select(JobTrialRow).where(JobTrialRow.job_id == job_id).order_by(JobTrialRow.trial)
+        )
+        found: list[tuple[tuple[int, ...], str]] = []
+        for row in self._session.scalars(statement).all():
+            if row.trial != len(found) + 1 or row.candidate is None or not sound(row):
+                break
+            found.append((tuple(json.loads(row.candidate)), row.record_key))
+        return found
+
     def trials(self, job_id: str, after: int, limit: int) -> list[tuple[int, TuningRecord]]:
         """Trials numbered above `after`, in order, with their sound records."""
         statement = (
@@ -356,7 +380,7 @@ class JobRepository:
             return None
         if known.body_sha256 != body_hash:
             raise IdempotencyConflict(
-                f"Idempotency-Key {idempotency_key!r}: already used for another request "
+                "this Idempotency-Key was already used for another request "
                 f"(job {known.job_id}); send the same body, or a new key"
             )
         return self.get(known.job_id)
@@ -438,8 +462,7 @@ class JobRepository:
         for row in filter(sound, self._session.scalars(lost).all()):
             if row.state == JobState.CANCELLING:
                 self._end(row, JobState.CANCELLED, None, None, now)
-            elif row.failures + 1 >= MAX_FAILURES:
-                row.failures += 1
+            elif row.failures > MAX_FAILURES:
                 self._end(row, JobState.FAILED, None, LOST_TOO_OFTEN, now)
 
     def _end(
@@ -458,10 +481,21 @@ class JobRepository:
         self._state_event(row, now)
         return self._save(row)
 
-    def _link(self, row: JobRow, trials: Sequence[tuple[int, str]]) -> int:
+    def _link(
+        self,
+        row: JobRow,
+        trials: Sequence[tuple[int, str]],
+        candidates: Mapping[int, Sequence[int]],
+    ) -> int:
         """Note the records of trials; how many of them are new."""
-        rows = [
-            {"job_id": row.id, "trial": trial, "record_key": key, "epoch": row.epoch}
+        rows: list[dict[str, Any]] = [
+            {
+                "job_id": row.id,
+                "trial": trial,
+                "record_key": key,
+                "epoch": row.epoch,
+                "candidate": json.dumps(list(candidates[trial])) if trial in candidates else None,
+            }
             for trial, key in trials
         ]
         for link in rows:

@@ -71,9 +71,9 @@ class FileLock:
             return "unknown"
 
     def release(self) -> None:
-        if self._file is not None:
-            os.close(self._file)  # closing frees the lock
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)  # closing frees the lock
 
     def __enter__(self) -> FileLock:
         return self

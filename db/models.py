@@ -334,7 +334,10 @@ class JobEventRow(Base):
 
 
 class JobTrialRow(Base):
-    """The record a trial of a job ended in. A trial reused from an earlier run counts too."""
+    """The record a trial of a job ended in. A trial reused from an earlier run counts too.
+
+    `candidate`: what the search had asked for, as JSON numbers; NULL where nobody said.
+    """
 
     __tablename__ = "job_trial"
 
@@ -343,6 +346,7 @@ class JobTrialRow(Base):
     record_key: Mapped[str] = mapped_column(Key, ForeignKey("record.key"))
     epoch: Mapped[int]
     row_sha256: Mapped[str] = mapped_column(String(64))
+    candidate: Mapped[str | None] = mapped_column(Text)
 
 
 class ApiKeyRow(Base):

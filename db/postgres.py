@@ -353,6 +353,8 @@ def _engine(url: str, timeout_secs: float) -> Engine:
     except (ArgumentError, ValueError):  # what they say may quote the password
         raise StoreDenied(f"database {without_secrets(url)}: not a URL of a database") from None
     arguments: dict[str, Any] = {
+        # What a server made with LANG=C would hand out as bytes (its databases are SQL_ASCII).
+        "client_encoding": "utf8",
         "connect_timeout": max(2, math.ceil(min(timeout_secs, 10.0))),
         # A machine that vanished is noticed in seconds, not when the kernel gives up.
         "keepalives_idle": 5,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -26,15 +27,14 @@ from schedules.record import canonical_bytes
 from .artefact_rows import Artefact
 from .artefacts import KEYS_PER_QUERY, ArtefactFile
 from .blobs import BlobRepository
-from .errors import StaleLease
+from .errors import QuotaReached, StaleLease
+from .job_owners import TICKET_PRIORITY, JobQuota
 from .jobs import JobRepository
 from .models import PreparationRow, PreparedFileRow
 from .rows import row_hash
 from .works import WorkRepository
 
 LEASE_SECS = 15.0
-TICKET_PRIORITY = -100
-"""What somebody submits goes before what somebody only asked for."""
 MAX_ATTEMPTS = 3
 """How many processes may be lost over one work before it is given up."""
 
@@ -121,9 +121,11 @@ class PreparationRepository:
         most_jobs: int,
         now: datetime,
         entropy: Callable[[int], bytes],
+        owner: str | None = None,
+        quota: JobQuota | None = None,
     ) -> set[tuple[str, str]]:
         """Have each work prepared and, while there is room, tuned; the works that were not taken.
-        One at a time: see `Database.serialise`.
+        One at a time: see `Database.serialise`. The jobs are `owner`'s, as far as `quota` goes.
 
         A work that is prepared or waiting already is left as it is, but for a job it has not.
         """
@@ -166,17 +168,20 @@ class PreparationRepository:
                 row.attempts = 0
             if row.job_id is None and one.job is not None and open_jobs < most_jobs:
                 request, body_hash, flight_key = one.job
-                job, new = jobs.create(
-                    request,
-                    idempotency_key=None,
-                    body_hash=body_hash,
-                    flight_key=flight_key,
-                    priority=TICKET_PRIORITY,
-                    now=now,
-                    entropy=entropy,
-                )
-                row.job_id = job.id
-                open_jobs += new
+                with suppress(QuotaReached):  # prepared, but not tuned for this owner
+                    job, new = jobs.create(
+                        request,
+                        idempotency_key=None,
+                        body_hash=body_hash,
+                        flight_key=flight_key,
+                        priority=TICKET_PRIORITY,
+                        now=now,
+                        entropy=entropy,
+                        owner=owner,
+                        quota=quota,
+                    )
+                    row.job_id = job.id
+                    open_jobs += new
             self._session.flush()
         return refused
 

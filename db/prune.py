@@ -30,8 +30,11 @@ class PruneReport:
     targets: int
 
 
-def prune(session: Session, now: datetime, min_age_secs: float, *, dry_run: bool) -> PruneReport:
-    """Delete blobs that are no artefact, and workloads and targets without records.
+def prune(
+    session: Session, now: datetime, min_age_secs: float, *, dry_run: bool, built: bool
+) -> PruneReport:
+    """Delete workloads and targets without records, and with `built` blobs that are no artefact:
+    lock files, of which a database knows nothing, may name those.
 
     What is younger than `min_age_secs` may be about to be pointed to, and stays.
     """
@@ -57,13 +60,14 @@ def prune(session: Session, now: datetime, min_age_secs: float, *, dry_run: bool
         select(func.count(), func.coalesce(func.sum(func.length(BlobRow.data)), 0)).where(*blobs)
     ).one()
     report = PruneReport(
-        blobs=int(count),
-        blob_bytes=int(size),
+        blobs=int(count) if built else 0,
+        blob_bytes=int(size) if built else 0,
         workloads=int(session.scalar(select(func.count(WorkloadRow.key)).where(*workloads)) or 0),
         targets=int(session.scalar(select(func.count(TargetRow.key)).where(*targets)) or 0),
     )
     if not dry_run:
-        for table, which in ((BlobRow, blobs), (WorkloadRow, workloads), (TargetRow, targets)):
+        goes = [(WorkloadRow, workloads), (TargetRow, targets), *([(BlobRow, blobs)] * built)]
+        for table, which in goes:
             statement = delete(table).where(*which)
             session.execute(statement.execution_options(synchronize_session=False))
     return report

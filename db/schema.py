@@ -5,7 +5,7 @@ from __future__ import annotations
 from .errors import StoreNewer, StoreOlder
 
 # Oldest first: a database at any of these can be upgraded.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 HEAD = REVISIONS[-1]
 
 
@@ -23,5 +23,5 @@ def refuse_older(name: object, revision: str | None) -> None:
     if revision != HEAD:
         raise StoreOlder(
             f"database {name}: its schema is revision {revision or 'none'}, this version needs "
-            f"{HEAD}; run `tilewright db upgrade`"
+            f"{HEAD}; run `tilewright db upgrade --db {name}`"
         )

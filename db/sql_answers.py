@@ -12,6 +12,7 @@ from .artefacts import ArtefactFile
 from .changes import ChangeCounter
 from .engine import Database
 from .evidence import Evidence, EvidenceRepository, Work
+from .job_owners import JobQuota
 from .jobs import JobRepository
 from .preparations import Demand, Preparation, PreparationRepository, PreparationState
 
@@ -38,7 +39,14 @@ class SqlAnswers:
         )
 
     def demand(
-        self, demands: Sequence[Demand], toolchain: str, *, most_waiting: int, most_jobs: int
+        self,
+        demands: Sequence[Demand],
+        toolchain: str,
+        *,
+        most_waiting: int,
+        most_jobs: int,
+        owner: str | None = None,
+        quota: JobQuota | None = None,
     ) -> set[Work]:
         now = self._clock()
 
@@ -52,6 +60,8 @@ class SqlAnswers:
                 most_jobs=most_jobs,
                 now=now,
                 entropy=self._entropy,
+                owner=owner,
+                quota=quota,
             )
 
         return self._database.write(work)

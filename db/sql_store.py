@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -280,8 +280,8 @@ class SqlStore(SqlAnswers, SqlKeys):
             lambda session: self._jobs(session).page(page_token, page_size, state, owner)
         )
 
-    def job_has_owner(self, job_id: str, owner: str) -> bool:
-        return self._database.read(lambda session: self._jobs(session).has_owner(job_id, owner))
+    def job_is_seen_by(self, job_id: str, owner: str) -> bool:
+        return self._database.read(lambda session: self._jobs(session).is_seen_by(job_id, owner))
 
     def job_counts(self) -> dict[JobState, int]:
         return self._database.read(lambda session: self._jobs(session).counts())
@@ -307,8 +307,10 @@ class SqlStore(SqlAnswers, SqlKeys):
         now = self._clock()
         return self._database.write(lambda session: self._jobs(session).release(job_id, epoch, now))
 
-    def void_leases(self) -> int:
-        return self._database.write(lambda session: self._jobs(session).void_leases())
+    def void_leases(self, *, blameless: bool = False) -> int:
+        return self._database.write(
+            lambda session: self._jobs(session).void_leases(blameless=blameless)
+        )
 
     def report_job(
         self,
@@ -316,13 +318,22 @@ class SqlStore(SqlAnswers, SqlKeys):
         epoch: int,
         *,
         trials: Sequence[tuple[int, str]] = (),
+        candidates: Mapping[int, Sequence[int]] | None = None,
         events: Sequence[Event] = (),
         progress: JsonObject | None = None,
+        failures: int | None = None,
     ) -> list[int]:
         now = self._clock()
         return self._database.write(
             lambda session: self._jobs(session).report(
-                job_id, epoch, trials=trials, events=events, progress=progress, now=now
+                job_id,
+                epoch,
+                trials=trials,
+                candidates=candidates or {},
+                events=events,
+                progress=progress,
+                failures=failures,
+                now=now,
             )
         )
 
@@ -370,6 +381,9 @@ class SqlStore(SqlAnswers, SqlKeys):
     def changes_since(self, event_id: int) -> tuple[set[str], int]:
         return self._database.read(lambda session: self._jobs(session).changes_since(event_id))
 
+    def begun_trials(self, job_id: str) -> list[tuple[tuple[int, ...], str]]:
+        return self._database.read(lambda session: self._jobs(session).begun(job_id))
+
     def job_trials(
         self, job_id: str, after: int = 0, limit: int = MAX_PAGE
     ) -> list[tuple[int, TuningRecord]]:
@@ -406,29 +420,37 @@ class SqlStore(SqlAnswers, SqlKeys):
     def backup(self, file: Path) -> None:
         self._database.backup(file)
 
-    def prune(self, *, dry_run: bool = False, min_age_secs: float = 86_400.0) -> PruneReport:
+    def prune(
+        self, *, dry_run: bool = False, min_age_secs: float = 86_400.0, built: bool = False
+    ) -> PruneReport:
         now = self._clock()
 
         def work(session: Session) -> PruneReport:
             self._database.serialise(session, "blobs")
-            return prune(session, now, min_age_secs, dry_run=dry_run)
+            return prune(session, now, min_age_secs, dry_run=dry_run, built=built)
 
         return self._database.write(work)
 
     def move_to(self, other: Store) -> MoveReport:
         if not isinstance(other, SqlStore):
             raise StoreDenied(f"{other.name}: not a database that rows can be moved to")
+        if self._database.url == other._database.url or _same_file(self.path, other.path):
+            raise StoreDenied(f"database {self.name}: cannot be moved onto itself")
         return move(self._database, other._database)
 
-    def coordinate(self) -> None:
+    def coordinate(self, *, blameless: bool = False) -> None:
         lock = self._database.lock
         if lock.held:
             return
         lock.acquire(min(self._database.timeout_secs, 1.0), purpose=f"coordinate {self.name}")
-        self.void_leases()
+        self.void_leases(blameless=blameless)
 
     def coordinates(self) -> bool:
         return self._database.lock.held
 
     def checkpoint(self) -> bool:
         return self._database.checkpoint()
+
+
+def _same_file(one: Path | None, other: Path | None) -> bool:
+    return one is not None and other is not None and one.samefile(other)

@@ -59,6 +59,7 @@ class SqliteDatabase(Database):
         self.name = str(path)
         self.url = f"sqlite:///{str(path).replace('%', '%25').replace('?', '%3F')}"
         self.lock = FileLock(path)
+        self._folding = threading.Lock()
         self._immediate = self.engine.execution_options(immediate=True)
         self._turn = threading.Lock()
         self._file = _identity(path)
@@ -162,7 +163,15 @@ class SqliteDatabase(Database):
             log.warning("the log of %s was not folded in: %s", self.name, error)
 
     def checkpoint(self) -> bool:
-        """Copy the log into the file; False if another process has that task now."""
+        """Copy the log into the file; False if another process or thread has that task now."""
+        if not self._folding.acquire(blocking=False):
+            return False
+        try:
+            return self._fold()
+        finally:
+            self._folding.release()
+
+    def _fold(self) -> bool:
         had_it = self.lock.held
         if not self.lock.try_acquire():
             return False

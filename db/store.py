@@ -269,11 +269,13 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
         everything goes on meanwhile. StoreDenied if `file` is there already, StoreFull."""
         ...
 
-    def prune(self, *, dry_run: bool = False, min_age_secs: float = 86_400.0) -> PruneReport:
+    def prune(
+        self, *, dry_run: bool = False, min_age_secs: float = 86_400.0, built: bool = False
+    ) -> PruneReport:
         """Delete what nobody points to and is older than `min_age_secs`; what it was.
 
-        Blobs that are no artefact, workloads and targets without records. With `dry_run` nothing is
-        deleted.
+        Workloads and targets without records; with `built` also blobs that are no artefact, which
+        builds asked for: lock files may name them. With `dry_run` nothing is deleted.
         """
         ...
 
@@ -286,11 +288,12 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
         """
         ...
 
-    def coordinate(self) -> None:
+    def coordinate(self, *, blameless: bool = False) -> None:
         """Become the one coordinator of this database until `close`: StoreHeld names another.
 
         While there is one, only it leases jobs and does the upkeep, and nobody upgrades the schema.
-        The leases of a former coordinator end at once: it is gone.
+        The leases of a former coordinator end at once: it is gone; `blameless` is that of
+        `void_leases`.
         """
         ...
 

@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from . import operators
 from .constants import with_constants
 from .errors import WorkloadError
-from .notation import from_notation, parse_tensor_spec
 from .workload import Workload
-from .workload_json import from_text
 
 ReadFile = Callable[[str], bytes]
 """The bytes of the file at a path; its errors are the caller's own."""
@@ -64,6 +62,10 @@ def _parsed(
     load_function: LoadFunction | None,
 ) -> Workload:
     if expr is not None:
+        # Parsers of expressions and documents take as long to import as an operator takes to be
+        # answered, and most spellings are operators.
+        from .notation import from_notation, parse_tensor_spec
+
         return from_notation(
             expr, [parse_tensor_spec(t) for t in tensors], parse_ranges(ranges), name=text
         ).allowing(allow_error)
@@ -82,6 +84,8 @@ def _parsed(
                 f"files are not read here: {text[:80]!r}; send the document itself",
                 code="bad_spelling",
             )
+        from .workload_json import from_text
+
         found = from_text(read_file(text))
         return found if allow_error is None else found.allowing(allow_error)
     return parse_operator(text, allow_error)

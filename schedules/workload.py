@@ -187,7 +187,7 @@ class Workload:
 
     def to_json(self) -> dict[str, Any]:
         """The document `from_json` reads; format in `docs/workload.md`."""
-        from .workload_json import to_json
+        from .workload_document import to_json
 
         return to_json(self)
 

@@ -99,12 +99,12 @@ def backup(flag: str | None, file: Path) -> dict[str, Any]:
         return {"database": store.name, "file": str(file), "bytes": file.stat().st_size}
 
 
-def prune(flag: str | None, *, dry_run: bool) -> dict[str, Any]:
+def prune(flag: str | None, *, dry_run: bool, built: bool = False) -> dict[str, Any]:
     """Delete what nobody points to; what it was."""
     from db import open_store
 
     with open_store(database_url(flag), create=False, upgrade=False) as store:
-        found = store.prune(dry_run=dry_run)
+        found = store.prune(dry_run=dry_run, built=built)
         return {"database": store.name, "dry_run": dry_run, **asdict(found)}
 
 

@@ -278,7 +278,7 @@ TABLE: dict[str, Kind] = {
         "database_older",
         ExitCode.DATABASE,
         "Database of an older version",
-        "Run `tilewright db upgrade`.",
+        "The upgrade keeps everything that is stored.",
     ),
     "db.errors.StoreHeld": Kind(
         503,
@@ -456,7 +456,7 @@ def kind_of_refusal(error: Refused) -> Kind:
         exit_code = ExitCode.NO_ANSWER
     elif error.status in (400, 413, 415, 422):
         exit_code = ExitCode.USAGE
-    elif error.status in (429, 502, 503, 504):
+    elif error.status in (429, 502, 503, 504) or error.code in ("not_a_service", "redirected"):
         exit_code = ExitCode.UNREACHABLE
     else:
         exit_code = ExitCode.FAILED

@@ -34,6 +34,7 @@ class Limits:
     requests_burst: int = 4_000
     owner_open_jobs: int = 50
     owner_open_trials: int = 200_000
+    owner_ticket_jobs: int = 250
     owner_event_streams: int = 20
     owner_requests: int = 100
     connections: int = 1_000

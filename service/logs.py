@@ -48,6 +48,8 @@ def configure(*, as_json: bool) -> None:
     root.setLevel(logging.INFO)
     for chatty in ("uvicorn.error", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # That a connection was cut is told by those who used it; the pool adds a traceback of its own.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     heartbeat_secs: float = Field(default=15.0, gt=0)
     drain_secs: float = Field(default=10.0, ge=0)
     jobs_at_once: int = Field(default=3, ge=1, le=64)
-    store_secs: float = Field(default=5.0, gt=0)
+    store_secs: float = Field(default=4.0, gt=0)
     preparers: int | None = Field(default=None, ge=0, le=64)
     workload_bytes: int = Field(default=8 << 30, gt=0)
     workload_iterations: int = Field(default=1 << 42, gt=0)

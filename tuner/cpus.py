@@ -7,6 +7,8 @@ Levels: System V ABI, AMD64 supplement, section 3.1.1 (micro-architecture levels
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from schedules.target import Cache, Target
 
 _BASELINE = ("64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
@@ -50,6 +52,17 @@ def level_target(name: str, threads: int = 1) -> Target:
         caches=_CACHES_V4 if bits == 512 else _CACHES,
         cores=max(threads, 4),
         threads=threads,
+    )
+
+
+def is_well_known(target: Target, triple: str, cpu: str, features: Collection[str]) -> bool:
+    """Whether LLVM is sure to compile for `target`: a level of x86-64, or the machine with these
+    names, or less of it."""
+    if is_level(target.cpu):
+        level = level_target(target.cpu)
+        return (target.triple, target.features) == (level.triple, level.features)
+    return (target.triple, target.cpu) == (triple, cpu) and set(features).issuperset(
+        target.features
     )
 
 

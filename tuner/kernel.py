@@ -14,6 +14,7 @@ from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
 from .codegen.kernel import CompiledKernel, compile_kernel
+from .measure.elf import LoadError
 from .measure.entries import Entry, Needs, timed_entry, whole_entry
 from .measure.loader import LoadedKernel, load_object, use_openmp
 
@@ -186,7 +187,7 @@ def compile(  # the name the documentation promises
     LoadError if the kernel is parallel and OpenMP's runtime is missing, or if it is made for
     another machine; DeadlineError if LLVM needs longer than a search would give it.
     """
-    from .compiling import emit_in_time
+    from .compiling import emit_in_time, missing_here
     from .default import default_trace
     from .native_target import load_target
 
@@ -197,6 +198,8 @@ def compile(  # the name the documentation promises
         trace = default_trace(workload, target)
     elif not isinstance(trace, Trace):
         trace = Trace.from_json(list(trace))
+    if missing := missing_here(target):
+        raise LoadError(f"the kernel is for {target.cpu}, and this machine lacks {missing}")
     compiled = compile_kernel(workload, trace, target, emit=emit_in_time)
     if compiled.uses_openmp:
         use_openmp()

@@ -16,17 +16,21 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schedules.errors import TargetError
 from schedules.record import canonical_bytes
 from schedules.target import Probes, Target
 
+from .codegen.version import llvmlite_version
 from .cpus import LEVELS, is_level, level_target
 from .host import available_cores, cpu_affinity, cpu_identity, data_caches
 from .probed import merged
+
+if TYPE_CHECKING:
+    from .measure.control import Control
 
 CACHE_FORMAT = 2
 MAX_PROBE_AGE_SECS = 7 * 86400.0
@@ -36,11 +40,13 @@ MAX_DOUBTFUL_AGE_SECS = 60.0
 _MAX_FILE_BYTES = 1 << 20
 
 
-def probe_target(target: Target, within_secs: float = math.inf) -> Probes:
+def probe_target(
+    target: Target, within_secs: float = math.inf, control: Control | None = None
+) -> Probes:
     """`probe.probe_target`; what that needs is loaded when somebody probes."""
     from . import probe
 
-    return probe.probe_target(target, within_secs)
+    return probe.probe_target(target, within_secs, control)
 
 
 Prober = Callable[[Target], Probes]
@@ -115,15 +121,22 @@ def unprobed_target(threads: int = 1, *, cache_dir: Path | None = None) -> Targe
 
 
 def load_target(
-    spec: str, threads: int | None = None, *, cache_dir: Path | None = None, probe: bool = True
+    spec: str,
+    threads: int | None = None,
+    *,
+    cache_dir: Path | None = None,
+    probe: bool = True,
+    control: Control | None = None,
 ) -> Target:
     """The target a user names: `native`, a level of x86-64, or a JSON file as `Target.to_json`
     makes it.
 
     `threads` None keeps what the file says (one for `native`). TargetError says what is wrong.
+    MeasurementAborted by `control`, which reaches the probes.
     """
     if spec == "native":
-        return native_target(threads or 1, cache_dir=cache_dir, probe=probe)
+        prober = partial(probe_target, control=control)
+        return native_target(threads or 1, cache_dir=cache_dir, probe=probe, prober=prober)
     if is_level(spec):
         return level_target(spec, threads or 1)
     target = _read_target_file(Path(spec))
@@ -239,18 +252,10 @@ def _cache_file(cache_dir: Path | None) -> Path:
         "cpu": cpu_identity(),
         "affinity": cpu_affinity(),
         "cores": available_cores(),
-        "llvmlite": _llvmlite_version(),
+        "llvmlite": llvmlite_version() or "none",
     }
     digest = hashlib.sha256(canonical_bytes(identity)).hexdigest()
     return cache_dir / "targets" / f"{digest[:32]}.json"
-
-
-def _llvmlite_version() -> str:
-    """Asked of the metadata: importing llvmlite would load LLVM just to read a cache."""
-    try:
-        return version("llvmlite")
-    except PackageNotFoundError:
-        return "none"
 
 
 def _read_cache(path: Path) -> _Entry | None:

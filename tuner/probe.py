@@ -26,16 +26,20 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from schedules.dtypes import DType
 from schedules.errors import TargetError
 from schedules.target import Probes, Target
 
 from . import probe_kernels as kernels
+from .child_command import module_command
 from .host import available_memory_bytes, cpu_affinity, distinct_cores_first
 from .others import Others, cpu_times
 from .probe_kernels import ProbeKernel, fma_burst_ir
+
+if TYPE_CHECKING:
+    from .measure.control import Control
 
 __all__ = ["DEFAULT_REGION_SECS", "fma_burst_ir", "measure_probes", "probe_target"]
 
@@ -59,25 +63,31 @@ ROUND_PAUSE_SECS = 0.1
 EXTRA_LOOKS = 2
 LOOK_PAUSE_SECS = 0.15
 _GOMP = "libgomp.so.1"
+_COMMAND = tuple(module_command("tuner.probe"))
 
 
-def probe_target(target: Target, within_secs: float = math.inf) -> Probes:
+def probe_target(
+    target: Target, within_secs: float = math.inf, control: Control | None = None
+) -> Probes:
     """Probe this machine, which must be the one `target` describes, in a process of its own.
 
     Nothing of ours is measured meanwhile; where that cannot be had, the probes are doubtful.
     TargetError if that process fails, with the last line it wrote, or if it all takes longer than
-    `within_secs`.
+    `within_secs`. MeasurementAborted by `control`.
     """
+    from .measure.control import Control
     from .measure.machine_lock import machine_lock
 
+    control = control or Control()
     end = time.monotonic() + within_secs
     patience_secs = min(LOCK_PATIENCE_SECS, max(within_secs - LEAST_SECS, 0.0))
-    with machine_lock(patience_secs=patience_secs) as alone:
-        probes = _probe_now(target, min(PROCESS_DEADLINE_SECS, end - time.monotonic()))
+    with machine_lock(patience_secs=patience_secs, on_wait=lambda _: control.check()) as alone:
+        deadline_secs = min(PROCESS_DEADLINE_SECS, end - time.monotonic())
+        probes = _probe_now(target, deadline_secs, control)
     return probes if alone else replace(probes, doubtful=True)
 
 
-def _probe_now(target: Target, deadline_secs: float) -> Probes:
+def _probe_now(target: Target, deadline_secs: float, control: Control) -> Probes:
     from .measure.environment import clean_environment
     from .measure.loader import openmp_environment
 
@@ -87,24 +97,27 @@ def _probe_now(target: Target, deadline_secs: float) -> Probes:
     places = openmp_environment(target.cores)
     clean = clean_environment(os.environ, target.cores)
     environment = {**clean, **places, "PYTHONPATH": os.pathsep.join(paths)}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "tuner.probe"],
-            input=json.dumps(target.to_json()),
-            capture_output=True,
-            text=True,
-            timeout=deadline_secs,
-            env=environment,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TargetError(
-            f"probing {target.cpu} took longer than {deadline_secs:.0f} s and was stopped"
-        ) from error
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise TargetError(f"probing {target.cpu} failed with status {done.returncode}: {last}")
-    return Probes(**json.loads(done.stdout))
+    with subprocess.Popen(
+        _COMMAND,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        try:
+            with control.killing(process.kill):
+                found, said = process.communicate(json.dumps(target.to_json()), deadline_secs)
+        except subprocess.TimeoutExpired as error:
+            raise TargetError(
+                f"probing {target.cpu} took longer than {deadline_secs:.0f} s and was stopped"
+            ) from error
+        finally:
+            process.kill()  # nothing, where it has ended
+    if process.returncode != 0:
+        last = (said.strip().splitlines() or ["no message"])[-1]
+        raise TargetError(f"probing {target.cpu} failed with status {process.returncode}: {last}")
+    return Probes(**json.loads(found))
 
 
 def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Probes:

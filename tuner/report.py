@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from schedules.record import MeasureResult, TuningRecord
+
+if TYPE_CHECKING:
+    from schedules.space import Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,14 @@ MOST_KNOBS_TOLD = 48
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """A trial that an earlier process of the same run told: what was asked, and its record."""
+
+    candidate: Candidate
+    record_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrialEvent:
     """One trial ended and is durably stored. `reused`: by an earlier run, not measured now.
 
@@ -31,7 +42,8 @@ class TrialEvent:
     `fraction_of_bound` is None also where the best time proves the bound wrong. `predicted_secs` is
     what the strategy expected before it was measured, None where it expected nothing. `sketch` and
     `knobs` are the candidate's settings: of each knob with a choice its value, at most
-    `MOST_KNOBS_TOLD` of them.
+    `MOST_KNOBS_TOLD` of them. `candidate` is for who resumes the run (`SessionOptions.begun`): the
+    same in numbers, which mean something in this space alone.
     """
 
     trial: int
@@ -47,6 +59,7 @@ class TrialEvent:
     predicted_secs: float | None = None
     sketch: str = ""
     knobs: dict[str, Any] = field(default_factory=dict)
+    candidate: Candidate | None = None
 
 
 class RecordSink(Protocol):

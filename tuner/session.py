@@ -1,17 +1,18 @@
 """The tuning session: ask -> measure -> store -> tell, until budget, bound or sense end it.
 
-This is the one place that sees every part; each part is handed in. An interrupted run is resumed
-by running it again: the strategy is deterministic, so it asks for the same candidates, and those
-whose results are stored are not measured a second time.
+This is the one place that sees every part; each part is handed in. An interrupted run goes on by
+running it again: the strategy is deterministic, so it asks for the same candidates, and those whose
+results are stored are not measured a second time. Whoever kept what was asked (`begun`) goes on
+without asking again, in no time.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, takewhile
 from math import inf
 from typing import Any
 
@@ -27,7 +28,7 @@ from .limit import Limit, Machine
 from .measure.control import MeasurementAborted
 from .measure.protocol import Measurer, MeasureRequest
 from .probed import misleading
-from .report import MOST_KNOBS_TOLD, BestFound, Budget, RecordSink, TrialEvent, TuneReport
+from .report import MOST_KNOBS_TOLD, Begun, BestFound, Budget, RecordSink, TrialEvent, TuneReport
 from .search.base import SearchGoal, SearchStrategy
 from .search.strategies import make_strategy
 from .trials import Trial, explain, prediction_quality, statuses
@@ -37,6 +38,10 @@ MOST_COUNTED = 2**63 - 1
 """What a report says of a space with that many settings or more: readers of JSON and databases
 have integers of 64 bits."""
 
+MOST_LOOKED_AT = 8
+"""Trials of an earlier process whose traces are written again, to see that they are of this space:
+what a record says is right anyhow, its place in the space is what the search learns from."""
+
 PHASES = ("propose", "compile", "measure", "verify", "store")
 MOST_CONFIRMED = 8
 """Candidates that may fail the full check before a run gives up on having a best."""
@@ -44,6 +49,8 @@ MOST_CONFIRMED = 8
 MOST_LUCKY = 3
 """Times at the bound that may fail to come again before the bound ends this search no more: where
 single trials mislead so often, each check costs as much as several trials."""
+
+STOPPED = "stopped on request"
 
 FINALISTS = 4
 CLOSE = 1.1
@@ -61,7 +68,10 @@ class SessionOptions:
     None where times come from elsewhere. `clock` gives seconds, monotonic; `timestamp` the time of
     day for `created_at`. `should_stop` is asked after every trial; once true, nothing more is
     measured, and the best so far is confirmed and promoted as ever. `turn` is called before each
-    batch and before the best is confirmed, and may wait; `clock` leaves such time out.
+    batch and before the best is confirmed, and may wait; `clock` leaves such time out. `check` is
+    called all the time while candidates are chosen; what it raises ends the run. `begun` are the
+    first trials of this run, as an earlier process of it told them: they are entered as they are,
+    as far as their records are stored, and the search goes on from there.
     """
 
     fresh: bool = False
@@ -70,6 +80,8 @@ class SessionOptions:
     timestamp: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
     should_stop: Callable[[], bool] = lambda: False
     turn: Callable[[], None] = lambda: None
+    check: Callable[[], None] = lambda: None
+    begun: Sequence[Begun] = ()
 
 
 DEFAULT_BUDGET = Budget()
@@ -98,7 +110,13 @@ def run_session(
     ends it with the best that was confirmed before, if any.
     """
     limit = Limit(workload, space.target, options.machine)
-    goal = SearchGoal(seed, limit.goal_secs)
+
+    def check() -> None:
+        options.check()
+        if options.should_stop():
+            raise _Stopped(STOPPED)
+
+    goal = SearchGoal(seed, limit.goal_secs, check)
     session = _Session(
         workload=workload,
         space=space,
@@ -131,8 +149,15 @@ def _confirmed_secs(record: TuningRecord | None) -> float:
     return float("inf") if secs is None else secs
 
 
+def _some(pairs: list[tuple[Candidate, TuningRecord]]) -> list[tuple[Candidate, TuningRecord]]:
+    """A few of many, the first and the last among them."""
+    step = max((len(pairs) - 1) // (MOST_LOOKED_AT - 1), 1)
+    return [*pairs[:-1:step], pairs[-1]]
+
+
 class _Stopped(BaseException):
-    """Ends a batch from within, for the reason given; no measurer may take it for a failure."""
+    """Ends a batch from within, or the choice of one, for the reason given; no measurer and no
+    strategy may take it for a failure."""
 
 
 @dataclass
@@ -168,6 +193,7 @@ class _Session:
         known = self._known()
         reason = None
         try:
+            self._take_up()
             while reason is None:
                 self.options.turn()
                 reason = self._step(known)
@@ -188,10 +214,14 @@ class _Session:
         if count <= 0:
             return f"all {self.budget.trials} trials of the budget are done"
         mark = self.options.clock()
-        batch = self.strategy.ask(count)
+        try:
+            batch = self.strategy.ask(count)
+        except _Stopped as stopped:
+            return str(stopped)
+        finally:
+            self._spend("propose", mark)
         self.predictions = self.strategy.predictions
         made = [(candidate, self._trace(candidate)) for candidate in batch]
-        self._spend("propose", mark)
         if not batch:
             return "every candidate of the space has been tried"
         told: list[tuple[Candidate, MeasureResult]] = []
@@ -228,6 +258,28 @@ class _Session:
             self.searched = self.limit.target
             self.strategy.correct(self.searched)
         return reason
+
+    def _take_up(self) -> None:
+        """Enter the trials that an earlier process of this run told; the strategy goes on from
+        there. Where they are of another space, nothing is taken up: all is asked for again."""
+        stored = {record.key: record for record in self._stored()} if self.options.begun else {}
+        found = list(takewhile(lambda begun: begun.record_key in stored, self.options.begun))
+        pairs = [(begun.candidate, stored[begun.record_key]) for begun in found]
+        if not pairs or not all(self._is_of_space(*pair) for pair in _some(pairs)):
+            return
+        self.strategy.resume([(candidate, record.result) for candidate, record in pairs])
+        for number, (candidate, record) in enumerate(pairs, start=1):
+            self.asked.setdefault(canonical_bytes(record.trace), []).append(candidate)
+            known = _New(candidate, Trace.from_json(record.trace), record)
+            self._enter(number, known, record)
+
+    def _is_of_space(self, candidate: Candidate, record: TuningRecord) -> bool:
+        """Whether a candidate of this space has the trace of a record."""
+        try:
+            trace = self.space.trace(candidate)
+        except (ScheduleError, IndexError, ValueError):
+            return False
+        return canonical_bytes(trace.to_json()) == canonical_bytes(record.trace)
 
     def _enter_all(self, new: list[_New]) -> None:
         """Measure what is not known; store each result durably as it comes, and only then tell.
@@ -311,6 +363,7 @@ class _Session:
             predicted_secs=self._predicted_secs(trial.candidate),
             sketch=self.space.sketches[trial.candidate.sketch].name,
             knobs=self._knobs(trial.candidate),
+            candidate=trial.candidate,
         )
 
     def _predicted_secs(self, candidate: Candidate) -> float | None:
@@ -397,7 +450,7 @@ class _Session:
     def _out_of_time(self) -> str | None:
         """Why nothing more should be measured, whatever was found."""
         if self.options.should_stop():
-            return "stopped on request"
+            return STOPPED
         elapsed = self.options.clock() - self.started
         if self.budget.seconds is not None and elapsed >= self.budget.seconds:
             return f"the time budget of {self.budget.seconds:g} s is used up"

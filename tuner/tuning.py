@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from schedules.target import Target
 from schedules.workload import Workload
 
 from .measure.control import Control, Controllable
 from .measure.protocol import MeasurerFactory
-from .report import Budget, RecordSink, TrialEvent, TuneReport
+from .report import Begun, Budget, RecordSink, TrialEvent, TuneReport
 
 
 def tune(
@@ -25,6 +26,7 @@ def tune(
     should_stop: Callable[[], bool] | None = None,
     fresh: bool = False,
     control: Control | None = None,
+    begun: Sequence[Begun] = (),
 ) -> TuneReport:
     """Find the fastest correct schedule of `workload` on `target` ("native", the default: this
     machine; or a target file's name).
@@ -35,18 +37,20 @@ def tune(
     TargetError for what cannot be; what fails on the machine is counted in the report.
 
     `control` reaches the run from another thread and lets runs share a machine; once aborted, the
-    run returns with what was checked before.
+    run returns with what was checked before. `begun` are the trials of an earlier process of this
+    very run, from its events: it goes on behind them.
     """
     from schedules.rules import space_for
 
     from .measure.choose import parse_measurer
     from .memory_sink import MemorySink
-    from .native_target import ThisMachine, load_target, unprobed_target
+    from .native_target import ThisMachine, load_target, probe_target, unprobed_target
     from .session import SessionOptions, run_session
 
     # Recorded and simulated times, and those of another factory, are not this machine's.
-    machine = ThisMachine() if measurer == "local" else None
     control = control or Control()
+    prober = partial(probe_target, control=control)
+    machine = ThisMachine(prober=prober) if measurer == "local" else None
     should_stop = should_stop or _never
     factory = parse_measurer(measurer, should_stop) if isinstance(measurer, str) else measurer
     fleet = isinstance(measurer, str) and measurer.startswith("dask:")
@@ -58,7 +62,8 @@ def tune(
     elif target is None or isinstance(target, str):
         named = target or "native"
         mocked = machine is None and named == "native"
-        target = unprobed_target() if mocked else load_target(named, probe=machine is not None)
+        probe = machine is not None
+        target = unprobed_target() if mocked else load_target(named, probe=probe, control=control)
     with factory(workload, target, seed) as opened:
         if isinstance(opened, Controllable):
             opened.attach(control)
@@ -77,6 +82,8 @@ def tune(
                 should_stop=should_stop,
                 clock=control.clock,
                 turn=control.pause,
+                check=control.check,
+                begun=begun,
             ),
         )
 

@@ -104,6 +104,8 @@ class ProgramSketch:
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether every part can be held."""
+        if len(self.parts) == 1:
+            return self.parts[0].feasible(settings)
         own = self.own_settings(settings)
         result = np.ones(len(own[0]), np.bool_)
         for group in self.alike:

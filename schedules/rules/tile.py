@@ -119,6 +119,11 @@ class TileSketch(Knobbed):
         )
 
     @cached_property
+    def loads_by_shape(self) -> dict[tuple[int, ...], tuple[float, ...]]:
+        """What `step_loads` counted before, by the shape: a search meets few shapes often."""
+        return {}
+
+    @cached_property
     def operands(self) -> TileOperands:
         """What is read, and what of it can be packed or copied."""
         return TileOperands(self.workload, self.view, self.roles, self.target)

@@ -40,7 +40,11 @@ def step_loads(
     consecutive = v["unroll"] if sketch.apart == 1 else np.ones_like(v["unroll"])
     shape = np.stack([v["rows"], v["rows2"], consecutive, v["tap_unroll"]], axis=1)
     settings, place = np.unique(shape, axis=0, return_inverse=True)
-    counts = np.asarray([_one_shape(sketch, *setting) for setting in settings.tolist()])
+    known = sketch.loads_by_shape
+    for setting in map(tuple, settings.tolist()):
+        if setting not in known:
+            known[setting] = _one_shape(sketch, *setting)
+    counts = np.asarray([known[setting] for setting in map(tuple, settings.tolist())])
     broadcast, loaded, held, spread, waiting = counts.reshape(-1, 5)[place.reshape(-1)].T
     apart = v["unroll"] // consecutive
     vectors = v["vectors"] + apart - 1

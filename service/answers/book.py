@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from schedules.record import Toolchain
 from schedules.target import Target
-from schedules.trace import Trace
 from service.answers.find import find_answer
 from service.answers.grades import MOCKED, Answer, Grade, same_toolchain
 from service.answers.links import links
@@ -92,7 +91,8 @@ class Lacking:
 
     `workload_known`, `target_known`: whether they are stored here. `untried`, `preparing` as in
     `Finished`. `prepared`: a preparation has come to an end, with nothing that would do; `problem`
-    says why there is no schedule at all. `ticket`: the job that tunes it.
+    says why there is no schedule at all, and `try_again_at` (seconds since 1970) when that is
+    worth another try. `ticket`: the job that tunes it.
     """
 
     workload_known: bool
@@ -102,6 +102,7 @@ class Lacking:
     prepared: bool = False
     problem: dict[str, str] | None = None
     ticket: str | None = None
+    try_again_at: float | None = None
 
 
 Outcome: TypeAlias = Finished | Lacking
@@ -204,6 +205,7 @@ def outcome_of(question: Question, evidence: Evidence, toolchain: Toolchain) -> 
             prepared=prepared is not None and prepared.state.final,
             problem=prepared.document.get("problem") if prepared is not None else None,
             ticket=prepared.job_id if prepared is not None else None,
+            try_again_at=prepared.document.get("try_again_at") if prepared is not None else None,
         )
     return replace(finished(answer), untried=untried, preparing=preparing)
 
@@ -231,7 +233,7 @@ def _default(prepared: Prepared, summary: dict[str, Any], target: Target) -> Ans
         grade=Grade.DEFAULT,
         workload=summary,
         target=targets.target_summary(target),
-        trace=Trace.from_json(prepared.document["trace"]),
+        steps=prepared.document["trace"],
         verified=bool(prepared.document["verified"]),
         note=str(prepared.document["note"]),
         artefacts=links(prepared.files),

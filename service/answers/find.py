@@ -6,15 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from schedules.record import Toolchain
-from schedules.rewritten import rewritten_document
 from schedules.target import Target
-from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.trace_document import has_rewrites
 from service.answers.grades import Answer, Grade, Stored, choose
 
 if TYPE_CHECKING:
     from db.evidence import Evidence
+    from schedules.record import Toolchain, TuningRecord
+    from schedules.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +30,12 @@ class Found:
         """The answer to tell, with short descriptions of what was asked. `form` gives the workload,
         which is needed where it was rewritten."""
         record, made_for = self.stored.record, self.stored.made_for
-        trace, found = Trace.from_json(record.trace), record.result.error_found
         return Answer(
             grade=self.grade,
             workload=workload,
             target=target,
-            trace=trace,
-            rewritten=rewritten_document(form(), trace, found) if trace.rewrites else None,
+            steps=record.trace,
+            rewritten=_rewritten(record, form) if has_rewrites(record.trace) else None,
             record_key=self.stored.key,
             run_secs=record.result.run_secs_estimate,
             run_secs_with_packing=record.result.run_secs_with_packing,
@@ -46,6 +44,14 @@ class Found:
             made_for={"key": made_for.key, "cpu": made_for.cpu, "threads": made_for.threads},
             created_at=record.created_at or None,
         )
+
+
+def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, Any] | None:
+    # Few records have rewrites, and most commands need nothing else of what reads them.
+    from schedules.rewritten import rewritten_document
+    from schedules.trace import Trace
+
+    return rewritten_document(form(), Trace.from_json(record.trace), record.result.error_found)
 
 
 def find_answer(

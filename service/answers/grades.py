@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from schedules.record import Toolchain, TuningRecord
-from schedules.target import Target
-from schedules.trace import Trace
+if TYPE_CHECKING:
+    from schedules.record import Toolchain, TuningRecord
+    from schedules.target import Target
+    from schedules.trace import Trace
 
 MOCKED = 0
 """The code generator version of replayed and simulated timings: no code was run for them."""
@@ -54,7 +56,8 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is told to who asks. `workload` and `target` are short descriptions (JSON data).
+    """What is told to who asks. `workload` and `target` are short descriptions (JSON data), `steps`
+    is the schedule as records hold it, `trace` the same read.
 
     `run_secs` is measured, or None for a default; `run_secs_with_packing` is of a call that packs
     constant inputs itself, None where there are none. `verified` says that the record passed the
@@ -67,7 +70,7 @@ class Answer:
     grade: Grade
     workload: dict[str, Any]
     target: dict[str, Any]
-    trace: Trace
+    steps: list[Any]
     record_key: str | None = None
     run_secs: float | None = None
     run_secs_with_packing: float | None = None
@@ -79,6 +82,13 @@ class Answer:
     rewritten: dict[str, Any] | None = None
     ticket: str | None = None
     pending: bool = False
+
+    @property
+    def trace(self) -> Trace:
+        """ScheduleError where `steps` are not of this version. Answers are told without it: what it
+        reads steps with takes as long to import as everything else `best` needs."""
+        found: Trace = import_module("schedules.trace").Trace.from_json(self.steps)
+        return found
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,7 +109,7 @@ class Answer:
             "artefacts": self.artefacts,
             "ticket": self.ticket,
             "pending": self.pending,
-            "trace": self.trace.to_json(),
+            "trace": self.steps,
         }
 
     def summary(self) -> str:

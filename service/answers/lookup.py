@@ -12,7 +12,13 @@ from schedules.errors import TilewrightError
 from schedules.target import Target
 from service.answers.book import AnswerBook, Finished, Lacking, Outcome, Question, compact
 from service.answers.grades import Grade
-from service.answers.untuned import Wanted, is_settled, is_wanted, stored_workload
+from service.answers.untuned import (
+    Wanted,
+    is_settled,
+    is_to_be_tried_again,
+    is_wanted,
+    stored_workload,
+)
 from service.errors import InvalidField, Located, NoAnswer, NotPrepared, Problem, problem_of
 from service.exit_codes import ExitCode
 from service.resolve import targets
@@ -85,7 +91,8 @@ def wanted(
         if isinstance(outcome, Lacking) and not outcome.workload_known and not item.described:
             continue  # a key says nothing about what it stands for
         read = partial(_workload, store, spelled, item)
-        found[key] = Wanted(key, read, again=outcome.untried)
+        again = outcome.untried or is_to_be_tried_again(outcome)
+        found[key] = Wanted(key, read, again=again)
     return list(found.values())
 
 

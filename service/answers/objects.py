@@ -20,7 +20,7 @@ from service.errors import UsageProblem
 from service.written import write_whole
 
 if TYPE_CHECKING:
-    from tuner.codegen.emitted import EmittedKernel
+    from tuner.codegen.emitted import Build, EmittedKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +119,16 @@ def build(
 
 
 def emitted(
-    workload: Workload, parts: Sequence[Part], symbol: str
+    workload: Workload, parts: Sequence[Part], symbol: str, build: Build | None = None
 ) -> tuple[EmittedKernel, list[Artefact]]:
-    """The object of several variants, in order of preference, and its header. DeadlineError,
-    CompileError."""
+    """The object of several variants, in order of preference, and its header. `build` compiles,
+    `build_in_time` if it is None. DeadlineError, CompileError, TargetError."""
     from tuner.codegen.emitted import Variant, emit_kernel
     from tuner.codegen.header import Origin, c_header
     from tuner.compiling import build_in_time
 
     variants = [Variant(part.label, part.answer.trace, part.target) for part in parts]
-    kernel = emit_kernel(workload, variants, symbol, build_in_time)
+    kernel = emit_kernel(workload, variants, symbol, build or build_in_time)
     origins = [Origin(part.answer.record_key or "", part.answer.trace) for part in parts]
     header = c_header(workload, kernel, origins)
     return kernel, [

@@ -6,12 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-ENVIRONMENT = "TILEWRIGHT_PREPARER"
+from tuner.child_command import module_command
+
+SECRETS = ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")
+"""What others may read in a process's environment and a preparer has no use for."""
+
 GRACE_SECS = 2.0
 
 
@@ -50,13 +53,17 @@ class Preparers:
     def _start(self) -> subprocess.Popen[bytes]:
         told = json.dumps({"db_url": self.db_url, "json_log": self.json_log})
         # A group of its own, so that all that it started can be ended together.
-        return subprocess.Popen(
-            [sys.executable, "-m", "service.answers.preparing"],
-            env={**os.environ, ENVIRONMENT: told},
-            stdin=subprocess.DEVNULL,
+        started = subprocess.Popen(
+            module_command("service.answers.preparing"),
+            env={n: v for n, v in os.environ.items() if n not in SECRETS},
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert started.stdin is not None
+        with suppress(BrokenPipeError), started.stdin:  # others may read its environment
+            started.stdin.write(told.encode())
+        return started
 
 
 def _kill_group(group: int) -> None:

@@ -35,7 +35,6 @@ from schedules.workload import Workload
 from service.answers import analytic, objects
 from service.answers.grades import MOCKED, Answer, Grade, grade_of, same_toolchain
 from service.answers.links import MEDIA_TYPES
-from service.answers.preparers import ENVIRONMENT
 from service.answers.publish import Publish, publish
 from service.answers.verification import WRONG, renewed
 from service.errors import problem_of
@@ -56,6 +55,11 @@ LOOK_SECS = 2.0
 MOST_SECS = 300.0
 """What one step may take, deadlines of its parts included, before its process is given up."""
 NICE = 5
+MAY_PASS = frozenset({"internal_error", "compile_failed", "took_too_long"})
+"""What may go wrong for the machine's sake, which is no property of the work: it is tried again."""
+TRIES_IN_A_ROW = 2
+AGAIN_SECS = 30.0
+"""A work that failed is tried again when it is asked for so much later, times its failures."""
 
 NOT_RUN = "chosen without measurement; nothing was run: this service has no such CPU"
 CHOSEN = "chosen without measurement; not built and verified yet"
@@ -187,7 +191,8 @@ class Preparer:
         except DeadlineError as error:
             log.warning("workload %s: %s; it is served as written", found.workload_key, error)
             trace = Trace()
-        document = {**found.document, "trace": trace.to_json(), "verified": False, "note": CHOSEN}
+        known = {n: v for n, v in found.document.items() if n not in ("problem", "try_again_at")}
+        document = {**known, "trace": trace.to_json(), "verified": False, "note": CHOSEN}
         self.store.settle_preparation(found.key, found.owner, PreparationState.CHOSEN, document)
 
     def _finish(self, found: Preparation, workload: Workload, target: Target) -> None:
@@ -232,9 +237,16 @@ class Preparer:
                 "detail": f"{type(error).__name__}: the service's log has the details",
                 "advice": "Report it with the workload.",
             }
-        document = {**found.document, "problem": told}
+        failures = int(found.document.get("failures", 0)) + 1
+        document = {**found.document, "problem": told, "failures": failures}
         document.pop("trace", None)
-        self.store.settle_preparation(found.key, found.owner, PreparationState.FAILED, document)
+        if told["code"] in MAY_PASS and failures % TRIES_IN_A_ROW:
+            state = PreparationState.WANTED
+        else:
+            state = PreparationState.FAILED
+            if told["code"] in MAY_PASS:
+                document["try_again_at"] = time.time() + AGAIN_SECS * failures
+        self.store.settle_preparation(found.key, found.owner, state, document)
 
     def _keep_lease(self, found: Preparation, over: threading.Event) -> None:
         from db.errors import StoreError
@@ -282,7 +294,7 @@ def built_files(
                 Grade.DEFAULT,
                 workloads.workload_summary(workload),
                 targets.target_summary(target),
-                trace,
+                trace.to_json(),
             )
             files = objects.build(workload, answer, target, symbol, ll=True, asm=False)
         else:
@@ -302,7 +314,7 @@ def main() -> int:
     from service.logs import configure
     from tuner.host import cpu_affinity
 
-    settings = json.loads(os.environ[ENVIRONMENT])
+    settings = json.load(sys.stdin)
     configure(as_json=settings["json_log"])
     os.nice(NICE)
     cpus = cpu_affinity()

@@ -63,7 +63,7 @@ def _built(
         grade=Grade.EXACT,
         workload=workloads.workload_summary(workload),
         target=targets.target_summary(target),
-        trace=trace,
+        steps=trace.to_json(),
         record_key=record_key,
     )
     symbol = objects.symbol_name(None, workload)

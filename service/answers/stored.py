@@ -60,7 +60,7 @@ def default_answer(workload: Workload, target: Target) -> Answer:
         grade=Grade.DEFAULT,
         workload=workload_summary(workload),
         target=target_summary(target),
-        trace=analytic.default_trace(workload, target),
+        steps=analytic.default_trace(workload, target).to_json(),
         note="chosen without measurement",
     )
 
@@ -81,7 +81,6 @@ def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None
 def recorded(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
     """The schedule of record `key`, whatever machine it was measured on. NoAnswer, UsageProblem."""
     from schedules.target import Target as Description
-    from schedules.trace import Trace
     from service.answers.grades import Answer, Grade, grade_of
 
     name = "sha256:" + key.removeprefix("sha256:")
@@ -97,7 +96,7 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
         grade=grade_of(made_for, target) or Grade.DEFAULT,
         workload=workload_summary(workload),
         target=target_summary(target),
-        trace=Trace.from_json(record.trace),
+        steps=record.trace,
         record_key=name,
         run_secs=record.result.run_secs_estimate if made_for.key == target.key else None,
         note=f"the schedule of {name}, made for {made_for.cpu}",

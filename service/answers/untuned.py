@@ -52,7 +52,15 @@ def is_wanted(outcome: Outcome, minimum: Grade) -> bool:
         return False
     if outcome.untried:
         return True
-    return isinstance(outcome, Lacking) and minimum is Grade.DEFAULT and not outcome.prepared
+    if not isinstance(outcome, Lacking) or minimum is not Grade.DEFAULT:
+        return False
+    return not outcome.prepared or is_to_be_tried_again(outcome)
+
+
+def is_to_be_tried_again(outcome: Outcome) -> bool:
+    """Whether a preparation failed so long ago that it may go well now."""
+    when = outcome.try_again_at if isinstance(outcome, Lacking) else None
+    return when is not None and time.time() >= when
 
 
 def is_settled(outcome: Outcome) -> bool:
@@ -77,10 +85,11 @@ class Untuned:
         target: Target,
         tickets: Tickets,
         until: float = float("inf"),
+        owner: str | None = None,
     ) -> set[str]:
         """Have works prepared; the keys of those not taken: no room, unknown, or too late
         (`until`, on the monotonic clock). Some are taken however late it is: who asks again and
-        again comes to an end."""
+        again comes to an end. The jobs that tune them are `owner`'s."""
         refused: set[str] = set()
         batch: list[Demand] = []
         target_document = target.to_json()
@@ -94,10 +103,10 @@ class Untuned:
             job = tickets(workload)
             batch.append(_demand(workload, target.key, target_document, job, again=one.again))
             if len(batch) == WORKS_PER_COMMIT:
-                refused |= self._leave_word(batch)
+                refused |= self._leave_word(batch, owner)
                 left, batch = left + len(batch), []
         if batch:
-            refused |= self._leave_word(batch)
+            refused |= self._leave_word(batch, owner)
         return refused
 
     def name(self, workload_key: str, target_key: str) -> str:
@@ -117,12 +126,19 @@ class Untuned:
         each = SECS_A_WORK / max(self.preparers.processes, 1)
         return max(1, min(round(each * self.waiting()), MOST_RETRY_SECS))
 
-    def _leave_word(self, batch: list[Demand]) -> set[str]:
+    def _leave_word(self, batch: list[Demand], owner: str | None) -> set[str]:
+        from db.job_owners import JobQuota
+
+        limits = self.limits
         refused = self.store.demand(
             batch,
             self.toolchain,
             most_waiting=self.limits.preparations,
             most_jobs=self.limits.ticket_jobs,
+            owner=owner,
+            quota=JobQuota(
+                limits.owner_open_jobs, limits.owner_open_trials, limits.owner_ticket_jobs
+            ),
         )
         self.preparers.wake(len(batch))
         return {workload_key for workload_key, _ in refused}

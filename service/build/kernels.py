@@ -18,7 +18,7 @@ from service.answers.grades import Answer, Grade, grade_of
 from service.errors import InvalidField, NoAnswer
 from service.resolve import targets as target_names
 from service.resolve import workloads
-from service.resolve.requests import GradeName, Strict
+from service.resolve.requests import GradeName, Strict, located
 from service.resolve.toolchains import real_toolchain, toolchain
 
 from .locked import FileRef, LockedKernel, LockedVariant
@@ -26,6 +26,7 @@ from .locked import FileRef, LockedKernel, LockedVariant
 if TYPE_CHECKING:
     from db import Store
     from schedules.target import Target
+    from schedules.trace import Trace
     from schedules.workload import Workload
     from tuner.codegen.emitted import EmittedKernel
     from tuner.measure.frames import Frame
@@ -61,6 +62,11 @@ class BuildIn(Strict):
     records: list[str | None] | None = Field(
         default=None, description="The record of each target, to make a pinned object again."
     )
+    traces: list[list[Any] | None] | None = Field(
+        default=None,
+        description="With `records`: the schedule of each target that has no record, as an answer "
+        "told it; null where it is to be chosen.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +90,13 @@ def build_kernel(store: Store | None, asked: BuildIn) -> Built:
     named = [_target(asked, number) for number in range(len(asked.targets))]
     if asked.records is not None and len(asked.records) != len(named):
         raise InvalidField("records: one for each target is needed", pointer="/records")
+    traces = asked.traces if asked.traces is not None else [None] * len(named)
+    if len(traces) != len(named):
+        raise InvalidField("traces: one for each target is needed", pointer="/traces")
     if asked.records is not None:
         answers = [
-            _pinned(store, workload, target, record_key)
-            for target, record_key in zip(named, asked.records, strict=True)
+            _pinned(store, workload, target, record_key, trace)
+            for target, record_key, trace in zip(named, asked.records, traces, strict=True)
         ]
         parts = _ordered(named, answers)
     else:
@@ -166,7 +175,8 @@ def _target(asked: BuildIn, number: int) -> Target:
             f" got {spec[:80]!r}",
             pointer=f"/targets/{number}",
         )
-    return replace(target_names.target_of(spec, asked.threads), probes=Probes())
+    target = located(f"/targets/{number}", lambda: target_names.target_of(spec, asked.threads))
+    return replace(target, probes=Probes())
 
 
 def _found(
@@ -194,14 +204,20 @@ def _found(
 
 
 def _pinned(
-    store: Store | None, workload: Workload, target: Target, record_key: str | None
+    store: Store | None,
+    workload: Workload,
+    target: Target,
+    record_key: str | None,
+    trace: list[Any] | None,
 ) -> Answer:
-    """The schedule of a record, whatever would be chosen today. NoAnswer if it is not here."""
+    """The schedule of a record, or the one that is given, whatever would be chosen today. NoAnswer
+    if the record is not here."""
     from schedules.target import Target as Description
     from schedules.trace import Trace
 
     if record_key is None:
-        return _analytic(workload, target)
+        chosen = None if trace is None else Trace.from_json(trace)
+        return _analytic(workload, target, chosen)
     record = store.record(record_key) if store is not None else None
     document = store.target(record.target_key) if store is not None and record else None
     if record is None or document is None or record.workload_key != workload.key:
@@ -214,18 +230,20 @@ def _pinned(
         grade=grade_of(made_for, target) or Grade.COMPATIBLE,
         workload=workloads.workload_summary(workload),
         target=target_names.target_summary(target),
-        trace=Trace.from_json(record.trace),
+        steps=record.trace,
         record_key=record_key,
         run_secs=record.result.run_secs_estimate,
     )
 
 
-def _analytic(workload: Workload, target: Target) -> Answer:
+def _analytic(workload: Workload, target: Target, trace: Trace | None = None) -> Answer:
+    """The answer of `trace`, or of the schedule that is chosen now."""
+    chosen = analytic.default_trace(workload, target) if trace is None else trace
     return Answer(
         grade=Grade.DEFAULT,
         workload=workloads.workload_summary(workload),
         target=target_names.target_summary(target),
-        trace=analytic.default_trace(workload, target),
+        steps=chosen.to_json(),
         note="chosen without measurement",
     )
 
@@ -247,6 +265,7 @@ def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[obje
                     part.answer.grade.value,
                     part.answer.record_key,
                     part.answer.run_secs,
+                    part.answer.trace.to_json() if part.answer.record_key is None else None,
                 )
                 for part in parts
             ),
@@ -309,7 +328,7 @@ def _compiled(
             {
                 "label": part.label,
                 "target": part.target.to_json(),
-                "trace": part.answer.trace.to_json(),
+                "trace": part.answer.steps,
                 "record_key": part.answer.record_key,
             }
             for part in parts
@@ -326,8 +345,8 @@ def _compiled(
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
     from schedules.target import Target
-    from schedules.trace import Trace
     from schedules.workload_json import from_json
+    from tuner.compiling import build_whatever_comes
     from tuner.measure.frames import Frame
 
     workload = from_json(document["workload"])
@@ -335,13 +354,11 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
         objects.Part(
             part["label"],
             Target.from_json(part["target"]),
-            Answer(
-                Grade.DEFAULT, {}, {}, Trace.from_json(part["trace"]), record_key=part["record_key"]
-            ),
+            Answer(Grade.DEFAULT, {}, {}, part["trace"], record_key=part["record_key"]),
         )
         for part in document["parts"]
     ]
-    kernel, files = objects.emitted(workload, parts, document["symbol"])
+    kernel, files = objects.emitted(workload, parts, document["symbol"], build_whatever_comes)
     return Frame(
         {
             "files": [[file.kind, file.name, len(file.data)] for file in files],

@@ -47,6 +47,8 @@ class FileRef:
         found = hashlib.sha256(data).hexdigest()
         if found != self.sha256:
             raise NotTheBytes(f"{what}: sha256 {found} is not the {self.sha256} that is locked")
+        if len(data) != self.size_bytes:
+            raise NotTheBytes(f"{what}: {len(data)} bytes are not the {self.size_bytes} locked")
         return data
 
     def to_json(self) -> dict[str, Any]:
@@ -63,32 +65,37 @@ class FileRef:
 @dataclass(frozen=True, slots=True)
 class LockedVariant:
     """One CPU's part of a kernel. `record_key` and `run_secs` (seconds a call, measured) are None
-    for a schedule that was chosen without measuring."""
+    for a schedule that was chosen without measuring; then `trace` is that schedule, as no record
+    has it: None in files of versions that did not pin it."""
 
     cpu: str
     target_key: str
     grade: str
     record_key: str | None
     run_secs: float | None
+    trace: list[Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        document = {
             "cpu": self.cpu,
             "target_key": self.target_key,
             "grade": self.grade,
             "record_key": self.record_key,
             "run_secs": self.run_secs,
         }
+        return document if self.trace is None else {**document, "trace": self.trace}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         record_key = _member(document, "record_key")
+        trace = document.get("trace")
         return cls(
             cpu=str(document.get("cpu", "")),
             target_key=str(_member(document, "target_key")),
             grade=str(_member(document, "grade")),
             record_key=None if record_key is None else str(record_key),
             run_secs=_member(document, "run_secs"),
+            trace=None if trace is None else list(trace),
         )
 
 

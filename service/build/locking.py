@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from service.errors import NoAnswer, UsageProblem
+from service.resolve.workloads import workload_of
 from service.written import write_whole
 
 from .locked import LockedKernel, LockFile
 from .source import Builder, question
 
 Document = dict[str, Any]
+
+NOTHING_NOW = ("record_key",)
+"""What differs where nothing is stored that will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ def locked(
             change = Change(new.name, "kept", old)
         elif upgrade or _asks_another(old, new):
             change = Change(new.name, "moved", new, fields)
+        elif not is_stale(old, new):
+            change = Change(new.name, "kept", old)
         else:
             change = Change(new.name, "stale", old, fields)
         if change.kernel is new:
@@ -94,11 +100,41 @@ def checked(lock: LockFile, builder: Builder) -> Locked:
     for kernel in lock.kernels:
         try:
             new, _ = builder.build(question(lock, kernel))
-            fields = differing(kernel, new)
+            fields = differing(kernel, new) if is_stale(kernel, new) else ()
         except NoAnswer:
-            fields = ("record_key",)
+            fields = NOTHING_NOW
         changes.append(Change(kernel.name, "stale" if fields else "kept", kernel, fields))
     return Locked(lock, tuple(changes))
+
+
+def not_pinned(lock: LockFile, asked: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why a build cannot go by `lock` for the kernels `asked` for, a sentence each; nothing is
+    looked up. A kernel whose spelling is another workload than its key was changed by hand."""
+    said = [
+        f"{kernel.name}: its workload is not the one its workload_key stands for"
+        for kernel in lock.kernels
+        if workload_of(kernel.workload).key != kernel.workload_key
+    ]
+    for document in asked:
+        old = lock.kernel(str(document["name"]))
+        if old is None:
+            said.append(f"{document['name']}: is not in the lock file")
+        elif workload_of(document["workload"]).key != old.workload_key:
+            said.append(f"{old.name}: is locked for another workload, {_spelled(old)}")
+        elif document.get("threads", old.threads) != old.threads:
+            said.append(f"{old.name}: is locked for {old.threads} threads")
+    return said
+
+
+def _spelled(kernel: LockedKernel) -> str:
+    spelled = kernel.workload
+    return spelled if isinstance(spelled, str) else str(spelled.get("name", "an expression"))
+
+
+def is_stale(old: LockedKernel, new: LockedKernel) -> bool:
+    """Whether the code would be another now. Another database has its own record of the same
+    schedule, with its own time in the header: whoever locked the code has no use for that."""
+    return old.object != new.object
 
 
 def differing(old: LockedKernel, new: LockedKernel) -> tuple[str, ...]:

@@ -51,6 +51,9 @@ def question(lock: LockFile, kernel: LockedKernel, *, pinned: bool = False) -> D
     }
     if pinned:
         asked["records"] = [variant.record_key for variant in kernel.variants]
+        traces = [variant.trace for variant in kernel.variants]
+        if any(trace is not None for trace in traces):  # services before them refuse the member
+            asked["traces"] = traces
     return asked
 
 

@@ -178,16 +178,23 @@ def add_commands(app: typer.Typer) -> None:
         dry_run: Annotated[
             bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")
         ] = False,
+        built: Annotated[
+            bool,
+            typer.Option(
+                "--built",
+                help="Also files of no record, made for builds: lock files may name them.",
+            ),
+        ] = False,
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Delete what nobody points to: files of no record, workloads and targets without records.
+        """Delete what nobody points to: workloads and targets without records.
 
         What came within the last day stays.
         """
         from service import database
         from service.cli.render import facts
 
-        document = database.prune(common.db, dry_run=dry_run)
+        document = database.prune(common.db, dry_run=dry_run, built=built)
         common.output().result(document, facts([(n, str(v)) for n, v in document.items()]))
 
     @command(group, "move")

@@ -12,12 +12,13 @@ import typer
 
 from service.exit_codes import ExitCode
 
+from .asking import MinGrade
 from .cpus import CpusOption, split_names
 from .options import MACHINE_PANEL, Common, command
-from .tuning import MinGrade
 from .where import Where
 
 if TYPE_CHECKING:
+    from service.build.locked import LockFile
     from service.build.locking import Locked
     from service.build.source import Builder
 
@@ -47,6 +48,13 @@ def add_commands(app: typer.Typer) -> None:
         check: Annotated[
             bool,
             typer.Option("--check", help="Write nothing; exit code 3 if anything would change."),
+        ] = False,
+        only_locked: Annotated[
+            bool,
+            typer.Option(
+                "--locked",
+                help="Write and look up nothing; exit code 3 unless the file has each WORKLOAD.",
+            ),
         ] = False,
         upgrade: Annotated[
             bool, typer.Option("--upgrade", help="Move every pin to what is best now.")
@@ -92,8 +100,10 @@ def add_commands(app: typer.Typer) -> None:
 
         if check and (upgrade or kernels):
             raise UsageProblem("--check looks at the lock file as it is: no WORKLOAD, no --upgrade")
+        if only_locked and (check or upgrade):
+            raise UsageProblem("--locked looks nothing up: no --check, no --upgrade")
         before = read_lock(file)
-        if before is None and not kernels:
+        if before is None and (only_locked or not kernels):
             raise UsageProblem(
                 f"there is no lock file {file}, and no WORKLOAD to lock",
                 advice="tilewright lock gemm=matmul:M=512,N=512,K=512",
@@ -106,6 +116,8 @@ def add_commands(app: typer.Typer) -> None:
         }
         asked = [{**_kernel(text), **how} for text in kernels or []]
         _refuse_doubles([document["name"] for document in asked])
+        if only_locked:
+            return _say_whether_pinned(before or LockFile(), asked, file, common)
         with _builder(where, common) as builder:
             if check:
                 found = checked(before or LockFile(), builder)
@@ -122,10 +134,11 @@ def add_commands(app: typer.Typer) -> None:
         }
         common.output().result(document, _table(found, file))
         if check and not found.up_to_date:
-            common.output().remark(
-                f"tilewright: {file} differs from what is best now; `tilewright lock --upgrade`"
-                " moves its pins"
-            )
+            for change in found.changes:
+                if change.fields:
+                    differs = ", ".join(change.fields)
+                    common.output().remark(f"tilewright: {change.name} differs: {differs}")
+            common.output().remark(_what_to_do(found, file))
             raise typer.Exit(ExitCode.NO_ANSWER)
 
     @command(app, "fetch")
@@ -276,6 +289,43 @@ def _keep(builder: Builder, found: Locked, common: Common) -> None:
         with session(common.db) as store:
             for change in found.changes:
                 builder.keep(store, change.kernel)
+
+
+def _say_whether_pinned(
+    lock: LockFile, asked: list[dict[str, Any]], file: Path, common: Common
+) -> None:
+    """`lock --locked`. Exit with NO_ANSWER where a build cannot go by the file."""
+    from service.build.locking import not_pinned
+    from service.cli.render import facts
+
+    problems = not_pinned(lock, asked)
+    document = {
+        "file": str(file),
+        "locked": not problems,
+        "kernels": [kernel.to_json() for kernel in lock.kernels],
+        "problems": problems,
+    }
+    rows = [("locked", "no" if problems else "yes"), ("kernels", str(len(lock.kernels)))]
+    common.output().result(document, facts(rows))
+    if problems:
+        for problem in problems:
+            common.output().remark(f"tilewright: {problem}")
+        common.output().remark(f"tilewright: `tilewright lock NAME=WORKLOAD` changes {file}")
+        raise typer.Exit(ExitCode.NO_ANSWER)
+
+
+def _what_to_do(found: Locked, file: Path) -> str:
+    from service.build.locking import NOTHING_NOW
+
+    if any(change.fields == NOTHING_NOW for change in found.changes):
+        return (
+            f"tilewright: nothing that will do is stored here for all of {file}: is it the right"
+            " --db? Else tune, or verify what was imported"
+        )
+    return (
+        f"tilewright: {file} differs from what is best now; `tilewright lock --upgrade` moves its"
+        " pins"
+    )
 
 
 def _table(found: Locked, file: Path) -> Any:

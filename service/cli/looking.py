@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from service.cli.asking import MinGrade
 from service.cli.cpus import CpusOption, split_names
 from service.cli.options import Common, Machine, WorkloadSpelling, command
-from service.cli.tuning import MinGrade
 
 
 class What(StrEnum):

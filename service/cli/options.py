@@ -1,181 +1,24 @@
-"""Options shared by commands, as groups: a command takes a group as one argument.
-
-`command` flattens the groups into the options Typer sees, and turns errors of the table in
-`service/errors.py` into one line and an exit code.
-"""
+"""Commands for Typer: groups of options are flattened into what it sees."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from service.cli.output import Output
-
-WORKLOAD_PANEL = "Workload"
-MACHINE_PANEL = "Machine"
-COMMON_PANEL = "General"
-
-
-@dataclass(frozen=True, slots=True)
-class Common:
-    """What every command takes."""
-
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print one JSON document and nothing else.",
-            rich_help_panel=COMMON_PANEL,
-        ),
-    ] = False
-    db: Annotated[
-        str | None,
-        typer.Option(
-            "--db",
-            metavar="URL",
-            help="Database, a URL or a file; else TILEWRIGHT_DB, else the user's data folder.",
-            rich_help_panel=COMMON_PANEL,
-        ),
-    ] = None
-
-    def output(self) -> Output:
-        return Output(as_json=self.json)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadSpelling:
-    """One computation in any of its spellings."""
-
-    workload: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="WORKLOAD",
-            help="OPERATOR:NAME=VALUE,..., a workload.json, or FILE.py:FUNCTION.",
-            show_default=False,
-        ),
-    ] = None
-    expr: Annotated[
-        str | None,
-        typer.Option(
-            "--expr",
-            metavar="TEXT",
-            help=r"Index notation, e.g. 'C\[i,j] += A\[i,k] * B\[k,j]'.",
-            rich_help_panel=WORKLOAD_PANEL,
-        ),
-    ] = None
-    tensor: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tensor",
-            metavar="NAME=TYPE[SHAPE]",
-            help=r"A tensor of --expr, e.g. A=f32\[512,512].",
-            rich_help_panel=WORKLOAD_PANEL,
-        ),
-    ] = None
-    range: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--range",
-            metavar="AXIS=N",
-            help="An axis no shape tells, e.g. r=3.",
-            rich_help_panel=WORKLOAD_PANEL,
-        ),
-    ] = None
-    constant: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--constant",
-            metavar="NAME",
-            help="An input whose values do not change: it may be packed ahead of calls.",
-            rich_help_panel=WORKLOAD_PANEL,
-        ),
-    ] = None
-    allow_error: Annotated[
-        float | None,
-        typer.Option(
-            "--allow-error",
-            metavar="E",
-            help="Allow rewrites with a proven relative error up to E, e.g. 1e-3 (Winograd).",
-            rich_help_panel=WORKLOAD_PANEL,
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Where and how measurements are made."""
-
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            metavar="native|FILE",
-            help="The hardware a kernel is made for; in a fleet also the name of a machine or the "
-            "beginning of a key.",
-            rich_help_panel=MACHINE_PANEL,
-        ),
-    ] = "native"
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "--threads",
-            metavar="N",
-            min=1,
-            help="Threads a kernel may use; left out, 1 or what the target file says.",
-            rich_help_panel=MACHINE_PANEL,
-        ),
-    ] = None
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            min=0,
-            help="Fixes every choice made by chance.",
-            rich_help_panel=MACHINE_PANEL,
-        ),
-    ] = 0
-    measurer: Annotated[
-        str,
-        typer.Option(
-            "--measurer",
-            metavar="local|replay:FILE|simulated:FILE|dask:ADDRESS",
-            help="Where timings come from.",
-            rich_help_panel=MACHINE_PANEL,
-        ),
-    ] = "local"
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """Which service to talk to."""
-
-    url: Annotated[
-        str,
-        typer.Option(
-            "--url",
-            metavar="URL",
-            envvar="TILEWRIGHT_URL",
-            help="A running service.",
-            rich_help_panel=COMMON_PANEL,
-        ),
-    ] = "http://127.0.0.1:8470"
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key",
-            metavar="KEY",
-            envvar="TILEWRIGHT_API_KEY",
-            help="Its key; better in the environment than on a command line.",
-            rich_help_panel=COMMON_PANEL,
-            show_default=False,
-        ),
-    ] = None
+from service.cli.groups import (
+    COMMON_PANEL,
+    MACHINE_PANEL,
+    Common,
+    Machine,
+    Service,
+    WorkloadSpelling,
+)
+from service.cli.spec import Argument, Option
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[..., Callable[..., None]]:
@@ -211,7 +54,7 @@ def _flatten(
         hint = hints[parameter.name]
         if not (isinstance(hint, type) and is_dataclass(hint)):
             parameters.append(
-                parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)
+                parameter.replace(annotation=_for_typer(hint), kind=inspect.Parameter.KEYWORD_ONLY)
             )
             continue
         groups[parameter.name] = hint
@@ -221,8 +64,36 @@ def _flatten(
                 f.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=f.default,
-                annotation=field_hints[f.name],
+                annotation=_for_typer(field_hints[f.name]),
             )
             for f in fields(hint)
         ]
     return groups, parameters
+
+
+def _for_typer(hint: Any) -> Any:
+    """A type as Typer reads it: what `service.cli.spec` describes, in Typer's own words."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    plain, *notes = get_args(hint)
+    (found, *_) = [*(_told(n) for n in notes if isinstance(n, Option | Argument)), None]
+    return hint if found is None else Annotated[plain, found]
+
+
+def _told(spec: Option | Argument) -> Any:
+    if isinstance(spec, Argument):
+        return typer.Argument(metavar=spec.metavar, help=spec.help, show_default=spec.shows_default)
+    return typer.Option(
+        spec.flag,
+        metavar=spec.metavar,
+        min=spec.minimum,
+        envvar=spec.envvar,
+        help=spec.help,
+        rich_help_panel=spec.panel,
+        show_default=spec.shows_default,
+    )
+
+
+__all__ = [
+    "COMMON_PANEL", "MACHINE_PANEL", "Common", "Machine", "Service", "WorkloadSpelling", "command",
+]  # fmt: skip

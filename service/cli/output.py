@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from service.cli.facts import Rows, plain
 from service.errors import CannotWrite, Problem
 
 if TYPE_CHECKING:
@@ -67,6 +69,13 @@ class Output:
         if human is not None:
             with writing():
                 self.console().print(human, crop=False)  # a command to copy may be long
+
+    def facts(self, document: Any, rows: Callable[[], Rows]) -> None:
+        """Print `document` as JSON, or `rows`; rich is only imported where there may be colours."""
+        if self.as_json or sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
+            self.result(document, lambda: import_module("service.cli.render").facts(rows()))
+        else:
+            self.text(document, plain(rows()))
 
     def text(self, document: Any, text: str) -> None:
         """Print `document` as JSON, or `text` exactly as it is."""

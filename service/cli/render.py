@@ -7,17 +7,22 @@ a service look alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from service.cli.facts import (
+    Document,
+    Rows,
+    grade_text,
+    packing_rows,
+    rewritten_rows,
+    threads_text,
+    workload_title,
+)
 from service.units import byte_size, clock, duration, percent, quantity, speed
-
-Document = Mapping[str, Any]
-
 
 PRIOR_DOUBTED = 0.05
 PRIOR_BEATEN = 1.1
@@ -26,7 +31,7 @@ found wrong. The trust alone says less: where the prior's choice is nearly the b
 search measures more and more of what is as fast, which no prior tells apart."""
 
 
-def facts(rows: Sequence[tuple[str, str]]) -> Text:
+def facts(rows: Rows) -> Text:
     """Lines of a name and a value; the values stand in one column."""
     width = max((len(name) for name, _ in rows), default=0)
     text = Text(overflow="fold")
@@ -54,10 +59,6 @@ def failures_text(by_status: Document) -> str:
     return ", ".join(f"{n} {status}" for n, status in failed)
 
 
-def workload_title(workload: Document) -> str:
-    return str(workload.get("name") or workload.get("key", ""))
-
-
 def tune_summary(report: Document, *, again: str, mocked: bool = False) -> RenderableType:
     """What a tuning run found. `again` is the workload as the user spelled it; with `mocked` no
     kernel was built or run."""
@@ -71,7 +72,7 @@ def tune_summary(report: Document, *, again: str, mocked: bool = False) -> Rende
     ran += f"; {reused} reused)" if reused else ")"
     rows = [
         ("workload", f"{workload_title(workload)}  ({quantity(flops)} flop)"),
-        ("target", f"{target['cpu']}, {_threads(target['threads'])}"),
+        ("target", f"{target['cpu']}, {threads_text(target['threads'])}"),
     ]
     if best is not None:
         rows.append(("best", f"{duration(best['run_secs'])}, {speed(flops, best['run_secs'])}"))
@@ -124,21 +125,6 @@ def _prior_rows(cost_model: Document) -> list[tuple[str, str]]:
     return [("prior", "wrong for this machine by what was measured; the search went by that")]
 
 
-def rewritten_rows(rewritten: Document) -> list[tuple[str, str]]:
-    """What was rewritten, the error that is proven for it, and the error that was found."""
-    found = rewritten["error_found"]
-    error = (
-        f"at most {rewritten['error_stated']:.2g} of max|data| * sum|weight|"
-        f" (allowed: {rewritten['error_allowed']:g});"
-        f" {'none measured' if found is None else f'found: {found:.2g}'}"
-    )
-    return [("rewritten", "; ".join(rewritten["steps"])), ("error", error)]
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread" if count == 1 else f"{count} threads"
-
-
 def _phases(report: Document) -> str:
     phases = sorted(report["wall_secs_by_phase"].items(), key=lambda item: -float(item[1]))
     return ", ".join(f"{name} {duration(secs)}" for name, secs in phases if secs)
@@ -164,41 +150,6 @@ def best_text(event: Document, flops: float) -> str:
     fraction = event["fraction_of_bound"]
     of_bound = f", {percent(fraction)} of the bound" if fraction is not None else ""
     return speed(flops, event["best_run_secs"]) + of_bound
-
-
-def answer_facts(answer: Document) -> RenderableType:
-    """A stored or default answer."""
-    workload = answer["workload"]
-    flops = float(workload.get("flops") or 0)
-    rows = [("workload", workload_title(workload)), ("grade", grade_text(answer))]
-    if answer.get("run_secs") is not None:
-        rows.append(
-            ("run time", f"{duration(answer['run_secs'])}, {speed(flops, answer['run_secs'])}")
-        )
-        rows += packing_rows(answer)
-    if answer.get("rewritten"):
-        rows += rewritten_rows(answer["rewritten"])
-    made_for = answer.get("made_for")
-    if made_for:
-        rows.append(("made for", f"{made_for['cpu']}, {_threads(made_for['threads'])}"))
-    if answer.get("record_key"):
-        rows.append(("record", str(answer["record_key"])))
-        rows.append(("verified", "yes" if answer["verified"] else "no: " + str(answer["note"])))
-    file = answer.get("artefacts", {}).get("object")
-    if file:
-        rows.append(("object", f"{file['name']}, {byte_size(file['bytes'])}, {file['key']}"))
-    return facts(rows)
-
-
-def packing_rows(found: Document) -> list[tuple[str, str]]:
-    """What a call takes that packs constant inputs itself, where that was timed."""
-    secs = found.get("run_secs_with_packing")
-    return [] if secs is None else [("with packing", f"{duration(secs)} a call that packs itself")]
-
-
-def grade_text(answer: Document) -> str:
-    note = f" ({answer['note']})" if answer.get("note") else ""
-    return f"{answer['grade']}{note}"
 
 
 def bench_table(document: Document, flops: float) -> RenderableType:
@@ -381,7 +332,7 @@ def target_facts(target: Document) -> RenderableType:
         ("cpu", f"{target['cpu']}  ({target['triple']})"),
         ("vectors", f"{target['vector_registers']} registers of {target['vector_bits']} bits"),
         ("caches", caches),
-        ("cores", f"{target['cores']}; kernels for {_threads(target['threads'])}"),
+        ("cores", f"{target['cores']}; kernels for {threads_text(target['threads'])}"),
         ("features", f"{len(target['features'])} enabled"),
         ("key", str(target["key"])),
     ]

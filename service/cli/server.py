@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import signal
 import socket
@@ -17,6 +19,7 @@ import uvicorn
 from db import Store, open_store
 from service import database
 from service.access.exposure import check_exposure
+from service.cli import systemd
 from service.cli.output import Output
 from service.errors import CannotServe
 from service.exit_codes import ExitCode
@@ -154,9 +157,18 @@ class _Server(uvicorn.Server):
         self._supervisor = supervisor
         self._drain_secs = drain_secs
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # What is loaded by now stays: full collections, which fall into long answers, pass it by.
+        gc.collect()
+        gc.freeze()
+        systemd.tell(systemd.READY)
+        self._alive = asyncio.create_task(systemd.stay_alive())
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self._stopping.is_set():
             self._stopping.set()
+            systemd.tell(systemd.STOPPING)
             last = threading.Timer(self._drain_secs, self._leave)
             last.daemon = True
             last.start()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from service.cli import asking
 from service.cli.options import Common, Machine, WorkloadSpelling, command
 
 
@@ -18,21 +19,6 @@ class Strategy(StrEnum):
     EVOLUTION = "evolution"
     RANDOM = "random"
     GRID = "grid"
-
-
-class MinGrade(StrEnum):
-    """How good an answer must be; `service.answer` explains the grades."""
-
-    EXACT = "exact"
-    SAME_CPU = "same-cpu"
-    COMPATIBLE = "compatible"
-    DEFAULT = "default"
-
-
-MinGradeOption = Annotated[
-    MinGrade,
-    typer.Option("--min-grade", help="The least exact answer that will do."),
-]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -77,28 +63,7 @@ def add_commands(app: typer.Typer) -> None:
             fresh=fresh,
         )
 
-    @command(app, "best")
-    def best(
-        spelling: WorkloadSpelling,
-        *,
-        min_grade: MinGradeOption = MinGrade.EXACT,
-        machine: Machine = Machine(),  # noqa: B008
-        common: Common = Common(),  # noqa: B008
-    ) -> None:
-        """The stored answer, without measuring. Exit code 3 where there is none."""
-        from service.answers import stored
-        from service.resolve import targets, workloads
-
-        def facts() -> Any:
-            from service.cli.render import answer_facts
-
-            return answer_facts(document)
-
-        workload = workloads.read_workload(spelling)
-        target = targets.read_target(machine.target, machine.threads, probe=False)
-        answer = stored.answer(common.db, workload, target, min_grade.value)
-        document = answer.to_json()
-        common.output().result(document, facts)
+    command(app, "best")(asking.best)
 
     @command(app, "bench")
     def bench(

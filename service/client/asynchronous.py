@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from service.client import wire
 from service.client.values import Best, Event, Job
 from service.client.wire import Call
-from service.errors import Unreachable
+from service.errors import Refused, Unreachable
 
 if TYPE_CHECKING:
     import httpx2
@@ -83,24 +83,35 @@ class AsyncClient:
             idempotency_key=idempotency_key,
             validate_only=validate_only,
         )
-        return Job.from_json((await self._call(call)).json())
+        return Job.from_json(await self._json(call))
 
     async def status(self, job_id: str, *, wait_secs: float = 0.0) -> Job:
         """The job now, or as soon as it changes to done within `wait_secs`."""
-        return Job.from_json((await self._call(wire.status(job_id, wait_secs))).json())
+        return Job.from_json(await self._json(wire.status(job_id, wait_secs)))
 
     async def wait(self, job_id: str, *, timeout_secs: float | None = None) -> Job:
-        """The finished job. TimeoutError if it is not done after `timeout_secs`."""
+        """The finished job. TimeoutError if it is not done after `timeout_secs`. A service that
+        starts again meanwhile is waited for."""
         deadline = None if timeout_secs is None else self._clock() + timeout_secs
+        outage = wire.Outage(0, self._clock)
+        left = 0.0  # at first, so that a service that is there is known to be
         while True:
-            left = wire.POLL_SECS
-            if deadline is not None:
-                left = min(deadline - self._clock(), left)
-            job = await self.status(job_id, wait_secs=left)
+            try:
+                job = await self.status(job_id, wait_secs=left)
+            except (Unreachable, Refused) as error:
+                late = deadline is not None and self._clock() >= deadline
+                if late or not wire.may_come_back(error) or outage.lasts_too_long():
+                    raise
+                await self._sleep(wire.pause_secs(outage.failures))
+                continue
+            outage.is_over()
             if job.done:
                 return job
             if deadline is not None and self._clock() >= deadline:
                 raise TimeoutError(f"job {job_id} is {job.state} after {timeout_secs} s")
+            left = wire.POLL_SECS
+            if deadline is not None:
+                left = min(deadline - self._clock(), left)
 
     async def jobs(self, *, state: str | None = None, page_size: int = 100) -> AsyncIterator[Job]:
         """Every job, newest first, page by page."""
@@ -109,7 +120,7 @@ class AsyncClient:
 
     async def cancel(self, job_id: str) -> Job:
         """Ask for the job to stop; what it found is kept."""
-        return Job.from_json((await self._call(wire.cancel(job_id))).json())
+        return Job.from_json(await self._json(wire.cancel(job_id)))
 
     async def trials(self, job_id: str) -> AsyncIterator[dict[str, Any]]:
         """Every trial of the job with status and samples, in order."""
@@ -124,7 +135,7 @@ class AsyncClient:
         answer = await self._call(wire.best(workload_key, target_key, min_grade, etag))
         if answer.status_code == 304:
             return None
-        return Best.from_json(answer.json(), answer.headers)
+        return Best.from_json(wire.document(self.url, answer), answer.headers)
 
     async def lookup(
         self,
@@ -135,19 +146,25 @@ class AsyncClient:
         min_grade: str = "exact",
     ) -> list[dict[str, Any]]:
         """One item a workload, in order: `{"found": true, "answer": {...}}` or a miss."""
-        answer = await self._call(wire.lookup(workloads, target, threads, min_grade))
-        items: list[dict[str, Any]] = answer.json()["items"]
+        document = await self._json(wire.lookup(workloads, target, threads, min_grade))
+        items: list[dict[str, Any]] = document["items"]
         return items
 
     async def build(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Have a kernel's object made for a build: `asked` is the body of `POST /v1/builds`; the
         answer's `kernel` is an entry of a lock file, whose files `blob` gives."""
-        document: dict[str, Any] = (await self._call(wire.build(asked))).json()
+        document: dict[str, Any] = await self._json(wire.build(asked))
+        return document
+
+    async def publish(self, lines: str | bytes) -> dict[str, Any]:
+        """Have the service keep what `tilewright export` wrote, as claims that it verifies when
+        they are asked for: how many records are `new` and `known`, and each refused line."""
+        document: dict[str, Any] = await self._json(wire.publish(lines))
         return document
 
     async def record(self, record_key: str) -> dict[str, Any]:
         """One stored measurement."""
-        document: dict[str, Any] = (await self._call(wire.record(record_key))).json()
+        document: dict[str, Any] = await self._json(wire.record(record_key))
         return document
 
     async def blob(self, key: str) -> bytes:
@@ -161,7 +178,7 @@ class AsyncClient:
         """
         import httpx2
 
-        failures, last = 0, after
+        outage, last = wire.Outage(self._retries, self._clock), after
         while True:
             pause = ""
             try:
@@ -173,25 +190,23 @@ class AsyncClient:
                 ) as answer:
                     if answer.status_code in wire.RETRY_STATUSES:
                         pause = answer.headers.get("retry-after", "")
-                        await answer.aread()
-                        raise httpx2.ConnectError(str(wire.refused(answer)))
-                    if answer.status_code >= 400:
-                        await answer.aread()
-                        raise wire.refused(answer)
+                        raise httpx2.ConnectError(str(wire.refused(await _whole(answer))))
+                    if answer.status_code != 200:
+                        raise wire.refused(await _whole(answer))
+                    outage.is_over()
                     parser = wire.EventParser()
                     async for line in answer.aiter_lines():
                         event = parser.feed(line)
                         if event is None:
                             continue
-                        failures, last = 0, event.id or last
+                        last = event.id or last
                         yield event
                         if event.kind == "done":
                             return
             except httpx2.TransportError as error:
-                failures += 1
-                if failures > self._retries:
+                if outage.lasts_too_long():
                     raise wire.unreachable(self.url, error, wire.SILENCE_SECS) from error
-            await self._sleep(wire.pause_secs(failures, pause))
+            await self._sleep(wire.pause_secs(outage.failures, pause))
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -211,7 +226,7 @@ class AsyncClient:
         token = ""
         while True:
             page = {**call.params, **({"page_token": token} if token else {})}
-            document = (await self._call(replace(call, params=page))).json()
+            document = await self._json(replace(call, params=page))
             for item in document[member]:
                 yield item
             token = document.get("next_page_token") or ""
@@ -223,7 +238,10 @@ class AsyncClient:
 
         return httpx2.Timeout(secs, connect=min(secs, wire.CONNECT_SECS))
 
-    async def _call(self, call: Call) -> httpx2.Response:
+    async def _json(self, call: Call) -> dict[str, Any]:
+        return wire.document(self.url, await self._call(call))
+
+    async def _call(self, call: Call) -> wire.Answer:
         """One request, tried again where that may help, until its time is over."""
         import httpx2
 
@@ -232,14 +250,7 @@ class AsyncClient:
         attempt = 0
         while True:
             try:
-                answer = await self._http.request(
-                    call.method,
-                    call.path,
-                    json=call.body,
-                    params=dict(call.params),
-                    headers=dict(call.headers),
-                    timeout=self._timeout(max(deadline - self._clock(), 0.05)),
-                )
+                answer = await self._once(call, deadline)
             except (httpx2.TransportError, httpx2.InvalidURL) as error:
                 hopeless = isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL))
                 pause = wire.pause_secs(attempt)
@@ -247,9 +258,9 @@ class AsyncClient:
                 if attempt >= self._retries or hopeless or late:
                     raise wire.unreachable(self.url, error, allowed) from error
             else:
-                preparing = wire.is_preparing(call, answer)
-                if answer.status_code < 400 and not preparing:
+                if wire.is_done(call, answer):
                     return answer
+                preparing = wire.is_preparing(call, answer)
                 pause = wire.pause_secs(attempt, answer.headers.get("retry-after", ""))
                 late = self._clock() + pause >= deadline
                 again = answer.status_code in wire.RETRY_STATUSES and attempt < self._retries
@@ -257,3 +268,27 @@ class AsyncClient:
                     raise wire.refused(answer)
             await self._sleep(pause)
             attempt += 1
+
+    async def _once(self, call: Call, deadline: float) -> wire.Answer:
+        """One try. A body that comes in drops is not waited for beyond `deadline`."""
+        import httpx2
+
+        async with self._http.stream(
+            call.method,
+            call.path,
+            json=call.body,
+            content=call.content,
+            params=dict(call.params),
+            headers=dict(call.headers),
+            timeout=self._timeout(max(deadline - self._clock(), 0.05)),
+        ) as answer:
+            chunks: list[bytes] = []
+            async for chunk in answer.aiter_bytes():
+                chunks.append(chunk)
+                if self._clock() > deadline:
+                    raise httpx2.ReadTimeout("the answer comes too slowly")
+            return wire.Answer(answer.status_code, answer.headers, b"".join(chunks))
+
+
+async def _whole(answer: httpx2.Response) -> wire.Answer:
+    return wire.Answer(answer.status_code, answer.headers, await answer.aread())

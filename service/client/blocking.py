@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from service.client import wire
 from service.client.values import Best, Event, Job
 from service.client.wire import Call
-from service.errors import Unreachable
+from service.errors import Refused, Unreachable
 
 if TYPE_CHECKING:
     import httpx2
@@ -87,24 +87,35 @@ class Client:
             idempotency_key=idempotency_key,
             validate_only=validate_only,
         )
-        return Job.from_json(self._call(call).json())
+        return Job.from_json(self._json(call))
 
     def status(self, job_id: str, *, wait_secs: float = 0.0) -> Job:
         """The job now, or as soon as it changes to done within `wait_secs`."""
-        return Job.from_json(self._call(wire.status(job_id, wait_secs)).json())
+        return Job.from_json(self._json(wire.status(job_id, wait_secs)))
 
     def wait(self, job_id: str, *, timeout_secs: float | None = None) -> Job:
-        """The finished job. TimeoutError if it is not done after `timeout_secs`."""
+        """The finished job. TimeoutError if it is not done after `timeout_secs`. A service that
+        starts again meanwhile is waited for."""
         deadline = None if timeout_secs is None else self._clock() + timeout_secs
+        outage = wire.Outage(0, self._clock)
+        left = 0.0  # at first, so that a service that is there is known to be
         while True:
-            left = wire.POLL_SECS
-            if deadline is not None:
-                left = min(deadline - self._clock(), left)
-            job = self.status(job_id, wait_secs=left)
+            try:
+                job = self.status(job_id, wait_secs=left)
+            except (Unreachable, Refused) as error:
+                late = deadline is not None and self._clock() >= deadline
+                if late or not wire.may_come_back(error) or outage.lasts_too_long():
+                    raise
+                self._sleep(wire.pause_secs(outage.failures))
+                continue
+            outage.is_over()
             if job.done:
                 return job
             if deadline is not None and self._clock() >= deadline:
                 raise TimeoutError(f"job {job_id} is {job.state} after {timeout_secs} s")
+            left = wire.POLL_SECS
+            if deadline is not None:
+                left = min(deadline - self._clock(), left)
 
     def jobs(self, *, state: str | None = None, page_size: int = 100) -> Iterator[Job]:
         """Every job, newest first, page by page."""
@@ -113,7 +124,7 @@ class Client:
 
     def cancel(self, job_id: str) -> Job:
         """Ask for the job to stop; what it found is kept."""
-        return Job.from_json(self._call(wire.cancel(job_id)).json())
+        return Job.from_json(self._json(wire.cancel(job_id)))
 
     def trials(self, job_id: str) -> Iterator[dict[str, Any]]:
         """Every trial of the job with status and samples, in order."""
@@ -127,7 +138,7 @@ class Client:
         answer = self._call(wire.best(workload_key, target_key, min_grade, etag))
         if answer.status_code == 304:
             return None
-        return Best.from_json(answer.json(), answer.headers)
+        return Best.from_json(wire.document(self.url, answer), answer.headers)
 
     def lookup(
         self,
@@ -138,19 +149,25 @@ class Client:
         min_grade: str = "exact",
     ) -> list[dict[str, Any]]:
         """One item a workload, in order: `{"found": true, "answer": {...}}` or a miss."""
-        answer = self._call(wire.lookup(workloads, target, threads, min_grade))
-        items: list[dict[str, Any]] = answer.json()["items"]
+        document = self._json(wire.lookup(workloads, target, threads, min_grade))
+        items: list[dict[str, Any]] = document["items"]
         return items
 
     def build(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Have a kernel's object made for a build: `asked` is the body of `POST /v1/builds`; the
         answer's `kernel` is an entry of a lock file, whose files `blob` gives."""
-        document: dict[str, Any] = self._call(wire.build(asked)).json()
+        document: dict[str, Any] = self._json(wire.build(asked))
+        return document
+
+    def publish(self, lines: str | bytes) -> dict[str, Any]:
+        """Have the service keep what `tilewright export` wrote, as claims that it verifies when
+        they are asked for: how many records are `new` and `known`, and each refused line."""
+        document: dict[str, Any] = self._json(wire.publish(lines))
         return document
 
     def record(self, record_key: str) -> dict[str, Any]:
         """One stored measurement."""
-        document: dict[str, Any] = self._call(wire.record(record_key)).json()
+        document: dict[str, Any] = self._json(wire.record(record_key))
         return document
 
     def blob(self, key: str) -> bytes:
@@ -164,7 +181,7 @@ class Client:
         """
         import httpx2
 
-        failures, last = 0, after
+        outage, last = wire.Outage(self._retries, self._clock), after
         while True:
             pause = ""
             try:
@@ -176,25 +193,23 @@ class Client:
                 ) as answer:
                     if answer.status_code in wire.RETRY_STATUSES:
                         pause = answer.headers.get("retry-after", "")
-                        answer.read()
-                        raise httpx2.ConnectError(str(wire.refused(answer)))
-                    if answer.status_code >= 400:
-                        answer.read()
-                        raise wire.refused(answer)
+                        raise httpx2.ConnectError(str(wire.refused(_whole(answer))))
+                    if answer.status_code != 200:
+                        raise wire.refused(_whole(answer))
+                    outage.is_over()
                     parser = wire.EventParser()
                     for line in answer.iter_lines():
                         event = parser.feed(line)
                         if event is None:
                             continue
-                        failures, last = 0, event.id or last
+                        last = event.id or last
                         yield event
                         if event.kind == "done":
                             return
             except httpx2.TransportError as error:
-                failures += 1
-                if failures > self._retries:
+                if outage.lasts_too_long():
                     raise wire.unreachable(self.url, error, wire.SILENCE_SECS) from error
-            self._sleep(wire.pause_secs(failures, pause))
+            self._sleep(wire.pause_secs(outage.failures, pause))
 
     def close(self) -> None:
         self._http.close()
@@ -214,7 +229,7 @@ class Client:
         token = ""
         while True:
             page = {**call.params, **({"page_token": token} if token else {})}
-            document = self._call(replace(call, params=page)).json()
+            document = self._json(replace(call, params=page))
             yield from document[member]
             token = document.get("next_page_token") or ""
             if not token:
@@ -225,7 +240,10 @@ class Client:
 
         return httpx2.Timeout(secs, connect=min(secs, wire.CONNECT_SECS))
 
-    def _call(self, call: Call) -> httpx2.Response:
+    def _json(self, call: Call) -> dict[str, Any]:
+        return wire.document(self.url, self._call(call))
+
+    def _call(self, call: Call) -> wire.Answer:
         """One request, tried again where that may help, until its time is over."""
         import httpx2
 
@@ -234,14 +252,7 @@ class Client:
         attempt = 0
         while True:
             try:
-                answer = self._http.request(
-                    call.method,
-                    call.path,
-                    json=call.body,
-                    params=dict(call.params),
-                    headers=dict(call.headers),
-                    timeout=self._timeout(max(deadline - self._clock(), 0.05)),
-                )
+                answer = self._once(call, deadline)
             except (httpx2.TransportError, httpx2.InvalidURL) as error:
                 hopeless = isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL))
                 pause = wire.pause_secs(attempt)
@@ -249,9 +260,9 @@ class Client:
                 if attempt >= self._retries or hopeless or late:
                     raise wire.unreachable(self.url, error, allowed) from error
             else:
-                preparing = wire.is_preparing(call, answer)
-                if answer.status_code < 400 and not preparing:
+                if wire.is_done(call, answer):
                     return answer
+                preparing = wire.is_preparing(call, answer)
                 pause = wire.pause_secs(attempt, answer.headers.get("retry-after", ""))
                 late = self._clock() + pause >= deadline
                 again = answer.status_code in wire.RETRY_STATUSES and attempt < self._retries
@@ -259,3 +270,27 @@ class Client:
                     raise wire.refused(answer)
             self._sleep(pause)
             attempt += 1
+
+    def _once(self, call: Call, deadline: float) -> wire.Answer:
+        """One try. A body that comes in drops is not waited for beyond `deadline`."""
+        import httpx2
+
+        with self._http.stream(
+            call.method,
+            call.path,
+            json=call.body,
+            content=call.content,
+            params=dict(call.params),
+            headers=dict(call.headers),
+            timeout=self._timeout(max(deadline - self._clock(), 0.05)),
+        ) as answer:
+            chunks: list[bytes] = []
+            for chunk in answer.iter_bytes():
+                chunks.append(chunk)
+                if self._clock() > deadline:
+                    raise httpx2.ReadTimeout("the answer comes too slowly")
+            return wire.Answer(answer.status_code, answer.headers, b"".join(chunks))
+
+
+def _whole(answer: httpx2.Response) -> wire.Answer:
+    return wire.Answer(answer.status_code, answer.headers, answer.read())

@@ -7,21 +7,22 @@ import json
 import os
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from service.client.values import Event
 from service.errors import Refused, Unreachable
 
-if TYPE_CHECKING:
-    import httpx2
-
 DEFAULT_URL = "http://127.0.0.1:8470"
-RETRY_STATUSES = frozenset({429, 503})
+RETRY_STATUSES = frozenset({429, 502, 503, 504})
+"""Told to come back, or a proxy that finds no service behind it, as while one starts again. Every
+call may be made twice: submissions carry a key, the others change nothing or are done once."""
+OUTAGE_SECS = 120.0
+"""How long whoever waits for a job bears with a service that is away, as while it starts again."""
 MAX_PAUSE_SECS = 10.0
 POLL_SECS = 30.0
 CONNECT_SECS = 5.0
@@ -31,11 +32,13 @@ SILENCE_SECS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. `extra_secs` is what the service was asked to wait, beyond the timeout."""
+    """One request. `body` is sent as JSON, `content` as it is. `extra_secs` is what the service was
+    asked to wait, beyond the timeout."""
 
     method: str
     path: str
     body: Any = None
+    content: bytes | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_secs: float = 0.0
@@ -140,6 +143,12 @@ def build(asked: Mapping[str, Any]) -> Call:
     return Call("POST", "/v1/builds", body=dict(asked), extra_secs=BUILD_SECS)
 
 
+def publish(lines: str | bytes) -> Call:
+    content = lines.encode() if isinstance(lines, str) else lines
+    headers = {"Content-Type": "application/x-ndjson"}
+    return Call("POST", "/v1/records", content=content, headers=headers)
+
+
 def record(record_key: str) -> Call:
     return Call("GET", f"/v1/records/{segment(record_key)}")
 
@@ -162,13 +171,50 @@ def segment(text: str) -> str:
 # -- answers
 
 
-def is_preparing(call: Call, answer: httpx2.Response) -> bool:
+def is_preparing(call: Call, answer: Answer) -> bool:
     """Whether a question has no answer yet, but will have one."""
     return call.method == "GET" and answer.status_code == 202
 
 
-def refused(answer: httpx2.Response) -> Refused:
-    """The error of an answer that says no, or not yet."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered, all of it."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    def json(self) -> Any:
+        """The document. ValueError if it is none."""
+        return json.loads(self.content)
+
+
+def document(url: str, answer: Answer) -> dict[str, Any]:
+    """The JSON object of an answer; Refused for what something else than a service says there."""
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    kind = answer.headers.get("content-type", "").partition(";")[0] or "something"
+    text = f"what answers at {url} is no Tilewright service: it sent {kind}, not a JSON object"
+    raise Refused(answer.status_code, {"code": "not_a_service", "detail": text})
+
+
+def is_done(call: Call, answer: Answer) -> bool:
+    """Whether this is what was asked for: a document, bytes, or that nothing changed."""
+    return answer.status_code == 304 or (
+        200 <= answer.status_code < 300 and not is_preparing(call, answer)
+    )
+
+
+def refused(answer: Answer) -> Refused:
+    """The error of an answer that says no, or not yet, or asks to go elsewhere."""
+    if 300 <= answer.status_code < 400:
+        where = answer.headers.get("location", "elsewhere")
+        text = f"the service redirects to {where}: name that as its URL"
+        return Refused(answer.status_code, {"code": "redirected", "detail": text})
     try:
         problem = answer.json()
     except ValueError:
@@ -176,6 +222,11 @@ def refused(answer: httpx2.Response) -> Refused:
     if answer.status_code == 202 and isinstance(problem, dict):
         problem = {"code": "pending", **problem}
     return Refused(answer.status_code, problem if isinstance(problem, dict) else {})
+
+
+def may_come_back(error: Unreachable | Refused) -> bool:
+    """Whether this is how a service looks that is about to start again."""
+    return isinstance(error, Unreachable) or error.status in RETRY_STATUSES
 
 
 def unreachable(url: str, error: Exception, secs: float) -> Unreachable:
@@ -203,6 +254,32 @@ def _retry_after_secs(text: str) -> float | None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+class Outage:
+    """How long a service may be away: for a few tries where it never was there, for `OUTAGE_SECS`
+    where it was, since it may be starting again."""
+
+    def __init__(self, tries: int, clock: Callable[[], float]) -> None:
+        self._tries = tries
+        self._clock = clock
+        self._was_there = False
+        self._since: float | None = None
+        self.failures = 0
+
+    def is_over(self) -> None:
+        """It answers."""
+        self._was_there, self._since, self.failures = True, None, 0
+
+    def lasts_too_long(self) -> bool:
+        """It did not answer once more: whether to give up."""
+        self.failures += 1
+        if not self._was_there:
+            return self.failures > self._tries
+        now = self._clock()
+        if self._since is None:
+            self._since = now
+        return now - self._since > OUTAGE_SECS
 
 
 class EventParser:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import tempfile
 import time
 import uuid
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from service.errors import CannotServe, MissingExtra
 from service.settings import is_loopback
+from tuner.child_command import module_command
 
 from .keeper import Keeper
 
@@ -48,7 +48,7 @@ def scheduler(address: str) -> Keeper:
 
     _needs_dask()
     command = [
-        *(sys.executable, "-m", "distributed.cli.dask_scheduler"),
+        *module_command("distributed.cli.dask_scheduler"),
         *("--host", address, "--preload", "tuner.measure.fleet.leash"),
         *_NO_PAGES,
     ]
@@ -77,7 +77,7 @@ def wait_for_scheduler(address: str) -> None:
 
 def local_machine(address: str) -> Keeper:
     """Keeps this machine in the fleet at `address`, from a process that describes it first."""
-    command = [sys.executable, "-m", "service.fleet.worker", address]
+    command = module_command("service.fleet.worker", address)
     return Keeper("the machine of this service", lambda: command, {}, patience_secs=10.0)
 
 
@@ -92,7 +92,7 @@ def machine(address: str, description: Description) -> Keeper:
 
     def command() -> list[str]:
         return [
-            *(sys.executable, "-m", "distributed.cli.dask_worker", address),
+            *module_command("distributed.cli.dask_worker", address),
             *("--no-nanny", "--nthreads", "1", "--memory-limit", "0", *_NO_PAGES),
             *("--host", address_towards(address)),
             *("--resources", f"{resource_name(description.target)}=1"),

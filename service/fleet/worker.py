@@ -17,7 +17,7 @@ from service.exit_codes import ExitCode
 
 from . import processes
 
-_LOOK_SECS = 0.5
+_LOOK_SECS, _PATIENCE_SECS = 0.5, 2.0
 
 
 def join(
@@ -44,11 +44,32 @@ def join(
     description = describe(measurer, target, name)
     with processes.machine(where, description):
         kind = f"{description.target.cpu} ({description.target.key[:12]})"
-        tell(f"{description.name} measures on {kind} for the fleet at {where}; Ctrl-C leaves it.")
+        joined = (
+            f"{description.name} measures on {kind} for the fleet at {where}; Ctrl-C leaves it."
+        )
+        missing = _missing(where)
+        if missing:
+            tell(f"{missing}; {description.name} joins as soon as one does. Ctrl-C ends the wait.")
+        else:
+            tell(joined)
         while not stop.wait(_LOOK_SECS):
             if parent is not None and os.getppid() != parent:
                 break
+            if missing and not (missing := _missing(where)):
+                tell(joined)
     return ExitCode.DONE
+
+
+def _missing(address: str) -> str:
+    """Why this machine cannot join now; "" if a scheduler listens."""
+    from tuner.measure.fleet.address import check_listens
+    from tuner.measure.fleet.errors import FleetError
+
+    try:
+        check_listens(address, _PATIENCE_SECS)
+    except FleetError as error:
+        return str(error)
+    return ""
 
 
 def main(arguments: list[str]) -> int:

@@ -13,12 +13,13 @@ from fastapi.responses import HTMLResponse
 
 from service.answers.answers import Answers, answers_of
 from service.http import middleware, pages, problems
+from service.http.docs_page import HEADERS as DOCS_HEADERS
 from service.http.docs_page import docs_page
 from service.http.feeds import Feeds
 from service.http.metrics import Metrics
 from service.http.openapi import complete
 from service.http.request_log import RequestLog
-from service.http.routes import best, builds, health, jobs, stored
+from service.http.routes import best, builds, fleet, health, jobs, publishing, stored
 from service.http.state import Gate, ServiceState
 from service.http.waiting import PreparationWatch
 from service.identity import FileIdentity
@@ -74,7 +75,7 @@ def create_app(
     problems.install(app)
     middleware.install(app, app.state.service)
     app.add_middleware(RequestLog)
-    for module in (jobs, best, builds, stored, health):
+    for module in (jobs, best, builds, stored, publishing, fleet, health):
         app.include_router(module.router)
     pages.install(app)
 
@@ -89,6 +90,6 @@ def create_app(
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
-        return HTMLResponse(docs_page(app.openapi()), headers={"X-Content-Type-Options": "nosniff"})
+        return HTMLResponse(docs_page(app.openapi()), headers=DOCS_HEADERS)
 
     return app

@@ -30,6 +30,7 @@ log = logging.getLogger("tilewright.connections")
 DESCRIPTORS_KEPT_FREE = 200  # for the database, the log, workers, and those just accepted
 ACCEPTED_AT_ONCE = 50
 WAITING = 1024  # connections that the kernel keeps until they are accepted
+UNSENT_BYTES = 64 << 10
 QUIET_SECS = 60.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -204,6 +205,9 @@ class Listener(socket.socket):
         self._said = Said()
 
     def listen(self, backlog: int = WAITING, /) -> None:
+        # Handed on to every connection: the kernel takes no more than this for a client that does
+        # not read (megabytes otherwise); what is on its way is not counted, so nobody is slowed.
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         # asyncio takes its own backlog for how many it accepts in one go, too.
         super().listen(max(backlog, WAITING))
 

@@ -46,12 +46,17 @@ async def asking(request: Request) -> Principal:
 Asking = Annotated[Principal, Depends(asking)]
 
 
-def body_reader(limit_of: Callable[[Limits], int]) -> Callable[[Request], Awaitable[bytes]]:
-    """A dependency that reads the body, cut off while it streams in."""
+NDJSON = "application/x-ndjson"
+
+
+def body_reader(
+    limit_of: Callable[[Limits], int], media: str = "application/json"
+) -> Callable[[Request], Awaitable[bytes]]:
+    """A dependency that reads a body of the type `media`, cut off while it streams in."""
 
     async def read_body(request: Request) -> bytes:
         limit = limit_of(state_of(request).limits)
-        _check_media(request)
+        _check_media(request, media)
         told = request.headers.get("content-length", "")
         if told.isdigit() and int(told) > limit:
             raise _too_large(limit)
@@ -69,6 +74,7 @@ def body_reader(limit_of: Callable[[Limits], int]) -> Callable[[Request], Awaita
 
 JobBody = Annotated[bytes, Depends(body_reader(lambda limits: limits.body_bytes))]
 LookupBody = Annotated[bytes, Depends(body_reader(lambda limits: limits.lookup_body_bytes))]
+LinesBody = Annotated[bytes, Depends(body_reader(lambda limits: limits.body_bytes, NDJSON))]
 
 
 def parse_body(body: bytes, max_values: int) -> Any:
@@ -78,10 +84,15 @@ def parse_body(body: bytes, max_values: int) -> Any:
     return workloads.parse_json(body, max_bytes=len(body), max_values=max_values)
 
 
-def _check_media(request: Request) -> None:
+def _check_media(request: Request, wanted: str) -> None:
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if media != "application/json" and not media.endswith("+json"):
-        raise UnsupportedMedia(f"Content-Type is {media[:60] or 'missing'!r}")
+    if media != wanted and not (wanted == "application/json" and media.endswith("+json")):
+        told = media[:60] or "missing"
+        if wanted == "application/json":
+            raise UnsupportedMedia(f"Content-Type is {told!r}")
+        raise UnsupportedMedia(
+            f"Content-Type is {told!r}", advice=f"Send `Content-Type: {wanted}`, not compressed."
+        )
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise UnsupportedMedia(f"Content-Encoding {encoding[:60]!r} is not taken")

@@ -7,13 +7,14 @@ nothing, and a reader that left resumes with `Last-Event-ID`.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import anyio
 from fastapi.responses import StreamingResponse
-from starlette.types import Message, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from service.http.state import ServiceState
+from service.errors import TooBusy
+from service.http.state import Gate, ServiceState
 
 log = logging.getLogger("tilewright.http")
 
@@ -21,15 +22,26 @@ SEND_SECS = 30.0
 """How long a reader may take nothing before its connection is given up."""
 
 
-async def job_events(state: ServiceState, job_id: str, after: int) -> AsyncIterator[bytes]:
+async def always() -> bool:
+    """For streams that no key was needed for."""
+    return True
+
+
+async def job_events(
+    state: ServiceState,
+    job_id: str,
+    after: int,
+    still_admitted: Callable[[], Awaitable[bool]] = always,
+) -> AsyncGenerator[bytes, None]:
     """Every event after event `after`, then new ones as they come, then one `done`.
 
-    A comment each `heartbeat_secs` keeps proxies from closing the connection.
+    A comment each `heartbeat_secs` keeps proxies from closing the connection. It ends when the key
+    it was opened with does.
     """
     yield b"retry: 1000\n\n"
     last_sent = anyio.current_time()
     async with state.feeds.of(job_id) as feed:
-        while not state.stopping.is_set():
+        while not state.stopping.is_set() and await still_admitted():
             version = feed.version
             chunk, after = await feed.since(after)
             if chunk:
@@ -48,7 +60,24 @@ async def job_events(state: ServiceState, job_id: str, after: int) -> AsyncItera
 
 
 class EventStream(StreamingResponse):
-    """A stream whose reader is given up when it takes nothing for `SEND_SECS`."""
+    """A stream that takes a place of `gate` for as long as it is sent, and whose reader is given
+    up when it takes nothing for `SEND_SECS`. TooBusy before it begins if there is no place."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, gate: Gate, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(events, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        self._gate = gate
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._gate.enter():
+            raise TooBusy(f"{self._gate.limit} event streams are open already")
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._gate.leave()
+            await self._events.aclose()
 
     async def stream_response(self, send: Send) -> None:
         async def send_in_time(message: Message) -> None:

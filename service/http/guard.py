@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,15 @@ from schedules.errors import TilewrightError
 from service.access.keyring import Keyring
 from service.access.keys import Principal
 from service.access.rates import Gates, Rates, retry_after_secs
-from service.errors import MethodNotAllowed, NotAllowed, NotFound, TooBusy, TooLarge, TooSlow
+from service.errors import (
+    MethodNotAllowed,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    TooBusy,
+    TooLarge,
+    TooSlow,
+)
 from service.http.cookie import COOKIE
 from service.http.problems import refusal
 from service.http.rules import RULES, Found, Rule, Rules
@@ -30,7 +39,8 @@ NOBODY = Principal(None, "", frozenset())
 
 
 class Guard:
-    """Lets a request through to the application, with `request.state.principal` set.
+    """Lets a request through to the application, with `request.state.principal` set, and
+    `request.state.still_admitted` for what takes long.
 
     Everything is decided here, by the table in `rules.py`: a route has nothing to call and so
     nothing to forget.
@@ -65,12 +75,15 @@ class Guard:
                 scope, receive, send
             )
             return
+        text = key_text(Headers(scope=scope))
         try:
-            principal = await self._admitted(scope, found)
+            principal = await self._admitted(scope, found, text)
         except TilewrightError as error:
             await refusal(error, Request(scope))(scope, receive, send)
             return
-        scope.setdefault("state", {})["principal"] = principal
+        kept = scope.setdefault("state", {})
+        kept["principal"] = principal
+        kept["still_admitted"] = partial(self._still_admitted, text)
         if scope["method"] not in ("GET", "HEAD"):
             receive = _Body(receive, self._limits)
         if principal.owner is None:
@@ -86,10 +99,22 @@ class Guard:
         full = TooBusy(f"{gates.limit} {what} of {principal.owner} are open already")
         await refusal(full, Request(scope))(scope, receive, send)
 
-    async def _admitted(self, scope: Scope, found: Found) -> Principal:
+    async def _still_admitted(self, text: str | None) -> bool:
+        """Whether the key opens anything still, for what goes on after it was asked for."""
+        from db.errors import StoreError
+
+        try:
+            await self._keyring.principal(text)
+        except NotAuthenticated:
+            return False
+        except StoreError:
+            return True  # as it was last known
+        return True
+
+    async def _admitted(self, scope: Scope, found: Found, text: str | None) -> Principal:
         if found.rule is not None and found.rule.scope is None:
             return NOBODY
-        principal = await self._keyring.principal(key_text(Headers(scope=scope)))
+        principal = await self._keyring.principal(text)
         if principal.owner is None:
             return principal
         wait_secs = self._rates.take(principal.owner)
@@ -125,7 +150,7 @@ class Guard:
         job_id = found.parameters.get("job_id")
         if job_id is not None and not everything and principal.owner is not None:
             owner = principal.owner
-            if not await run_sync(self._store.job_has_owner, job_id[:64], owner):
+            if not await run_sync(self._store.job_is_seen_by, job_id[:64], owner):
                 raise NotFound(f"job {job_id[:60]!r}: there is no such job")
 
 

@@ -17,7 +17,8 @@ JOB_SECS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
 
 class Metrics:
     """`tilewright_http_*` by method, route and status; what the worker of this process did; what
-    the store holds, read at scrape. `docs/operations.md` lists them."""
+    the store holds, read at scrape and left out where it cannot be. `docs/operations.md` lists
+    them."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -57,11 +58,12 @@ class Metrics:
             "Times the database could not be used, in requests or by the worker.",
             registry=registry,
         )
-        self._records = Gauge("tilewright_records", "Records stored.", registry=registry)
+        self._of_store = of_store = CollectorRegistry()
+        self._records = Gauge("tilewright_records", "Records stored.", registry=of_store)
         self._jobs = Gauge(
-            "tilewright_open_jobs", "Jobs not finished, by state.", ["state"], registry=registry
+            "tilewright_open_jobs", "Jobs not finished, by state.", ["state"], registry=of_store
         )
-        self._queue = Gauge("tilewright_queue_length", "Jobs that wait.", registry=registry)
+        self._queue = Gauge("tilewright_queue_length", "Jobs that wait.", registry=of_store)
         self._worker_up = Gauge(
             "tilewright_worker_up", "1 while this process's worker is at work.", registry=registry
         )
@@ -89,8 +91,8 @@ class Metrics:
             self._job_seconds.labels(state).observe(secs)
         self._store_errors.inc(counts["store_errors"])
 
-    def look_at(self, store: Store) -> None:
-        """Take the store's counts of this moment; where it cannot be read the last ones stay."""
+    def look_at(self, store: Store) -> bool:
+        """Take the store's counts of this moment; False where it cannot be read."""
         from db.errors import StoreError
 
         try:
@@ -98,14 +100,16 @@ class Metrics:
             found = open_jobs(store)
         except StoreError:
             self.store_error()
-            return
+            return False
         for state, count in found.items():
             self._jobs.labels(state).set(count)
         self._queue.set(found["QUEUED"])
+        return True
 
-    def exposition(self, worker: WorkerHealth | None) -> bytes:
-        """The text format."""
+    def exposition(self, worker: WorkerHealth | None, *, with_store: bool) -> bytes:
+        """The text format; `with_store` with what `look_at` took, which is of no use once old."""
         if worker is not None:
             self._worker_up.set(worker.ready)
             self._worker_deaths.set(worker.deaths)
-        return generate_latest(self._registry)
+        mine = generate_latest(self._registry)
+        return mine + generate_latest(self._of_store) if with_store else mine

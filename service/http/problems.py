@@ -35,7 +35,7 @@ DESCRIPTIONS = {
     408: "The body did not arrive in time.",
     409: "Contradicts the state of things.",
     413: "Larger than `/limits` allows.",
-    415: "Not JSON.",
+    415: "Not of the media type this takes, or compressed.",
     422: "Read, but something in it will not do.",
     429: "Too many at once; `Retry-After` says when to come back.",
     503: "The database, or the fleet, cannot be used at the moment.",

@@ -7,6 +7,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -17,6 +18,7 @@ log = logging.getLogger("tilewright.http")
 LINES_A_SECOND = 50
 """More would cost more than the answers; what is left out is counted in the next line."""
 
+_TRACE_HEADERS = frozenset({b"traceparent", b"tracestate", b"baggage"})
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _JOB = re.compile(r"/v1/jobs/([0-9A-Z]{26})")
 
@@ -43,21 +45,19 @@ class RequestLog:
         request_id = _given_id(scope) or uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         start = self._clock()
-
-        async def told(message: Message) -> None:
-            await send(message)
-            if message["type"] == "http.response.start":
-                self._tell(scope, message, request_id, self._clock() - start)
-
         with (
             logs.bound(request_id=request_id),
-            telemetry.span("request", request_id=request_id, method=scope["method"]) as span,
+            telemetry.span("request", _trace_headers(scope), request_id=request_id) as span,
         ):
-            try:
-                await self._app(scope, receive, told)
-            finally:
-                if span is not None:
-                    span.set_attribute("http.route", _route(scope))
+
+            async def told(message: Message) -> None:
+                await send(message)
+                if message["type"] == "http.response.start":
+                    if span is not None:
+                        _describe(span, scope, message)
+                    self._tell(scope, message, request_id, self._clock() - start)
+
+            await self._app(scope, receive, told)
 
     def _tell(self, scope: Scope, message: Message, request_id: str, secs: float) -> None:
         status = message["status"]
@@ -82,6 +82,25 @@ class RequestLog:
 
 def _route(scope: Scope) -> str:
     return str(getattr(scope.get("route"), "path", "unmatched"))
+
+
+def _describe(span: Any, scope: Scope, message: Message) -> None:
+    """Say in the span what was asked and how it was answered, by OpenTelemetry's names."""
+    span.set_attribute("http.request.method", scope["method"])
+    span.set_attribute("http.route", _route(scope))
+    span.set_attribute("http.response.status_code", message["status"])
+    job_id = _job_id(scope, message)
+    if job_id:
+        span.set_attribute("tilewright.job_id", job_id)
+
+
+def _trace_headers(scope: Scope) -> dict[str, str]:
+    """What the caller says of the trace this request belongs to; mostly nothing."""
+    return {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in scope["headers"]
+        if name in _TRACE_HEADERS
+    }
 
 
 def _given_id(scope: Scope) -> str:

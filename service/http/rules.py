@@ -28,6 +28,7 @@ class Rule:
 OPEN = Rule(None)
 READ = Rule(Scope.READ)
 SUBMIT = Rule(Scope.SUBMIT)
+PUBLISH = Rule(Scope.PUBLISH)
 ADMIN = Rule(Scope.ADMIN)
 STREAM = Rule(Scope.READ, streams=True)
 
@@ -46,15 +47,18 @@ RULES: dict[tuple[str, str], Rule] = {
     ("GET", "/v1/jobs/{job_id}/trials"): READ,
     ("GET", "/v1/best/{workload_key}/{target_key}"): READ,
     ("POST", "/v1/best:lookup"): READ,
+    ("POST", "/v1/records"): PUBLISH,
     ("GET", "/v1/records/{key}"): READ,
     ("GET", "/v1/blobs/{key}"): READ,
     ("POST", "/v1/builds"): SUBMIT,
+    ("GET", "/v1/fleet"): READ,
     ("GET", "/static/{name}"): OPEN,
     ("GET", "/login"): OPEN,
     ("POST", "/login"): OPEN,
     ("POST", "/logout"): OPEN,
     ("GET", "/"): READ,
     ("GET", "/jobs/list"): READ,
+    ("GET", "/jobs/new"): READ,
     ("POST", "/jobs"): SUBMIT,
     ("POST", "/jobs/check"): SUBMIT,
     ("GET", "/jobs/{job_id}"): READ,

@@ -20,7 +20,8 @@ def job_document(job: Job, place: tuple[int, str] | None = None) -> dict[str, An
         "workload": form["workload_summary"],
         "target": form["target_summary"],
         "request": {
-            name: form[name] for name in ("threads", "budget", "strategy", "seed", "measurer")
+            **{name: form[name] for name in ("threads", "budget", "strategy", "seed")},
+            "measurer": measurer_name(str(form["measurer"])),
         },
         "progress": {"trials": form["budget"]["trials"], "trials_done": 0, **job.progress},
         "queue": None if place is None else {"position": place[0], "reason": place[1]},
@@ -31,6 +32,12 @@ def job_document(job: Job, place: tuple[int, str] | None = None) -> dict[str, An
         "started_at": moment(job.started_at),
         "finished_at": moment(job.finished_at),
     }
+
+
+def measurer_name(spec: str) -> str:
+    """`simulated:slow.json`: in which folder that is, is the service's business."""
+    kind, colon, path = spec.partition(":")
+    return f"{kind}{colon}{path.rpartition('/')[2]}"
 
 
 def moment(at: datetime | None) -> str | None:

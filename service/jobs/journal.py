@@ -15,25 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from db import Store
+    from db.jobs import Job
 
 FLUSH_SECS = 0.1
 MOST_UNTOLD = 512
 
 
 class Journal:
-    """The notes of one lease of one job. Safe to call from any thread."""
+    """The notes of one lease of one job, whose progress goes on from where it was. Safe to call
+    from any thread."""
 
-    def __init__(
-        self, store: Store, job_id: str, epoch: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: Store, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
-        self._job_id = job_id
-        self._epoch = epoch
+        self._job_id = job.id
+        self._epoch = job.epoch
         self._clock = clock
         self._lock = threading.Lock()
         self._trials: list[tuple[int, str]] = []
+        self._candidates: dict[int, list[int]] = {}
         self._events: list[dict[str, Any]] = []
-        self._progress: dict[str, Any] = {}
+        self._progress = dict(job.progress)
+        self._failures: int | None = None
         self._is_told = True
         self._flushed = clock()
 
@@ -41,19 +43,26 @@ class Journal:
         self,
         *,
         trial: tuple[int, str] | None = None,
+        candidate: list[int] | None = None,
         event: dict[str, Any] | None = None,
         progress: dict[str, Any] | None = None,
+        failures: int | None = None,
     ) -> None:
-        """Add to what is to be stored; `progress` changes the fields it has. StoreError, StaleLease
-        if it was time to store it."""
+        """Add to what is to be stored: `candidate` is what the search asked for at `trial`,
+        `progress` changes the fields it has, `failures` is that of `report_job`. StoreError,
+        StaleLease if it was time to store it."""
         with self._lock:
             if trial is not None:
                 self._trials.append(trial)
+                if candidate is not None:
+                    self._candidates[trial[0]] = candidate
             if event is not None:
                 self._events.append(event)
             if progress is not None:
                 self._progress |= progress
                 self._is_told = False
+            if failures is not None:
+                self._failures = failures
             due = self._clock() - self._flushed >= FLUSH_SECS
         if due or len(self._trials) >= MOST_UNTOLD:
             self.flush()
@@ -61,7 +70,8 @@ class Journal:
     def flush(self, *, if_due: bool = False) -> None:
         """Store what was noted. StoreError: it is kept, for another try. StaleLease."""
         with self._lock:
-            if not (self._trials or self._events or not self._is_told):
+            news = self._trials or self._events or self._failures is not None
+            if not news and self._is_told:
                 return
             if if_due and self._clock() - self._flushed < FLUSH_SECS:
                 return
@@ -69,8 +79,11 @@ class Journal:
                 self._job_id,
                 self._epoch,
                 trials=self._trials,
+                candidates=self._candidates,
                 events=[("trial", event) for event in self._events],
                 progress=None if self._is_told else dict(self._progress),
+                failures=self._failures,
             )
-            self._trials, self._events, self._is_told = [], [], True
+            self._trials, self._candidates = [], {}
+            self._events, self._failures, self._is_told = [], None, True
             self._flushed = self._clock()

@@ -1,6 +1,6 @@
 """The worker's process: tied to its parent before anything else.
 
-    python -m service.jobs.process PARENT        (settings in TILEWRIGHT_WORKER, as JSON)
+    python -m service.jobs.process PARENT        (settings on standard input, as JSON)
 
 Importing the worker takes a third of a second. A parent killed meanwhile would leave an orphan that
 holds the database's lock, and no service could start: so the kernel ends this process with its

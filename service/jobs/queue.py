@@ -17,12 +17,25 @@ if TYPE_CHECKING:
 SHORT_TRIALS = 64
 """The default budget: a job up to it is short."""
 
+SUSPECT_FAILURES = 5
+"""A job with as many rests before it is taken up again: see `rest_secs`."""
+
+
+def rest_secs(failures: int) -> float:
+    """How long a worker lives before it takes up a job with so many failures.
+
+    Whether a job ends its workers, or something else ends them while it is there, is told by
+    leaving it alone: a worker that ends meanwhile did not end by this job, which is not counted
+    then. Those that end again and again only when they take it up do.
+    """
+    return 0.0 if failures < SUSPECT_FAILURES else 2.0 ** (failures - SUSPECT_FAILURES)
+
 
 def order(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
     """The order in which jobs will be taken, if no other comes: those that were at work before,
-    the oldest of the rest, then the ones with the fewest trials; each by priority first, as which
-    `waiting` is ordered."""
-    lost = [job for job in waiting if job.lost]
+    those whose workers ended most often last; the oldest of the rest, then the ones with the fewest
+    trials; each by priority first, as which `waiting` is ordered."""
+    lost = sorted((job for job in waiting if job.lost), key=lambda job: job.failures)
     new = [job for job in waiting if not job.lost]
     return [*lost, *new[:1], *sorted(new[1:], key=_shortest)]
 
@@ -48,8 +61,11 @@ def choose(
 
 
 def place(waiting: Sequence[WaitingJob], job_id: str) -> tuple[int, str] | None:
-    """The job's position in the queue, from 1, and why it waits; None if it does not."""
-    for position, job in enumerate(order(waiting), start=1):
+    """The job's position in the queue, from 1, and why it waits; None if it does not. Jobs of a
+    fleet and of this machine wait in two queues."""
+    fleet = any(job.fleet for job in waiting if job.id == job_id)
+    same = [job for job in waiting if job.fleet == fleet]
+    for position, job in enumerate(order(same), start=1):
         if job.id == job_id:
             before = position - 1
             if not before:

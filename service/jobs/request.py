@@ -21,6 +21,7 @@ from service.resolve.requests import JobIn, admit, located, read_model
 
 if TYPE_CHECKING:
     from service.settings import Settings
+    from tuner.measure.control import Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +100,14 @@ def _target(body: JobIn, measurer: str, settings: Settings) -> Target:
     )
 
 
-def stored_job(form: dict[str, Any], fleet: str = "") -> JobRequest:
+def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = None) -> JobRequest:
     """The request of a form that `to_json` made, for the worker of a service whose fleet is at
-    `fleet`."""
+    `fleet`. MeasurementAborted by `control`: the machine may have to be probed."""
     native = form["target"] == "native"
     measurer = f"{FLEET}:{fleet}" if form["measurer"] == FLEET else form["measurer"]
     return JobRequest(
         workload=workloads.workload_of(form["workload"]),
-        target=tuning_target("native", form["threads"], form["measurer"])
+        target=tuning_target("native", form["threads"], form["measurer"], control)
         if native
         else Target.from_json(form["target"]),
         native=native,

@@ -11,18 +11,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from schedules.errors import TilewrightError
 from service import logs, telemetry
 from service.answers.publish import Publish, Published, publish, result_document
 from service.errors import problem_of
+from service.jobs.courtesy import Courtesy
 from service.jobs.journal import Journal
 from service.jobs.request import JobRequest, stored_job
 from service.jobs.tally import Tally
-from service.jobs.tuning import run_tuning
+from service.jobs.tuning import TuneOptions, run_tuning
 from service.jobs.turns import Turns
+from service.resolve import toolchains
 from tuner.measure.control import Control, MeasurementAborted
 
 if TYPE_CHECKING:
@@ -36,8 +38,13 @@ LOOK_SECS = 0.25
 CANCEL_SECS = 1.5
 """How long a cancelled job may go on to check the best so far; then native work is killed."""
 
+OVER_SECS = 2.25
+"""When a cancelled job is over even if our own code, which nothing can kill, is still busy."""
+
 DRAIN_SECS = 4.0
 """How long the trial in flight may go on when the worker is told to stop."""
+
+MOST_LISTED = 1_000_000
 
 STORE_PAUSE_SECS, LONGEST_STORE_PAUSE_SECS = 0.5, 10.0
 
@@ -61,29 +68,41 @@ class Means:
     publish: Publish = publish
     clock: Callable[[], float] = time.monotonic
     fleet: str = ""
+    courtesy: Courtesy = field(default_factory=Courtesy)
+
+    def answers_first(self) -> bool:
+        """Whether the jobs of tickets wait, for answers that are being prepared."""
+        name = toolchains.toolchain_name(toolchains.toolchain())
+        return self.courtesy.is_due(lambda: self.store.preparations_waiting(name))
 
 
 class JobRun:
     """Runs `job`, which is leased to this worker, to whatever end it has."""
 
     def __init__(self, means: Means, job: Job) -> None:
+        from db.job_owners import TICKET_PRIORITY
+
         self._means = means
         self._store = means.store
         self._job = job
         # A fleet has machines of its own: its jobs take turns with nobody here.
         mine = not str(job.request.get("measurer", "")).startswith("dask")
         self._turns = means.turns if mine else Turns()
-        self._journal = Journal(means.store, job.id, job.epoch, means.clock)
+        self._is_ticket = mine and job.priority <= TICKET_PRIORITY
+        self._journal = Journal(means.store, job, means.clock)
         self._control = Control(
             self._waits_for,
-            is_wanted=lambda: self._turns.is_over(job.id),
+            is_wanted=lambda: self._turns.is_over(job.id) or self._answers_first(),
             turn=self._turn,
         )
+        self._span: Any = None
         self._over = threading.Event()
         self._cancelled = threading.Event()
         self._lost = threading.Event()
         self._asked_to_end: float | None = None
         self._failed = self._reused = 0
+        self._failures = job.failures
+        self._works = False
 
     def to_its_end(self) -> None:
         """Run the job. Nothing is raised: what went wrong is in the job, or in the log."""
@@ -91,7 +110,10 @@ class JobRun:
 
         heartbeat = threading.Thread(target=self._keep_lease, daemon=True)
         heartbeat.start()
-        with logs.bound(job_id=self._job.id), telemetry.span("job", job_id=self._job.id):
+        with (
+            logs.bound(job_id=self._job.id),
+            telemetry.span("job", job_id=self._job.id) as self._span,
+        ):
             log.info("job %s: started (lease %d)", self._job.id, self._job.epoch)
             try:
                 self._try_until_told()
@@ -130,34 +152,72 @@ class JobRun:
         except (StoreError, StaleLease):
             raise
         except _Draining:
-            if not self._lost.is_set():
-                self._journal.flush()
-                self._store.release_job(self._job.id, self._job.epoch)
-                log.info("job %s: given back", self._job.id)
+            self._give_back()
         except MeasurementAborted:
-            self._end(JobState.CANCELLED)
+            if self._cancelled.is_set():
+                self._end(JobState.CANCELLED)
+            else:  # by the worker's own end
+                self._give_back()
         except TilewrightError as error:
             self._end(JobState.FAILED, error=problem_of(error).to_json())
         except Exception as error:  # a bug in one job is that job's end alone
             log.exception("job %s: a bug of ours", self._job.id)
             self._end(JobState.FAILED, error=_bug(error))
 
+    def _give_back(self) -> None:
+        """To the queue, unless it is another's by now."""
+        if self._lost.is_set():
+            return
+        self._journal.note(failures=self._failures)
+        self._journal.flush()
+        self._store.release_job(self._job.id, self._job.epoch)
+        log.info("job %s: given back", self._job.id)
+
     def _run(self) -> None:
+        from db.jobs import MAX_FAILURES
+
         self._failed = self._reused = 0
+        self._works = False
+        self._let_answers_go_first()
         self._turns.wait(self._job.id, self._look)
-        request = stored_job(self._job.request, self._means.fleet)
+        if self._job.failures >= MAX_FAILURES:
+            self._give_up()
+            return
+        self._is_at_work()
+        request = stored_job(self._job.request, self._means.fleet, self._control)
+        report = self._tune(request, request.options)
+        self._conclude(request, report)
+
+    def _tune(self, request: JobRequest, options: TuneOptions) -> TuneReport:
         report = self._means.run(
             self._store,
             request.workload,
             request.target,
-            request.options,
+            options,
             self._on_event,
             self._cancelled.is_set,
             control=self._control,
+            begun=self._store.begun_trials(self._job.id),
         )
         if self._control.aborted and not self._cancelled.is_set():
             raise _Draining
-        self._conclude(request, report)
+        return report
+
+    def _give_up(self) -> None:
+        """End the job as FAILED, with the best of the trials it has: they are all known, so what is
+        done for it once more is only to check the best."""
+        from db.job_states import JobState
+        from db.jobs import LOST_TOO_OFTEN
+
+        trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
+        log.error("job %s: %s", self._job.id, LOST_TOO_OFTEN["detail"])
+        if not trials:
+            self._end(JobState.FAILED, error=LOST_TOO_OFTEN)
+            return
+        self._is_at_work()
+        request = stored_job(self._job.request, self._means.fleet, self._control)
+        report = self._tune(request, replace(request.options, trials=trials))
+        self._conclude(request, report, error=LOST_TOO_OFTEN)
 
     # -- turns
 
@@ -165,18 +225,34 @@ class JobRun:
         """Let the others work, if this job's turn is over."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
+        self._let_answers_go_first()
         self._turns.next(self._job.id, self._look)
         self._waits_for("")
 
+    def _answers_first(self) -> bool:
+        return self._is_ticket and self._means.answers_first()
+
+    def _let_answers_go_first(self) -> None:
+        """The job of a ticket waits while answers are prepared: its own may be among them."""
+        self._turns.aside(
+            self._job.id,
+            self._answers_first,
+            lambda: self._look_while("answers that are prepared before it"),
+        )
+
     def _look(self, before: int) -> None:
-        """While it is the turn of others: whether to go on waiting. _Draining, MeasurementAborted:
-        a job that was cancelled does not wait to have its best checked."""
+        """While it is the turn of others: whether to go on waiting."""
+        others = "1 other job is" if before == 1 else f"{before} other jobs are"
+        self._look_while(f"its turn: {others} before it")
+
+    def _look_while(self, waits_for: str) -> None:
+        """Whether to go on waiting. _Draining, MeasurementAborted: a job that was cancelled does
+        not wait to have its best checked."""
         if self._means.stop.is_set() or self._lost.is_set():
             raise _Draining
         if self._cancelled.is_set():
             raise MeasurementAborted("stopped on request")
-        others = "1 other job is" if before == 1 else f"{before} other jobs are"
-        self._waits_for(f"its turn: {others} before it")
+        self._waits_for(waits_for)
 
     def _waits_for(self, text: str) -> None:
         """Tell what the job waits for, "" if for nothing."""
@@ -184,11 +260,25 @@ class JobRun:
             return
         if text.startswith("waiting for the machine"):
             log.warning("job %s: %s", self._job.id, text)
-        self._journal.note(progress={"waiting_for": text or None})
+        if text:
+            self._works = False
+            self._journal.note(progress={"waiting_for": text}, failures=self._failures)
+        elif not self._works:
+            self._is_at_work()
+
+    def _is_at_work(self) -> None:
+        """From here on the end of this process counts against the job, unless it was ended from
+        outside; so that is stored before anything is done for it."""
+        self._journal.note(progress={"waiting_for": None}, failures=self._failures + 1)
+        self._journal.flush()
+        self._works = True
 
     # -- the end
 
-    def _conclude(self, request: JobRequest, report: TuneReport) -> None:
+    def _conclude(
+        self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
+    ) -> None:
+        """End the job with what was found; as FAILED where there is an `error`."""
         from db.job_states import JobState
 
         document = result_document(
@@ -210,6 +300,9 @@ class JobRun:
         if self._cancelled.is_set():
             self._end(JobState.CANCELLED, result=document)
             return
+        if error is not None:
+            self._end(JobState.FAILED, result=document, error=error)
+            return
         if report.best is None:
             detail = "no candidate passed: " + (
                 ", ".join(f"{n} {s}" for s, n in report.trials["by_status"].items() if n) or "none"
@@ -222,8 +315,8 @@ class JobRun:
         self._end(JobState.SUCCEEDED, result=document)
 
     def _publish_in_time(self, *args: Any) -> Published:
-        """The files of the best; a cancelled job that has used up its time goes without."""
-        if self._cancelled.is_set() and self._secs_since_asked() > CANCEL_SECS / 2:
+        """The files of the best; a cancelled job goes without."""
+        if self._cancelled.is_set():
             return Published(warning="cancelled: the object file is built when it is asked for")
         return self._means.publish(*args)
 
@@ -234,12 +327,17 @@ class JobRun:
         result: dict[str, Any] | None = None,
         error: dict[str, Any] | None = None,
     ) -> None:
+        if self._lost.is_set():
+            log.info("job %s: it was ended, or taken over, meanwhile", self._job.id)
+            return
         self._journal.flush()
         job = self._store.finish_job(
             self._job.id, self._job.epoch, state, result=result, error=error
         )
         secs = (job.finished_at - job.created_at).total_seconds() if job.finished_at else 0.0
         self._means.tally.job(str(job.state), max(secs, 0.0))
+        if self._span is not None:
+            self._span.set_attribute("tilewright.state", str(job.state))
         log.info("job %s: %s", job.id, job.state)
 
     # -- while it runs
@@ -250,13 +348,19 @@ class JobRun:
         Trials of an earlier run, or of this job before its worker died, come in numbers and are
         no news: they are listed and counted, without events.
         """
+        if not event["reused"]:
+            self._failures = 0
         status = event["result"]["status"]
         self._failed += status != "ok"
         self._reused += event["reused"]
+        told_before = event["trial"] < self._job.progress.get("trials_done", 0)
         self._journal.note(
             trial=(event["trial"], event["record_key"]),
+            candidate=event.get("candidate"),
             event=None if event["reused"] else _short(event),
-            progress={
+            progress=None  # a job that is taken up does not go back
+            if told_before
+            else {
                 "trials": event["of_trials"],
                 "trials_done": event["trial"],
                 "reused": self._reused,
@@ -306,12 +410,32 @@ class JobRun:
             self._asked_to_end = self._means.clock()
         if self._secs_since_asked() >= (CANCEL_SECS if cancelled else DRAIN_SECS):
             self._control.abort()
+        if self._cancelled.is_set() and self._secs_since_asked() >= OVER_SECS:
+            self._leave()
+
+    def _leave(self) -> None:
+        """End the cancelled job while its thread is at something it cannot be called away from:
+        that ends by itself, and finds that the job is no longer its own."""
+        from db.errors import StaleLease, StoreError
+        from db.job_states import JobState
+
+        if self._over.is_set() or self._lost.is_set():
+            return
+        try:
+            self._end(JobState.CANCELLED)
+        except StaleLease:
+            return  # it has just ended
+        except StoreError as error:
+            log.warning("job %s: %s; trying again", self._job.id, error)
+            return
+        self._lost.set()
 
 
 def _short(event: dict[str, Any]) -> dict[str, Any]:
     """A trial as the stream tells it: without samples, which `trials` has."""
     result = {name: event["result"][name] for name in ("status", "run_secs_estimate", "detail")}
-    return {**event, "result": result}
+    told = {name: value for name, value in event.items() if name != "candidate"}
+    return {**told, "result": result}
 
 
 def _bug(error: Exception) -> dict[str, Any]:

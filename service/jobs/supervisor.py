@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
+import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from service.exit_codes import ExitCode
-from service.jobs.worker import ENVIRONMENT, WorkerSettings
+from service.jobs.worker import WorkerSettings
+from tuner.child_command import module_command
 
 log = logging.getLogger("tilewright.supervisor")
 
@@ -26,6 +30,12 @@ HOPELESS = frozenset({ExitCode.USAGE, ExitCode.DATABASE})
 LONGEST_PAUSE_SECS = 10.0
 HEALTHY_SECS = 30.0
 SILENT_SECS = 5.0
+HUNG_SECS = 30.0
+"""A worker that has lived and says nothing for so long is ended: it will not come back."""
+
+_STEP_SECS = 1.0
+_FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP})
+"""Exit codes of a worker that somebody else ended, unless it was for lack of memory."""
 DEATHS_SECS, MOST_DEATHS = 60.0, 3
 
 Counts = Callable[[dict[str, Any]], None]
@@ -59,9 +69,7 @@ class Supervisor:
         clock: Callable[[], float] = time.monotonic,
         command: Sequence[str] = (),
     ) -> None:
-        self._command = command or [
-            sys.executable, "-m", "service.jobs.process", str(os.getpid())
-        ]  # fmt: skip
+        self._command = command or module_command("service.jobs.process", str(os.getpid()))
         self._settings = settings
         self._drain_secs = drain_secs
         self._on_hopeless = on_hopeless
@@ -73,6 +81,7 @@ class Supervisor:
         self._lock = threading.Lock()
         self._last_beat: float | None = None
         self._has_worked = False
+        self._blameless = False
         self._deaths: deque[float] = deque(maxlen=100)
         self.exit_code = 0
 
@@ -151,26 +160,55 @@ class Supervisor:
                 if self._stopping.is_set():
                     os.close(heard)
                     return 0
-                settings = replace(self._settings, beat_fd=told)
+                settings = replace(self._settings, beat_fd=told, blameless=self._blameless)
+                killed_for_memory = out_of_memory_kills()
                 # A group of its own: Ctrl-C at the terminal must not reach it, and all that it
                 # started can be ended together. It dies with this thread: see `process`.
                 self._process = process = subprocess.Popen(
                     self._command,
-                    env={**_environment(), ENVIRONMENT: json.dumps(asdict(settings))},
-                    stdin=subprocess.DEVNULL,
+                    env=worker_environment(),
+                    stdin=subprocess.PIPE,
                     pass_fds=[told],
                     start_new_session=True,
                 )
         finally:
             os.close(told)
-        with os.fdopen(heard) as lines:
-            for line in lines:
-                self._beat(line)
+        hung = False
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as asked:  # it may have ended already
+            asked.write(json.dumps(asdict(settings)).encode())
+        with os.fdopen(heard, "rb", buffering=0) as beats:
+            hung = self._listen(beats)
+        if hung:
+            log.error("the worker has said nothing for %g s and is killed", HUNG_SECS)
+            kill_group(process.pid)
         code = process.wait()
         kill_group(process.pid)
+        memory = out_of_memory_kills() != killed_for_memory
+        self._blameless = code in _FROM_OUTSIDE and not hung and not memory
         with self._lock:
             self._process = self._last_beat = None
         return code
+
+    def _listen(self, beats: io.FileIO) -> bool:
+        """Take in what the worker says until it ends; True if it has to be ended."""
+        silent_secs, unfinished, has_lived = 0.0, b"", False
+        while True:
+            before = time.monotonic()
+            ready, _, _ = select.select([beats], [], [], _STEP_SECS)
+            if ready:
+                said = beats.read(1 << 16)
+                if not said:
+                    return False
+                *lines, unfinished = (unfinished + said).split(b"\n")
+                for line in lines:
+                    self._beat(line.decode())
+                silent_secs, has_lived = 0.0, True
+            else:
+                # This process may have been stopped itself, and the worker with it.
+                silent_secs += min(time.monotonic() - before, 2 * _STEP_SECS)
+                if has_lived and silent_secs >= HUNG_SECS:
+                    return True
 
     def _beat(self, line: str) -> None:
         with self._lock:
@@ -182,9 +220,20 @@ class Supervisor:
             return  # its last words, cut off
 
 
-def _environment() -> dict[str, str]:
-    """Ours, without what a worker has no use for: the key of a client."""
-    return {name: value for name, value in os.environ.items() if name != "TILEWRIGHT_API_KEY"}
+def worker_environment() -> dict[str, str]:
+    """Ours, without what a worker has no use for and others may read in /proc: the key of a client,
+    the URL of the database with its password."""
+    return {n: v for n, v in os.environ.items() if n not in ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")}
+
+
+def out_of_memory_kills() -> int:
+    """How many processes of this machine the kernel has ended for lack of memory; 0 where it does
+    not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 def kill_group(group: int) -> None:

@@ -5,7 +5,7 @@ Same workload, target and options in, same stored result out, whoever asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,16 +38,18 @@ class TuneOptions:
     fresh: bool = False
 
 
-def tuning_target(spec: str, threads: int | None, measurer: str) -> Target:
+def tuning_target(
+    spec: str, threads: int | None, measurer: str, control: Control | None = None
+) -> Target:
     """The target of a tuning run. What was measured on this machine counts only where it does the
     measuring: mocked timings give the same search on every day; a fleet's machines have their own.
-    TargetError, FleetError."""
+    TargetError, FleetError. MeasurementAborted by `control`, which reaches the probes."""
     from tuner.native_target import unprobed_target
 
     if fleet := targets.fleet_of(measurer):
         return targets.read_fleet_target(spec, threads, fleet)
     if measurer == REAL:
-        return targets.read_target(spec, threads)
+        return targets.read_target(spec, threads, control=control)
     if spec == "native":
         return unprobed_target(threads or 1)
     return targets.read_target(spec, threads, probe=False)
@@ -81,11 +83,14 @@ def run_tuning(
     should_stop: Callable[[], bool] | None = None,
     *,
     control: Control | None = None,
+    begun: Sequence[tuple[tuple[int, ...], str]] = (),
 ) -> TuneReport:
     """Tune and store. `on_event` gets every trial as JSON data once it is durable; what it
     raises ends the run. `should_stop` ends it after a trial, with the best so far confirmed.
-    `control` is that of `tuner.tune`."""
-    from tuner.report import Budget
+    `control` is that of `tuner.tune`; `begun` are candidate (sketch, then a place of each knob)
+    and record key of the trials that an earlier worker told."""
+    from schedules.space import Candidate
+    from tuner.report import Begun, Budget
     from tuner.tuning import tune
 
     check_measurable(target, options.measurer)
@@ -104,6 +109,7 @@ def run_tuning(
         should_stop=should_stop,
         fresh=options.fresh,
         control=control,
+        begun=[Begun(Candidate(place[0], place[1:]), key) for place, key in begun],
     )
 
 
@@ -124,4 +130,6 @@ def event_document(event: TrialEvent) -> dict[str, Any]:
     document = asdict(event)
     document["result"]["status"] = str(event.result.status)
     document["result"]["run_secs"] = list(event.result.run_secs)
+    if event.candidate is not None:
+        document["candidate"] = [event.candidate.sketch, *event.candidate.setting]
     return document

@@ -68,6 +68,23 @@ class Turns:
                 return
             look(before)
 
+    def aside(self, name: str, others_first: Callable[[], bool], look: Callable[[], None]) -> None:
+        """While `others_first`, leave the row to the rest; then stand at its end. `look` is called
+        some times a second; what it raises ends the wait."""
+        if not others_first():
+            return
+        with self._changed:
+            self._row.remove(name)
+            self._settle()
+        try:
+            while others_first():
+                look()
+                time.sleep(LOOK_SECS)
+        finally:
+            with self._changed:
+                self._row.append(name)
+                self._settle()
+
     def _settle(self) -> None:
         """After a change of the row: a turn begins where another is first."""
         first = self._row[0] if self._row else None

@@ -20,15 +20,16 @@ from schedules.errors import TilewrightError
 from service.errors import problem_of
 from service.identity import FileIdentity
 from service.jobs import queue
+from service.jobs.places import FleetSize, Places
 from service.jobs.run import JobRun, Means
 
 if TYPE_CHECKING:
     from db import Store
+    from db.job_rows import WaitingJob
     from db.jobs import Job
 
 log = logging.getLogger("tilewright.worker")
 
-ENVIRONMENT = "TILEWRIGHT_WORKER"
 BEAT_SECS = 0.5
 LONGEST_PAUSE_SECS = 10.0
 
@@ -36,7 +37,8 @@ LONGEST_PAUSE_SECS = 10.0
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     """What a worker is told. `db_url` "" means the user's own database; `beat_fd` is where it says
-    that it lives, None for nowhere; with `standby` it waits while another coordinates."""
+    that it lives, None for nowhere; with `standby` it waits while another coordinates. `blameless`:
+    the worker before was ended from outside, by no job of its own."""
 
     db_url: str
     lease_secs: float = 5.0
@@ -47,6 +49,7 @@ class WorkerSettings:
     standby: bool = False
     beat_fd: int | None = None
     fleet: str = ""
+    blameless: bool = False
 
 
 @dataclass
@@ -59,8 +62,14 @@ class Worker:
     jobs_at_once: int = 3
     identity: FileIdentity = field(default_factory=lambda: FileIdentity(None))
     coordinated: bool = False
-    _threads: dict[str, threading.Thread] = field(default_factory=dict)
-    _oldest: str = ""
+    _here: Places = field(init=False)
+    _fleet: Places = field(init=False)
+    _since: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._here = Places(lambda: self.jobs_at_once)
+        self._fleet = Places(FleetSize(self.means.fleet, at_least=self.jobs_at_once))
+        self._since = self.means.clock()
 
     def work(self) -> None:
         """Run jobs as they come, until told to stop; then wait for those that are open."""
@@ -76,7 +85,7 @@ class Worker:
                     # A server's lock ends with its connection. Taking it again ends the leases of
                     # the jobs that run here too: they stop, and are leased anew.
                     log.warning("the coordinator's lock was lost with its connection")
-                    coordinate(self.means.store, self.means.stop, standby=True)
+                    coordinate(self.means.store, self.means.stop, standby=True, blameless=True)
                 while self._open_one():
                     pass
                 pause_secs = self.poll_secs
@@ -86,53 +95,76 @@ class Worker:
                 pause_secs = min(max(2 * pause_secs, 0.5), LONGEST_PAUSE_SECS)
                 log.warning("no jobs are taken: %s; looking again in %g s", error, pause_secs)
             self.means.stop.wait(pause_secs)
-        for thread in list(self._threads.values()):
+        for thread in (*self._here.threads.values(), *self._fleet.threads.values()):
             thread.join()
 
     def work_once(self) -> bool:
         """Run one job in this thread, if there is one; whether there was."""
-        job = self._lease()
-        if job is None:
+        leased = self._lease()
+        if leased is None:
             return False
-        JobRun(self.means, job).to_its_end()
+        JobRun(self.means, leased[0]).to_its_end()
         return True
 
     def _open_one(self) -> bool:
         """Start a job beside those that are open, if one may be; whether it did."""
-        job = self._lease()
-        if job is None:
+        leased = self._lease()
+        if leased is None:
             return False
+        job, places = leased
         run = JobRun(self.means, job)
         thread = threading.Thread(target=run.to_its_end, name=f"job {job.id}", daemon=True)
-        self._threads[job.id] = thread
+        places.threads[job.id] = thread
         thread.start()
         return True
 
-    def _lease(self) -> Job | None:
-        self._threads = {name: t for name, t in self._threads.items() if t.is_alive()}
-        if len(self._threads) >= self.jobs_at_once:
+    def _lease(self) -> tuple[Job, Places] | None:
+        """The next job and where it counts: a fleet's jobs take no place from this machine's."""
+        if not self.means.fleet and not self._here.left():
             return None
-        waiting = [j for j in self.means.store.job_queue() if j.id not in self._threads]
+        lived_secs = self.means.clock() - self._since
+        waiting = [
+            job
+            for job in self.means.store.job_queue()
+            if queue.rest_secs(job.failures) <= lived_secs
+        ]
+        if any(map(_is_ticket, waiting)) and self.means.answers_first():
+            waiting = [job for job in waiting if not _is_ticket(job)]
+        for places, fleet in ((self._here, False), (self._fleet, True)):
+            of_kind = [j for j in waiting if j.fleet == fleet and j.id not in places.threads]
+            job = self._lease_one_of(of_kind, places) if of_kind and places.left() else None
+            if job is not None:
+                return job, places
+        return None
+
+    def _lease_one_of(self, waiting: list[WaitingJob], places: Places) -> Job | None:
         chosen = queue.choose(
             waiting,
-            places=self.jobs_at_once,
-            open_jobs=len(self._threads),
-            has_oldest=self._oldest in self._threads,
+            places=places.count(),
+            open_jobs=len(places.threads),
+            has_oldest=places.oldest in places.threads,
         )
         if chosen is None:
             return None
         job = self.means.store.lease_job(self.owner, self.means.lease_secs, job_id=chosen.id)
         if job is not None and chosen.id == queue.order(waiting)[0].id:
-            self._oldest = job.id
+            places.oldest = job.id
         return job
 
 
+def _is_ticket(job: WaitingJob) -> bool:
+    from db.job_owners import TICKET_PRIORITY
+
+    return not job.fleet and job.priority <= TICKET_PRIORITY
+
+
 def main() -> int:
-    """Run a worker until SIGTERM."""
+    """Run a worker until SIGTERM, with the settings that its standard input holds, as JSON: its
+    environment and command line, which others may read, hold no password of a database."""
     from db import open_store
     from service.logs import configure
 
-    settings = WorkerSettings(**json.loads(os.environ[ENVIRONMENT]))
+    settings = WorkerSettings(**json.load(sys.stdin))
     configure(as_json=settings.json_log)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -140,7 +172,9 @@ def main() -> int:
     try:
         # `serve` has made and upgraded it: a file that is gone by now must not begin anew, empty.
         with open_store(settings.db_url or None, create=False, upgrade=False) as store:
-            if settings.coordinate and not coordinate(store, stop, standby=settings.standby):
+            if settings.coordinate and not coordinate(
+                store, stop, standby=settings.standby, blameless=settings.blameless
+            ):
                 return 0
             means = Means(store, settings.lease_secs, stop, fleet=settings.fleet)
             if settings.beat_fd is not None:
@@ -163,20 +197,27 @@ def main() -> int:
     return 0
 
 
-def coordinate(store: Store, stop: threading.Event, *, standby: bool) -> bool:
+def coordinate(
+    store: Store, stop: threading.Event, *, standby: bool, blameless: bool = False
+) -> bool:
     """Become the one coordinator, which ends the leases of the one before, who is gone; False if
     told to stop first. With `standby` it waits while another lives. StoreHeld names the other."""
     from db.errors import StoreHeld
 
+    told = False
     while not stop.is_set():
         try:
-            store.coordinate()
-        except StoreHeld as held:
+            store.coordinate(blameless=blameless)
+        except StoreHeld:
             if not standby:
                 raise
-            log.info("standing by: %s", held)
+            if not told:
+                log.info("standing by: another service runs the jobs of %s", store.name)
+            told = True
             stop.wait(1.0)
             continue
+        if told:
+            log.info("the other service is gone: this one runs the jobs of %s now", store.name)
         return True
     return False
 

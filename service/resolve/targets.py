@@ -8,20 +8,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from schedules.target import Target
     from schedules.workload import Workload
+    from tuner.measure.control import Control
 
 FILE_MEASURERS = ("replay", "simulated")
 
 
 def read_target(
-    spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
+    spec: str,
+    threads: int | None,
+    *,
+    probe: bool = True,
+    fresh: bool = False,
+    control: Control | None = None,
 ) -> Target:
-    """The target a user names. Without `probe` nothing is measured. TargetError."""
+    """The target a user names. Without `probe` nothing is measured. TargetError.
+    MeasurementAborted by `control`, which reaches the probes."""
     from tuner.native_target import load_target, native_target
 
     if spec == "native" and fresh:
         return native_target(threads or 1, probe=probe, fresh=True)
     if spec == "native":
-        return load_target(spec, threads, probe=probe)
+        return load_target(spec, threads, probe=probe, control=control)
     # Checked as the file has it, since `threads` would hide what else is wrong with it.
     target = load_target(spec, None, probe=probe)
     return target if threads is None else target.with_threads(threads)
@@ -36,7 +43,8 @@ def this_machine(threads: int = 1) -> Target:
 
 
 def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
-    """The target of a request's `target` field, not probed; no file is read. TargetError."""
+    """The target of a request's `target` field, not probed; no file is read. TargetError, also for
+    a description by which LLVM would end: it is asked in another process, once."""
     from schedules.target import Target
     from tuner.cpus import is_level, level_target
 
@@ -45,7 +53,17 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
             return level_target(spec, threads or 1)
         return this_machine(threads or 1)
     target = Target.from_json(spec)
+    _check_known(target)
     return target if threads is None else target.with_threads(threads)
+
+
+def _check_known(target: Target) -> None:
+    from tuner.cpus import is_well_known
+    from tuner.llvm_names import check_target
+
+    here = this_machine()
+    if not is_well_known(target, here.triple, here.cpu, here.features):
+        check_target(target)
 
 
 def is_mocked(measurer: str) -> bool:

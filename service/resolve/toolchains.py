@@ -15,16 +15,10 @@ def toolchain() -> Toolchain:
 
     Looked up once: a process goes on with the code it has loaded, whatever is installed later.
     """
-    from importlib.metadata import PackageNotFoundError, version
-
     from schedules.record import Toolchain
-    from tuner.codegen.version import CODEGEN_VERSION
+    from tuner.codegen.version import CODEGEN_VERSION, llvmlite_version
 
-    try:
-        llvmlite = version("llvmlite")
-    except PackageNotFoundError:
-        llvmlite = ""
-    return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite, llvm="")
+    return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite_version(), llvm="")
 
 
 def toolchain_name(made_by: Toolchain) -> str:

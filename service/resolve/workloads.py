@@ -53,7 +53,7 @@ def workload_of(spelled: str | dict[str, Any]) -> Workload:
 
 def workload_document(workload: Workload) -> dict[str, Any]:
     """Its canonical JSON document."""
-    from schedules.workload_json import to_json
+    from schedules.workload_document import to_json
 
     return to_json(workload)
 

@@ -13,7 +13,8 @@ import pytest
 
 from db import Store
 from db.artefacts import ArtefactFile
-from db.errors import StaleLease
+from db.errors import NotAlone, StaleLease
+from db.job_owners import JobQuota
 from db.preparations import LEASE_SECS, MAX_ATTEMPTS, PreparationState, preparation_key
 from tests.contracts.store_values import (
     OTHER_TARGET,
@@ -187,6 +188,19 @@ class AnswerStoreContract:
         assert store.list_jobs().items == ()
         assert demanded(store, WORKLOAD, waiting=1) == set(), "it waits already"
         assert len(store.list_jobs().items) == 1, "the job comes when there is room"
+
+    def test_tickets_are_their_askers_up_to_a_quota(self, store: Store) -> None:
+        demands = [a_demand(w, ({"w": w}, w, f"flight {w}")) for w in (WORKLOAD, OTHER_WORKLOAD)]
+        quota = JobQuota(jobs=0, trials=9, tickets=1)
+        room = {"most_waiting": 9, "most_jobs": 9}
+        assert store.demand(demands, CODEGEN, owner="one", quota=quota, **room) == set()
+        [job] = store.list_jobs(owner="one").items
+        assert store.job_is_seen_by(job.id, "two"), "an answer names it to everybody"
+        with pytest.raises(NotAlone):
+            store.request_cancel(job.id, "two")
+        store.demand(demands, CODEGEN, owner="two", quota=quota, **room)
+        assert len(store.list_jobs(owner="two").items) == 1, "what the first had no room for"
+        assert store.request_cancel(job.id, "one").done
 
     def test_a_finished_one_is_made_again_only_for_new_records(self, store: Store) -> None:
         demanded(store)

@@ -110,15 +110,38 @@ class JobStoreContract:
 
     def test_a_job_that_kills_its_workers_fails(self, store: Store, clock: Clock) -> None:
         job, _ = submit(store)
-        for epoch in range(1, MAX_FAILURES + 1):
+        for epoch in range(1, MAX_FAILURES + 2):
             leased = store.lease_job("victim", 30)
-            assert leased is not None
-            assert leased.epoch == epoch
+            assert leased is not None, "the last one may conclude it"
+            assert (leased.epoch, leased.failures) == (epoch, epoch - 1)
+            store.report_job(job.id, epoch, failures=epoch)  # at work
             clock.advance(31)
         assert store.lease_job("victim", 30) is None
         failed = store.get_job(job.id)
         assert failed is not None
         assert (failed.state, failed.error) == (JobState.FAILED, LOST_TOO_OFTEN)
+
+    def test_workers_that_ended_while_the_job_waited_count_for_nothing(
+        self, store: Store, clock: Clock
+    ) -> None:
+        submit(store)
+        for _ in range(2 * MAX_FAILURES):
+            leased = store.lease_job("killed", 30)
+            assert leased is not None
+            assert leased.failures == 0
+            store.report_job(leased.id, leased.epoch, failures=1)
+            store.report_job(leased.id, leased.epoch, failures=0)  # another has its turn
+            clock.advance(31)
+
+    def test_a_worker_that_was_ended_from_outside_counts_for_nothing(self, store: Store) -> None:
+        job, _ = submit(store)
+        for blameless, failures in ((True, 0), (False, 1), (True, 1)):
+            leased = store.lease_job("killed", 30)
+            assert leased is not None
+            store.report_job(job.id, leased.epoch, failures=leased.failures + 1)
+            assert store.void_leases(blameless=blameless) == 1
+            [waiting] = store.job_queue()
+            assert (waiting.lost, waiting.failures) == (True, failures)
 
     def test_a_released_job_goes_to_the_next_worker(self, store: Store) -> None:
         job, _ = submit(store)
@@ -249,6 +272,7 @@ class JobStoreContract:
             assert leased is not None, "a death after a new trial is forgiven"
             record = a_record(trial)
             store.add([record])
+            store.report_job(job.id, leased.epoch, failures=leased.failures + 1)
             store.report_job(
                 job.id, leased.epoch, trials=[(trial, record.key), (1, a_record(1).key)]
             )
@@ -256,9 +280,10 @@ class JobStoreContract:
         found = store.get_job(job.id)
         assert found is not None
         assert found.failures == 0
-        for _ in range(MAX_FAILURES - 1):  # the last one above was a death too
+        for failures in range(1, MAX_FAILURES + 2):
             leased = store.lease_job("victim", 30)
             assert leased is not None
+            store.report_job(job.id, leased.epoch, failures=failures)
             store.report_job(job.id, leased.epoch, trials=[(1, a_record(1).key)])  # no news
             clock.advance(31)
         assert store.lease_job("victim", 30) is None
@@ -337,6 +362,36 @@ class JobStoreContract:
         assert [e.id for e in store.events_after(job.id)][-2:] == [one, two]
         assert store.events_after(job.id)[-1].data == {"é": "\0"}
         assert store.report_job(job.id, 1) == []
+
+    def test_a_job_that_is_taken_up_knows_what_was_asked(self, store: Store) -> None:
+        job, _ = submit(store)
+        store.lease_job("w", 30)
+        records = [a_record(n) for n in range(1, 6)]
+        store.add(records)
+        keys = [record.key for record in records]
+        assert store.begun_trials(job.id) == []
+        first = [(1, keys[0]), (2, keys[1])]
+        store.report_job(job.id, 1, trials=first, candidates={1: [0, 3, 4], 2: [1, 0, 0, 7]})
+        assert store.begun_trials(job.id) == [((0, 3, 4), keys[0]), ((1, 0, 0, 7), keys[1])]
+        store.report_job(job.id, 1, trials=first, candidates={1: [9, 9], 2: [9, 9]})  # no news
+        store.report_job(job.id, 1, trials=[(4, keys[3])], candidates={4: [0, 0]})
+        assert len(store.begun_trials(job.id)) == 2, "one is missing"
+        store.report_job(job.id, 1, trials=[(3, keys[2])])
+        assert len(store.begun_trials(job.id)) == 2, "of one it is not known"
+        assert [trial for trial, _ in store.job_trials(job.id)] == [1, 2, 3, 4]
+        assert store.check() == []
+
+    def test_a_candidate_that_was_changed_is_not_gone_by(
+        self, store: Store, damage: Callable[[str], None]
+    ) -> None:
+        job, _ = submit(store)
+        store.lease_job("w", 30)
+        store.add([a_record(1), a_record(2)])
+        trials = [(1, a_record(1).key), (2, a_record(2).key)]
+        store.report_job(job.id, 1, trials=trials, candidates={1: [0, 1], 2: [0, 2]})
+        damage("UPDATE job_trial SET candidate = '[0,5]' WHERE trial = 2")
+        assert store.begun_trials(job.id) == [((0, 1), a_record(1).key)]
+        assert [problem.subject for problem in store.check()] == [f"{job.id}/2"]
 
     # Damage
 

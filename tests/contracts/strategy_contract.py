@@ -103,6 +103,28 @@ class StrategyContract:
             total += len(batch)
         assert total >= 40
 
+    def test_goes_on_behind_the_trials_of_an_earlier_process(self) -> None:
+        space = synthetic_space(64, 64, 64, small=True)
+        for done in (1, 6, 21, 40):
+            before = asked(self.strategy_name, 2, done)
+            runs = []
+            for _ in range(2):
+                strategy = self.make(2)
+                strategy.resume([(c, invented_result(c)) for c in before])
+                found: list[Candidate] = []
+                while len(found) < 24:
+                    batch = strategy.ask(8)
+                    assert batch
+                    assert all(isfinite(strategy.predictions[c]) for c in batch)
+                    strategy.tell([(c, invented_result(c)) for c in batch])
+                    found += batch
+                runs.append(found)
+            assert runs[0] == runs[1]
+            assert len({*before, *runs[0]}) == done + len(runs[0])
+            for c in runs[0]:
+                setting = np.array([c.setting], np.int64)
+                assert space.sketches[c.sketch].feasible(setting).all()
+
     def test_takes_partial_results(self) -> None:
         strategy = self.make()
         for _ in range(4):

@@ -164,7 +164,7 @@ def test_a_damaged_version_table(tmp_path: Path) -> None:
 def test_an_upgrade_is_only_made_where_allowed(tmp_path: Path) -> None:
     path = tmp_path / "x.sqlite"
     path.touch()
-    with pytest.raises(StoreOlder, match=r"revision none, .* run `tilewright db upgrade`"):
+    with pytest.raises(StoreOlder, match=r"revision none, .* run `tilewright db upgrade --db "):
         open_store(str(path), upgrade=False)
     open_store(str(path)).close()
     open_store(str(path), upgrade=False).close()

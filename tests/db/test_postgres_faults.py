@@ -430,3 +430,17 @@ def test_what_the_server_says_is_translated(
     assert type(found) is expected
     assert "said so" in str(found)
     assert found.transient == (expected in (StoreFull, StoreBusy, StoreUnreachable))
+
+
+def test_a_database_of_a_server_made_without_a_language_is_one_as_well(
+    postgres_server: PostgresServer,
+) -> None:
+    """`LANG=C initdb` makes SQL_ASCII databases, whose text the driver would hand out as bytes."""
+    name = "test_plain_ascii"
+    how = "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+    postgres_server.execute(f"CREATE DATABASE {name} {how}")
+    with open_store(postgres_server.url_of(name)) as store:
+        register(store)
+        store.add([a_record()])
+        assert store.record(a_record().key) == a_record()
+        assert store.check() == []

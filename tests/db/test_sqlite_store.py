@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -48,3 +49,11 @@ def damage(store: Store) -> Callable[[str], None]:
 
 class TestSqliteStore(StoreContract, JobStoreContract, AnswerStoreContract):
     pass
+
+
+def test_threads_that_fold_the_log_in_at_once_do_not_meet(tmp_path: Path) -> None:
+    """Of a process that does not coordinate: each takes the lock for that and gives it back."""
+    with open_store(str(tmp_path / "x.sqlite")) as store, ThreadPoolExecutor(8) as threads:
+        done = [threads.submit(store.checkpoint) for _ in range(200)]
+        assert sum(one.result() for one in done) > 0  # all of them are asked
+        assert not store.coordinates()

@@ -8,7 +8,8 @@ from itertools import count
 import pytest
 
 from schedules.record import MeasureResult, MeasureStatus
-from tuner.measure.fleet.dispatch import MOST_DEATHS, MOST_UNBEGUN, Dispatch
+from tuner.measure.fleet.bookings import ORDERS_A_MACHINE, share_of
+from tuner.measure.fleet.dispatch import MOST_DEATHS, MOST_UNBEGUN, Assignment, Dispatch
 
 OK = MeasureResult(MeasureStatus.OK, (1.0,), 1.0)
 
@@ -18,8 +19,21 @@ def batch(size: int, *, together: bool = False) -> Dispatch:
     return Dispatch(size, lambda: f"t{next(numbers)}", together)
 
 
+def assign(dispatch: Dispatch, *machines: str) -> list[Assignment]:
+    """As a fleet with nothing else to do would."""
+    machines = tuple(m for m in machines if m not in dispatch.refused)
+    busy = [a.machine for a in dispatch.under_way.values()]
+    places = [
+        machine
+        for room in range(ORDERS_A_MACHINE)
+        for machine in machines
+        if busy.count(machine) <= room
+    ]
+    return dispatch.assign(places, share_of(dispatch.count, len(machines), jobs=1))
+
+
 def given(dispatch: Dispatch, *machines: str) -> list[tuple[str, list[int]]]:
-    return [(a.machine, a.left) for a in dispatch.assign(machines)]
+    return [(a.machine, a.left) for a in assign(dispatch, *machines)]
 
 
 def test_one_machine_gets_the_whole_batch_so_that_compiling_overlaps_with_timing() -> None:
@@ -39,9 +53,9 @@ def test_several_share_it_with_one_order_each_in_the_queue() -> None:
 
 def test_a_machine_that_is_through_gets_the_next_order() -> None:
     dispatch = batch(40)
-    first = dispatch.assign(["a", "b"])
-    assert not dispatch.assign(["a", "b"])
-    assert [a.machine for a in dispatch.assign(["a", "b", "c"])] == []  # all is given out
+    first = assign(dispatch, "a", "b")
+    assert not assign(dispatch, "a", "b")
+    assert [a.machine for a in assign(dispatch, "a", "b", "c")] == []  # all is given out
     for position in list(first[0].left):
         assert dispatch.answer(first[0].task, position, OK) == [position]
     assert dispatch.end(first[0].task) == []
@@ -50,24 +64,24 @@ def test_a_machine_that_is_through_gets_the_next_order() -> None:
 
 def test_what_a_lost_machine_had_not_answered_is_ordered_again_and_nothing_else() -> None:
     dispatch = batch(8)
-    mine, theirs, queued, _ = dispatch.assign(["a", "b"])
+    mine, theirs, queued, _ = assign(dispatch, "a", "b")
     dispatch.begin(mine.task)
     assert dispatch.answer(mine.task, 0, OK) == [0]
     dispatch.answer(theirs.task, 2, OK)
     assert (mine.machine, queued.machine) == ("a", "a")
     assert dispatch.lose(mine.task) == []
     assert dispatch.lose(queued.task) == []
-    again = [position for a in dispatch.assign(["b", "c"]) for position in a.left]
+    again = [position for a in assign(dispatch, "b", "c") for position in a.left]
     assert sorted(again) == [1, 4, 5]
 
 
 def test_only_a_candidate_that_was_alone_is_blamed() -> None:
     dispatch = batch(4)
-    orders = dispatch.assign(["a"])
+    orders = assign(dispatch, "a")
     dispatch.begin(orders[0].task)
     assert dispatch.lose(orders[0].task) == []
     for _ in range(MOST_DEATHS):
-        for order in dispatch.assign(["b"]):
+        for order in assign(dispatch, "b"):
             assert len(order.left) == 1
             dispatch.begin(order.task)
             if order.left == [2]:
@@ -76,7 +90,7 @@ def test_only_a_candidate_that_was_alone_is_blamed() -> None:
                 dispatch.answer(order.task, order.left[0], OK)
                 dispatch.end(order.task)
     while not dispatch.done:
-        for order in dispatch.assign(["b"]):
+        for order in assign(dispatch, "b"):
             dispatch.begin(order.task)
             if order.left == [2]:
                 dispatch.lose(order.task)
@@ -90,7 +104,7 @@ def test_only_a_candidate_that_was_alone_is_blamed() -> None:
 def test_orders_that_waited_in_the_queue_of_a_lost_machine_are_innocent() -> None:
     dispatch = batch(2)
     for _ in range(MOST_UNBEGUN):
-        for order in dispatch.assign(["a", "b"]):
+        for order in assign(dispatch, "a", "b"):
             assert dispatch.lose(order.task) == []
     assert not dispatch.results
 
@@ -98,7 +112,7 @@ def test_orders_that_waited_in_the_queue_of_a_lost_machine_are_innocent() -> Non
 def test_a_candidate_that_kills_before_it_is_seen_to_begin_is_found_out_as_well() -> None:
     dispatch = batch(1)
     for _ in range(MOST_UNBEGUN + MOST_DEATHS):
-        for order in dispatch.assign(["a"]):
+        for order in assign(dispatch, "a"):
             dispatch.lose(order.task)
     assert dispatch.results[0].status is MeasureStatus.LOST
 
@@ -106,7 +120,7 @@ def test_a_candidate_that_kills_before_it_is_seen_to_begin_is_found_out_as_well(
 def test_a_lost_scheduler_blames_nobody() -> None:
     dispatch = batch(3)
     for _ in range(20):
-        for order in dispatch.assign(["a"]):
+        for order in assign(dispatch, "a"):
             dispatch.begin(order.task)
         dispatch.interrupt()
     assert not dispatch.results
@@ -115,7 +129,7 @@ def test_a_lost_scheduler_blames_nobody() -> None:
 
 def test_a_late_answer_counts_once() -> None:
     dispatch = batch(2)
-    (old,) = dispatch.assign(["a"])
+    (old,) = assign(dispatch, "a")
     dispatch.interrupt()
     assert dispatch.answer(old.task, 0, OK) == [0]
     assert given(dispatch, "b") == [("b", [1])]
@@ -124,7 +138,7 @@ def test_a_late_answer_counts_once() -> None:
 
 def test_a_machine_that_refuses_is_asked_no_more() -> None:
     dispatch = batch(2)
-    (order,) = dispatch.assign(["small"])
+    (order,) = assign(dispatch, "small")
     dispatch.refuse(order.task)
     assert given(dispatch, "small") == []
     assert given(dispatch, "small", "large") == [("large", [0, 1])]
@@ -132,13 +146,13 @@ def test_a_machine_that_refuses_is_asked_no_more() -> None:
 
 def test_compared_candidates_are_timed_by_one_machine_or_again_from_the_first() -> None:
     dispatch = batch(3, together=True)
-    (order,) = dispatch.assign(["a", "b"])
+    (order,) = assign(dispatch, "a", "b")
     assert order.left == [0, 1, 2]
     dispatch.begin(order.task)
     assert dispatch.answer(order.task, 0, OK) == []
-    assert not dispatch.assign(["a", "b"])
+    assert not assign(dispatch, "a", "b")
     assert dispatch.lose(order.task) == []
-    (again,) = dispatch.assign(["b"])
+    (again,) = assign(dispatch, "b")
     assert again.left == [0, 1, 2]
     assert dispatch.answer(order.task, 1, OK) == []  # of the machine that was given up
     for position in range(3):
@@ -149,7 +163,7 @@ def test_compared_candidates_are_timed_by_one_machine_or_again_from_the_first() 
 
 def test_given_up_means_lost_and_done() -> None:
     dispatch = batch(2)
-    (order,) = dispatch.assign(["a"])
+    (order,) = assign(dispatch, "a")
     dispatch.answer(order.task, 1, OK)
     assert dispatch.give_up("stopped") == [0]
     assert dispatch.done
@@ -168,7 +182,7 @@ def test_whatever_happens_each_candidate_is_settled_once(seed: int, *, together:
         if dispatch.done:
             break
         machines = rng.sample("abcd", rng.randint(0, 4))
-        for order in dispatch.assign(machines):
+        for order in assign(dispatch, *machines):
             old += [(order.task, position) for position in order.left]
         match rng.randrange(12):
             case 0:

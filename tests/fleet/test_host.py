@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,10 +10,11 @@ import pytest
 
 from schedules import operators, workload_json
 from schedules.primitives import Split
-from schedules.record import MeasureStatus
+from schedules.record import MeasureResult, MeasureStatus
 from schedules.target import Probes
 from schedules.trace import Trace
 from tests.fleet.simulated import another_target
+from tuner.measure.control import Control
 from tuner.measure.fleet import task
 from tuner.measure.fleet.task import GivenUp, Host
 from tuner.measure.fleet.wire import Description, Note, Order, Purpose
@@ -97,3 +99,46 @@ def test_a_machine_keeps_few_workloads_open_and_none_when_idle(
     monkeypatch.setattr(task, "IDLE_SECS", 0.0)
     host.close_idle()
     assert not host._open
+
+
+class Endless:
+    """A measurer whose native work ends only by being killed."""
+
+    def __init__(self) -> None:
+        self.killed = threading.Event()
+        self.closed = False
+        self.control = Control()
+
+    def attach(self, control: Control) -> None:
+        self.control = control
+        control.on_abort(self.killed.set)
+
+    def measure(self, *_: object) -> list[MeasureResult]:
+        assert self.killed.wait(30)
+        self.control.check()
+        raise AssertionError("killed, and not told so")
+
+    def __enter__(self) -> Endless:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = True
+
+
+def test_what_nobody_wants_any_more_is_killed_in_the_middle(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Endless] = []
+
+    def factory(*_: object) -> Endless:
+        made.append(Endless())
+        return made[-1]
+
+    monkeypatch.setattr(task, "parse_measurer", lambda spec: factory)
+    endless = replace(order(host), seed=77)
+    for _ in range(2):  # the second is opened anew
+        with pytest.raises(GivenUp):
+            told_by(host, endless, wanted=0)
+        assert made[-1].closed
+        assert not host.busy
+    assert len(made) == 2

@@ -6,6 +6,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,8 @@ from schedules.record import MeasureStatus
 from tests.fleet.chaos import job_under_fire, kill
 from tests.fleet.local_fleet import LocalFleet, free_port
 from tests.fleet.simulated import SPACE, TARGET, another_target, candidates
+from tuner.measure.control import Control, MeasurementAborted
+from tuner.measure.fleet import silence
 from tuner.measure.fleet.errors import FleetError
 from tuner.measure.fleet.measurer import Fleet
 
@@ -43,6 +48,54 @@ def test_a_full_check_survives_the_death_of_its_machine(fleet: LocalFleet) -> No
         assert measurer.confirm(candidates(1)[0]).ok
         assert measurer.home != home.address
         killer.join()
+
+
+@contextmanager
+def frozen(fleet: LocalFleet, *names: str) -> Iterator[None]:
+    """Machines that keep their lines open and say nothing, as if their power were cut."""
+    pids = [pid for name in names if (pid := fleet.machines[name].pid) is not None]
+    assert len(pids) == len(names)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_machine_that_says_nothing_is_given_up_and_back_when_it_speaks(
+    fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.wait_for(2)
+    monkeypatch.setattr(silence, "SILENT_SECS", 1.5)
+    with Fleet(fleet.address)(SPACE.workload, TARGET, 0) as measurer:
+        assert measurer.measure(candidates(1))[0].ok
+        with frozen(fleet, "one"):
+            assert all(result.ok for result in measurer.measure(candidates(8)))
+            alone = measurer.measure(candidates(2))  # not asked again while it is silent
+            assert all(result.ok for result in alone)
+        found = measurer._machines()
+        end = time.monotonic() + 10
+        while len(found) < 2 and time.monotonic() < end:
+            time.sleep(0.1)
+            found = measurer._machines()
+        assert [m.name for m in found] == ["one", "two"]
+
+
+def test_a_job_that_is_ended_waits_for_no_machine(fleet: LocalFleet) -> None:
+    fleet.wait_for(2)
+    control = Control()
+    with (
+        frozen(fleet, "one", "two"),
+        Fleet(fleet.address)(SPACE.workload, TARGET, 0) as measurer,
+    ):
+        measurer.attach(control)
+        threading.Timer(0.3, control.abort).start()
+        started = time.monotonic()
+        with pytest.raises(MeasurementAborted):
+            measurer.measure(candidates(4))
+        assert time.monotonic() - started < 8, "it would have given them up then"
 
 
 def test_without_a_machine_of_the_kind_a_job_waits_and_then_says_for_what(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -11,10 +12,12 @@ from schedules.errors import TargetError
 from schedules.record import Toolchain
 from schedules.target import Probes, Target
 from service.errors import CannotServe
+from service.fleet import worker
 from service.fleet.processes import check_exposure
 from tests.fleet.simulated import TARGET, another_target
 from tuner.codegen.version import CODEGEN_VERSION
 from tuner.measure.choose import MeasurerError, parse_measurer
+from tuner.measure.fleet import describe
 from tuner.measure.fleet.address import parse_address
 from tuner.measure.fleet.errors import FleetError
 from tuner.measure.fleet.machines import (
@@ -136,3 +139,20 @@ def test_a_scheduler_that_others_can_reach_needs_certificates_or_a_word() -> Non
     for address in ("tcp://0.0.0.0:8786", "tcp://[::]:8786", "tcp://build-1:8786"):
         with pytest.raises(CannotServe, match="without certificates"):
             check_exposure(address, unprotected=False)
+
+
+def test_a_worker_that_finds_no_scheduler_says_so_and_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = iter(["no scheduler answers at tcp://h:1", "no scheduler answers at tcp://h:1", ""])
+    told: list[str] = []
+    monkeypatch.setattr(worker, "_LOOK_SECS", 0.0)
+    monkeypatch.setattr(worker, "_missing", lambda address: next(found))
+    monkeypatch.setattr("service.fleet.processes.machine", lambda *_: nullcontext())
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(describe, "describe", lambda *_: Description("mine", HERE, REAL))
+    monkeypatch.setattr("os.getppid", lambda: 1 if len(told) < 2 else 0)
+    assert worker.join("tcp://h:1", tell=told.append, parent=1) == 0
+    waits, joined = told
+    assert "no scheduler answers at tcp://h:1; mine joins as soon as one does" in waits
+    assert "mine measures on x86-64-v3" in joined

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -94,6 +96,15 @@ def test_commands_speak_of_the_fleet(
     assert "no scheduler answers" in capsys.readouterr().err
 
 
+def fleet_of(url: str) -> list[dict[str, Any]]:
+    """The machines as anybody may ask for them."""
+    with urlopen(f"{url}/v1/fleet") as answer:
+        found = json.load(answer)
+    assert found["fleet"]
+    machines: list[dict[str, Any]] = found["machines"]
+    return machines
+
+
 @pytest.mark.usefixtures("needs_dask")
 def test_serve_has_a_fleet_beside_it(tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
@@ -105,7 +116,8 @@ def test_serve_has_a_fleet_beside_it(tmp_path: Path) -> None:
     with command(*serve) as process, command(*worker, "--target", target):
         assert process.stdout is not None
         told = "".join(iter(process.stdout.readline, "}\n")) + "}"
-        with Client(json.loads(told)["url"]) as client:
+        url = json.loads(told)["url"]
+        with Client(url) as client:
             with pytest.raises(Exception, match="must be local, dask"):
                 client.submit(MATMUL, trials=4, measurer=f"dask:{address}")
             document = json.loads(Path(target).read_text())
@@ -113,6 +125,10 @@ def test_serve_has_a_fleet_beside_it(tmp_path: Path) -> None:
             done = client.wait(job.id, timeout_secs=60)
             assert done.state == "SUCCEEDED"
             assert done.document["request"]["measurer"] == "dask"
+            (machine,) = fleet_of(url)
+            assert machine["name"] == "four"
+            assert machine["target"]["key"] == TARGET.key
+            assert machine["mocked"]
             named = client.submit(MATMUL, trials=4, target="four", measurer="dask")
             assert named.id == job.id or client.wait(named.id, timeout_secs=60).done
             with pytest.raises(Exception, match="must be native or a target document"):

@@ -85,6 +85,7 @@ def run_trials(store: Store, job: Job, count: int, *, end: JobState | None = Non
         store.add([record])
         store.link_trials(job.id, leased.epoch, [(trial, record.key)])
         told = event(record, count)
+        told["result"]["detail"] = record.result.detail
         told |= {"predicted_secs": 2e-3, "sketch": "tile", "knobs": {"rows": trial, "vectors": 2}}
         store.append_event(job.id, leased.epoch, "trial", told)
         if record.result.ok:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from html import unescape
 
 import pytest
 from fastapi.testclient import TestClient
@@ -43,6 +45,36 @@ def test_a_page_asks_for_a_key_and_then_opens(asked: TestClient, keys: dict[str,
     assert asked.get("/").status_code == 401
 
 
+def test_signing_in_goes_on_to_the_page_that_was_asked_for(
+    asked: TestClient, store: Store, keys: dict[str, str]
+) -> None:
+    wanted = f"/jobs/{a_job(store, owner='ann').id}?a=1&b=%22%3E"
+    refused = asked.get(wanted)
+    assert refused.status_code == 401
+    [shown] = re.findall('name="next" value="([^"]*)"', refused.text)
+    assert unescape(shown) == wanted
+    answer = asked.post("/login", data={"key": keys["ann"], "next": unescape(shown)})
+    assert (answer.status_code, answer.headers["location"]) == (303, wanted)
+    assert asked.get(wanted).status_code == 200
+    assert 'name="next" value="/workloads"' in asked.get("/login?next=/workloads").text
+
+
+@pytest.mark.parametrize(
+    "next_path",
+    ["https://evil.example/", "//evil.example/", "/\\evil.example", "\\\\evil.example",
+     "/\t/evil.example", "javascript:alert(1)", "jobs/new", "", "/nothing", "/login", "/static/x",
+     "/jobs/x\r\nSet-Cookie: a=b", "/workloads?" + "x" * 4000, "/\u2044evil.example",
+     "///evil.example", "/.//evil.example"],
+)  # fmt: skip
+def test_signing_in_leads_nowhere_else(
+    asked: TestClient, keys: dict[str, str], next_path: str
+) -> None:
+    answer = asked.post("/login", data={"key": keys["ann"], "next": next_path})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    shown = asked.get("/login", params={"next": next_path}).text
+    assert 'name="next" value="/"' in shown
+
+
 def test_a_key_that_is_none_is_said_on_the_next_page(asked: TestClient) -> None:
     sign_in(asked, "tw_nothing")
     answer = asked.get("/")
@@ -59,7 +91,7 @@ def test_an_owner_sees_its_own_jobs_and_their_count(
         for path in ("/", "/jobs/list", "/fleet"):
             text = asked.get(path).text
             assert (job.id in text) == bool(seen), (owner, path)
-            assert ("<b>1</b> queued" in text) == bool(seen), (owner, path)
+            assert ("tab-QUEUED" in text) == (bool(seen) and path != "/fleet"), (owner, path)
         assert asked.get(f"/jobs/{job.id}").status_code == (200 if seen else 404)
         cancelled = asked.post(f"/jobs/{job.id}/cancel").status_code
         assert cancelled == (303 if seen else 404)
@@ -72,4 +104,4 @@ def test_a_job_of_a_form_has_its_owner(
 ) -> None:
     sign_in(asked, keys["ann"])
     answer = asked.post("/jobs", data={"workload": "matmul:M=8,N=8,K=12"})
-    assert store.job_has_owner(answer.headers["location"].removeprefix("/jobs/"), "ann")
+    assert store.job_is_seen_by(answer.headers["location"].removeprefix("/jobs/"), "ann")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from urllib.parse import parse_qs, urlencode
 
 import pytest
 from fastapi.testclient import TestClient
@@ -13,9 +15,11 @@ from db import Store
 from db.job_states import JobState
 from service.http.app import create_app
 from service.http.pages.assets import FOLDER, assets
+from service.http.pages.submitting import form_view
+from service.resolve import workloads
 from service.settings import Settings
 from tests.pages.page_cases import HOSTILE, best_of, run_trials, stored_job
-from tests.service.service_cases import HOST, MATMUL
+from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN
 from tuner.native_target import native_target
 
 NOBODY = "0" * 26
@@ -50,8 +54,10 @@ def every_page(store: Store, settings: Settings) -> list[str]:
     one = best_of(store, name=HOSTILE, workload="matmul:M=8,N=8,K=12")
     two = best_of(store, workload="matmul:M=8,N=8,K=12", secs=5e-4, trial=2)
     return [
-        "/", "/?q=matmul&only=RUNNING", "/jobs/list", f"/jobs/{waiting.id}", f"/jobs/{done.id}",
-        f"/jobs/{running.id}", f"/jobs/{running.id}/facts", "/workloads", "/workloads?q=x&cpu=y",
+        "/", "/?q=matmul&only=RUNNING", "/jobs/list", "/jobs/new",
+        "/jobs/new?" + urlencode({"workload": HOSTILE, "target": HOSTILE, "trials": HOSTILE}),
+        f"/jobs/{waiting.id}", f"/jobs/{done.id}", f"/jobs/{running.id}",
+        f"/jobs/{running.id}/facts", "/workloads", "/workloads?q=x&cpu=y",
         f"/records/{one.key}", f"/records/{two.key}", f"/compare?a={one.key}&b={two.key}",
         "/fleet", "/fleet/machines", "/login", "/nothing", f"/jobs/{NOBODY}", f"/records/{NO_KEY}",
         "/compare",
@@ -99,7 +105,7 @@ def test_pages_are_whole_documents_with_a_title_a_language_and_a_way_past_the_me
             assert len(identities) == len(set(identities)), path
             labelled = {a.get("for") for tag, a in elements if tag == "label"}
             for tag, attributes in elements:
-                if tag in ("input", "select", "textarea"):
+                if tag in ("input", "select", "textarea") and attributes.get("type") != "hidden":
                     assert "aria-label" in attributes or attributes.get("id") in labelled, path
 
 
@@ -196,6 +202,7 @@ def test_every_spelling_of_a_workload_will_do(
         ({"workload": MATMUL, "seconds": "soon"}, "number of seconds"),
         ({"workload": MATMUL, "seconds": "nan"}, "seconds"),
         ({"workload": MATMUL, "target": "[]"}, "JSON object"),
+        ({"workload": MATMUL, "target": "no-such-machine"}, "target"),
         ({"workload": MATMUL, "threads": "4000"}, "threads"),
         ({"workload": MATMUL, "measurer": "simulated:../../etc/passwd"}, "measurer"),
         ({"workload": "C[i] = A[i]", "tensors": "A"}, "NAME=VALUE"),
@@ -261,9 +268,11 @@ def test_jobs_are_searched_and_paged(pages: TestClient, store: Store, settings: 
     other = stored_job(store, settings, workload="softmax_mn:M=4,N=8")
     first = pages.get("/").text
     assert first.count('class="what"') == 25
-    older = re.search(r'href="(/\?after=\w+)" rel="next"', first)
+    assert "6 more in line" in first
+    queued = pages.get("/?only=QUEUED").text
+    older = re.search(r'href="(/\?only=QUEUED&amp;after=\w+)" rel="next"', queued)
     assert older is not None
-    assert pages.get(older[1]).text.count('class="what"') == 6
+    assert pages.get(html.unescape(older[1])).text.count('class="what"') == 6
     for text in ("softmax", other.id.lower(), other.id, "SoftMax_mn"):
         found = pages.get("/jobs/list", params={"q": text}).text
         assert found.count('class="what"') == 1, text
@@ -273,6 +282,87 @@ def test_jobs_are_searched_and_paged(pages: TestClient, store: Store, settings: 
     cancelled = pages.get("/", params={"only": "CANCELLED"}).text
     assert cancelled.count('class="what"') == 1
     assert pages.get("/", params={"after": "x"}).status_code == 400
+
+
+def test_jobs_that_have_not_ended_stand_first_in_the_order_of_their_turns(
+    pages: TestClient, store: Store, settings: Settings
+) -> None:
+    running = stored_job(store, settings, seed=1)
+    run_trials(store, running, 2)
+    waiting = [stored_job(store, settings, seed=seed, trials=90 - seed) for seed in (2, 3, 4)]
+    ended = stored_job(store, settings, seed=5, trials=4)
+    store.request_cancel(ended.id)
+    text = pages.get("/").text
+    shown = re.findall(r'id="job-(\w+)"', text)
+    oldest, others = waiting[0], waiting[1:]
+    assert shown == [running.id, oldest.id, others[1].id, others[0].id, ended.id]
+    for place in (1, 2, 3):
+        assert f"no. {place} in line" in text
+    assert re.findall(r'id="job-(\w+)"', pages.get("/?q=matmul&only=CANCELLED").text) == [ended.id]
+
+
+def test_a_failure_says_why_in_the_list_and_beside_its_trials(
+    pages: TestClient, store: Store, settings: Settings
+) -> None:
+    job = stored_job(store, settings)
+    run_trials(store, job, 4, end=JobState.FAILED)
+    assert "it was not to be" in pages.get("/").text
+    trials = pages.get(f"/jobs/{job.id}/trials.json").json()["trials"]
+    assert [trial["why"] for trial in trials if trial["status"] != "ok"] == ["why"]
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [MATMUL, {"expr": "B[i] = 2 * A[i]", "tensors": {"A": "f32[9]"}}],
+)
+def test_a_job_is_asked_for_again_from_its_page(
+    pages: TestClient, store: Store, workload: object
+) -> None:
+    body = {"workload": workload, "target": HOST.to_json(), "budget": {"trials": 5, "seconds": 9},
+            "strategy": "random", "seed": 4, "measurer": "simulated:fast.json"}  # fmt: skip
+    first = pages.post("/v1/jobs", json=body).json()["id"]
+    again = re.search(r'href="(/jobs/new\?[^"]+)"', pages.get(f"/jobs/{first}").text)
+    assert again is not None
+    filled = pages.get(html.unescape(again[1]))
+    assert filled.status_code == 200
+    query = parse_qs(html.unescape(again[1]).partition("?")[2])
+    fields = {name: values[0] for name, values in query.items()}
+    same = pages.post("/jobs", data=fields)
+    assert same.headers["location"] == f"/jobs/{first}", "the same work, still in flight"
+
+
+def test_a_workload_is_tuned_again_from_its_record(pages: TestClient, store: Store) -> None:
+    record = best_of(store)
+    again = re.search(r'href="(/jobs/new\?[^"]+)"', pages.get(f"/records/{record.key}").text)
+    assert again is not None
+    fields = {name: values[0] for name, values in parse_qs(html.unescape(again[1])).items()}
+    assert HOST.cpu in fields["target"], "for the machine of the record, not for this one"
+
+
+def test_the_form_offers_what_there_is(store: Store, settings: Settings) -> None:
+    plain, fleet = settings, settings.model_copy(update={"fleet": "tcp://127.0.0.1:1"})
+    assert [view.measurers for view in (form_view(plain, {}), form_view(fleet, {}))] == [
+        ("local", "simulated:fast.json"), ("local", "dask", "simulated:fast.json"),
+    ]  # fmt: skip
+    for operator in form_view(plain, {}).operators:
+        assert workloads.workload_of(operator.example).flops >= 0, operator
+
+
+def test_best_schedules_of_another_toolchain_are_marked(pages: TestClient, store: Store) -> None:
+    best_of(store)
+    assert "other toolchain" not in pages.get("/workloads").text
+    best_of(store, workload="matmul:M=4,N=4,K=8", toolchain=replace(TOOLCHAIN, llvmlite="0.1.0"))
+    assert pages.get("/workloads").text.count("other toolchain") == 1
+
+
+def test_a_mocked_best_is_not_said_to_be_verified(
+    pages: TestClient, store: Store, settings: Settings
+) -> None:
+    job = stored_job(store, settings)
+    run_trials(store, job, 4, end=JobState.SUCCEEDED)
+    text = pages.get(f"/jobs/{job.id}").text
+    assert "has a verified best" not in text
+    assert "nothing was run to verify it" in text
 
 
 def test_trials_for_the_drawings_come_once_each(

@@ -10,7 +10,7 @@ import typer
 
 from schedules.primitives import PRIMITIVES
 from schedules.rewrites import REWRITES
-from service.cli.root import build
+from service.cli.tree import build
 from tests.project.project_texts import (
     MARKDOWN,
     ROOT,

@@ -25,11 +25,13 @@ class Case:
     job: bool = False
     body: Any = None
     form: dict[str, str] | None = None
+    lines: str = ""
 
 
 WORK = {"workload": "matmul:M=8,N=8,K=16", "target": HOST.to_json()}
 BUILD = {"workload": "matmul:M=8,N=8,K=16", "name": "mm", "min_grade": "default"}
 FORM = {"workload": "matmul:M=8,N=8,K=16", "trials": "4"}
+EXPORT = '{"format": "tilewright-records", "version": 1}'
 LOOKUP = {"workloads": [MATMUL], "target": HOST.to_json()}
 
 MATRIX = (
@@ -47,6 +49,7 @@ MATRIX = (
     Case("GET", "/v1/jobs/{job_id}/trials", "/v1/jobs/JOB/trials", 200, job=True),
     Case("GET", "/v1/best/{workload_key}/{target_key}", "/v1/best/WORKLOAD/TARGET", 200),
     Case("POST", "/v1/best:lookup", "/v1/best:lookup", 200, body=LOOKUP),
+    Case("POST", "/v1/records", "/v1/records", 200, scope="publish", lines=EXPORT),
     Case("GET", "/v1/records/{key}", "/v1/records/RECORD", 200),
     Case("GET", "/v1/blobs/{key}", "/v1/blobs/BLOB", 200),
     Case("POST", "/v1/builds", "/v1/builds", 200, scope="submit", body=BUILD),
@@ -56,6 +59,7 @@ MATRIX = (
     Case("POST", "/logout", "/logout", 303, scope="", form={}),
     Case("GET", "/", "/", 200),
     Case("GET", "/jobs/list", "/jobs/list", 200),
+    Case("GET", "/jobs/new", "/jobs/new", 200),
     Case("POST", "/jobs", "/jobs", 303, scope="submit", form=FORM),
     Case("POST", "/jobs/check", "/jobs/check", 200, scope="submit", form=FORM),
     Case("GET", "/jobs/{job_id}", "/jobs/JOB", 200, job=True),
@@ -69,6 +73,7 @@ MATRIX = (
     Case("GET", "/records/{key}/roofline", "/records/RECORD/roofline", 200),
     Case("GET", "/compare", "/compare?a=RECORD&b=RECORD", 200),
     Case("GET", "/workloads", "/workloads", 200),
+    Case("GET", "/v1/fleet", "/v1/fleet", 200),
     Case("GET", "/fleet", "/fleet", 200),
     Case("GET", "/fleet/machines", "/fleet/machines", 200),
 )

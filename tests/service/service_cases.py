@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +36,9 @@ def make_record(
     status: MeasureStatus = MeasureStatus.OK,
     toolchain: Toolchain = TOOLCHAIN,
     level: str = "full",
+    trace: Sequence[Any] = (),
 ) -> TuningRecord:
-    """A record whose trace is the expression as it stands."""
+    """A record of a schedule, or of the expression as it stands."""
     ok = status is MeasureStatus.OK
     result = MeasureResult(
         status, (secs, secs * 1.1) if ok else (), secs if ok else None, detail="" if ok else "why"
@@ -46,7 +47,7 @@ def make_record(
         workload_key=workload.key,
         target_key=target.key,
         threads=target.threads,
-        trace=[],
+        trace=list(trace),
         result=result,
         toolchain=replace(toolchain, llvm=toolchain.llvm or "22.1.0"),
         seed=0,

@@ -16,7 +16,7 @@ from schedules.trace import Trace
 from service.answers import objects
 from service.answers.find import Found
 from service.answers.grades import Grade, Stored
-from service.cli import render
+from service.cli import facts
 from service.cli.options import WorkloadSpelling
 from service.cli.payloads import workload_payload
 from service.resolve import workloads
@@ -79,7 +79,7 @@ def test_a_rewritten_schedule_is_shown_with_the_names_of_its_author() -> None:
 
 @pytest.mark.parametrize(("found", "said"), [(4.8e-7, "found: 4.8e-07"), (None, "none measured")])
 def test_a_summary_says_what_is_proven_and_what_was_found(found: float | None, said: str) -> None:
-    rows = render.rewritten_rows(
+    rows = facts.rewritten_rows(
         {
             "steps": ["Winograd(...)"],
             "error_stated": 5.83e-4,
@@ -105,8 +105,8 @@ def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
     assert told["rewritten"]["steps"] == ["Winograd(stage='s0', tiles=((1, 4), (2, 4)))"]
     assert told["rewritten"]["error_found"] == 3e-7
     assert 0 < told["rewritten"]["error_stated"] < 0.1 == told["rewritten"]["error_allowed"]
-    assert "of max|data| * sum|weight| (allowed: 0.1); found: 3e-07" in str(
-        render.answer_facts(told)
+    assert "of max|data| * sum|weight| (allowed: 0.1); found: 3e-07" in facts.plain(
+        facts.answer_rows(told)
     )
     plain = Found(Grade.EXACT, Stored(replace(record, trace=[]), HOST, record.key), "")
     assert plain.answer(summary, {}, lambda: workload).to_json()["rewritten"] is None

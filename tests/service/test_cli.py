@@ -18,8 +18,8 @@ from service.answers import analytic
 from service.cli import run
 from service.cli.options import Common, Machine, WorkloadSpelling
 from service.cli.payloads import workload_payload
-from service.cli.root import MODULES
 from service.cli.run_tune import spelled
+from service.cli.tree import MODULES
 from service.exit_codes import ExitCode
 from service.resolve import workloads
 from tests.service.service_cases import HOST, MATMUL, keep_best
@@ -385,10 +385,10 @@ def test_a_missing_library_is_a_line_saying_what_to_install(
         (["--help"], ["numpy", "sqlalchemy", "llvmlite", "xgboost", "httpx2", "pydantic"]),
         (["status"], ["numpy", "sqlalchemy", "llvmlite", "xgboost"]),
         (["submit", MATMUL], ["numpy", "sqlalchemy", "llvmlite", "xgboost"]),
-        (["best", MATMUL], ["sqlalchemy", "alembic", "llvmlite", "xgboost", "fastapi"]),
+        (["best", MATMUL], ["sqlalchemy", "alembic", "llvmlite.binding", "xgboost", "fastapi"]),
         (
             ["best", MATMUL, "--min-grade", "default"],
-            ["sqlalchemy", "alembic", "llvmlite", "xgboost", "fastapi"],
+            ["sqlalchemy", "alembic", "llvmlite.binding", "xgboost", "fastapi"],
         ),
     ],
 )

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
@@ -37,6 +37,27 @@ def client(handler: Callable[[httpx2.Request], httpx2.Response], **more: Any) ->
     return Client(
         "http://service", transport=httpx2.MockTransport(handler), sleep=slept.append, **more
     )
+
+
+def test_an_export_is_sent_as_it_is() -> None:
+    told = {"new": 1, "known": 0, "refused": 0, "refusals": []}
+    sent: list[httpx2.Request] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        return httpx2.Response(200, json=told)
+
+    async def publish() -> dict[str, Any]:
+        transport = httpx2.MockTransport(handler)
+        async with AsyncClient("http://service", transport=transport) as client:
+            return await client.publish(b"{}\n")
+
+    with Client("http://service", transport=httpx2.MockTransport(handler)) as client:
+        assert client.publish("{}\n") == told == asyncio.run(publish())
+    for request in sent:
+        assert (request.method, request.url.path) == ("POST", "/v1/records")
+        assert request.headers["content-type"] == "application/x-ndjson"
+        assert request.content == b"{}\n"
 
 
 def test_submit_sends_only_what_was_given() -> None:
@@ -181,13 +202,15 @@ def test_pages_are_followed_to_their_end() -> None:
 
 def test_waiting_asks_until_the_job_is_done() -> None:
     answers = [JOB, JOB, {**JOB, "state": "SUCCEEDED", "done": True}]
+    waits: list[str] = []
 
     def handler(request: httpx2.Request) -> httpx2.Response:
-        assert request.url.params["wait"] == "30000ms"
+        waits.append(request.url.params.get("wait", ""))
         return httpx2.Response(200, json=answers.pop(0))
 
     with client(handler) as c:
         assert c.wait("j1").state == "SUCCEEDED"
+    assert waits == ["", "30000ms", "30000ms"], "at once first, to know that it is there"
 
 
 def test_waiting_ends_with_its_time() -> None:
@@ -291,6 +314,111 @@ def test_a_port_that_says_nothing_is_given_up_in_the_time_allowed() -> None:
         ):
             c.status("j1")
         assert time.monotonic() - start < 5
+
+
+def test_an_answer_that_comes_in_drops_is_given_up_in_the_time_allowed() -> None:
+    now = [0.0]
+
+    class Drops(httpx2.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            while True:
+                now[0] += 1.0
+                yield b" "
+
+    with (
+        client(
+            lambda _: httpx2.Response(200, stream=Drops()),
+            timeout_secs=5.0,
+            retries=100,
+            clock=lambda: now[0],
+        ) as c,
+        pytest.raises(Unreachable, match="within 5 s"),
+    ):
+        c.status("j1")
+    assert now[0] <= 6.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (httpx2.Response(200, html="<p>log in"), "no Tilewright service: it sent text/html"),
+        (httpx2.Response(200, json=[1]), "not a JSON object"),
+        (httpx2.Response(200, content=b""), "no Tilewright service"),
+        (httpx2.Response(301, headers={"Location": "https://s/"}), "redirects to https://s/"),
+        (httpx2.Response(304), "no Tilewright service"),
+    ],
+)
+def test_something_else_at_the_address_is_told_as_that(answer: httpx2.Response, words: str) -> None:
+    with client(lambda _: answer) as c:
+        for call in (lambda: c.status("j1"), lambda: c.submit("w"), lambda: list(c.jobs())):
+            with pytest.raises(Refused, match=words) as caught:
+                call()
+            assert problem_of(caught.value).exit_code is ExitCode.UNREACHABLE
+
+
+def test_a_proxy_whose_service_starts_again_is_asked_again() -> None:
+    answers = [httpx2.Response(s, text="<html>") for s in (502, 503, 504)]
+    answers.append(httpx2.Response(200, json=JOB))
+    with client(lambda _: answers.pop(0)) as c:
+        assert c.status("j1").id == "j1"
+
+
+def test_whoever_waits_for_a_job_bears_with_a_service_that_starts_again() -> None:
+    now, asked = [0.0], [0]
+
+    def sleep(secs: float) -> None:
+        now[0] += secs
+
+    def handler(_: httpx2.Request) -> httpx2.Response:
+        asked[0] += 1
+        if asked[0] == 1:
+            return httpx2.Response(200, json=JOB)
+        if now[0] < away_secs:
+            raise httpx2.ConnectError("refused")
+        return httpx2.Response(200, json={**JOB, "state": "SUCCEEDED", "done": True})
+
+    def waiting() -> Client:
+        now[0], asked[0] = 0.0, 0
+        return Client(
+            "http://service",
+            transport=httpx2.MockTransport(handler),
+            sleep=sleep,
+            clock=lambda: now[0],
+        )
+
+    away_secs = 60.0
+    with waiting() as c:
+        assert c.wait("j1").state == "SUCCEEDED"
+    away_secs = 1000.0
+    with waiting() as c, pytest.raises(Unreachable):
+        c.wait("j1")
+    assert 100 < now[0] < 200
+    with waiting() as c, pytest.raises((Unreachable, TimeoutError)):
+        c.wait("j1", timeout_secs=20)
+    assert now[0] < 45
+
+
+def test_who_follows_a_job_bears_with_a_service_that_starts_again() -> None:
+    now, asked = [0.0], [0]
+
+    def sleep(secs: float) -> None:
+        now[0] += secs
+
+    def handler(_: httpx2.Request) -> httpx2.Response:
+        asked[0] += 1
+        if asked[0] == 1:
+            return httpx2.Response(200, content=b'id: 1\nevent: state\ndata: {"a":1}\n\n')
+        if now[0] < 60:
+            raise httpx2.ConnectError("refused")
+        return httpx2.Response(200, content=b"event: done\ndata: {}\n\n")
+
+    with Client(
+        "http://service",
+        transport=httpx2.MockTransport(handler),
+        sleep=sleep,
+        clock=lambda: now[0],
+    ) as c:
+        assert [event.kind for event in c.events("j1")] == ["state", "done"]
 
 
 def test_keys_and_urls_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

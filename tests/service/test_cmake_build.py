@@ -12,6 +12,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,40 @@ def test_what_does_not_fit_is_told_while_configuring(locked: Path, tmp_path: Pat
 def test_nobody_there_is_told_with_the_address(locked: Path, tmp_path: Path) -> None:
     said = refused(locked, tmp_path, "SERVER http://127.0.0.1:1")
     assert "http://127.0.0.1:1/v1/blobs/sha256:" in said
+    assert "no answer" in said
+
+
+@pytest.mark.parametrize(
+    ("status", "key", "words", "tries"),
+    [
+        (401, "", "wants a key (HTTP 401); set TILEWRIGHT_API_KEY", 1),
+        (401, "wrong", "refuses this key (HTTP 401); set TILEWRIGHT_API_KEY", 1),
+        (403, "poor", "refuses this key (HTTP 403); set TILEWRIGHT_API_KEY", 1),
+        (404, "", "does not keep that file (HTTP 404); `tilewright import` a bundle", 1),
+        (503, "", "gives nothing: HTTP 503", 3),
+    ],
+)
+def test_what_a_service_answers_is_told_with_what_to_do(
+    locked: Path, tmp_path: Path, status: int, key: str, words: str, tries: int
+) -> None:
+    asked: list[str] = []
+
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers.get("Authorization", ""))
+            self.send_error(status)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"SERVER http://127.0.0.1:{server.server_port}"
+        said = refused(locked, tmp_path, url, TILEWRIGHT_API_KEY=key)
+        server.shutdown()
+    assert words in said
+    assert asked == [f"Bearer {key}" if key else ""] * tries
+    assert not key or f"Bearer {key}" not in said
 
 
 @pytest.mark.parametrize("where", ["bundle", "service", "cache"])

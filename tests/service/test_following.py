@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from db import Store
 from db.job_states import JobState
+from service.errors import TooBusy
 from service.http import feeds as feeds_module
 from service.http.app import create_app
 from service.http.events import EventStream, job_events
 from service.http.feeds import Feeds
-from service.http.state import ServiceState
+from service.http.routes.jobs import read as read_route
+from service.http.state import Gate, ServiceState
 from service.settings import Settings
 from tests.service.test_worker import queued
 
@@ -102,6 +106,114 @@ def test_a_reader_far_behind_misses_nothing(store: Store, monkeypatch: pytest.Mo
     assert told == [f'data: {{"trial":{n}}}' for n in range(1, 61)]
 
 
+def test_those_who_join_late_share_the_past(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds_module, "BATCH", 10)
+    job = queued(store)
+    note(store, job.id, 1, 100)
+    finish(store, job.id)
+    state = state_of(store)
+    reads: list[int] = []
+    read = store.events_after
+
+    def counted(job_id: str, after: int = 0, limit: int = 100) -> Any:
+        reads.append(after)
+        return read(job_id, after, limit)
+
+    monkeypatch.setattr(store, "events_after", counted)
+
+    async def follow() -> list[list[str]]:
+        return await asyncio.gather(*(collect(state, job.id) for _ in range(FOLLOWERS)))
+
+    told = asyncio.run(follow())
+    assert all(one == told[0] for one in told)
+    assert told[0].count("event: trial") == 100
+    assert len(reads) < 20, "each piece once, not once a follower"
+
+
+def test_an_event_id_of_the_future_harms_no_other_follower(store: Store) -> None:
+    job = queued(store)
+    note(store, job.id, 1, 3)
+    state = state_of(store)
+
+    async def follow() -> tuple[list[str], list[str]]:
+        lost = asyncio.create_task(collect(state, job.id, after=10**18))
+        await asyncio.sleep(0.1)
+        other = asyncio.create_task(collect(state, job.id))
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(note, store, job.id, 4, 6)
+        await asyncio.to_thread(finish, store, job.id)
+        return await asyncio.gather(lost, other)
+
+    lost, other = asyncio.run(follow())
+    assert lost == ["event: done"]
+    assert other.count("event: trial") == 6
+
+
+def test_those_who_wait_for_a_job_share_one_look(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = queued(store)
+    note(store, job.id, 1, 1)
+    app = create_app(Settings(preparers=0), store)
+    looks: list[str] = []
+    get = store.get_job
+
+    def counted(job_id: str) -> Any:
+        looks.append(job_id)
+        return get(job_id)
+
+    monkeypatch.setattr(store, "get_job", counted)
+
+    async def wait() -> list[dict[str, Any]]:
+        ask = partial(read_route, app.state.service, job.id, 20.0)
+        waiting = [asyncio.create_task(ask()) for _ in range(FOLLOWERS)]
+        for trial in range(2, 5):
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(note, store, job.id, trial, trial)
+        await asyncio.to_thread(finish, store, job.id)
+        return await asyncio.gather(*waiting)
+
+    told = asyncio.run(wait())
+    assert all(document["done"] for document in told)
+    assert len(looks) < FOLLOWERS + 20, "each reads what it answers, and all share the rest"
+
+
+def test_the_more_follow_the_less_often_all_are_told(store: Store) -> None:
+    feeds = Feeds(store, lambda: False)
+    feeds._feeds["a"] = feed = feeds_module.Feed(store, "a", feeds_module.History(store), lambda: 0)
+    pauses = []
+    for followers in (1, 12, 25, 50, 500):
+        feed.followers = followers
+        pauses.append(feeds._pause_secs())
+    assert pauses == [0.25, 0.25, 0.5, 1.0, 1.0]
+
+
+def test_a_place_is_taken_only_while_a_stream_is_sent() -> None:
+    gate = Gate(1)
+
+    async def told() -> Any:
+        yield b"x"
+
+    async def receive() -> Any:
+        await asyncio.sleep(60)
+
+    async def gone(message: Any) -> None:
+        raise OSError("the client left")
+
+    async def run() -> None:
+        scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+        for _ in range(3):
+            never_sent = EventStream(gate, told())
+            del never_sent
+            with pytest.raises(ClientDisconnect):
+                await EventStream(gate, told())(scope, receive, gone)
+        assert gate.enter(), "every place was given back"
+        with pytest.raises(TooBusy):
+            await EventStream(gate, told())(scope, receive, gone)
+
+    asyncio.run(run())
+
+
 def test_what_is_kept_for_followers_is_bounded(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +249,7 @@ def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch
 
     async def run() -> None:
         stream = endless()
-        await asyncio.wait_for(EventStream(stream).stream_response(dead), 10)
+        await asyncio.wait_for(EventStream(Gate(1), stream).stream_response(dead), 10)
         await stream.aclose()
 
     asyncio.run(run())

@@ -281,7 +281,12 @@ def test_files_of_timings_are_read_only_below_their_folder(store: Store, tmp_pat
     (folder / "link.json").symlink_to(tmp_path / "secret.json")
     with TestClient(create_app(Settings(measurer_folder=folder), store)) as api:
         job = submit(api, measurer="simulated:fast.json")
-        assert job["request"]["measurer"] == f"simulated:{folder}/fast.json"
+        assert job["request"]["measurer"] == "simulated:fast.json", "not where the service has it"
+        stored = store.get_job(job["id"])
+        assert stored is not None
+        assert stored.request["measurer"] == f"simulated:{folder}/fast.json"
+        for path in (f"/v1/jobs/{job['id']}", "/v1/jobs", f"/jobs/{job['id']}", "/jobs/list"):
+            assert str(folder) not in api.get(path).text
         secret, long = str(tmp_path / "secret.json"), "a" * 300
         for name in ("../secret.json", secret, "link.json", "none", ".", "", long, "a/" * 200):
             answer = api.post(

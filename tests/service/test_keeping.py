@@ -62,6 +62,11 @@ def test_a_backup_is_a_database(
     assert "is there already" in capsys.readouterr().err
 
 
+def test_a_database_is_not_moved_onto_itself(db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["db", "move", db, "--db", db]) == 4
+    assert "cannot be moved onto itself" in capsys.readouterr().err
+
+
 def test_what_nobody_points_to_is_counted_and_deleted(
     db: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,11 +12,13 @@ import pytest
 
 from db import Store
 from schedules.target import Target
+from schedules.trace import Trace
 from service.build.locked import FileRef, LockError, LockFile
 from service.cli import run
 from service.resolve import workloads
 from tests.service.service_cases import keep_best
 from tuner.cpus import level_target
+from tuner.default import default_trace
 from tuner.native_target import native_target
 
 SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"
@@ -48,8 +50,12 @@ def lock_file() -> LockFile:
     return LockFile.from_text(Path("tilewright.lock.json").read_text(), "the file")
 
 
-def kept(store: Store, spelling: str, target: Target, secs: float = 1e-3) -> str:
-    return keep_best(store, workloads.workload_of(spelling), target, secs=secs).key
+def kept(
+    store: Store, spelling: str, target: Target, secs: float = 1e-3, *, scheduled: bool = False
+) -> str:
+    workload = workloads.workload_of(spelling)
+    trace = default_trace(workload, target).to_json() if scheduled else ()
+    return keep_best(store, workload, target, secs=secs, trace=trace).key
 
 
 def test_a_stored_record_is_pinned_with_the_bytes_of_its_object(
@@ -72,7 +78,7 @@ def test_a_stored_record_is_pinned_with_the_bytes_of_its_object(
         "gemm.o", "gemm.h", "tilewright-kernels.pc",
     ]  # fmt: skip
     assert key in Path("out/gemm.h").read_text()
-    FileRef(kernel["object"]["sha256"], 0).check(Path("out/gemm.o").read_bytes(), "gemm.o")
+    FileRef.from_json(kernel["object"]).check(Path("out/gemm.o").read_bytes(), "gemm.o")
 
 
 def test_the_same_lock_gives_the_same_text(command: Command, store: Store, native: Target) -> None:
@@ -94,7 +100,7 @@ def test_a_pin_stays_until_it_is_moved(command: Command, store: Store, native: T
     assert command("lock", "--check")["up_to_date"]
     before = Path("tilewright.lock.json").read_bytes()
 
-    second = kept(store, SMALL, native, secs=5e-4)
+    second = kept(store, SMALL, native, secs=5e-4, scheduled=True)
     told = command("lock", "--check", code=3)
     (change,) = told["changes"]
     assert (change["name"], change["change"]) == ("gemm", "stale")
@@ -107,6 +113,41 @@ def test_a_pin_stays_until_it_is_moved(command: Command, store: Store, native: T
     assert command("lock", "--upgrade")["changes"][0]["change"] == "moved"
     assert lock_file().kernels[0].variants[0].record_key == second
     assert command("lock", "--check")["up_to_date"]
+
+
+def test_locked_looks_nothing_up_and_says_what_the_file_lacks(
+    command: Command, store: Store, native: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def locked(*asked: str) -> tuple[int, list[str]]:
+        code = run(["lock", *asked, "--locked", "--json", "--db", "/dev/null/none.sqlite"])
+        return code, json.loads(capsys.readouterr().out)["problems"]
+
+    kept(store, SMALL, native)
+    command("lock", f"gemm={SMALL}")
+    before = Path("tilewright.lock.json").read_text()
+    assert locked() == (0, [])
+    assert locked(f"gemm={SMALL}") == (0, [])
+    assert locked(f"other={SMALL}") == (3, ["other: is not in the lock file"])
+    assert locked(f"gemm={OTHER}") == (3, [f"gemm: is locked for another workload, {SMALL}"])
+    assert Path("tilewright.lock.json").read_text() == before
+    Path("tilewright.lock.json").write_text(before.replace(SMALL, OTHER))
+    code, (said,) = locked()
+    assert code == 3
+    assert said.startswith("gemm: its workload is not the one")
+
+
+def test_another_record_of_the_same_code_makes_nothing_stale(
+    command: Command, store: Store, native: Target
+) -> None:
+    first = kept(store, SMALL, native)
+    command("lock", f"gemm={SMALL}")
+    assert kept(store, SMALL, native, secs=5e-4) != first
+    assert command("lock", "--check")["changes"] == [
+        {"name": "gemm", "change": "kept", "fields": []}
+    ]
+    assert command("lock", f"gemm={SMALL}")["changes"][0]["change"] == "kept"
+    assert lock_file().kernels[0].variants[0].record_key == first
+    assert command("lock", "--upgrade")["changes"][0]["change"] == "moved"
 
 
 def test_another_computation_of_the_name_takes_its_place(
@@ -127,6 +168,23 @@ def test_what_is_not_tuned_is_not_locked_unless_a_default_will_do(
     (kernel,) = command("lock", f"gemm={SMALL}", "--min-grade", "default")["kernels"]
     assert (kernel["grade"], kernel["record_key"], kernel["run_secs"]) == ("default", None, None)
     assert command("lock", "--check")["up_to_date"]
+
+
+def test_a_default_is_pinned_with_its_schedule(
+    command: Command, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kernel,) = command("lock", f"gemm={SMALL}", "--min-grade", "default")["kernels"]
+    assert kernel["trace"]
+    command("fetch", "-o", "out")
+
+    # Another version chooses another schedule, and the files are lost.
+    monkeypatch.setattr("service.answers.analytic.default_trace", lambda *_: Trace())
+    monkeypatch.setattr(type(store), "blob", lambda self, sha256: None)
+    command("fetch", "-o", "again")
+    for name in ("gemm.o", "gemm.h"):
+        assert Path("out", name).read_bytes() == Path("again", name).read_bytes()
+    (change,) = command("lock", f"gemm={SMALL}", "--min-grade", "default")["changes"]
+    assert (change["change"], "trace" in change["fields"]) == ("stale", True)
 
 
 def test_a_kernel_for_many_cpus_takes_each_record_there_is(
@@ -165,6 +223,9 @@ def test_files_that_are_lost_are_made_again_and_must_be_the_same(
         assert Path("out", name).read_bytes() == Path("again", name).read_bytes()
 
     text = Path("tilewright.lock.json").read_text()
+    size = lock_file().kernels[0].object.size_bytes
+    Path("tilewright.lock.json").write_text(text.replace(f'"bytes": {size}', '"bytes": 1'))
+    assert "not_the_bytes" in str(command("fetch", "-o", "other", code=6))
     sha256 = lock_file().kernels[0].object.sha256
     Path("tilewright.lock.json").write_text(text.replace(sha256, "0" * 64))
     assert "not_the_bytes" in str(command("fetch", "-o", "other", code=6))

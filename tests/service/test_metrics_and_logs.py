@@ -7,21 +7,30 @@ import json
 import logging
 import re
 import sys
-import types
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from db import Store
+from db.errors import StoreUnreachable
+from schedules.errors import TilewrightError
 from service import logs, telemetry
 from service.http.app import create_app
+from service.jobs.run import Means
 from service.jobs.supervisor import WorkerHealth
 from service.jobs.tally import Tally
+from service.jobs.worker import Worker
 from service.settings import Settings
+from tests.service.access_cases import bearer, make_key
 from tests.service.service_cases import HOST, MATMUL
+from tests.service.test_keys_cli import keyring_of
+from tuner.report import TuneReport
 
 
 @pytest.fixture
@@ -101,6 +110,37 @@ def test_metrics_know_trials_jobs_queue_and_errors(store: Store) -> None:
     assert tally.take() == {"trials": {}, "jobs": [], "store_errors": 0}, "told once"
 
 
+def test_metrics_are_there_while_the_database_is_not(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just then somebody wants to know: counters are the process' own."""
+    key = make_key(store)
+    health = WorkerHealth(ready=False, pid=1, deaths=1)
+    app = create_app(Settings(preparers=0), store, lambda: health)
+
+    def away(*_: object) -> None:
+        raise StoreUnreachable("the database does not answer")
+
+    with TestClient(app) as api:
+        there = api.get("/metrics", headers=bearer(key)).text
+        assert "tilewright_records 0.0" in there
+        keyring_of(app)._fresh_secs = 0.0  # as if the last scrape were some time ago
+        monkeypatch.setattr(store, "keys", away)
+        monkeypatch.setattr(store, "counts", away)
+        told = api.get("/metrics", headers=bearer(key))
+        assert told.status_code == 200
+        assert "tilewright_store_errors_total 1.0" in told.text
+        assert "tilewright_worker_up 0.0" in told.text
+        for gauge in ("tilewright_records", "tilewright_open_jobs", "tilewright_queue_length"):
+            assert gauge in there
+            assert gauge not in told.text, "what it was is no answer"
+        assert api.get("/metrics").status_code == 401
+        new = f"tw_{'a' * 10}_{key.split('_')[2]}"
+        assert api.get("/metrics", headers=bearer(new)).status_code == 503, "it may be a new key"
+        monkeypatch.undo()
+        assert "tilewright_records 0.0" in api.get("/metrics", headers=bearer(key)).text
+
+
 def test_a_worker_that_is_not_ready_makes_the_service_not_ready(store: Store) -> None:
     health = WorkerHealth(ready=False, pid=None, deaths=9, reason="the worker died 9 times")
     with TestClient(create_app(Settings(), store, lambda: health)) as api:
@@ -110,27 +150,53 @@ def test_a_worker_that_is_not_ready_makes_the_service_not_ready(store: Store) ->
         assert api.get("/healthz").status_code == 200
 
 
-def test_spans_are_made_where_opentelemetry_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    spans: list[tuple[str, dict[str, Any]]] = []
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """What OpenTelemetry's own SDK records."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry, "_tracer", lambda: provider.get_tracer("tilewright"))
+    return exporter
 
-    class Span:
-        def set_attribute(self, key: str, value: Any) -> None:
-            spans[-1][1][key] = value
 
-    class Tracer:
-        @contextmanager
-        def start_as_current_span(self, name: str) -> Iterator[Span]:
-            spans.append((name, {}))
-            yield Span()
+def named(spans: InMemorySpanExporter, name: str) -> list[dict[str, Any]]:
+    found = spans.get_finished_spans()
+    return [dict(span.attributes or {}) for span in found if span.name == name]
 
-    module = types.ModuleType("opentelemetry.trace")
-    module.get_tracer = lambda name: Tracer()  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "opentelemetry", types.ModuleType("opentelemetry"))
-    monkeypatch.setitem(sys.modules, "opentelemetry.trace", module)
-    telemetry._tracer.cache_clear()
-    try:
-        with telemetry.span("job", job_id="01X"):
-            pass
-    finally:
-        telemetry._tracer.cache_clear()
-    assert spans == [("tilewright.job", {"tilewright.job_id": "01X"})]
+
+def test_a_request_and_its_job_are_spans_with_the_same_id(
+    store: Store, spans: InMemorySpanExporter
+) -> None:
+    with TestClient(create_app(Settings(), store)) as api:
+        made = api.post("/v1/jobs", json={"workload": MATMUL, "target": HOST.to_json()})
+    [request] = named(spans, "tilewright.request")
+    assert request == {
+        "tilewright.request_id": made.headers["x-request-id"],
+        "tilewright.job_id": made.json()["id"],
+        "http.request.method": "POST",
+        "http.route": "/v1/jobs",
+        "http.response.status_code": 202,
+    }
+    worker = Worker(Means(store, 5.0, threading.Event(), run=_no_candidate), "w", 0.01)
+    assert worker.work_once()
+    [job] = named(spans, "tilewright.job")
+    assert job == {"tilewright.job_id": made.json()["id"], "tilewright.state": "FAILED"}
+
+
+def _no_candidate(*_args: object, **_more: object) -> TuneReport:
+    raise TilewrightError("nothing can be measured here")
+
+
+def test_a_request_belongs_to_the_trace_of_its_caller(
+    api: TestClient, spans: InMemorySpanExporter
+) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    api.get("/healthz", headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
+    api.get("/healthz", headers={"traceparent": "nonsense"})
+    first, second = (
+        span for span in spans.get_finished_spans() if span.name == "tilewright.request"
+    )
+    assert first.context is not None
+    assert f"{first.context.trace_id:032x}" == trace
+    assert second.parent is None

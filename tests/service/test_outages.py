@@ -265,3 +265,48 @@ def test_dropped_connections_to_a_server_cost_no_trial(
         assert store.check() == []
         told = [e.data["trial"] for e in store.events_after(job.id, 0, 1000) if e.kind == "trial"]
         assert len(told) == len(set(told)), "no trial is told twice"
+
+
+def test_a_worker_that_says_nothing_any_more_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose native code never returns, or that was stopped."""
+    monkeypatch.setattr("service.jobs.supervisor.HUNG_SECS", 0.2)
+    monkeypatch.setattr("service.jobs.supervisor._STEP_SECS", 0.1)
+    talks_once = (
+        "import json, os, sys, time; told = json.load(sys.stdin);"
+        "os.write(told['beat_fd'], b'{}\\n'); time.sleep(60)"
+    )
+    supervisor = Supervisor(
+        WorkerSettings("none"),
+        drain_secs=1.0,
+        on_hopeless=lambda: None,
+        command=[sys.executable, "-S", "-c", talks_once],
+    )
+    supervisor.start()
+    try:
+        until(lambda: supervisor.pid is not None)
+        first = supervisor.pid
+        until(lambda: supervisor.pid not in (None, first), 20.0)
+        assert supervisor.health().deaths >= 1
+    finally:
+        supervisor.stop()
+
+
+def test_who_ended_a_worker_is_told_to_the_next_one() -> None:
+    """Killed from outside: no job of it is to blame; ended by itself: one may be."""
+    told: list[dict[str, object]] = []
+    ends = (
+        "import json, os, sys; told = json.load(sys.stdin);"
+        "os.write(told['beat_fd'], (json.dumps(told) + chr(10)).encode());"
+        "os.abort() if told['blameless'] else os.kill(os.getpid(), 9)"
+    )
+    supervisor = Supervisor(
+        WorkerSettings("none"),
+        drain_secs=1.0,
+        on_hopeless=lambda: None,
+        on_counts=told.append,
+        command=[sys.executable, "-S", "-c", ends],
+    )
+    supervisor.start()
+    until(lambda: len(told) >= 3, 20.0)
+    supervisor.stop()
+    assert [one["blameless"] for one in told[:3]] == [False, True, False]

@@ -10,16 +10,25 @@ import pytest
 from fastapi.testclient import TestClient
 
 from db import Store
+from db.errors import StoreError
 from db.job_rows import WaitingJob
 from db.job_states import JobState
+from db.jobs import Job
+from db.preparations import Demand
+from schedules.target import Target
 from service.answers.publish import Published
+from service.jobs.courtesy import Courtesy
 from service.jobs.queue import SHORT_TRIALS, choose, order, place
 from service.jobs.run import Means
+from service.jobs.tickets import tickets_for
 from service.jobs.turns import Turns
 from service.jobs.worker import Worker
+from service.resolve import toolchains, workloads
+from tests.service.preparing_cases import Counted, prepare_all
 from tests.service.service_cases import HOST, MATMUL, fake_run
 from tests.service.test_worker import queued, read
 from tuner.measure.control import MeasurementAborted
+from tuner.native_target import native_target
 
 LONG, MIDDLE, SHORT = WaitingJob("1", 5000), WaitingJob("2", 500), WaitingJob("3", 4)
 
@@ -143,3 +152,120 @@ def test_a_job_that_waits_for_its_turn_can_be_cancelled(store: Store) -> None:
         thread.join(10)
         assert not thread.is_alive()
     assert read(store, job).state is JobState.CANCELLED
+
+
+def test_courtesy_ends_when_nothing_waits_and_is_bounded() -> None:
+    now, waiting, counts = [0.0], [2], [0]
+    courtesy = Courtesy(most_secs=60.0, clock=lambda: now[0])
+
+    def due_at(secs: float) -> bool:
+        now[0] = secs
+
+        def count() -> int:
+            counts[0] += 1
+            return waiting[0]
+
+        return courtesy.is_due(count)
+
+    assert due_at(0.0)
+    assert due_at(0.1)
+    assert counts == [1], "the database is not asked at each candidate"
+    assert due_at(30.0)
+    assert due_at(59.9)
+    assert not due_at(61.0), "what nobody prepares holds up no job for ever"
+    assert not due_at(100.0)
+    waiting[0] = 0
+    assert not due_at(110.0)
+    waiting[0] = 1
+    assert due_at(120.0), "a new one goes first again"
+    assert due_at(500.0), "nobody looked for long: it may be another"
+
+    def away() -> int:
+        raise StoreError("away")
+
+    assert not Courtesy().is_due(away)
+
+
+def test_who_stands_aside_leaves_the_row_to_others() -> None:
+    turns, looks, others = Turns(), [0], [True, True, False]
+    with turns.among("ticket"), turns.among("job"):
+
+        def look() -> None:
+            looks[0] += 1
+            turns.wait("job", lambda before: pytest.fail("its turn is now"))
+
+        turns.aside("ticket", lambda: others.pop(0), look)
+        assert looks == [1]
+        with pytest.raises(MeasurementAborted):
+            turns.wait("ticket", aborted)
+
+
+def aborted(before: int) -> None:
+    raise MeasurementAborted(str(before))
+
+
+def ticketed(store: Store, native: Target) -> Job:
+    """The job of a ticket whose preparation waits."""
+    workload = workloads.workload_of(MATMUL)
+    job = tickets_for(native, 3)(workload)
+    demand = Demand(
+        workload.key, workloads.workload_document(workload), workload.name, 1,
+        native.key, native.to_json(), job,
+    )  # fmt: skip
+    name = toolchains.toolchain_name(toolchains.toolchain())
+    store.demand([demand], name, most_waiting=9, most_jobs=9, owner=None, quota=None)
+    (waiting,) = store.job_queue()
+    found = store.get_job(waiting.id)
+    assert found is not None
+    return found
+
+
+def test_preparations_go_before_the_jobs_of_tickets(store: Store) -> None:
+    ticket = ticketed(store, native_target(probe=False))
+    means = Means(
+        store, 5.0, threading.Event(), run=fake_run(), publish=lambda *_: Published(),
+        courtesy=Courtesy(look_secs=0.0),
+    )  # fmt: skip
+    worker = Worker(means, "test")
+    submitted = queued(store)
+    assert worker.work_once(), "what somebody submitted waits for no preparation"
+    assert read(store, submitted).done
+    assert not worker.work_once()
+    assert read(store, ticket).state is JobState.QUEUED
+    prepare_all(store, Counted())
+    assert worker.work_once()
+    assert read(store, ticket).state is JobState.SUCCEEDED
+
+
+def test_the_job_of_a_ticket_at_work_lets_a_preparation_go_first(store: Store) -> None:
+    native = native_target(probe=False)
+    ticket = ticketed(store, native)
+    prepare_all(store, Counted())
+    nine = workloads.workload_of("matmul:M=9,N=9,K=9")
+    told: list[object] = []
+
+    def run(*words: Any, control: Any, **steer: Any) -> Any:
+        def before(trial: int) -> None:
+            if trial != 2:
+                assert not control.is_wanted()
+                return
+            name = toolchains.toolchain_name(toolchains.toolchain())
+            demand = Demand(
+                nine.key, workloads.workload_document(nine), "", 1, native.key, native.to_json()
+            )
+            store.demand([demand], name, most_waiting=9, most_jobs=9, owner=None, quota=None)
+            assert control.is_wanted()
+            threading.Timer(0.3, lambda: prepare_all(store, Counted())).start()
+            control.pause()
+            told.append(store.preparations_waiting(name))
+
+        return fake_run(3, before=before)(*words, **steer)
+
+    means = Means(
+        store, 5.0, threading.Event(), run=run, publish=lambda *_: Published(),
+        courtesy=Courtesy(look_secs=0.0),
+    )  # fmt: skip
+    assert Worker(means, "test").work_once()
+    done = read(store, ticket)
+    assert done.state is JobState.SUCCEEDED, done.error
+    assert told == [0]

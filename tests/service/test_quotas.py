@@ -103,6 +103,70 @@ def test_trials_that_wait_are_bounded(store: Store) -> None:
         assert api.post("/v1/jobs", json=job(16, 3), headers=key).status_code == 202
 
 
+LOOKUP_LIMITS: dict[str, Any] = {"default_secs": 0.0, "lookup_secs": 0.0}
+
+
+def look_up(api: TestClient, key: dict[str, str], *numbers: int) -> list[str | None]:
+    """The tickets of workloads that nobody tuned."""
+    body = {
+        "workloads": [f"matmul:M=8,N=8,K={n}" for n in numbers],
+        "target": "native",
+        "min_grade": "default",
+    }
+    answer = api.post("/v1/best:lookup", json=body, headers=key)
+    assert answer.status_code == 200, answer.text
+    return [item["ticket"] for item in answer.json()["items"]]
+
+
+def test_tickets_have_an_owner_and_a_quota_of_their_own(store: Store) -> None:
+    mine, theirs = bearer(make_key(store)), bearer(make_key(store))
+    limits = {**LOOKUP_LIMITS, "owner_ticket_jobs": 2, "owner_open_jobs": 1}
+    settings = Settings(limits=replace(Limits(), **limits), preparers=0)
+    with TestClient(create_app(settings, store)) as api:
+        first, second, third = look_up(api, mine, 8, 16, 24)
+        assert first is not None
+        assert second is not None
+        assert third is None, "it is prepared, and tuned when somebody submits it"
+        listed = api.get("/v1/jobs", headers=mine).json()["jobs"]
+        assert {job["id"] for job in listed} == {first, second}
+        assert api.post("/v1/jobs", json=job(40), headers=mine).status_code == 202, (
+            "tickets take no place from what is submitted"
+        )
+        [of_theirs] = look_up(api, theirs, 32)
+        assert of_theirs is not None
+
+
+def test_a_ticket_is_for_everybody_to_follow_and_its_owner_to_end(store: Store) -> None:
+    mine, theirs = bearer(make_key(store)), bearer(make_key(store))
+    settings = Settings(limits=replace(Limits(), **LOOKUP_LIMITS), preparers=0)
+    with TestClient(create_app(settings, store)) as api:
+        [ticket] = look_up(api, mine, 8)
+        assert look_up(api, theirs, 8) == [ticket]
+        path = f"/v1/jobs/{ticket}"
+        assert api.get(path, headers=theirs).status_code == 200
+        refused = api.post(f"{path}:cancel", headers=theirs)
+        assert (refused.status_code, refused.json()["code"]) == (409, "shared_job")
+        assert api.get("/v1/jobs", headers=theirs).json()["jobs"] == []
+        assert api.post(f"{path}:cancel", headers=mine).json()["state"] == "CANCELLED"
+
+
+def test_a_ticket_that_is_submitted_counts_as_what_was_submitted(store: Store) -> None:
+    key = bearer(make_key(store))
+    limits = {**LOOKUP_LIMITS, "owner_open_jobs": 1}
+    settings = Settings(limits=replace(Limits(), **limits), preparers=0)
+    with TestClient(create_app(settings, store)) as api:
+        tickets = look_up(api, key, 8, 16)
+
+        def submit(number: int) -> Any:
+            body = {"workload": f"matmul:M=8,N=8,K={number}", "target": "native"}
+            return api.post("/v1/jobs", json=body, headers=key)
+
+        made = submit(8)
+        assert (made.status_code, made.json()["id"]) == (202, tickets[0])
+        assert submit(8).status_code == 202, "the same again is no other"
+        assert submit(16).json()["code"] == "quota_reached"
+
+
 def test_equal_work_of_two_owners_is_one_job_that_neither_ends_for_both(store: Store) -> None:
     mine, theirs = bearer(make_key(store)), bearer(make_key(store))
     admin = bearer(make_key(store, scopes=(Scope.ADMIN,)))

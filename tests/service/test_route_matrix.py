@@ -122,6 +122,10 @@ def test_a_route_answers_a_key(served: Served, case: Case, principal: str) -> No
     if case.form is not None:
         headers["Content-Type"] = "application/x-www-form-urlencoded"
         sent = {"content": urlencode(case.form)}
+    if case.lines:
+        headers["Content-Type"] = "application/x-ndjson"
+        sent = {"content": case.lines}
+    served.api.cookies.clear()  # of the case that signed in
     for method in methods:
         answer = served.api.request(method, path, headers=headers, follow_redirects=False, **sent)
         assert answer.status_code == wanted, answer.text

@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -23,6 +25,9 @@ from service.redact import redacted
 from service.settings import Settings
 from tests.service.access_cases import bearer, make_key
 from tests.service.test_serve import service
+
+if TYPE_CHECKING:
+    from tests.postgres import PostgresServer
 
 CANARY = "tw_canarycana_" + "q" * 52
 SECRET = CANARY.rpartition("_")[2]
@@ -100,6 +105,24 @@ def test_no_process_of_a_service_carries_a_clients_key(
         for child in found:
             assert SECRET not in " ".join(child.cmdline())
             assert SECRET not in str(child.environ())
+
+
+def test_no_process_of_a_service_carries_the_databases_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer
+) -> None:
+    """In its environment or on its command line: others may read both, and kernels run there."""
+    url = f"{postgres_server.fresh()}&password={SECRET}"
+    monkeypatch.setenv("TILEWRIGHT_DB", url)
+    with service(tmp_path, url) as (client, process):
+        job = client.submit("matmul:M=8,N=8,K=8", trials=1, measurer="local")
+        seen: set[str] = set()
+        while not client.status(job.id).done and len(seen) < 3:  # a worker, and what it starts
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    words = " ".join(child.cmdline())
+                    assert SECRET not in words
+                    assert SECRET not in str(child.environ())
+                    seen.add(words)
 
 
 def test_a_client_does_not_show_its_key() -> None:

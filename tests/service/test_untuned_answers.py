@@ -74,6 +74,41 @@ def get(api: TestClient, workload: Workload, target: Target, grade: str = "defau
     return api.get(f"/v1/best/{workload.key}/{target.key}", params={"min_grade": grade})
 
 
+def test_what_failed_by_a_bug_is_tried_again_at_once_and_when_it_is_asked_for_later(
+    api: TestClient, store: Store, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(trace: Trace) -> MeasureResult:
+        raise ValueError("the machine was busy")
+
+    ask(api, MATMUL)
+    prepare_all(store, Counted(result=broken))
+    (failed,) = ask(api, MATMUL)
+    assert failed["problem"]["code"] == "internal_error"
+    assert not failed["pending"], "not again and again"
+
+    later = time.time() + 3600.0
+    monkeypatch.setattr("service.answers.untuned.time.time", lambda: later)
+    (again,) = ask(api, MATMUL)
+    assert again["pending"]
+    prepare_all(store, Counted())
+    (ready,) = ask(api, MATMUL)
+    assert (ready["found"], ready["answer"]["verified"]) == (True, True)
+
+
+def test_one_failure_is_not_seen(api: TestClient, store: Store, workload: Workload) -> None:
+    results = iter([ValueError("once")])
+
+    def broken_once(trace: Trace) -> MeasureResult:
+        for error in results:
+            raise error
+        return OK
+
+    ask(api, MATMUL)
+    prepare_all(store, Counted(result=broken_once))
+    (ready,) = ask(api, MATMUL)
+    assert (ready["found"], ready["answer"]["verified"]) == (True, True)
+
+
 def test_an_untuned_workload_is_answered_by_and_by_and_each_time_as_well_as_it_can_be(
     api: TestClient, store: Store, workload: Workload
 ) -> None:
@@ -163,7 +198,8 @@ def test_where_too_much_is_being_prepared_who_asks_is_told_when_to_come_back(
 def test_for_a_cpu_that_is_not_here_there_are_schedule_and_llvm_ir_and_no_job(
     api: TestClient, store: Store, workload: Workload
 ) -> None:
-    far = replace(HOST, triple="aarch64-unknown-linux-gnu", cpu="far").to_json()
+    arm = replace(HOST, triple="aarch64-unknown-linux-gnu", cpu="neoverse-n1", features=("neon",))
+    far = arm.to_json()
     assert ask(api, MATMUL, target=far)[0]["ticket"] is None
     counted = Counted(machine=False)
     prepare_all(store, counted)

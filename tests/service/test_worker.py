@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from db import Store
+from db.errors import StaleLease
 from db.job_states import JobState
-from db.jobs import Job
+from db.jobs import LOST_TOO_OFTEN, MAX_FAILURES, Job
 from schedules.errors import WorkloadError
 from service.answers.publish import Publish, Published
+from service.jobs import queue
 from service.jobs.request import read_job, stored_job
-from service.jobs.run import Means
+from service.jobs.run import JobRun, Means
+from service.jobs.tuning import TuneOptions
 from service.jobs.worker import Worker
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, fake_run
+from tuner.measure.control import MeasurementAborted
 
 LEASE_SECS = 0.2
+MACHINE = Path(__file__).parents[2] / "examples" / "machine.json"
+SETTINGS = Settings(measurer_folder=MACHINE.parent)
 
 
 def queued(store: Store, **fields: Any) -> Job:
-    request = read_job({"workload": MATMUL, "target": HOST.to_json(), **fields}, Settings())
+    request = read_job({"workload": MATMUL, "target": HOST.to_json(), **fields}, SETTINGS)
     job, created = store.create_job(request.to_json(), body_hash="x", flight_key=request.flight_key)
     assert created
     return job
@@ -101,7 +108,7 @@ def test_a_cancelled_job_stops_at_its_next_trial_and_keeps_what_it_found(store: 
     assert cancelled.state is JobState.CANCELLED
     assert cancelled.result is not None
     assert cancelled.result["best"]["verified"], "the best so far is in the answer"
-    assert cancelled.result["artefacts"]
+    assert "built when it is asked for" in cancelled.result["warning"]
     assert len(seen) < 50
     assert len(store.job_trials(job.id)) == len(seen)
 
@@ -120,6 +127,63 @@ def test_a_worker_told_to_stop_gives_its_job_back(store: Store) -> None:
     assert given_back.owner is None
     assert worker(store).work_once()
     assert read(store, job).state is JobState.SUCCEEDED
+
+
+def test_a_job_that_is_taken_up_goes_on_behind_its_trials_and_proposes_none_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from service.jobs.tuning import run_tuning
+    from tuner.search.annealing import AnnealingStrategy
+
+    job = queued(store, measurer=f"simulated:{MACHINE.name}", budget={"trials": 20})
+    stop, asked = threading.Event(), list[int]()
+    ask = AnnealingStrategy.ask
+
+    def counted(self: AnnealingStrategy, count: int) -> Any:
+        found = ask(self, count)
+        asked.append(len(self.ledger.asked) - len(found))
+        if len(self.ledger.asked) > 8:
+            stop.set()
+        return found
+
+    monkeypatch.setattr(AnnealingStrategy, "ask", counted)
+    worker(store, run_tuning, stop).work()
+    before = read(store, job)
+    done = before.progress["trials_done"]
+    assert before.state is JobState.QUEUED
+    assert 0 < done < 20
+    kept = store.begun_trials(job.id)
+    assert len(kept) == done
+    asked.clear()
+    seen: list[int] = []
+    report_job = store.report_job
+
+    def seen_by_readers(*args: Any, progress: Any = None, **more: Any) -> Any:
+        seen.append(int((progress or {}).get("trials_done") or done))
+        return report_job(*args, progress=progress, **more)
+
+    monkeypatch.setattr(store, "report_job", seen_by_readers)
+    assert worker(store, run_tuning).work_once()
+    assert min(asked) >= done, "what was told is not proposed again"
+    assert seen == sorted(seen), "progress does not go back"
+    assert read(store, job).progress["trials_done"] == 20
+    assert store.begun_trials(job.id)[:done] == kept
+    assert [n for n, _ in store.job_trials(job.id)] == list(range(1, 21))
+    assert store.check() == []
+
+
+def test_progress_stands_until_what_is_replayed_has_passed_it(store: Store) -> None:
+    job = queued(store)
+    stop = threading.Event()
+    worker(store, fake_run(trials=5, before=lambda n: stop.set() if n == 4 else None), stop).work()
+    assert read(store, job).progress["trials_done"] == 4
+    seen: list[int] = []
+    again = fake_run(
+        trials=6, reused=4, before=lambda _: seen.append(read(store, job).progress["trials_done"])
+    )
+    assert worker(store, again).work_once()
+    assert min(seen) == 4
+    assert read(store, job).progress["trials_done"] == 6
 
 
 def test_what_cannot_be_done_fails_the_job_with_a_problem(store: Store) -> None:
@@ -182,3 +246,96 @@ def test_a_worker_that_lost_its_lease_leaves_the_job_alone(store: Store) -> None
     found = read(store, job)
     assert found.owner == "other"
     assert found.state is JobState.RUNNING
+
+
+def test_a_cancelled_job_is_over_in_time_whatever_its_thread_is_at(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our own Python code cannot be killed: what it brings afterwards is nobody's."""
+    monkeypatch.setattr("service.jobs.run.OVER_SECS", 0.0)
+    job = queued(store)
+    later = fake_run()
+
+    def run(*args: Any, **steering: Any) -> Any:
+        store.request_cancel(job.id)
+        while not read(store, job).done:
+            threading.Event().wait(0.01)
+        assert read(store, job).state is JobState.CANCELLED
+        return later(*args, **steering)
+
+    working = worker(store, run)
+    assert working.work_once()
+    assert read(store, job).state is JobState.CANCELLED
+    assert read(store, job).result is None
+    assert [state for state, _ in working.means.tally.take()["jobs"]] == ["CANCELLED"]
+
+
+def test_native_work_that_is_killed_at_the_workers_end_cancels_nothing(store: Store) -> None:
+    job = queued(store)
+
+    def run(*_: Any, **_steering: Any) -> Any:
+        raise MeasurementAborted("while the machine was probed")
+
+    assert worker(store, run).work_once()
+    assert read(store, job).state is JobState.QUEUED
+
+
+def test_a_job_is_given_up_after_its_workers_ended_and_keeps_its_best(store: Store) -> None:
+    """Each of them ended in the middle of its work, after it had found nothing new."""
+    earlier = queued(store)
+    assert worker(store, fake_run(trials=2)).work_once()
+    job = queued(store, seed=1)
+    leased = store.lease_job("first", LEASE_SECS)
+    assert leased is not None
+    links = [(trial, record.key) for trial, record in store.job_trials(earlier.id)]
+    store.report_job(job.id, leased.epoch, trials=links)
+    store.void_leases()
+    options: list[TuneOptions] = []
+    tuned = fake_run(trials=2, reused=2)
+
+    counted: list[int] = []
+
+    def dies(*args: Any, **steering: Any) -> Any:
+        counted.append(read(store, job).failures)  # before anything is done
+        tuned(*args, **steering)
+        assert store.void_leases() == 1
+        raise StaleLease("this is how a thread hears that it is dead")
+
+    def run(*args: Any, **steering: Any) -> Any:
+        options.append(args[3])
+        return tuned(*args, **steering)
+
+    for _ in range(MAX_FAILURES):
+        run_once(store, job, dies)
+    assert counted == list(range(1, MAX_FAILURES + 1))
+    assert read(store, job).state is JobState.RUNNING
+    run_once(store, job, run)
+    failed = read(store, job)
+    assert (failed.state, failed.error) == (JobState.FAILED, LOST_TOO_OFTEN)
+    assert failed.result is not None
+    assert failed.result["best"]["verified"], "nothing of it is thrown away"
+    assert [option.trials for option in options] == [2], "nothing new is tried"
+
+
+def run_once(store: Store, job: Job, run: Callable[..., Any]) -> None:
+    leased = store.lease_job("one more", LEASE_SECS, job_id=job.id)
+    assert leased is not None
+    JobRun(worker(store, run).means, leased).to_its_end()
+
+
+def test_a_job_whose_workers_end_is_left_alone_for_a_while(store: Store) -> None:
+    """A worker that ends meanwhile did not end by it."""
+    now = [0.0]
+    job = queued(store)
+    for failures in range(queue.SUSPECT_FAILURES):
+        leased = store.lease_job("victim", 5.0)
+        assert leased is not None
+        store.report_job(job.id, leased.epoch, failures=failures + 1)
+        store.void_leases()
+    working = Worker(
+        Means(store, LEASE_SECS, threading.Event(), run=fake_run(), clock=lambda: now[0]), "test"
+    )
+    assert not working.work_once()
+    now[0] = queue.rest_secs(queue.SUSPECT_FAILURES)
+    assert working.work_once()
+    assert read(store, job).state is JobState.SUCCEEDED

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -37,6 +39,13 @@ def end(document: dict[str, Any]) -> Frame:
     os._exit(7)
 
 
+def ask_another(document: dict[str, Any]) -> Frame:
+    """A helper of this helper, which has taken up room meanwhile."""
+    kept = bytearray(document["bytes"])
+    told = Aside().call(HERE + "echo", {}, "asking a helper of a helper")
+    return Frame({"pid": told.document["pid"], "kept": len(kept)})
+
+
 def refuse(document: dict[str, Any]) -> Frame:
     raise WorkloadError("not this one", code="made_up")
 
@@ -59,6 +68,24 @@ def test_what_is_late_is_ended_and_the_next_call_is_answered(aside: Aside) -> No
         aside.call(HERE + "sleep", {}, "a nap", 0.1)
     again = aside.call(HERE + "echo", {}, "an echo").document
     assert again["pid"] != first["pid"]
+
+
+def test_a_helper_may_have_a_helper_of_its_own(aside: Aside) -> None:
+    """The first one's memory is limited, and with it that of all it starts."""
+    for size in (0, 1 << 28):
+        told = aside.call(HERE + "ask_another", {"bytes": size}, "asking").document
+        assert told["kept"] == size
+        assert told["pid"] != os.getpid()
+
+
+def test_a_helper_starts_where_memory_is_limited_already() -> None:
+    code = (
+        "import resource; most = 3 << 30; resource.setrlimit(resource.RLIMIT_AS, (most, most));"
+        "from tuner.measure.aside import Aside;"
+        f"print(Aside().call({HERE + 'echo'!r}, {{'said': 'yes'}}, 'asking').document['said'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "yes\n", done.stderr
 
 
 def test_failures_keep_their_type(aside: Aside) -> None:

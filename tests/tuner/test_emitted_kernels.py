@@ -4,7 +4,9 @@ and a CPU that can run none is told so."""
 from __future__ import annotations
 
 import ctypes
+import json
 import platform
+import re
 import shutil
 import subprocess
 import threading
@@ -23,12 +25,13 @@ from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
+from schedules.workload_json import from_json
 from tuner import compiling, cpus
 from tuner.codegen import emitted
 from tuner.codegen.cpu_features import switches
 from tuner.codegen.emit import emit_assembly
 from tuner.codegen.emitted import BuiltVariant, EmittedKernel, Variant, emit_kernel, used_features
-from tuner.codegen.header import Origin, c_header
+from tuner.codegen.header import Origin, argument_names, c_header
 from tuner.codegen.kernel import generated
 from tuner.cpus import level_target
 from tuner.default import default_trace
@@ -290,3 +293,16 @@ def test_the_header_names_each_variant_with_what_it_needs() -> None:
     assert " * x86-64\n * needs: nothing beyond the architecture\n * record: none" in header
     one = replace(kernel, variants=kernel.variants[:1])
     assert " * CPU: x86-64-v3 (x86_64" in c_header(workload, one, [Origin()])
+
+
+@pytest.mark.parametrize(
+    "name", ["NULL", "I", "linux", "__LINE__", "_Pragma", "thread_local", "co_await", "SIZE_MAX"]
+)
+def test_a_tensor_may_be_called_what_c_calls_something_else(name: str) -> None:
+    text = json.dumps(parse_workload("matmul:M=4,N=4,K=4").to_json()).replace('"A"', f'"{name}"')
+    first, *_ = argument_names(from_json(json.loads(text)))
+    assert re.fullmatch(r"t_[A-Za-z]+(_[A-Za-z]+)*", first)
+
+
+def test_usual_names_stay_as_they_are() -> None:
+    assert argument_names(parse_workload("matmul:M=4,N=4,K=4"))[:2] == ("A", "B")

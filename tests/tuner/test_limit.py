@@ -170,12 +170,15 @@ def test_a_probe_that_fails_ends_no_run() -> None:
 
 def test_a_run_that_is_out_of_time_probes_nothing() -> None:
     space, machine = space_with(QUIET.probes), FakeMachine(QUIET.probes)
+    measurer = Scripted(lambda r: ok(0.6 * true_secs()))
     report = run_session(
         space.workload,
         space,
-        measurer=Scripted(lambda r: ok(0.6 * true_secs())),
+        measurer=measurer,
         sink=MemorySink(),
-        options=SessionOptions(machine=machine, clock=lambda: 0.0, should_stop=lambda: True),
+        options=SessionOptions(
+            machine=machine, clock=lambda: 0.0, should_stop=lambda: bool(measurer.requests)
+        ),
     )
     assert report.best is not None
     assert report.best.fraction_of_bound == 1.0

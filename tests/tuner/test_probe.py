@@ -6,9 +6,10 @@ import json
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from llvmlite import binding as llvm
@@ -19,6 +20,7 @@ from schedules.target import Cache, Probes, Target
 from tuner import probe
 from tuner import probe_kernels as kernels
 from tuner.measure import machine_lock
+from tuner.measure.control import Control, MeasurementAborted
 from tuner.native_target import detect
 
 ROOT = Path(__file__).parents[2]
@@ -177,7 +179,7 @@ def test_probing_comes_to_an_end_in_the_time_it_has(
     monkeypatch.setattr(machine_lock, "lock_path", lambda: tmp_path / "lock")
     left: list[float] = []
 
-    def probe_now(target: Target, deadline_secs: float) -> Probes:
+    def probe_now(target: Target, deadline_secs: float, control: Control) -> Probes:
         left.append(deadline_secs)
         return Probes({"f32": [1.0]})
 
@@ -192,7 +194,7 @@ def test_probes_beside_another_measurement_are_doubtful(
 ) -> None:
     monkeypatch.setattr(machine_lock, "lock_path", lambda: tmp_path / "lock")
     monkeypatch.setattr(probe, "LOCK_PATIENCE_SECS", 0.0)
-    monkeypatch.setattr(probe, "_probe_now", lambda target, secs: Probes({"f32": [1.0]}))
+    monkeypatch.setattr(probe, "_probe_now", lambda *_: Probes({"f32": [1.0]}))
     assert not probe.probe_target(detect()).doubtful
     with machine_lock.machine_lock():
         assert probe.probe_target(detect()).doubtful
@@ -238,25 +240,49 @@ def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None
     assert found.peak(DType.F32, 1) < 2 * target.lanes(DType.F32) * 8 * 10  # 8 a cycle at 10 GHz
 
 
-class Result:
-    returncode = 132
-    stdout = ""
-    stderr = "first\nIllegal instruction\n"
+def program(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Stands in for the process that probes."""
+    monkeypatch.setattr(probe, "_COMMAND", (sys.executable, "-S", "-c", text))
 
 
 def test_a_probe_that_dies_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subprocess.run", lambda *args, **options: Result())
-    with pytest.raises(TargetError, match=r"failed with status 132: Illegal instruction"):
+    program(monkeypatch, "import sys; print('first\\nIllegal', file=sys.stderr); sys.exit(132)")
+    with pytest.raises(TargetError, match=r"failed with status 132: Illegal"):
         probe.probe_target(detect())
 
 
 def test_a_probe_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(*args: Any, **options: Any) -> Any:
-        raise subprocess.TimeoutExpired("probe", options["timeout"])
-
-    monkeypatch.setattr("subprocess.run", hang)
-    with pytest.raises(TargetError, match=r"took longer than 60 s and was stopped"):
+    program(monkeypatch, "import time; time.sleep(60)")
+    monkeypatch.setattr(probe, "PROCESS_DEADLINE_SECS", 0.2)
+    with pytest.raises(TargetError, match=r"took longer than 0 s and was stopped"):
         probe.probe_target(detect())
+
+
+def test_a_probe_is_ended_by_its_control(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    program(monkeypatch, f"open({str(begun)!r}, 'w'); import time; time.sleep(60)")
+    control = Control()
+    with ThreadPoolExecutor(1) as thread:
+        probing = thread.submit(probe.probe_target, detect(), control=control)
+        while not begun.exists():
+            time.sleep(0.01)
+        control.abort()
+        with pytest.raises(MeasurementAborted):
+            probing.result()
+    with pytest.raises(MeasurementAborted), control.killing(lambda: None):
+        pytest.fail("nothing begins after the end")
+
+
+def test_a_probe_that_waits_for_the_machine_is_ended_by_its_control(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(machine_lock, "lock_path", lambda: tmp_path / "lock")
+    monkeypatch.setattr(probe, "_probe_now", lambda *_: pytest.fail("the machine was not free"))
+    control = Control()
+    with machine_lock.machine_lock():
+        control.abort()
+        with pytest.raises(MeasurementAborted):
+            probe.probe_target(detect(), control=control)
 
 
 def test_without_libgomp_a_region_has_its_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord, canonical_bytes
-from schedules.space import ScheduleSpace
+from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Probes
 from schedules.trace import Trace
 from tests.synthetic_sketch import synthetic_space
@@ -19,7 +19,8 @@ from tuner.bound import bound
 from tuner.measure.protocol import MeasureRequest, OnResult, measure_each
 from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer, uniform
 from tuner.memory_sink import MemorySink
-from tuner.report import Budget, TrialEvent
+from tuner.report import Begun, Budget, TrialEvent
+from tuner.search.annealing import AnnealingStrategy
 from tuner.search.first_look import default_look
 from tuner.session import SessionOptions, run_session
 
@@ -44,6 +45,7 @@ def tune(measurer: Any, sink: MemorySink | None = None, **more: Any) -> Any:
         clock=more.pop("clock", lambda: 0.0),
         timestamp=lambda: "2026-01-01T00:00:00Z",
         should_stop=more.pop("should_stop", lambda: False),
+        begun=more.pop("begun", ()),
     )
     more.setdefault("budget", Budget(trials=24))
     workload = space().workload
@@ -123,6 +125,77 @@ def test_an_interrupted_run_goes_on_where_it_was(after: int) -> None:
     report = tune(simulated(), sink)
     assert report.trials["measured_now"] == 24 - kept
     assert report.best == whole.best
+
+
+def begun_by(events: list[TrialEvent]) -> tuple[Begun, ...]:
+    """What a job keeps of its trials."""
+    return tuple(Begun(e.candidate, e.record_key) for e in events if e.candidate is not None)
+
+
+@pytest.mark.parametrize("kept", [1, 5, 10])
+def test_a_run_goes_on_behind_the_trials_it_told_without_asking_for_them_again(kept: int) -> None:
+    sink, first = MemorySink(), list[TrialEvent]()
+    tune(simulated(), sink, budget=Budget(trials=10), on_event=first.append)
+    asked: list[int] = []
+
+    class Counting(AnnealingStrategy):
+        def ask(self, count: int) -> list[Candidate]:
+            found = super().ask(count)
+            asked.extend([len(self.ledger.asked)] * len(found))
+            return found
+
+    told: list[TrialEvent] = []
+    again = Scripted(by_trial, toolchain=simulated().toolchain)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "tuner.session.make_strategy", lambda name, space, goal: Counting(space, goal)
+        )
+        report = tune(again, sink, on_event=told.append, begun=begun_by(first[:kept]))
+    assert [event.trial for event in told] == list(range(1, 25))
+    assert [event.record_key for event in told[:kept]] == [e.record_key for e in first[:kept]]
+    assert all(event.reused for event in told[:kept])
+    assert len(asked) == 24 - kept
+    assert len({event.record_key for event in told}) == 24
+    assert report.best is not None
+
+
+def test_trials_of_another_space_are_not_taken_up() -> None:
+    sink, first = MemorySink(), list[TrialEvent]()
+    whole = tune(simulated(), sink, on_event=first.append)
+    begun = begun_by(first)
+    places = [one.candidate for one in begun]
+    for wrong in (
+        [*places[1:], places[0]],
+        [Candidate(99, c.setting) for c in places],
+        [Candidate(c.sketch, c.setting[:-1]) for c in places],
+        [Candidate(c.sketch, tuple(n + 1000 for n in c.setting)) for c in places],
+    ):
+        moved = [Begun(c, one.record_key) for c, one in zip(wrong, begun, strict=True)]
+        told: list[TrialEvent] = []
+        again = tune(simulated(), sink, on_event=told.append, begun=moved)
+        assert [event.record_key for event in told] == [event.record_key for event in first]
+        assert again.best == whole.best
+
+
+def test_a_finished_run_that_is_taken_up_confirms_its_best_alone() -> None:
+    sink, first = MemorySink(), list[TrialEvent]()
+    whole = tune(simulated(), sink, on_event=first.append)
+    again = Scripted(by_trial, toolchain=simulated().toolchain)
+    second = tune(again, sink, begun=begun_by(first))
+    assert not again.requests
+    assert not again.confirmations
+    assert second.best == whole.best
+
+
+def test_what_is_begun_ends_where_a_record_is_not_stored() -> None:
+    sink, first = MemorySink(), list[TrialEvent]()
+    tune(simulated(), sink, budget=Budget(trials=10), on_event=first.append)
+    begun = begun_by(first)
+    begun = (*begun[:4], replace(begun[4], record_key="record:never"), *begun[5:])
+    told: list[TrialEvent] = []
+    tune(simulated(), sink, on_event=told.append, begun=begun)
+    assert [event.trial for event in told] == list(range(1, 25))
+    assert all(event.reused for event in told[:4])
 
 
 def test_a_listener_that_raises_loses_nothing() -> None:
@@ -247,6 +320,16 @@ def test_stops_on_request_after_the_trial_and_has_its_best(wanted: int) -> None:
     assert sink.best(space().workload.key, space().target.key) is not None
 
 
+@pytest.mark.parametrize("strategy", ["annealing", "evolution", "random", "grid"])
+def test_a_request_to_stop_is_heard_while_candidates_are_chosen(strategy: str) -> None:
+    """The first look at a large space takes seconds."""
+    measurer = Scripted(by_trial)
+    report = tune(measurer, strategy=strategy, should_stop=lambda: True)
+    assert report.stopped_because == "stopped on request"
+    assert report.trials["total"] == len(measurer.requests) == 0
+    assert report.best is None
+
+
 class Unordered(Scripted):
     """Answers a batch from its end, as processes that work side by side may."""
 
@@ -269,10 +352,13 @@ def test_trials_are_stored_as_they_come_and_told_in_order() -> None:
     assert (report.best, report.curve) == (in_order.best, in_order.curve)
 
 
+def stored_in(sink: MemorySink) -> int:
+    return len(sink.records(space().workload.key, space().target.key))
+
+
 def test_a_trial_that_came_before_its_turn_counts_when_the_run_is_stopped() -> None:
     sink = MemorySink()
-    asked = count()
-    report = tune(Unordered(by_trial), sink, should_stop=lambda: next(asked) == 1)
+    report = tune(Unordered(by_trial), sink, should_stop=lambda: stored_in(sink) >= 2)
     stored = sink.records(space().workload.key, space().target.key)
     assert report.trials["total"] == 2
     assert [r.verified_level for r in stored] == ["quick", "quick", "full"]
@@ -280,8 +366,8 @@ def test_a_trial_that_came_before_its_turn_counts_when_the_run_is_stopped() -> N
 
 
 def test_a_resumed_run_has_the_numbers_of_a_whole_one() -> None:
-    whole, sink, asked = tune(Scripted(by_trial)), MemorySink(), count()
-    tune(Unordered(by_trial), sink, should_stop=lambda: next(asked) == 2)
+    whole, sink = tune(Scripted(by_trial)), MemorySink()
+    tune(Unordered(by_trial), sink, should_stop=lambda: stored_in(sink) >= 3)
     told: list[TrialEvent] = []
     resumed = tune(Scripted(by_trial), sink, on_event=told.append)
     assert [event.trial for event in told] == list(range(1, 25))

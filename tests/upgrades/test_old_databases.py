@@ -105,8 +105,15 @@ def test_a_new_database_has_the_tables_that_migrations_make(tmp_path: Path) -> N
 
 def parts(statement: str) -> list[str]:
     """The columns and constraints of a CREATE statement, in whatever order they were written."""
-    lines = statement.replace(", \n", ",\n").split("\n")
-    return [line.strip().rstrip(",").replace("DOUBLE", "FLOAT") for line in lines]
+    head, _, body = statement.replace("DOUBLE", "FLOAT").partition("(")
+    found, depth = [""], 0
+    for character in body.rstrip().removesuffix(")"):
+        depth += (character == "(") - (character == ")")
+        if character == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return [" ".join(part.split()) for part in (head, *found)]
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.stem)

@@ -13,7 +13,8 @@ MAX_LENGTH = 63
 """Characters that C23 says are significant in a name."""
 
 _IDENTIFIER = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{MAX_LENGTH - 1}}}")
-_RESERVED = re.compile(r"_.*|.*__.*")
+RESERVED = re.compile(r"_.*|.*__.*")
+"""Names that C and C++ keep for themselves."""
 
 KEYWORDS = frozenset(
     """
@@ -92,7 +93,7 @@ def why_not(name: str) -> str:
         return f"a C function name is letters, digits and _, at most {MAX_LENGTH} of them"
     if name in KEYWORDS:
         return "this is a keyword of C or C++"
-    if _RESERVED.fullmatch(name):
+    if RESERVED.fullmatch(name):
         return "names with __, or with _ in front, are reserved for compilers and libraries"
     if name in STANDARD_NAMES or _RUNTIMES.fullmatch(name):
         return "this is a name of the C library or of a runtime, which a kernel would replace"

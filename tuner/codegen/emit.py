@@ -17,6 +17,7 @@ import llvmlite.binding as llvm
 from schedules.record import Toolchain
 from schedules.target import Target
 
+from .cpu_features import BITS, closed, switches
 from .version import CODEGEN_VERSION
 
 
@@ -27,19 +28,52 @@ def toolchain() -> Toolchain:
 
 
 @lru_cache(maxsize=1)
+def host_names() -> tuple[str, str, frozenset[str]]:
+    """Triple, CPU and features of this machine, as LLVM names them."""
+    features = llvm.get_host_cpu_features()
+    return (
+        str(llvm.get_default_triple()),
+        str(llvm.get_host_cpu_name()),
+        frozenset(name for name, on in features.items() if on),
+    )
+
+
+@lru_cache(maxsize=1)
 def _initialise() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
 
 
+def llvm_target(triple: str) -> Any:
+    """LLVM's back end for a triple. RuntimeError if it has none."""
+    _initialise()
+    return llvm.Target.from_triple(triple)
+
+
 @lru_cache(maxsize=8)
 def _machine(triple: str, cpu: str, features: tuple[str, ...], opt: int) -> Any:
-    _initialise()
-    target = llvm.Target.from_triple(triple)
-    enabled = ",".join(f if f[0] in "+-" else f"+{f}" for f in features)
-    return target.create_target_machine(
-        cpu=cpu, features=enabled, opt=opt, reloc="pic", codemodel="default"
+    return llvm_target(triple).create_target_machine(
+        cpu=cpu,
+        features=exactly(triple, features),
+        opt=opt,
+        reloc="pic",
+        codemodel="default",
     )
+
+
+def exactly(triple: str, features: Sequence[str]) -> str:
+    """LLVM's feature string for code that uses none but `features`. LLVM turns on all that a CPU of
+    the name has; a description of an x86-64 CPU may promise less, and what it leaves out is off."""
+    if triple.startswith("x86_64"):
+        return switches(features)
+    return ",".join(f"+{name}" for name in features)
+
+
+def instructions(target: Target) -> frozenset[str]:
+    """The features of `target` that decide which instructions its code may have."""
+    if not target.triple.startswith("x86_64"):
+        return frozenset(target.features)
+    return closed(name for name in target.features if name in BITS)
 
 
 def target_machine(target: Target, opt: int = 3) -> Any:

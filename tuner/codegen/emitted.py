@@ -17,9 +17,9 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
 
-from .cpu_features import BITS, closed, features_in, switches
+from .cpu_features import features_in, switches
 from .dispatch import Choice, Sizes, entries_text
-from .emit import assembly_of, cleaned, linked, machine_for, optimised
+from .emit import assembly_of, cleaned, exactly, instructions, linked, machine_for, optimised
 from .kernel import generated
 from .nest_writer import GeneratedModule
 
@@ -78,8 +78,8 @@ def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]
     needs, modules = [], []
     for text, target in parts:
         used = used_features(text, target)
-        attributes = _all_of(target) if used is None else switches(used)
         needs.append(_claimed(target) if used is None else used)
+        attributes = exactly(target.triple, needs[-1])
         modules.append(optimised(attributed(text, target.cpu, attributes), target))
     entry = document["entry"]
     choices = [
@@ -181,15 +181,9 @@ def _sizes(modules: Sequence[GeneratedModule], *, has_constants: bool) -> Sizes:
     )
 
 
-def _all_of(target: Target) -> str:
-    return ",".join(f if f[0] in "+-" else f"+{f}" for f in sorted(target.features))
-
-
 def _claimed(target: Target) -> tuple[str, ...]:
     """All that the target has, where what is used of it is not known."""
-    if not is_x86(target):
-        return tuple(sorted(target.features))
-    return tuple(sorted(closed(f.lstrip("+") for f in target.features if f.lstrip("+") in BITS)))
+    return tuple(sorted(instructions(target) if is_x86(target) else target.features))
 
 
 def _base(target: Target) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from schedules.rewritten import rewritten_document
 from schedules.trace import Trace
 from schedules.workload import Tensor, Workload
 
+from .c_names import KEYWORDS, RESERVED
 from .cpu_features import essential
 from .dispatch import NOT_SUPPORTED
 from .emit import toolchain
@@ -25,12 +26,13 @@ _C_TYPES = {
 
 _NO_TRACE = Trace()
 
-_RESERVED = frozenset(
-    """auto break case char const continue default do double else enum extern float for goto if int
-    inline long register restrict return short signed sizeof static struct switch typedef union
-    unsigned void volatile while class new delete template this namespace bool true false
-    workspace packed""".split()  # noqa: SIM905  # words are easier to read
+_OURS = frozenset({"workspace", "packed"})
+_MACROS = re.compile(
+    r"NULL|EOF|BUFSIZ|RAND_MAX|errno|std(in|out|err)|[A-Z0-9_]+_(MAX|MIN|C)|M_[A-Z0-9_]+"
+    r"|I|complex|imaginary|noreturn|linux|unix|i386"
 )
+"""Words that the standard's headers, or compilers in their usual modes, put something else for,
+wherever they stand: they make nonsense of a prototype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +184,24 @@ def argument_names(workload: Workload) -> tuple[str, ...]:
     names: list[str] = []
     for tensor in workload.arguments:
         name = re.sub(r"\W", "_", tensor.name, flags=re.ASCII) or "t"
-        if name[0].isdigit() or name in _RESERVED:
-            name = f"t_{name}"
+        if _is_taken_by_c(name):
+            name = f"t_{re.sub('_+', '_', name).strip('_')}"
         while name in taken:
             name += "_"
         taken.add(name)
         names.append(name)
     return tuple(names)
+
+
+def _is_taken_by_c(name: str) -> bool:
+    """Whether it is no name for a parameter; a function's name is one."""
+    return (
+        name[0].isdigit()
+        or name in KEYWORDS
+        or name in _OURS
+        or RESERVED.fullmatch(name) is not None
+        or _MACROS.fullmatch(name) is not None
+    )
 
 
 def _harmless(text: str) -> str:

@@ -10,7 +10,7 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -18,11 +18,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import IO, Any
 
-from schedules.errors import ScheduleError, TilewrightError, WorkloadError
+from schedules.errors import ScheduleError, TargetError, TilewrightError, WorkloadError
+from tuner.child_command import module_command
 
-from .compile_pool import child_environment
+from .compile_pool import child_environment, tail
 from .frames import Frame, FrameReader, write_frame
 
 DEADLINE_SECS = 30.0
@@ -54,6 +55,7 @@ class Aside:
     deadline_secs: float = DEADLINE_SECS
     _process: subprocess.Popen[bytes] | None = None
     _reader: FrameReader | None = None
+    _errors: IO[bytes] | None = None
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def call(
@@ -62,14 +64,16 @@ class Aside:
         """What `function`, "module:function" of a document, gives. `what` names the work in
         messages; `secs` is less time than the deadline, where less is left.
 
-        DeadlineError; CompileError if the process ended; ScheduleError and WorkloadError of the
-        function; RuntimeError: it met a bug of ours.
+        DeadlineError; CompileError if the process ended; ScheduleError, TargetError and
+        WorkloadError of the function; RuntimeError: it met a bug of ours.
         """
         allowed = self.deadline_secs if secs is None else min(secs, self.deadline_secs)
         end = time.monotonic() + allowed
         if allowed <= 0.0 or not self._turn.acquire(timeout=allowed):
             raise DeadlineError(_late(what, allowed))
         try:
+            if self._process is not None and self._process.poll() is not None:
+                self.close()  # it ended while idle
             if self._process is None:
                 self._start()
                 end = max(end, time.monotonic() + START_SECS)
@@ -82,22 +86,23 @@ class Aside:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            for stream in (self._process.stdin, self._process.stdout):
+            for stream in (self._process.stdin, self._process.stdout, self._errors):
                 if stream is not None:
                     stream.close()
-        self._process = self._reader = None
+        self._process = self._reader = self._errors = None
 
     def forget(self) -> None:
         """Leave the process to who forked this one, and start another when it is needed."""
-        self._process = self._reader = None
+        self._process = self._reader = self._errors = None
         self._turn = threading.Lock()
 
     def _start(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tuner.measure.aside"],
+            module_command("tuner.measure.aside"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             env=child_environment(1),
             start_new_session=True,
         )
@@ -126,12 +131,22 @@ class Aside:
                 if frames:
                     return _result(frames[0])
                 if self._reader.ended:
-                    code = self._process.wait()
-                    self.close()
-                    raise CompileError(f"{what}: the helper process ended with code {code}")
+                    raise CompileError(f"{what}: {self._last_words()}")
                 if time.monotonic() >= end:
                     self.close()
                     raise DeadlineError(_late(what, allowed))
+
+    def _last_words(self) -> str:
+        """How the process ended, which LLVM may have said."""
+        assert self._process is not None
+        assert self._errors is not None
+        code = self._process.wait()
+        lines = [line.strip() for line in tail(self._errors).splitlines() if line.strip()]
+        self.close()
+        said = [line for line in lines if "LLVM ERROR" in line]
+        last = f": {lines[-1]}" if lines else ""
+        words = said[-1] if said else f"the helper process ended with code {code}{last}"
+        return words[:300]
 
 
 def _late(what: str, secs: float) -> str:
@@ -151,6 +166,8 @@ def _result(frame: Frame) -> Frame:
         raise WorkloadError(detail, code=frame.document["code"])
     if error == "schedule":
         raise ScheduleError(frame.document["primitive"], frame.document["reason"])
+    if error == "target":
+        raise TargetError(detail)
     if error == "compile":
         raise CompileError(detail)
     raise RuntimeError(f"a helper process failed in our own code:\n{detail}")
@@ -201,8 +218,10 @@ def compile_text(document: dict[str, Any]) -> Frame:
     """Object code, or assembly where `asm`, of the LLVM module `text` for `target`."""
     from schedules.target import Target
     from tuner.codegen.emit import emit_assembly, emit_object
+    from tuner.llvm_names import check_names
 
     target = Target.from_json(document["target"])
+    check_names(target)
     if document["asm"]:
         return Frame({}, emit_assembly(document["text"], target).encode())
     return Frame({}, emit_object(document["text"], target))
@@ -210,9 +229,9 @@ def compile_text(document: dict[str, Any]) -> Frame:
 
 def build_parts(document: dict[str, Any]) -> Frame:
     """The object that `codegen.emitted.emit_kernel` asks for, and what its variants need."""
-    from tuner.codegen.emitted import build_object
+    from tuner.compiling import build_whatever_comes
 
-    blob, needs = build_object(document)
+    blob, needs = build_whatever_comes(document)
     return Frame({"needs": needs}, blob)
 
 
@@ -226,6 +245,10 @@ def _done(function: str, document: dict[str, Any]) -> Frame:
     except ScheduleError as error:
         found = {"primitive": str(error.primitive), "reason": error.reason}
         return Frame({"error": "schedule", "detail": str(error), **found})
+    except TargetError as error:
+        return Frame({"error": "target", "detail": str(error)})
+    except CompileError as error:  # of a helper of this helper
+        return Frame({"error": "compile", "detail": str(error)})
     except MemoryError:
         return Frame({"error": "compile", "detail": "more memory was needed than is allowed"})
     except Exception as error:  # noqa: BLE001  # told to who asked

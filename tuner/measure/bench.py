@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -31,6 +30,7 @@ from schedules.record import MeasureStatus
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload import Workload
+from tuner.child_command import module_command
 from tuner.default import default_trace
 from tuner.host import cpu_affinity
 
@@ -259,16 +259,17 @@ class _Contender:
         self._dies_with_us = threading.current_thread() is threading.main_thread()
         cpus = cpu_affinity()[-1:] if self._threads == 1 else []
         self._process = subprocess.Popen(
-            [
-                sys.executable, "-m", "tuner.measure.contender",
-                str(os.getpid() if self._dies_with_us else 0), ",".join(map(str, cpus)),
-            ],
+            module_command(
+                "tuner.measure.contender",
+                str(os.getpid() if self._dies_with_us else 0),
+                ",".join(map(str, cpus)),
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=child_environment(self._threads, GLIBC_TUNABLES=KEPT_MEMORY),
             start_new_session=True,
-        )  # fmt: skip
+        )
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from schedules.record import MeasureStatus
+from tuner.child_command import module_command
 
 from .compile_worker import DEFAULT_COMPILER
 from .entries import Needs
@@ -241,16 +242,15 @@ class CompilePool:
     def _spawn(self) -> _Worker:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         process = subprocess.Popen(
-            [
-                sys.executable, "-m", "tuner.measure.compile_worker",
-                self.compiler, ",".join(map(str, self.cpus)),
-            ],
+            module_command(
+                "tuner.measure.compile_worker", self.compiler, ",".join(map(str, self.cpus))
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             env=child_environment(1),
             start_new_session=True,
-        )  # fmt: skip
+        )
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         return _Worker(process, errors, FrameReader(process.stdout.fileno()))

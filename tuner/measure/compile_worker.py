@@ -84,9 +84,9 @@ def take_over_pipes() -> tuple[int, int]:
 
 
 def limit_memory() -> None:
-    """Let this process take `_MEMORY_BYTES` more, and leave no image of itself when it crashes."""
-    limit = linux.address_space_bytes() + _MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    """Let this process take `_MEMORY_BYTES` more, or what whoever started it was left, and leave no
+    image of itself when it crashes."""
+    linux.limit_address_space(linux.address_space_bytes() + _MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
 from schedules.errors import TilewrightError
@@ -73,6 +74,19 @@ class Control:
         """Have `kill` called by `abort`, from its thread; it must not wait."""
         with self._lock:
             self._kills.append(kill)
+
+    @contextmanager
+    def killing(self, kill: Callable[[], None]) -> Iterator[None]:
+        """`on_abort` for as long as the block lasts, whose results are lies if it was called:
+        MeasurementAborted before and after."""
+        self.on_abort(kill)
+        try:
+            self.check()
+            yield
+        finally:
+            with self._lock:
+                self._kills.remove(kill)
+            self.check()
 
 
 @runtime_checkable

@@ -35,6 +35,10 @@ KEPT_MEMORY = (
 PyTorch allocates every result it gives, and would pay for new pages in every call (ADR 19)."""
 
 
+SECRETS = frozenset({"TILEWRIGHT_API_KEY", "TILEWRIGHT_DB", "PGPASSWORD", "PGPASSFILE"})
+"""What processes that compile or run kernels have no use for, and others may read of them."""
+
+
 def steering(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of `environ` that change how fast a library computes, by name."""
     return {name: environ[name] for name in sorted(environ) if _steers(name)}
@@ -51,7 +55,7 @@ def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str
     Without every variable that `steering` finds; with the thread count of each library, and
     OpenMP's threads on cores of their own (ADR 37). The same for our kernels and for others'.
     """
-    removed = steering(environ)
+    removed = SECRETS | set(steering(environ))
     kept = {name: value for name, value in environ.items() if name not in removed}
     counts = dict.fromkeys(_THREADS, str(threads))
     return {**kept, **counts, **openmp_environment(threads)}

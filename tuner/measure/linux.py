@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import select
 import signal
 from functools import cache
@@ -49,6 +50,14 @@ def address_space_bytes() -> int:
     """Address space this process uses now, as RLIMIT_AS counts it."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[0]) * PAGE_BYTES
+
+
+def limit_address_space(byte_count: int) -> None:
+    """Bound the address space of this process, or leave the limit that it was started with where
+    that is less."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    limit = byte_count if most == resource.RLIM_INFINITY else min(byte_count, most)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def resident_bytes(pid: int) -> int:

@@ -63,7 +63,7 @@ def machine_lock(
         fd = _open(chosen)
     try:
         if patience_secs is not None:
-            yield _locked_within(fd, patience_secs)
+            yield _locked_within(fd, patience_secs, on_wait)
         else:
             if on_wait is None:
                 fcntl.flock(fd, fcntl.LOCK_EX)
@@ -161,9 +161,11 @@ class _Waiter:
                 os.close(self._fd)
 
 
-def _locked_within(fd: int, patience_secs: float) -> bool:
+def _locked_within(fd: int, patience_secs: float, on_wait: OnWait | None) -> bool:
     end = time.monotonic() + patience_secs
     while True:
+        if on_wait is not None:
+            on_wait("")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

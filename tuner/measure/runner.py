@@ -169,7 +169,7 @@ def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
     probe, secs = 1000, 0.0
     while (secs := _fastest_burst_secs(helpers, probe, 1)) < _BURST_SECS:
         probe *= 2
-    secs = _fastest_burst_secs(helpers, probe, int(_WARM_SECS / secs))
+    secs = _fastest_burst_secs(helpers, probe, 1 + int(_WARM_SECS / secs))
     steps = max(1, int(probe * _BURST_SECS / secs))
     secs = _fastest_burst_secs(helpers, steps, 100)
     os.sched_setaffinity(0, everywhere)

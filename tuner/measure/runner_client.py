@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 from schedules.record import MeasureStatus
+from tuner.child_command import module_command
 
 from . import linux
 from .compile_pool import child_environment, tail
@@ -76,7 +76,7 @@ class RunnerClient:
         main = threading.current_thread() is threading.main_thread()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tuner.measure.runner", str(os.getpid() if main else 0)],
+            module_command("tuner.measure.runner", str(os.getpid() if main else 0)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -262,7 +262,7 @@ class Sandbox:
 def _apply(limits: Limits) -> None:
     """Bound what this process may use from now on."""
     space_bytes = linux.address_space_bytes() + 4 * limits.memory_bytes + limits.reserved_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (space_bytes, space_bytes))
+    linux.limit_address_space(space_bytes)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     cpu_secs = int(limits.deadline_secs * limits.threads) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_secs, cpu_secs + 1))

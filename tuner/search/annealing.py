@@ -112,7 +112,8 @@ class AnnealingStrategy:
     def predictions(self) -> Mapping[Candidate, float]:
         """Those of the opening are the bare prior's; they are moved by one common offset to the
         level that was measured, so that all can be ranked together."""
-        opening = list(self.ledger.asked)[: sum(OPENING)]
+        first = list(self.ledger.asked)[: sum(OPENING)]
+        opening = [c for c in first if c in self.ledger.predictions]
         told = ((c, run_secs(self.ledger.results[c])) for c in opening if c in self.ledger.results)
         misses = [log2(secs) - self.ledger.predictions[c] for c, secs in told if secs is not None]
         offset = median(misses) if misses else 0.0
@@ -158,6 +159,14 @@ class AnnealingStrategy:
             self.ledger.ask(item.candidate, item.log2_secs)
         return [item.candidate for item in batch[:count]]
 
+    def resume(self, told: Sequence[Told]) -> None:
+        """The prior's own choice is what was asked first; chains begin anew, and so does the wait
+        for something better than the best."""
+        self.ledger.resume(told)
+        asked = list(self.ledger.asked)
+        self._own_choice = asked[: OPENING[0]]
+        self._last_promise = max((asked.index(c) + 1 for c in self.ledger.fastest(1)), default=0)
+
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)
 
@@ -182,8 +191,11 @@ class AnnealingStrategy:
     def _first_look(self) -> FirstLook:
         if self._look is None:
             keep = max(self._share(self.settings.first), 256)
-            self._look = first_look(self.space, Prior(self.space), keep)
+            self._look = first_look(self.space, self._prior(), keep)
         return self._look
+
+    def _prior(self) -> Prior:
+        return Prior(self.space, check=self.goal.check)
 
     def _from_opening(self, number: int, end: int) -> list[Scored]:
         """Trials `number` to `end` of the opening, which is chosen once."""
@@ -205,7 +217,7 @@ class AnnealingStrategy:
         ]
         pool.sort(key=lambda item: -item.score)
         first = Scored(look.default, pool[0].log2_secs if pool else 0.0, 0.0, 0.0)
-        other = other_kind(self.space, Prior(self.space), look)
+        other = other_kind(self.space, self._prior(), look)
         begun = [first] if other is None else [first, other]
         rest = distinct_tiles(self.space, pool, count + 2)
         known = {item.candidate for item in begun}

@@ -5,7 +5,7 @@ Every implementation is held to `tests/contracts/strategy_contract.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -22,10 +22,12 @@ class SearchGoal:
 
     `seed` fixes every random choice. `bound_secs` is a time no candidate can beat, or None where
     nobody knows one well enough to stop at it; whoever runs the search may correct it meanwhile.
+    `check` is called again and again where a choice takes long; what it raises ends the search.
     """
 
     seed: int = 0
     bound_secs: float | None = None
+    check: Callable[[], None] = lambda: None
 
 
 class SearchStrategy(Protocol):
@@ -49,6 +51,13 @@ class SearchStrategy(Protocol):
     def tell(self, results: Sequence[Told]) -> None:
         """Take in results of asked candidates, in any order and in part; of a candidate told before
         the later one counts."""
+        ...
+
+    def resume(self, told: Sequence[Told]) -> None:
+        """Go on where an earlier process ended: it asked for these candidates, in this order.
+
+        Called before anything is asked. What follows is new and follows from them, though a run
+        that was never interrupted may ask for something else."""
         ...
 
     def correct(self, target: Target) -> None:

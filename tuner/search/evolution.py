@@ -56,7 +56,7 @@ class EvolutionStrategy:
     def ask(self, count: int) -> list[Candidate]:
         number = len(self.ledger.asked)
         if self._look is None:
-            self._look = first_look(self.space, Prior(self.space), 4096)
+            self._look = first_look(self.space, Prior(self.space, check=self.goal.check), 4096)
         rng = np.random.default_rng([self.goal.seed, 3, number])
         self.model.fit(self.ledger.samples)
         pool = [
@@ -80,6 +80,9 @@ class EvolutionStrategy:
         for item in batch:
             self.ledger.ask(item.candidate, item.log2_secs)
         return [item.candidate for item in batch]
+
+    def resume(self, told: Sequence[Told]) -> None:
+        self.ledger.resume(told)
 
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)

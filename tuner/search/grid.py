@@ -41,7 +41,7 @@ class GridStrategy:
     def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
         self.space = space
         self.ledger = Ledger()
-        self._prior = Prior(space)
+        self._prior = Prior(space, check=goal.check)
         self._walks = [_Walk(grid) for grid in lattices(space)]
 
     @property
@@ -58,6 +58,9 @@ class GridStrategy:
                 break
             found = self.ledger.new([*found, *turn])
         return predict_and_ask(self.ledger, self._prior, found[:count])
+
+    def resume(self, told: Sequence[Told]) -> None:
+        self.ledger.resume(told)
 
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)

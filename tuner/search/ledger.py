@@ -28,6 +28,12 @@ class Ledger:
         if predicted_log2_secs is not None:
             self.predictions[candidate] = predicted_log2_secs
 
+    def resume(self, told: Sequence[Told]) -> None:
+        """Enter what an earlier process asked and was told; what it predicted is not known."""
+        for candidate, result in told:
+            self.ask(candidate)
+            self.results[candidate] = result
+
     def tell(self, results: Sequence[Told]) -> None:
         """ValueError for a candidate that was never asked: it belongs to another run."""
         for candidate, result in results:

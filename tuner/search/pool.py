@@ -39,14 +39,11 @@ class Pool:
 
     def score(self, settings: IntArray, kappa: float) -> FloatArray:
         """(P,) minus predicted log2 seconds, optimistic by `kappa` sigmas; new ones are kept."""
-        description = self.model.describe(self.grid.index, settings)
-        codes = self.grid.encode(settings)
-        _, first = np.unique(codes, return_index=True)
-        new = first[~np.isin(codes[first], self.codes)]
-        if len(new):
-            self._parts.append(taken(description, new))
-            self.codes = np.concatenate([self.codes, codes[new]])
-        prediction = self.model.predict_from(description)
+        self.add(settings)
+        codes = np.concatenate([self.codes, self.grid.encode(settings)])
+        _, first, number = np.unique(codes, return_index=True, return_inverse=True)
+        places = first[number[len(self.codes) :]]
+        prediction = self.model.predict_from(taken(self._description(), places))
         return kappa * prediction.sigma - prediction.log2_secs
 
     def predict(self) -> Prediction:

@@ -32,7 +32,7 @@ class RandomStrategy:
         self.goal = goal
         self.ledger = Ledger()
         self._grids = lattices(space)
-        self._prior = Prior(space)
+        self._prior = Prior(space, check=goal.check)
 
     @property
     def predictions(self) -> Mapping[Candidate, float]:
@@ -55,6 +55,9 @@ class RandomStrategy:
         if len(found) < count:
             found = self._fill(found, count)
         return predict_and_ask(self.ledger, self._prior, found[:count])
+
+    def resume(self, told: Sequence[Told]) -> None:
+        self.ledger.resume(told)
 
     def tell(self, results: Sequence[Told]) -> None:
         self.ledger.tell(results)

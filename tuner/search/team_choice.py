@@ -41,7 +41,7 @@ def other_kind(space: ScheduleSpace, prior: Prior, look: FirstLook) -> Scored | 
     shared = bool(_enters_regions(space, look.default.sketch, default)[0])
     if shared and 2.0**usual > MOST_REGIONS * region:
         return None
-    elsewhere = Prior(space, prior.constants)
+    elsewhere = Prior(space, prior.constants, prior.check)
     cost = PROHIBITIVE_SECS if shared else 0.0
     elsewhere.machine = replace(prior.machine, relied_on_region_secs=cost)
     found = [

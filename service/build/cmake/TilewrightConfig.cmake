@@ -148,6 +148,17 @@ function(_tilewright_check_architecture lock kernel name)
     endif()
 endfunction()
 
+# The last HTTP status in a log of file(DOWNLOAD), "" if nobody answered. The log has the key.
+function(_tilewright_http_status log result)
+    string(REGEX MATCHALL "HTTP/[0-9.]+ [1-5][0-9][0-9]" answers "${log}")
+    set(status "")
+    if(answers)
+        list(GET answers -1 last)
+        string(REGEX REPLACE ".* " "" status "${last}")
+    endif()
+    set(${result} "${status}" PARENT_SCOPE)
+endfunction()
+
 # The path of a file by its hash, in the cache; put there from the bundle or the service.
 function(_tilewright_file name sha256 server bundle result)
     set(kept "${Tilewright_CACHE_DIR}/${sha256}")
@@ -189,17 +200,34 @@ function(_tilewright_file name sha256 server bundle result)
     string(REGEX REPLACE "/+$" "" server "${server}")
     set(url "${server}/v1/blobs/sha256:${sha256}")
     foreach(attempt RANGE 1 3)
-        file(DOWNLOAD "${url}" "${kept}.part" STATUS status INACTIVITY_TIMEOUT 30 TLS_VERIFY ON
-            ${headers})
+        file(DOWNLOAD "${url}" "${kept}.part" STATUS status LOG log INACTIVITY_TIMEOUT 30
+            TLS_VERIFY ON ${headers})
         list(GET status 0 code)
-        if(code EQUAL 0)
+        _tilewright_http_status("${log}" http)
+        # What a service says of the request it will say again; what it says of itself may pass.
+        if(code EQUAL 0 OR (http MATCHES "^4" AND NOT http EQUAL 429))
             break()
         endif()
     endforeach()
     if(NOT code EQUAL 0)
         list(GET status 1 reason)
         file(REMOVE "${kept}.part")
-        message(FATAL_ERROR "${name}: ${url} gives nothing (${reason})")
+        if(http MATCHES "^40[13]$" AND headers)
+            string(CONCAT reason "the service refuses this key (HTTP ${http}); set "
+                "TILEWRIGHT_API_KEY in the environment to one that may read")
+        elseif(http MATCHES "^40[13]$")
+            string(CONCAT reason "the service wants a key (HTTP ${http}); set "
+                "TILEWRIGHT_API_KEY in the environment")
+        elseif(http EQUAL 404)
+            string(CONCAT reason "the service does not keep that file (HTTP 404); "
+                "`tilewright import` a bundle of this lock file into its database, name the bundle "
+                "with BUNDLE, or make it again: tilewright fetch LOCKFILE -o FOLDER --url ${server}")
+        elseif(http)
+            set(reason "HTTP ${http}")
+        else()
+            set(reason "no answer (${reason}); is the service running there? A BUNDLE needs none")
+        endif()
+        message(FATAL_ERROR "${name}: ${url} gives nothing: ${reason}")
     endif()
     file(SHA256 "${kept}.part" found)
     if(NOT found STREQUAL sha256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
@@ -38,7 +39,16 @@ def problem_page(
         request_id=str(getattr(request.state, "request_id", "")),
         sign_in=problem.status == UNAUTHORISED,
         signed_in=is_signed_in(request),
+        next_path=_path_of(request),
     )
+
+
+def _path_of(request: Request) -> str:
+    """What was asked for, to be asked for again with a key; "" for what was sent."""
+    if request.method not in ("GET", "HEAD"):
+        return ""
+    query = request.url.query
+    return quote(request.scope["path"]) + (f"?{query}" if query else "")
 
 
 def _accepted(text: str) -> list[tuple[str, float]]:

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from service.http.deps import Asking, State
+from service.http.pages.active import active_jobs, job_counts
 from service.http.pages.machines import joined_views, own_view
 from service.http.pages.render import page, wants_part
-from service.http.pages.views import STATES, job_row
+from service.http.pages.views import ACTIVE
 from service.http.state import ServiceState
 
 RUNNING = 50
@@ -21,20 +22,16 @@ router = APIRouter(include_in_schema=False)
 @router.api_route("/fleet", methods=["GET", "HEAD"])
 def fleet(request: Request, state: State, asking: Asking) -> HTMLResponse:
     """This machine, those that joined, and the queue."""
-    from db.job_states import JobState
-
-    catalogue, owner = state.store.catalogue, asking.jobs_of
-    counts = {str(s): count for s, count in catalogue.job_counts(owner).items()}
-    active = [
-        job_row(line)
-        for only in (JobState.RUNNING, JobState.CANCELLING, JobState.QUEUED)
-        if counts[only]
-        for line in catalogue.jobs("", only, None, RUNNING, owner).items
-    ]
-    queue: dict[str, Any] = {"counts": counts, "states": STATES, "rows": active[:RUNNING]}
+    owner = asking.jobs_of
+    counts = job_counts(state, owner)
+    rows = active_jobs(state, owner, counts, RUNNING)[:RUNNING]
+    more = sum(counts[name] for name in ACTIVE) - len(rows)
+    queue: dict[str, Any] = {"rows": rows, "more_active": more}
     if wants_part(request):
         return page(request, "_queue.html", **queue)
-    return page(request, "fleet.html", machines=own_view(), address=_address(state), **queue)
+    return page(
+        request, "fleet.html", machines=own_view(state.store), address=_address(state), **queue
+    )
 
 
 @router.get("/fleet/machines")

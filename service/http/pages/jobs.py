@@ -14,10 +14,11 @@ from service.access.keys import Principal
 from service.errors import NotFound, Problem, problem_of
 from service.http.deps import Asking, State, checked_job_id
 from service.http.pages import calls, submitting
+from service.http.pages.active import active_jobs, job_counts
 from service.http.pages.forms import Fields, Form
 from service.http.pages.render import page, wants_part
 from service.http.pages.roofline import Roofline, level_of, roofline
-from service.http.pages.views import STATES, JobView, job_row, job_view
+from service.http.pages.views import ACTIVE, STATES, JobView, job_row, job_view
 from service.http.state import ServiceState
 from service.jobs.queue import place
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 PAGE = 25
 EVENTS = 1000
 FASTEST = 10
+MOST_DETAIL = 300
 
 router = APIRouter(include_in_schema=False)
 
@@ -43,13 +45,8 @@ def jobs(
     only: Text = "",
     after: Token = None,
 ) -> HTMLResponse:
-    """Jobs, newest first, and the form that asks for one."""
-    return page(
-        request,
-        "jobs.html",
-        **_listed(state, asking, q, only, after),
-        form=submitting.form_view(state.settings, {}),
-    )
+    """What is at work, and what was done, newest first."""
+    return page(request, "jobs.html", **_listed(state, asking, q, only, after))
 
 
 @router.get("/jobs/list")
@@ -65,6 +62,13 @@ def job_list(
     return page(request, "_job_list.html", **_listed(state, asking, q, only, after))
 
 
+@router.api_route("/jobs/new", methods=["GET", "HEAD"])
+def new_job(request: Request, state: State) -> HTMLResponse:
+    """The form that asks for a job, filled in with what the query says."""
+    fields = {name: text for name in submitting.FIELDS if (text := request.query_params.get(name))}
+    return _form(request, state, fields)
+
+
 @router.post("/jobs")
 async def submit(request: Request, state: State, asking: Asking, fields: Form) -> Response:
     """Ask for a job; the form again, with what is wrong, where it will not do."""
@@ -74,16 +78,16 @@ async def submit(request: Request, state: State, asking: Asking, fields: Form) -
         problem = problem_of(error)
         if problem.status >= 500:
             raise
-        return await run_sync(_form_again, request, state, asking, fields, problem)
+        return await run_sync(_form, request, state, fields, problem)
     return RedirectResponse(f"/jobs/{job['id']}", status_code=303)
 
 
-def _form_again(
-    request: Request, state: ServiceState, asking: Principal, fields: Fields, problem: Problem
+def _form(
+    request: Request, state: ServiceState, fields: Fields, problem: Problem | None = None
 ) -> HTMLResponse:
     view = submitting.form_view(state.settings, fields, problem)
-    listed = _listed(state, asking, "", "", None)
-    return page(request, "jobs.html", status=problem.status, **listed, form=view)
+    status = problem.status if problem else 200
+    return page(request, "job_new.html", status=status, form=view)
 
 
 @router.post("/jobs/check")
@@ -101,7 +105,10 @@ async def check(request: Request, state: State, asking: Asking, fields: Form) ->
 def job_page(request: Request, state: State, job_id: str) -> HTMLResponse:
     """One job: how far it is, what it found, every trial."""
     job = _job(state, job_id)
-    return page(request, "job.html", **_shown(state, job), **_result(state, job))
+    again = submitting.again(job)
+    return page(
+        request, "job.html", again=again, oob=False, **_shown(state, job), **_result(state, job)
+    )
 
 
 @router.get("/jobs/{job_id}/facts")
@@ -118,7 +125,7 @@ def result(request: Request, state: State, job_id: str) -> Response:
     if not wants_part(request):
         return RedirectResponse(f"/jobs/{job_id}", status_code=303)
     job = _job(state, job_id)
-    return page(request, "_job_result.html", **_shown(state, job), **_result(state, job))
+    return page(request, "_job_result.html", oob=True, **_shown(state, job), **_result(state, job))
 
 
 @router.get("/jobs/{job_id}/trials.json")
@@ -159,22 +166,31 @@ def _job(state: ServiceState, job_id: str) -> Job:
 def _listed(
     state: ServiceState, asking: Principal, text: str, only: str, after: str | None
 ) -> dict[str, Any]:
+    """Jobs of one state, or of all: then those that run or wait stand first, on the first page."""
     from db.job_states import JobState
 
+    owner = asking.jobs_of
     chosen = JobState(only) if only in STATES else None
-    found = state.store.catalogue.jobs(text, chosen, after, PAGE, asking.jobs_of)
-    counts = state.store.catalogue.job_counts(asking.jobs_of)
+    states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
+    found = state.store.catalogue.jobs(text, states, after, PAGE, owner)
+    counts = job_counts(state, owner)
+    first = chosen is None and not after
+    active = active_jobs(state, owner, counts, PAGE, text)[:PAGE] if first else []
     query = {"q": text, "only": only if chosen else ""}
     asked = {name: value for name, value in query.items() if value}
     return {
+        "active": active,
+        "more_active": sum(counts[name] for name in ACTIVE) - len(active) if first else 0,
         "rows": [job_row(line) for line in found.items],
-        "counts": {str(name): count for name, count in counts.items()},
+        "counts": counts,
         "states": STATES,
         "q": text,
         "only": query["only"],
         "after": after or "",
+        "first_query": urlencode(asked),
         "next_query": urlencode({**asked, "after": found.next_token}) if found.next_token else "",
         "list_query": urlencode({**asked, **({"after": after} if after else {})}),
+        "text_query": urlencode({"q": text}) if text else "",
     }
 
 
@@ -186,7 +202,6 @@ def _shown(state: ServiceState, job: Job, *, counts: bool = True) -> dict[str, A
     waits = place(state.store.job_queue(), job.id) if view.row.state == "QUEUED" else None
     return {
         "job": view,
-        "states": STATES,
         "waits": waits[1] if waits else "",
         "by_status": _ordered(by_status),
     }
@@ -232,6 +247,7 @@ def _trial(event: JobEvent, job: Job) -> dict[str, Any]:
         "trial": told["trial"],
         "at": round(max((event.created_at - begun).total_seconds(), 0.0), 3),
         "status": told["result"]["status"],
+        "why": str(told["result"].get("detail") or "")[:MOST_DETAIL],
         "secs": told["result"]["run_secs_estimate"],
         "best": told["best_run_secs"],
         "fraction": told["fraction_of_bound"],

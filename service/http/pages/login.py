@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from string import ascii_letters, digits
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -11,26 +12,31 @@ from service.errors import InvalidField
 from service.http.pages.forms import Form
 from service.http.pages.render import page
 from service.http.pages.session import MAX_KEY_CHARACTERS, forget_key, is_signed_in, keep_key
+from service.http.rules import RULES, Rules
 
 KEY_CHARACTERS = frozenset(ascii_letters + digits + "-._~+/=")
 """Those of a bearer token (RFC 6750)."""
+
+HOME = "/"
+MOST_PATH_CHARACTERS = 2000
+_RULES = Rules(RULES)
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.api_route("/login", methods=["GET", "HEAD"])
-def login_page(request: Request) -> HTMLResponse:
-    """Where a key is typed in."""
-    return page(request, "login.html", signed_in=is_signed_in(request))
+def login_page(request: Request, next: str = "") -> HTMLResponse:
+    """Where a key is typed in. `next` is where to go on with it."""
+    return page(request, "login.html", signed_in=is_signed_in(request), next_path=path_here(next))
 
 
 @router.post("/login")
 def login(request: Request, fields: Form) -> Response:
-    """Keep the key. Whether it is good, the next page says."""
+    """Keep the key and go on to `next`. Whether the key is good, that page says."""
     key = fields.get("key", "")
     if not (0 < len(key) <= MAX_KEY_CHARACTERS and set(key) <= KEY_CHARACTERS):
         raise InvalidField("key: this is no API key", pointer="/key")
-    response = RedirectResponse("/", status_code=303)
+    response = RedirectResponse(path_here(fields.get("next", "")), status_code=303)
     keep_key(response, request, key)
     return response
 
@@ -41,3 +47,15 @@ def logout(fields: Form) -> Response:
     response = RedirectResponse("/login", status_code=303)
     forget_key(response)
     return response
+
+
+def path_here(text: str) -> str:
+    """`text` if it is a path of this service that a key may be needed for, with a query or none;
+    the first page for everything else. A link from elsewhere may have written it, so nothing passes
+    that a browser could take for another host."""
+    if len(text) > MOST_PATH_CHARACTERS or not text.isascii() or not text.isprintable():
+        return HOME
+    if not text.startswith("/") or text.startswith("//") or "\\" in text or " " in text:
+        return HOME
+    found = _RULES.find("GET", urlsplit(text).path)
+    return text if found.rule is not None and found.rule.scope is not None else HOME

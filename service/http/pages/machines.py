@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from schedules.errors import TargetError
@@ -9,6 +10,7 @@ from service.http.pages.views import MachineView, machine_view
 from service.resolve import targets
 
 if TYPE_CHECKING:
+    from db import Store
     from schedules.target import Target
 
 PATIENCE_SECS = 2.0
@@ -24,12 +26,21 @@ def this_machine() -> Target | None:
         return None
 
 
-def own_view() -> list[MachineView]:
-    """The machine this service runs on, if it can be described."""
+def own_view(store: Store) -> list[MachineView]:
+    """The machine this service runs on, if it can be described; with the probes of its last job
+    where none are kept beside it."""
     target = this_machine()
     if target is None:
         return []
-    return [machine_view("This machine", "runs this service", target.to_json(), target.key)]
+    document = target.to_json()
+    if not is_probed(document):
+        document = store.target(target.key) or document
+    return [machine_view("This machine", "runs this service", document, target.key)]
+
+
+def is_probed(document: Mapping[str, Any]) -> bool:
+    """Whether the rates of a target document were measured."""
+    return bool((document.get("probes") or {}).get("peak_gflops"))
 
 
 def joined_views(address: str) -> list[MachineView]:
@@ -38,12 +49,16 @@ def joined_views(address: str) -> list[MachineView]:
 
     found = [machine.to_json() for machine in fleet_status(address, PATIENCE_SECS)]
     return [
-        machine_view(m["name"], _doing(m), m["target"], m["target"]["key"])
+        machine_view(m["name"], _doing(m), m["target"], m["target"]["key"], _silent(m))
         for m in sorted(found, key=lambda m: (m["target"]["key"], m["name"]))
     ]
 
 
+def _silent(machine: dict[str, Any]) -> bool:
+    return float(machine["silent_secs"]) > SILENT_SECS
+
+
 def _doing(machine: dict[str, Any]) -> str:
-    if machine["silent_secs"] > SILENT_SECS:
+    if _silent(machine):
         return f"silent for {machine['silent_secs']:.0f} s"
     return f"{'measures' if machine['busy'] else 'waits'}, {machine['measured']} measured so far"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -19,9 +20,10 @@ from service.http.deps import State, checked_key
 from service.http.pages.commands import record_commands
 from service.http.pages.hot_loop import HotLoop, hot_loop
 from service.http.pages.inspector import Document, shared
-from service.http.pages.machines import this_machine
+from service.http.pages.machines import is_probed, this_machine
 from service.http.pages.render import page, wants_part
 from service.http.pages.roofline import Roofline, level_of, roofline
+from service.http.pages.submitting import form_query, spelled
 from service.http.pages.views import Check, Pair, RecordView, made_by
 from service.http.state import ServiceState
 from service.resolve import toolchains
@@ -39,6 +41,7 @@ def record_page(request: Request, state: State, key: str) -> HTMLResponse:
     """One record: how fast, how far checked, with which schedule."""
     view = _view(state, key)
     record = view.record
+    native = _native(record) is not None
     others = state.store.catalogue.fastest_records(
         record.workload_key, record.target_key, OTHERS, besides=record.trace
     )
@@ -46,6 +49,7 @@ def record_page(request: Request, state: State, key: str) -> HTMLResponse:
         request,
         "record.html",
         record=view,
+        again=_again(state, view, native),
         others=others,
         elsewhere=[
             best
@@ -59,9 +63,19 @@ def record_page(request: Request, state: State, key: str) -> HTMLResponse:
             view.key,
             record.threads,
             best=view.is_best,
-            native=_native(record) is not None,
+            native=native,
         ),
     )
+
+
+def _again(state: ServiceState, view: RecordView, native: bool) -> str:
+    """The query of the form that asks for this work once more."""
+    document = _document(state, view.record)
+    return form_query({
+        "workload": spelled(view.name, view.record.workload_key, document["workload"]),
+        "threads": view.record.threads if native else None,
+        "target": None if native else json.dumps(document["target"]),
+    })  # fmt: skip
 
 
 @router.get("/records/{key}/nests")
@@ -87,7 +101,9 @@ def roof(request: Request, state: State, key: str) -> Response:
     view = _view(state, key)
     document = _document(state, view.record)
     native = None if view.mocked else _native(view.record)
-    if native is not None:  # the same machine, with the probes as they are now
+    if native is not None and is_probed(
+        native.to_json()
+    ):  # the same machine, as it was probed last
         document["target"] = native.to_json()
     # Probes are no part of a target's key, and are taken again.
     work = hashlib.sha256(canonical_bytes([document["workload"], document["target"]])).hexdigest()
@@ -144,7 +160,7 @@ def _view(state: ServiceState, key: str) -> RecordView:
         name=entry.name or entry.key,
         flops=float(entry.flops),
         target=target,
-        is_best=best is not None and best.key == name,
+        best_key=best.key if best is not None else "",
         withdrawn=withdrawn,
         files=links(state.store.artefacts(name)),
         steps=_steps(record),

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import isfinite, nan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from service.errors import InvalidField, Problem
+from service.http.pages.commands import spelling
 from service.http.pages.forms import Fields
+from service.jobs.document import measurer_name
+from service.jobs.tuning import FLEET
 from service.resolve import workloads
 from service.resolve.requests import StrategyName
 from service.settings import Settings
 
+if TYPE_CHECKING:
+    from db.jobs import Job
+
+FIELDS = ("workload", "tensors", "ranges", "trials", "seconds", "threads", "measurer", "target",
+          "strategy", "seed")  # fmt: skip
 STRATEGIES: tuple[StrategyName, ...] = ("annealing", "evolution", "random", "grid")
 MOST_FILES = 200
 FIELD_OF = {
@@ -30,13 +41,24 @@ FIELD_OF = {
 
 
 @dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator as the form offers it; `example` is a whole spelling."""
+
+    name: str
+    summary: str
+    parameters: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
 class FormView:
     """What the form shows: values as typed, what may be chosen, what is wrong and where."""
 
     values: Mapping[str, str]
     measurers: tuple[str, ...]
+    measurer: str
     strategies: tuple[str, ...]
-    operators: tuple[str, ...]
+    operators: tuple[Operator, ...]
     problem: Problem | None = None
     wrong: str = ""
 
@@ -52,12 +74,41 @@ def form_view(settings: Settings, fields: Fields, problem: Problem | None = None
         wrong = places[0] if places else "workload"
     return FormView(
         values=fields,
-        measurers=("local", *measurer_files(settings.measurer_folder)),
+        measurers=measurers(settings),
+        measurer=settings.default_measurer,
         strategies=STRATEGIES,
-        operators=tuple(op["name"] for op in workloads.operator_documents(None)),
+        operators=operators(),
         problem=problem,
         wrong=wrong,
     )
+
+
+EXAMPLE = {"N": 256, "M": 256, "K": 256, "B": 8, "L": 256, "D": 8, "H": 28, "W": 28, "C": 64,
+           "CI": 64, "CO": 64, "seq": 128, "heads": 12, "dim": 64}  # fmt: skip
+KERNEL = 3
+"""What an example says for the window of a convolution or a pool, which K is as well."""
+
+
+@cache
+def operators() -> tuple[Operator, ...]:
+    """Every operator of the library."""
+    return tuple(_operator(document) for document in workloads.operator_documents(None))
+
+
+def _operator(document: Mapping[str, Any]) -> Operator:
+    params = document["parameters"]
+    needed = [param["name"] for param in params if param["default"] is None]
+    sizes = {**EXAMPLE, "K": KERNEL} if {"H", "L"} & set(needed) else EXAMPLE
+    example = ",".join(f"{name}={sizes.get(name, 8)}" for name in needed)
+    shown = [p["name"] if p["default"] is None else f"{p['name']}={p['default']}" for p in params]
+    name, summary = document["name"], document["summary"]
+    return Operator(name, summary, ", ".join(shown), f"{name}:{example}")
+
+
+def measurers(settings: Settings) -> tuple[str, ...]:
+    """All that a job here may be measured by."""
+    fleet = (FLEET,) if settings.fleet else ()
+    return ("local", *fleet, *measurer_files(settings.measurer_folder))
 
 
 def measurer_files(folder: Path | None) -> tuple[str, ...]:
@@ -72,11 +123,42 @@ def measurer_files(folder: Path | None) -> tuple[str, ...]:
     return tuple(f"{kinds[Path(name).suffix]}:{name}" for name in names[:MOST_FILES])
 
 
+MOST_QUERY = 4000
+
+
+def again(job: Job) -> str:
+    """The query of the form that asks for `job` once more."""
+    form, summary = job.request, job.request["workload_summary"]
+    return form_query({
+        "workload": spelled(str(summary.get("name")), str(summary.get("key")), form["workload"]),
+        "trials": form["budget"].get("trials"),
+        "seconds": form["budget"].get("seconds"),
+        "threads": form["threads"],
+        "strategy": form["strategy"],
+        "seed": form["seed"] or None,
+        "measurer": measurer_name(str(form["measurer"])),
+        "target": json.dumps(form["target"]) if isinstance(form["target"], dict) else None,
+    })  # fmt: skip
+
+
+def form_query(fields: Mapping[str, Any]) -> str:
+    """The query that fills in the form with `fields` (None: left empty); "" where an address cannot
+    hold it."""
+    query = urlencode({name: value for name, value in fields.items() if value is not None})
+    return query if len(query) <= MOST_QUERY else ""
+
+
+def spelled(name: str, key: str, document: Any) -> str:
+    """The workload of `key` by its name where that spells it, as its document where not."""
+    return name if spelling(name, key) else json.dumps(document)
+
+
 def job_document(fields: Fields) -> dict[str, Any]:
     """The body of `POST /v1/jobs` that a form means. What is left empty is left out."""
     document: dict[str, Any] = {"workload": _workload(fields)}
     if fields.get("target"):
-        document["target"] = _json(fields["target"], "/target")
+        text = fields["target"]
+        document["target"] = _json(text, "/target") if text[0] in "[{" else text
     budget: dict[str, Any] = {}
     if fields.get("trials"):
         budget["trials"] = _whole(fields["trials"], "/budget/trials")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
 from service.jobs.document import job_document
@@ -12,7 +13,7 @@ from service.jobs.document import job_document
 if TYPE_CHECKING:
     from db.catalogue import JobLine, KnownBest
     from db.jobs import Job
-    from schedules.record import TuningRecord
+    from schedules.record import Toolchain, TuningRecord
 
 MOCKED = ("simulated", "replay")
 """Kinds of measurers that run no kernel."""
@@ -27,9 +28,13 @@ STATES = {
 }
 
 
+ACTIVE = ("RUNNING", "CANCELLING", "QUEUED")
+"""States of jobs that have not ended, those at work first."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job in a list. Times in seconds; `bound_secs` is what the best is a share of."""
+    """A job in a list. Times in seconds; `position` is that in the queue, from 1, 0 outside."""
 
     id: str
     state: str
@@ -46,10 +51,12 @@ class JobRow:
     took_secs: float | None
     mocked: bool
     created_at: datetime | None
+    error: str = ""
+    position: int = 0
 
     @property
     def done(self) -> bool:
-        return self.state in ("SUCCEEDED", "FAILED", "CANCELLED")
+        return self.state not in ACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,19 @@ class JobView:
         return default.get("run_secs") if default else None
 
     @property
+    def gain(self) -> float | None:
+        """How many times as fast as that the best is."""
+        best = self.row.best_run_secs
+        return self.default_secs / best if self.default_secs and best else None
+
+    @property
+    def says(self) -> str:
+        """What the state means for this job."""
+        if self.row.state == "SUCCEEDED" and self.row.mocked:
+            return "has a best; nothing was run to verify it"
+        return STATES[self.row.state]
+
+    @property
     def bound_secs(self) -> float | None:
         """The time no schedule can beat, as far as it is known by now."""
         bound = (self.result or {}).get("bound") or {}
@@ -95,10 +115,19 @@ class JobView:
 
 def job_row(line: JobLine) -> JobRow:
     """A line of the list."""
-    return _row(
+    row = _row(
         line.id, str(line.state), line.workload, line.target, line.trials, line.measurer,
         line.progress, (line.created_at, line.started_at, line.finished_at),
     )  # fmt: skip
+    return replace(row, error=str((line.error or {}).get("detail") or ""))
+
+
+def in_turn(rows: Iterable[JobRow], queue: Sequence[str]) -> list[JobRow]:
+    """Jobs that have not ended: those at work, then those that wait in the order of `queue`, which
+    holds their ids."""
+    places = {job_id: number for number, job_id in enumerate(queue, start=1)}
+    placed = [replace(row, position=places.get(row.id, 0)) for row in rows]
+    return sorted(placed, key=lambda row: (row.state == "QUEUED", row.position))
 
 
 def job_view(job: Job) -> JobView:
@@ -117,7 +146,7 @@ def job_view(job: Job) -> JobView:
         strategy=str(request["strategy"]),
         seed=int(request["seed"]),
         budget_secs=request["budget"].get("seconds"),
-        measurer=measurer_name(str(request["measurer"])),
+        measurer=str(request["measurer"]),
         reused=int(progress.get("reused") or 0),
         failed=int(progress.get("failed") or 0),
         error=str(error.get("detail") or error.get("code") or ""),
@@ -160,12 +189,6 @@ def _row(
     )
 
 
-def measurer_name(spec: str) -> str:
-    """`simulated:slow.json`: the folder is the service's business."""
-    kind, colon, path = spec.partition(":")
-    return f"{kind}{colon}{path.rpartition('/')[2]}"
-
-
 @dataclass(frozen=True, slots=True)
 class BestRow:
     """What is best for one workload on one target."""
@@ -178,11 +201,14 @@ class BestRow:
     record_key: str
     run_secs: float
     mocked: bool
+    stale: bool
     moved_at: datetime
 
 
-def best_row(best: KnownBest) -> BestRow:
-    """A line of the list of workloads."""
+def best_row(best: KnownBest, here: Toolchain) -> BestRow:
+    """A line of the list of workloads; `here` makes code now."""
+    mocked = best.codegen_version == 0
+    made = (best.codegen_version, best.llvmlite)
     return BestRow(
         name=best.name or best.workload_key,
         workload_key=best.workload_key,
@@ -191,25 +217,31 @@ def best_row(best: KnownBest) -> BestRow:
         threads=int(best.target.get("threads") or 1),
         record_key=best.record_key,
         run_secs=best.run_secs,
-        mocked=best.codegen_version == 0,
+        mocked=mocked,
+        stale=not mocked and made != (here.codegen_version, here.llvmlite),
         moved_at=best.moved_at,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """One record with all that says how far it can be trusted."""
+    """One record with all that says how far it can be trusted. `best_key` is the best of the same
+    work, "" where there is none."""
 
     key: str
     record: TuningRecord
     name: str
     flops: float
     target: Mapping[str, Any]
-    is_best: bool
+    best_key: str
     withdrawn: str | None
     files: Mapping[str, Mapping[str, Any]]
     steps: tuple[str, ...]
     checks: tuple[Check, ...]
+
+    @property
+    def is_best(self) -> bool:
+        return self.best_key == self.key
 
     @property
     def mocked(self) -> bool:
@@ -225,9 +257,13 @@ class RecordView:
 
     @property
     def spread(self) -> float | None:
-        """How far the slowest sample lies above the fastest, as a share of it."""
+        """How far the middle half of the samples lies apart, as a share of their median: a few
+        samples that something else disturbed do not count."""
         samples = self.record.result.run_secs
-        return max(samples) / min(samples) - 1 if samples else None
+        if len(samples) < 2:
+            return None
+        low, middle, high = quantiles(samples, n=4, method="inclusive")
+        return (high - low) / middle
 
 
 def made_by(record: TuningRecord) -> str:
@@ -295,10 +331,19 @@ class MachineView:
     probes: tuple[Probe, ...] = ()
     region_secs: float = 0.0
     doubtful: bool = False
-    notes: Sequence[str] = field(default_factory=tuple)
+    silent: bool = False
+
+    def rate(self, name: str) -> str:
+        """What a probe found with all threads, `-` where nothing was probed."""
+        for probe in self.probes:
+            if probe.name == name and probe.values:
+                return f"{probe.values[-1]:.4g} {probe.unit}"
+        return "–"
 
 
-def machine_view(name: str, joined: str, document: Mapping[str, Any], key: str) -> MachineView:
+def machine_view(
+    name: str, joined: str, document: Mapping[str, Any], key: str, silent: bool = False
+) -> MachineView:
     """A machine of a target document."""
     probes = document.get("probes") or {}
     rates = [(f"peak {dtype}", values, "GFLOP/s")
@@ -323,4 +368,5 @@ def machine_view(name: str, joined: str, document: Mapping[str, Any], key: str) 
         probes=tuple(Probe(name, tuple(values), unit) for name, values, unit in rates),
         region_secs=float(probes.get("parallel_region_secs") or 0),
         doubtful=bool(probes.get("doubtful")),
+        silent=silent,
     )

@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from service.http.deps import State
 from service.http.pages.render import page
 from service.http.pages.views import best_row
+from service.resolve import toolchains
 
 PAGE = 50
 
@@ -30,10 +31,11 @@ def workloads(
     """The best of every workload on every machine, last found first."""
     found = state.store.catalogue.bests(q, cpu, after, PAGE)
     asked = {name: value for name, value in (("q", q), ("cpu", cpu)) if value}
+    here = toolchains.toolchain()
     return page(
         request,
         "_best_list.html" if request.headers.get("hx-target") == "bests" else "workloads.html",
-        rows=[best_row(best) for best in found.items],
+        rows=[best_row(best, here) for best in found.items],
         q=q,
         cpu=cpu,
         after=after or "",

@@ -15,7 +15,13 @@ from service.answers import lookup
 from service.answers.book import Finished, Lacking, Outcome, Question
 from service.answers.grades import Grade
 from service.answers.lookup import Lookup
-from service.answers.untuned import Wanted, is_settled, is_wanted, stored_workload
+from service.answers.untuned import (
+    Wanted,
+    is_settled,
+    is_to_be_tried_again,
+    is_wanted,
+    stored_workload,
+)
 from service.errors import NoAnswer, NotPrepared, TooBusy
 from service.http.caching import names
 from service.http.deps import Asking, LookupBody, State, checked_key, parse_body
@@ -101,9 +107,13 @@ def _demanded(
     if document is None or (isinstance(outcome, Lacking) and not outcome.workload_known):
         return outcome
     key, target = question.workload_key, Target.from_json(document)
-    again = Wanted(key, lambda: stored_workload(state.store, key), again=outcome.untried)
+    again = Wanted(
+        key,
+        lambda: stored_workload(state.store, key),
+        again=outcome.untried or is_to_be_tried_again(outcome),
+    )
     tickets = _tickets(state, asking, target)
-    refused = state.answers.untuned.demand([again], target, tickets)
+    refused = state.answers.untuned.demand([again], target, tickets, owner=asking.owner)
     if refused and isinstance(outcome, Lacking):
         raise _too_busy(state)
     return _find(state, question)
@@ -196,7 +206,7 @@ def _first_look(
     if not wanted:
         return asked, outcomes, set()
     tickets = _tickets(state, asking, asked.target)
-    refused = state.answers.untuned.demand(wanted, asked.target, tickets, until)
+    refused = state.answers.untuned.demand(wanted, asked.target, tickets, until, asking.owner)
     return asked, lookup.find_all(state.answers.book, asked), refused
 
 

@@ -68,15 +68,16 @@ async def readyz(request: Request) -> dict[str, Any]:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request) -> Response:
-    """Prometheus text format."""
+    """Prometheus text format. What the process counted is there while the database is not."""
     state = state_of(request)
     try:
-        await _soon(lambda: state.metrics.look_at(state.store))
+        with_store = await _soon(lambda: state.metrics.look_at(state.store))
     except TimeoutError:
         state.metrics.store_error()
-    health = state.worker()
+        with_store = False
     return Response(
-        state.metrics.exposition(health), media_type="text/plain; version=0.0.4; charset=utf-8"
+        state.metrics.exposition(state.worker(), with_store=with_store),
+        media_type="text/plain; version=0.0.4; charset=utf-8",
     )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from schedules.record import canonical_bytes
@@ -144,10 +143,10 @@ async def read(state: State, job_id: str, wait: Wait) -> dict[str, Any]:
     async with state.feeds.of(job_id) as feed:
         while True:
             version = feed.version
-            document = await run_sync(_job, state, job_id)
+            is_over = await feed.is_over()
             left = deadline - anyio.current_time()
-            if document["done"] or left <= 0 or state.stopping.is_set():
-                return document
+            if is_over or left <= 0 or state.stopping.is_set():
+                return await run_sync(_job, state, job_id)
             await feed.changed_since(version, left)
 
 
@@ -180,6 +179,7 @@ async def cancel(state: State, asking: Asking, job_id: str) -> dict[str, Any]:
     },
 )
 async def events(
+    request: Request,
     state: State,
     job_id: str,
     last_event_id: Annotated[str | None, Header(description="Go on after this event.")] = None,
@@ -187,22 +187,10 @@ async def events(
     """Server-sent events of the job, from the database: all of them, then live until it is done."""
     checked_job_id(job_id)
     after = _event_id(last_event_id)
-    await run_sync(_job, state, job_id)
-    if not state.streams.enter():
-        raise TooBusy(f"{state.streams.limit} event streams are open already")
-
-    async def stream() -> AsyncIterator[bytes]:
-        try:
-            async for chunk in job_events(state, job_id, after):
-                yield chunk
-        finally:
-            state.streams.leave()
-
-    return EventStream(
-        stream(),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    if not state.feeds.knows(job_id):
+        await run_sync(_job, state, job_id)
+    still_admitted = request.state.still_admitted
+    return EventStream(state.streams, job_events(state, job_id, after, still_admitted))
 
 
 @router.get(

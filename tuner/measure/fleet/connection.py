@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from .address import check_listens
 from .errors import FleetError
 from .machines import Machine, machines_of, resource_name
+from .silence import Silence
 from .wire import WIRE_VERSION
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ log = logging.getLogger("tilewright.fleet")
 
 LOOK_SECS = 0.5
 """How often the list of machines is asked for; sooner if the scheduler tells of a change."""
+
+WAKE = b""
+"""Among what was received: nothing was, but somebody wants the reader to look up."""
 
 _TOPICS = 16
 _CHANGES = "all"
@@ -45,7 +49,8 @@ _DASK_SAYS = (
 
 @dataclass(slots=True)
 class Line:
-    """An open line. `received` gives notes as bytes, and None where the machines have changed."""
+    """An open line. `received` gives notes as bytes, None where the machines have changed, and
+    `WAKE`."""
 
     client: Client
     topic: str
@@ -54,6 +59,7 @@ class Line:
     futures: dict[str, Future] = field(default_factory=dict)
     _machines: list[Machine] = field(default_factory=list)
     _looked: float = float("-inf")
+    _silence: Silence = field(default_factory=Silence)
 
     @property
     def broken(self) -> bool:
@@ -62,7 +68,8 @@ class Line:
         return lost or self.client.status != "running"
 
     def machines(self) -> list[Machine]:
-        """The machines there are, known at most `LOOK_SECS` ago; FleetError if the line broke."""
+        """The machines that were heard of lately, as known at most `LOOK_SECS` ago; FleetError
+        if the line broke."""
         if self.broken:
             raise FleetError("the line to the scheduler was lost")
         if time.monotonic() - self._looked < LOOK_SECS:
@@ -75,8 +82,14 @@ class Line:
             raise FleetError(f"the scheduler does not answer: {error!r}") from error
         if identity["id"] != self.scheduler_id:
             raise FleetError("the scheduler was started again")
-        self._machines, self._looked = machines_of(identity), time.monotonic()
+        self._looked = time.monotonic()
+        silent = self._silence.of(identity, self._looked)
+        self._machines = [m for m in machines_of(identity) if m.address not in silent]
         return self._machines
+
+    def wake(self) -> None:
+        """Have whoever waits for notes look up, from any thread."""
+        self.received.put(WAKE)
 
     def look_again(self) -> None:
         """The machines have changed: do not go by what was known."""

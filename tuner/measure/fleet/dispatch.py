@@ -15,9 +15,6 @@ from dataclasses import dataclass, field
 
 from schedules.record import MeasureResult, MeasureStatus
 
-ORDERS_A_MACHINE = 2
-"""One at work and one in the queue, so that no machine waits for the coordinator."""
-
 MOST_DEATHS = 3
 """Machines that may be lost while they measure one candidate alone, before it is LOST."""
 
@@ -62,18 +59,22 @@ class Dispatch:
     def done(self) -> bool:
         return len(self.results) == self.count
 
-    def assign(self, machines: Sequence[str]) -> list[Assignment]:
-        """New orders for those of `machines` that have room for one."""
-        able = [m for m in machines if m not in self.refused]
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to be ordered."""
+        return bool(self._suspects or self._waiting)
+
+    def assign(self, places: Sequence[str], share: int) -> list[Assignment]:
+        """New orders of up to `share` candidates, one for each of `places`: machines, once for
+        each order they have room for, best first. `together` takes the first for all."""
+        able = [m for m in places if m not in self.refused]
         if self.together:
             return self._assign_all(able)
         made: list[Assignment] = []
-        load = {m: sum(a.machine == m for a in self.under_way.values()) for m in able}
-        for room in range(ORDERS_A_MACHINE):
-            for machine in able:
-                if load[machine] <= room and (self._suspects or self._waiting):
-                    load[machine] += 1
-                    made.append(self._order(machine, self._next(len(able))))
+        for machine in able:
+            if not self.has_more:
+                break
+            made.append(self._order(machine, self._next(share)))
         return made
 
     def _assign_all(self, able: Sequence[str]) -> list[Assignment]:
@@ -83,12 +84,10 @@ class Dispatch:
         self._waiting.clear()
         return [self._order(able[0], everything)]
 
-    def _next(self, machines: int) -> list[int]:
-        """Suspects alone; else so many that one machine compiles the next while it times one, and
-        several end at about the same time."""
+    def _next(self, share: int) -> list[int]:
+        """A suspect alone; else so many that the machines end at about the same time."""
         if self._suspects:
             return [self._suspects.popleft()]
-        share = self.count if machines == 1 else -(-self.count // (ORDERS_A_MACHINE * machines))
         return [self._waiting.popleft() for _ in range(min(share, len(self._waiting)))]
 
     def _order(self, machine: str, positions: list[int]) -> Assignment:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import logging
 import queue
-import time
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import count
 
 from schedules import workload_json
 from schedules.errors import TargetError, TilewrightError, WorkloadError
 from schedules.record import MeasureResult, Toolchain
 from schedules.target import Target
 from schedules.workload import Workload
+from tuner.measure.control import Control
 from tuner.measure.protocol import MeasureRequest, OnResult
 
 from .address import parse_address
-from .connection import LOOK_SECS, Line, open_line
-from .dispatch import Dispatch
+from .bookings import bookings_of, share_of
+from .connection import LOOK_SECS, WAKE, Line, open_line
+from .dispatch import Assignment, Dispatch
 from .errors import FleetError
 from .machines import Machine, able, alike, kind, largest_group
+from .waiting import Wait, aside
 from .wire import Note, Order, Purpose
 
 log = logging.getLogger("tilewright.fleet")
@@ -29,8 +33,7 @@ log = logging.getLogger("tilewright.fleet")
 PATIENCE_SECS = 600.0
 """How long a job waits for a scheduler, or a machine of its kind, before it ends with an error."""
 
-_RETRY_SECS = 0.25
-_FIRST_REMARK_SECS, _REMARK_SECS = 2.0, 30.0
+_OWNERS = count(1)
 
 
 def _never() -> bool:
@@ -78,9 +81,12 @@ class FleetMeasurer:
         self._like: Machine | None = None
         self.home = ""
         """The machine that compares and confirms; "" before there was one."""
-        self._wait = _Wait(fleet, target)
+        self._wait = Wait(fleet.address, fleet.patience_secs)
         self._refused: set[str] = set()
         self._names: dict[str, str] = {}
+        self._control = Control()
+        self._bookings = bookings_of(fleet.address)
+        self._owner = next(_OWNERS)
 
     def __enter__(self) -> FleetMeasurer:
         return self
@@ -88,13 +94,23 @@ class FleetMeasurer:
     def __exit__(self, *exc: object) -> None:
         self._hang_up()
 
+    def attach(self, control: Control) -> None:
+        """Obey `control`: `abort` ends every wait, and what the machines are at."""
+        self._control = control
+        self._wait.control = control
+        control.on_abort(self._wake)
+
+    def _wake(self) -> None:
+        line = self._line
+        if line is not None:
+            line.wake()
+
     @property
     def toolchain(self) -> Toolchain:
-        """That of the machines; waits for the first of them. FleetError."""
+        """That of the machines; waits for the first of them. FleetError, MeasurementAborted."""
         while self._like is None:
             if not self._machines():
                 self._wait.go_on()
-                time.sleep(_RETRY_SECS)
         return self._like.toolchain
 
     def measure(
@@ -113,8 +129,10 @@ class FleetMeasurer:
         run.batch.refused = self._refused
         try:
             while not run.batch.done:
+                self._control.check()
                 self._advance(run)
         finally:
+            self._bookings.leave(self._owner)
             if self._line is not None:
                 self._line.forget(list(self._line.futures))
         return [run.batch.results[i] for i in range(run.batch.count)]
@@ -124,23 +142,39 @@ class FleetMeasurer:
         machines = {m.address: m for m in self._machines()}
         line = self._line
         if line is None:
+            self._bookings.leave(self._owner)
             run.batch.interrupt()
         else:
             for task in run.with_others_than(machines):
                 log.warning("machine %s was lost", self._name(run.batch.under_way[task].machine))
-                line.forget([task])
+                self._let_go(line, task)
                 run.tell(run.batch.lose(task))
             self._give_out(run, line, machines)
-        if run.batch.under_way and line is not None:
+        able_ones = machines.keys() - self._refused
+        if line is not None and (run.batch.under_way or able_ones):
             self._wait.over()
             self._take(run, line)
         elif not run.batch.done:
             self._wait_for_machines(run, machines)
 
     def _give_out(self, run: _Run, line: Line, machines: dict[str, Machine]) -> None:
-        # Compared times come from the same machine as the last ones.
-        in_turn = sorted(machines, key=lambda address: address != self.home)
-        for assignment in run.batch.assign(in_turn):
+        """Order what there is room for on the machines, beside what other jobs have there."""
+        if not run.batch.has_more:
+            return
+        able_ones = [address for address in machines if address not in self._refused]
+        if run.batch.together and self.home in able_ones:
+            able_ones = [self.home]  # compared times come from the same machine as the last ones
+        made: list[Assignment] = []
+
+        def assign(places: list[str], jobs: int) -> list[Assignment]:
+            share = share_of(run.batch.count, len(able_ones), jobs)
+            made.extend(run.batch.assign(places, share))
+            return made
+
+        self._bookings.book(self._owner, able_ones, self._wake, assign)
+        if not run.batch.has_more:
+            self._bookings.forgo(self._owner)
+        for assignment in made:
             if run.batch.together:
                 self.home = assignment.machine
             run.tasks.add(assignment.task)
@@ -161,20 +195,28 @@ class FleetMeasurer:
         for note in _notes(line):
             if note.task not in run.tasks:
                 continue  # of another job, or of a batch that was given up
-            run.take(note)
-            if note.kind not in ("begun", "result"):
+            if note.kind == "result":
+                self._bookings.answered(note.task)
+            elif note.kind != "begun":
                 line.release(note.task)
+                self._bookings.free(note.task)
+            run.take(note)
             if run.batch.done:
                 return
         for task in list(run.batch.under_way):
             if line.is_over(task):  # its notes came before the news of its end, or never will
                 line.release(task)
+                self._bookings.free(task)
                 run.tell(run.batch.end(task))
             elif (failure := line.failure(task)) is not None:
                 machine = self._name(run.batch.under_way[task].machine)
                 log.warning("an order failed on machine %s: %r", machine, failure)
-                line.forget([task])
+                self._let_go(line, task)
                 run.tell(run.batch.lose(task))
+
+    def _let_go(self, line: Line, task: str) -> None:
+        line.forget([task])
+        self._bookings.free(task)
 
     def _wait_for_machines(self, run: _Run, machines: dict[str, Machine]) -> None:
         if run.refusal is not None and run.batch.refused.issuperset(machines):
@@ -183,7 +225,6 @@ class FleetMeasurer:
             run.tell(run.batch.give_up("stopped while no machine of the fleet could measure it"))
             return
         self._wait.go_on()
-        time.sleep(_RETRY_SECS)
 
     def _name(self, address: str) -> str:
         return f"{self._names.get(address, '')} ({address})"
@@ -194,8 +235,9 @@ class FleetMeasurer:
         """The machines that may work for this job now; none while there is no line."""
         try:
             if self._line is None:
-                self._line = open_line(self._fleet.address)
-            found = able(self._line.machines(), self._target)
+                address = self._fleet.address
+                self._line = aside(lambda: open_line(address), self._control, undo=Line.close)
+            found = able(aside(self._line.machines, self._control), self._target)
         except FleetError as error:
             log.info("%s: %s", self._fleet.address, error)
             self._wait.reason = str(error)
@@ -209,7 +251,11 @@ class FleetMeasurer:
 
     def _hang_up(self) -> None:
         line, self._line = self._line, None
-        if line is not None:
+        if line is None:
+            return
+        if self._control.aborted:  # nobody waits for a scheduler that may not answer
+            threading.Thread(target=line.close, daemon=True).start()
+        else:
             line.close()
 
 
@@ -252,37 +298,6 @@ class _Run:
             self.on_result(position, self.batch.results[position])
 
 
-@dataclass(slots=True)
-class _Wait:
-    """How long nothing could be measured, and for what `reason`."""
-
-    fleet: Fleet
-    target: Target
-    reason: str = ""
-    _since: float | None = None
-    _remark_at: float = _FIRST_REMARK_SECS
-
-    def over(self) -> None:
-        """Something is being measured again."""
-        self._since, self._remark_at = None, _FIRST_REMARK_SECS
-
-    def go_on(self) -> None:
-        """Note that it lasts; FleetError if it has for too long."""
-        now = time.monotonic()
-        if self._since is None:
-            self._since = now
-        waited_secs = now - self._since
-        if waited_secs >= self.fleet.patience_secs:
-            raise FleetError(
-                f"waited {waited_secs:.0f} s for a machine to measure on: {self.reason}; "
-                f"let one join: tilewright worker --join {self.fleet.address}"
-            )
-        if waited_secs >= self._remark_at:
-            self._remark_at += _REMARK_SECS
-            left_secs = self.fleet.patience_secs - waited_secs
-            log.warning("waiting up to %.0f s more for a machine: %s", left_secs, self.reason)
-
-
 def _why_not(target: Target, found: Sequence[Machine], alike_ones: Sequence[Machine]) -> str:
     if alike_ones:
         return "those that have joined cannot take this work"
@@ -303,7 +318,7 @@ def _notes(line: Line) -> Iterator[Note]:
         timeout_secs = 0.0
         if received is None:
             line.look_again()
-        else:
+        elif received != WAKE:
             yield Note.from_bytes(received)
 
 

@@ -10,8 +10,8 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from schedules.errors import TargetError, WorkloadError
 from schedules.record import MeasureResult
 from schedules.target import Target
 from tuner.measure.choose import parse_measurer
+from tuner.measure.control import Control, Controllable, MeasurementAborted
 from tuner.measure.protocol import Measurer
 
 from .machines import kind
@@ -31,8 +32,20 @@ MOST_OPEN = 2
 IDLE_SECS = 60.0
 
 
+_LOOK_SECS = 0.25
+"""How often a machine asks whether what it measures is still wanted."""
+
+
 class GivenUp(BaseException):
     """The coordinator does not want the rest of an order; nothing may take it for a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A measurer and the line into it; once that was aborted, the measurer is of no more use."""
+
+    measurer: Measurer
+    control: Control
 
 
 @dataclass(slots=True)
@@ -44,7 +57,7 @@ class Host:
 
     description: Description
     measured: int = 0
-    _open: OrderedDict[tuple[Any, ...], Measurer] = field(default_factory=OrderedDict)
+    _open: OrderedDict[tuple[Any, ...], _Opened] = field(default_factory=OrderedDict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _idle_since: float = field(default_factory=time.monotonic)
 
@@ -57,8 +70,30 @@ class Host:
     ) -> None:
         """Measure the candidates of `order` and `tell` of each as it is known.
 
-        `is_wanted` is asked between two candidates; GivenUp once it is not.
+        `is_wanted` is asked between two candidates and, from another thread, a few times a second;
+        once it is not, native work is killed: GivenUp.
         """
+        with self._turn:
+            tell(Note(order.task, "begun"))
+            try:
+                self._carry_out(order, tell, is_wanted)
+            except (TargetError, WorkloadError) as error:
+                code = getattr(error, "code", "")
+                tell(Note(order.task, "refused", error=type(error).__name__, code=code,
+                          detail=str(error)))  # fmt: skip
+            except MeasurementAborted:
+                raise GivenUp from None
+            except Exception:
+                tell(Note(order.task, "bug", detail=traceback.format_exc()))
+                raise
+            else:
+                tell(Note(order.task, "ended"))
+            finally:
+                self._idle_since = time.monotonic()
+
+    def _carry_out(
+        self, order: Order, tell: Callable[[Note], None], is_wanted: Callable[[], bool]
+    ) -> None:
         positions = list(order.requests)
 
         def on_result(i: int, result: MeasureResult) -> None:
@@ -67,25 +102,18 @@ class Host:
             if not is_wanted():
                 raise GivenUp
 
-        with self._turn:
-            tell(Note(order.task, "begun"))
-            try:
-                measurer = self._measurer(order)
+        identity, opened = self._opened(order)
+        try:
+            with _watched(opened.control, is_wanted):
                 if order.purpose == "confirm":
-                    on_result(0, measurer.confirm(order.requests[positions[0]]))
+                    on_result(0, opened.measurer.confirm(order.requests[positions[0]]))
                 else:
-                    measurer.measure([order.requests[p] for p in positions], on_result)
-            except (TargetError, WorkloadError) as error:
-                code = getattr(error, "code", "")
-                tell(Note(order.task, "refused", error=type(error).__name__, code=code,
-                          detail=str(error)))  # fmt: skip
-            except Exception:
-                tell(Note(order.task, "bug", detail=traceback.format_exc()))
-                raise
-            else:
-                tell(Note(order.task, "ended"))
-            finally:
-                self._idle_since = time.monotonic()
+                    requests = [order.requests[p] for p in positions]
+                    opened.measurer.measure(requests, on_result)
+        finally:
+            if opened.control.aborted:
+                del self._open[identity]
+                opened.measurer.__exit__(None, None, None)
 
     def close_idle(self) -> None:
         """End the processes of measurers that nobody has used for a while."""
@@ -98,22 +126,27 @@ class Host:
     def close(self) -> None:
         """End every process of every measurer."""
         while self._open:
-            _, measurer = self._open.popitem()
-            measurer.__exit__(None, None, None)
+            _, opened = self._open.popitem()
+            opened.measurer.__exit__(None, None, None)
 
-    def _measurer(self, order: Order) -> Measurer:
-        """The measurer of an order's work, opened or opened before. TargetError, WorkloadError."""
+    def _opened(self, order: Order) -> tuple[tuple[Any, ...], _Opened]:
+        """The measurer of an order's work, opened or opened before, and what it goes by.
+        TargetError, WorkloadError."""
         target = self._target(order.target)
         identity = (str(order.workload), target.key, order.seed)
         if identity not in self._open:
             while len(self._open) >= MOST_OPEN:
                 _, oldest = self._open.popitem(last=False)
-                oldest.__exit__(None, None, None)
+                oldest.measurer.__exit__(None, None, None)
             workload = workload_json.from_json(order.workload)
             factory = parse_measurer(self.description.measurer)
-            self._open[identity] = factory(workload, target, order.seed).__enter__()
+            control = Control()
+            measurer = factory(workload, target, order.seed).__enter__()
+            if isinstance(measurer, Controllable):
+                measurer.attach(control)
+            self._open[identity] = _Opened(measurer, control)
         self._open.move_to_end(identity)
-        return self._open[identity]
+        return identity, self._open[identity]
 
     def _target(self, wanted: Target) -> Target:
         """`wanted` with what was probed here; TargetError if this is no such machine."""
@@ -123,6 +156,25 @@ class Host:
                 f"of kind {kind(wanted)[:12]} ({wanted.cpu})"
             )
         return replace(wanted, probes=self.description.target.probes)
+
+
+@contextmanager
+def _watched(control: Control, is_wanted: Callable[[], bool]) -> Iterator[None]:
+    """Abort `control` as soon as nobody wants what is done in the block."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK_SECS):
+            if not is_wanted():
+                control.abort()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
 _host: Host | None = None

@@ -15,10 +15,10 @@
   const number = (value) => (value === undefined || value === "" ? null : Number(value));
 
   const unitOf = (secs) => [[1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]].find(([scale]) => secs >= scale) || [1e-9, "ns"];
-  const duration = (secs) => {
+  const duration = (secs, digits = 3) => {
     if (secs === null || secs === undefined) return "-";
     const [scale, unit] = unitOf(secs);
-    return `${Number((secs / scale).toPrecision(3))} ${unit}`;
+    return `${Number((secs / scale).toPrecision(digits))} ${unit}`;
   };
 
   const svg = (name, attributes, text) => {
@@ -79,19 +79,26 @@
     const place = document.getElementById("curve");
     const timed = trials.filter((trial) => trial.secs);
     if (!timed.length) {
-      place.textContent = trials.length ? "No trial has passed yet." : "No trial has ended yet.";
+      place.textContent = trials.length ? `No trial has passed${done ? "" : " yet"}.` : `No trial has ended${done ? "" : " yet"}.`;
       return;
     }
+    ceiling = ceilingOf(timed);
     const at = trials.map((trial) => trial.at);
     const data = [
       at,
       trials.map((trial) => trial.best),
-      trials.map((trial) => trial.secs),
+      trials.map((trial) => (trial.secs <= ceiling ? trial.secs : null)),
       at.map(() => limits.bound),
       at.map(() => limits.default),
     ];
     document.getElementById("curve-legend").hidden = false;
-    document.getElementById("key-default").hidden = limits.default === null;
+    // Where there is room the lines are named beside their ends.
+    const named = place.clientWidth >= WIDE;
+    document.querySelector("#curve-legend .key-best").hidden = named;
+    document.getElementById("key-bound").hidden = named || limits.bound === null;
+    document.getElementById("key-default").hidden = named || limits.default === null;
+    document.getElementById("key-slow").hidden = !timed.some((trial) => trial.secs > ceiling);
+    document.getElementById("key-bad").hidden = timed.length === trials.length;
     if (curve) {
       curve.setData(data);
       return;
@@ -100,11 +107,30 @@
     curve = new uPlot(curveOptions(place), data, place);
   }
 
+  const WIDE = 560;
+  let ceiling = Infinity;
+
+  // The slowest trials would leave the others no room: drawn is what the search moved through, the
+  // default schedule, and three quarters of all.
+  function ceilingOf(timed) {
+    const sorted = timed.map((trial) => trial.secs).sort((a, b) => a - b);
+    const usual = sorted[Math.floor(0.75 * (sorted.length - 1))];
+    const needed = Math.max(timed[0].best ?? 0, limits.default ?? 0, usual, 1.15 * sorted[0]) * 1.12;
+    return sorted[sorted.length - 1] <= needed * 1.3 ? Infinity : needed;
+  }
+
   // From the beginning of the job, unless that would leave most of the drawing empty.
   const begin = (first, last) => [first > 0.4 * last ? Math.max(0, first - 0.04 * (last - first)) : 0, last];
 
   // Round numbers between two times, the roundest that are enough.
   function marks(low, high) {
+    if (high / low < 3) {
+      const rough = (high - low) / 6;
+      const power = 10 ** Math.floor(Math.log10(rough));
+      const step = [1, 2, 2.5, 5, 10].find((digit) => digit * power >= rough) * power;
+      const first = Math.ceil(low / step);
+      return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, n) => Number(((first + n) * step).toPrecision(6)));
+    }
     const kinds = [[1], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], Array.from({ length: 36 }, (_, n) => 1 + n / 4), Array.from({ length: 180 }, (_, n) => 1 + n / 20)];
     let found = [];
     for (const kind of kinds) {
@@ -123,19 +149,21 @@
     const grid = { stroke: () => colour("--rule"), width: 1 };
     const font = "11px system-ui, sans-serif";
     const low = () => Math.min(...[limits.bound, ...trials.map((t) => t.secs)].filter(Boolean));
-    const high = () => Math.max(...[limits.default, ...trials.map((t) => t.secs)].filter(Boolean));
+    const high = () => (ceiling < Infinity ? ceiling : Math.max(...[limits.default, ...trials.map((t) => t.secs)].filter(Boolean)));
+    const named = place.clientWidth >= WIDE;
     return {
       width: place.clientWidth,
       height: Math.max(240, Math.min(360, place.clientWidth * 0.42)),
+      padding: [8, named ? 118 : 8, 0, 0],
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       legend: { show: false },
       scales: {
         x: { time: false, range: (u, min, max) => begin(min, Math.max(max, 1e-3)) },
-        y: { distr: 3, log: 10, range: () => [low() / 1.25, high() * 1.25] },
+        y: { distr: 3, log: 10, range: () => { const room = Math.max(1.02, (high() / low()) ** 0.08); return [low() / room, high() * room]; } },
       },
       axes: [
         { stroke: ink, grid, ticks: grid, font, values: (u, splits) => splits.map((s) => `${Number(s.toPrecision(6))} s`) },
-        { stroke: ink, grid, ticks: grid, font, size: 64, splits: (u, axis, low, high) => marks(low, high), filter: null, values: (u, splits) => splits.map((s) => (s ? duration(s) : "")) },
+        { stroke: ink, grid, ticks: grid, font, size: 64, splits: (u, axis, low, high) => marks(low, high), filter: null, values: (u, splits) => splits.map((s) => (s ? duration(s, 4) : "")) },
       ],
       series: [
         {},
@@ -147,9 +175,20 @@
       hooks: {
         setCursor: [(u) => tellTrial(trials[u.cursor.idx])],
         draw: [(u) => {
-          // Failures have no time: a stroke at the top of the drawing says when there was one.
+          // Failures have no time: a stroke at the top of the drawing says when there was one. A
+          // trial that is slower than what is drawn points upwards there.
           const { ctx } = u;
           ctx.save();
+          ctx.fillStyle = colour("--trial");
+          for (const trial of trials) {
+            if (!(trial.secs > ceiling)) continue;
+            const [x, y, r] = [u.valToPos(trial.at, "x", true), u.bbox.top + 11 * devicePixelRatio, 3 * devicePixelRatio];
+            ctx.beginPath();
+            ctx.moveTo(x, y);
+            ctx.lineTo(x - r, y + 1.8 * r);
+            ctx.lineTo(x + r, y + 1.8 * r);
+            ctx.fill();
+          }
           ctx.strokeStyle = colour("--bad");
           ctx.lineWidth = devicePixelRatio;
           for (const trial of trials) {
@@ -160,10 +199,31 @@
             ctx.lineTo(x, u.bbox.top + 8 * devicePixelRatio);
             ctx.stroke();
           }
+          if (named) nameLines(u);
           ctx.restore();
         }],
       },
     };
+  }
+
+  // The names of the lines, each beside its end and none over another.
+  function nameLines(u) {
+    const { ctx } = u;
+    const best = trials.findLast((trial) => trial.best)?.best;
+    const lines = [["best", best, "--accent"], ["bound", limits.bound, "--good"], ["default", limits.default, "--warn"]]
+      .filter(([, secs]) => secs && secs <= ceiling)
+      .map(([name, secs, ink]) => ({ text: `${name} ${duration(secs)}`, ink, y: u.valToPos(secs, "y", true) }))
+      .sort((a, b) => a.y - b.y);
+    const apart = 14 * devicePixelRatio;
+    lines.forEach((line, index) => { if (index) line.y = Math.max(line.y, lines[index - 1].y + apart); });
+    const over = lines.length ? lines[lines.length - 1].y - (u.bbox.top + u.bbox.height) : 0;
+    ctx.font = `600 ${11 * devicePixelRatio}px system-ui, sans-serif`;
+    ctx.textBaseline = "middle";
+    ctx.textAlign = "left";
+    for (const line of lines) {
+      ctx.fillStyle = colour(line.ink);
+      ctx.fillText(line.text, u.bbox.left + u.bbox.width + 8 * devicePixelRatio, line.y - Math.max(over, 0));
+    }
   }
 
   function tellTrial(trial) {
@@ -183,6 +243,7 @@
     const note = document.getElementById("parallel-note");
     const told = trials.filter((trial) => Object.keys(trial.knobs).length);
     const columns = told.length ? columnsOf(told) : [];
+    document.getElementById("settings").hidden = columns.length < 2 && done;
     if (columns.length < 2) {
       place.textContent = "";
       const reused = number(drawings.dataset.reused);
@@ -219,9 +280,10 @@
       const at = index === columns.length - 1 ? x(index) + 18 : index ? x(index) : x(index) - 18;
       picture.append(svg("text", { class: "knob-name", x: at, y: index % 2 ? 12 : 24, "text-anchor": anchor }, column.name.replaceAll("_", " ")));
       const shown = column.place ? [] : column.values.length > 9 ? [column.values[0], column.values[column.values.length - 1]] : column.values;
-      for (const value of shown) picture.append(svg("text", { x: x(index) + 4, y: y(column, value) + 4 }, String(value)));
+      for (const value of shown) picture.append(svg("text", { class: "halo", x: x(index) + 5, y: y(column, value) + 4 }, String(value)));
       if (column.place) {
-        picture.append(svg("text", { x: x(index) + 18, y: bottom + 16, "text-anchor": "end" }, duration(timed[0]?.secs)));
+        picture.append(svg("text", { class: "halo", x: x(index) - 5, y: bottom + 16, "text-anchor": "end" }, duration(timed[0].secs)));
+        picture.append(svg("text", { class: "halo", x: x(index) - 5, y: top + 4, "text-anchor": "end" }, duration(timed[timed.length - 1].secs)));
       }
     });
     const box = document.createElement("div");
@@ -240,7 +302,8 @@
   }
 
   const parallelNote = (told, drawn, timed) =>
-    `One line a trial, knobs that were varied; the last axis is the time of a call, fastest at the bottom. Blue: the fastest tenth of ${timed.length}.` +
+    "One line a trial, through the knobs that were varied" +
+    (timed.length ? `; the last axis is the time of a call, fastest at the bottom. Blue: the fastest tenth of ${timed.length}.` : ".") +
     (drawn < told ? ` ${told - drawn} slower ones are not drawn.` : "");
 
   function columnsOf(told) {
@@ -268,24 +331,34 @@
     const place = document.getElementById("scatter");
     const note = document.getElementById("scatter-note");
     const both = trials.filter((trial) => trial.secs && trial.predicted);
+    place.parentElement.hidden = done && both.length < 2;
     if (both.length < 2) {
       place.textContent = "";
-      note.textContent = trials.length ? "This search predicted nothing, or too little was measured." : "Nothing to compare yet.";
+      note.textContent = done || trials.length > 8 ? "This search predicted nothing, or too little was measured." : "Nothing to compare yet.";
       return;
     }
-    const logs = both.flatMap((trial) => [Math.log2(trial.secs), Math.log2(trial.predicted)]);
-    const [low, high] = [Math.floor(Math.min(...logs)), Math.max(Math.ceil(Math.max(...logs)), Math.floor(Math.min(...logs)) + 1)];
-    const [size, left, end, top, bottom] = [360, 62, 346, 12, 306];
+    const values = both.flatMap((trial) => [trial.secs, trial.predicted]);
+    const [least, most] = [Math.min(...values) / 1.1, Math.max(...values) * 1.1];
+    const [low, high] = [Math.log2(least), Math.log2(most)];
+    const [size, left, end, top, bottom] = [380, 70, 372, 8, 310];
     const x = (log) => left + ((end - left) * (log - low)) / (high - low);
     const y = (log) => bottom - ((bottom - top) * (log - low)) / (high - low);
-    const picture = svg("svg", { viewBox: `0 0 ${size} ${size - 12}` });
-    const step = Math.max(1, Math.ceil((high - low) / 5));
-    for (let log = low; log <= high; log += step) {
+    const picture = svg("svg", { viewBox: `0 0 ${size} ${size - 28}` });
+    let [beyond, above] = [-Infinity, Infinity];
+    for (const mark of marks(least, most)) {
+      const log = Math.log2(mark);
       picture.append(svg("line", { class: "grid", x1: x(log), x2: x(log), y1: top, y2: bottom }));
       picture.append(svg("line", { class: "grid", x1: left, x2: end, y1: y(log), y2: y(log) }));
-      picture.append(svg("text", { x: x(log), y: bottom + 15, "text-anchor": log + step > high ? "end" : "middle" }, duration(2 ** log)));
-      picture.append(svg("text", { x: left - 6, y: y(log) + 4, "text-anchor": "end" }, duration(2 ** log)));
+      if (x(log) >= beyond + 46) {
+        beyond = x(log);
+        picture.append(svg("text", { x: x(log), y: bottom + 15, "text-anchor": "middle" }, duration(mark)));
+      }
+      if (y(log) <= above - 18) {
+        above = y(log);
+        picture.append(svg("text", { x: left - 6, y: y(log) + 4, "text-anchor": "end" }, duration(mark)));
+      }
     }
+    picture.append(svg("path", { class: "frame", d: `M${left} ${top}V${bottom}H${end}` }));
     picture.append(svg("line", { class: "even", x1: x(low), x2: x(high), y1: y(low), y2: y(high) }));
     const best = both.reduce((a, b) => (b.secs < a.secs ? b : a));
     for (const trial of both) {
@@ -320,6 +393,13 @@
       const cell = row.insertCell();
       cell.className = "n";
       cell.textContent = count;
+      const why = trials.find((trial) => trial.status === status && trial.why && status !== "ok");
+      if (why) {
+        const told = document.createElement("span");
+        told.className = "sub";
+        told.textContent = `trial ${why.trial}: ${why.why}`;
+        head.append(told);
+      }
     }
     document.getElementById("statuses").replaceChildren(table);
   }

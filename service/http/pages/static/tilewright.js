@@ -26,6 +26,28 @@
       connection.textContent = `The service answered ${event.detail.xhr.status}; what is shown may be old.`;
     }
   });
+  // The same answer again changes nothing: what is selected or read stays as it is.
+  const shown = new WeakMap();
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    const { target, xhr } = event.detail;
+    if (xhr.status === 200 && target.dataset.every && shown.get(target) === xhr.responseText) event.detail.shouldSwap = false;
+  });
+  // What was opened stays open through a swap.
+  let opened = null;
+  document.body.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    opened = new Map([...detail.target.querySelectorAll("details[id]")].map((box) => [box.id, box.open]));
+  });
+  document.body.addEventListener("htmx:afterSwap", () => {
+    for (const [id, open] of opened || []) {
+      const box = document.getElementById(id);
+      if (box) box.open = open;
+    }
+    opened = null;
+  });
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    const now = event.target.isConnected ? event.target : event.target.id && document.getElementById(event.target.id);
+    if (now && event.detail.xhr) shown.set(now, event.detail.xhr.responseText);
+  });
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.status >= 400 && event.detail.elt.dataset.errors) {
       event.detail.shouldSwap = true;
@@ -33,12 +55,17 @@
     }
   });
 
+  // In a list the hour will do for today, and the day for any other.
+  const short = (at) => (at.toDateString() === new Date().toDateString()
+    ? at.toLocaleTimeString(undefined, { timeStyle: "short" })
+    : at.toLocaleDateString(undefined, { day: "numeric", month: "short", ...(at.getFullYear() === new Date().getFullYear() ? {} : { year: "numeric" }) }));
+
   const furnish = (root) => {
     for (const time of root.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);
       if (Number.isNaN(at.getTime())) continue;
       time.title = time.textContent;
-      time.textContent = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+      time.textContent = time.dataset.how === "short" ? short(at) : at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
     }
     for (const place of root.querySelectorAll(".copy")) {
       if (place.querySelector("button") || !navigator.clipboard) continue;
@@ -54,6 +81,28 @@
       place.append(button);
     }
   };
+  // Two are compared: not fewer, not more.
+  const pickers = () => {
+    for (const button of document.querySelectorAll("button[data-two]")) {
+      const ticked = button.form.querySelectorAll("input[name=key]:checked").length;
+      button.disabled = ticked !== 2;
+      button.textContent = ticked === 1 ? "Compare: one more" : ticked > 2 ? "Compare: only two" : "Compare two";
+    }
+  };
+  document.addEventListener("change", pickers);
+  document.body.addEventListener("htmx:afterSettle", pickers);
+  addEventListener("pageshow", pickers);
+
+  // An example that is chosen stands in the form, and what was typed beside it stays.
+  for (const example of document.querySelectorAll("[data-fill]")) {
+    example.addEventListener("click", (event) => {
+      event.preventDefault();
+      const field = document.getElementById("workload");
+      field.value = example.dataset.fill;
+      field.focus();
+      htmx.trigger(field, "change");
+    });
+  }
   furnish(document);
   document.body.addEventListener("htmx:afterSettle", (event) => furnish(event.target.parentElement || event.target));
 
@@ -64,10 +113,11 @@
       event.preventDefault();
       field.focus();
     } else if (event.key === "n" || event.key === "/") {
-      location.assign(event.key === "n" ? "/#workload" : "/#q");
+      location.assign(event.key === "n" ? "/jobs/new" : "/#q");
     }
   });
   const problem = document.getElementById("form-problem");
   if (problem) problem.focus();
-  else if (["#workload", "#q"].includes(location.hash)) document.querySelector(location.hash)?.focus();
+  else if (location.hash === "#q") document.getElementById("q")?.focus();
+  else document.getElementById("workload")?.focus();
 })();

@@ -1,6 +1,6 @@
 BEGIN TRANSACTION;
 CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num));
-INSERT INTO "alembic_version" VALUES('0005');
+INSERT INTO "alembic_version" VALUES('0006');
 CREATE TABLE api_key (
 	id VARCHAR(16) NOT NULL, 
 	owner VARCHAR(64) NOT NULL, 
@@ -133,11 +133,12 @@ CREATE TABLE job_trial (
 	record_key VARCHAR(80) NOT NULL, 
 	epoch INTEGER NOT NULL, 
 	row_sha256 VARCHAR(64) NOT NULL, 
+	candidate TEXT, 
 	CONSTRAINT pk_job_trial PRIMARY KEY (job_id, trial), 
 	CONSTRAINT fk_job_trial_job_id_job FOREIGN KEY(job_id) REFERENCES job (id), 
 	CONSTRAINT fk_job_trial_record_key_record FOREIGN KEY(record_key) REFERENCES record ("key")
 );
-INSERT INTO "job_trial" VALUES('01M7XPE6000000000000000000',1,'sha256:7130e762d87461180fd44b3d745f4d15cb7677fca5fb8221512d532a3071d336',1,'aaa3ef165ffdbac9f1bf6df556293b14266d2c34e9abec44154571fc60734185');
+INSERT INTO "job_trial" VALUES('01M7XPE6000000000000000000',1,'sha256:7130e762d87461180fd44b3d745f4d15cb7677fca5fb8221512d532a3071d336',1,'aaa3ef165ffdbac9f1bf6df556293b14266d2c34e9abec44154571fc60734185',NULL);
 CREATE TABLE preparation (
 	"key" VARCHAR(80) NOT NULL, 
 	workload_key VARCHAR(80) NOT NULL, 

@@ -1,0 +1,42 @@
+"""`best`: what is stored. Read without Typer where that will do, see `service.cli.quick`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from service.answers import stored
+from service.cli.facts import answer_rows
+from service.cli.groups import Common, Machine, WorkloadSpelling
+from service.cli.spec import Option
+from service.resolve import targets, workloads
+
+
+class MinGrade(StrEnum):
+    """How good an answer must be; `service.answers.grades` explains the grades."""
+
+    EXACT = "exact"
+    SAME_CPU = "same-cpu"
+    COMPATIBLE = "compatible"
+    DEFAULT = "default"
+
+
+MinGradeOption = Annotated[
+    MinGrade,
+    Option("--min-grade", help="The least exact answer that will do."),
+]
+
+
+def best(
+    spelling: WorkloadSpelling,
+    *,
+    min_grade: MinGradeOption = MinGrade.EXACT,
+    machine: Machine = Machine(),  # noqa: B008  # a frozen value
+    common: Common = Common(),  # noqa: B008
+) -> None:
+    """The stored answer, without measuring. Exit code 3 where there is none."""
+    workload = workloads.read_workload(spelling)
+    target = targets.read_target(machine.target, machine.threads, probe=False)
+    answer = stored.answer(common.db, workload, target, min_grade.value)
+    document = answer.to_json()
+    common.output().facts(document, lambda: answer_rows(document))

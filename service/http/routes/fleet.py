@@ -1,0 +1,91 @@
+"""`GET /v1/fleet`: the machines that measure for this service."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from service.http.deps import State
+from service.http.problems import problem_responses
+from service.resolve.targets import target_summary
+
+router = APIRouter(prefix="/v1", tags=["fleet"])
+
+FRESH_SECS = 1.0
+"""Who asks more often gets the same answer: the fleet's scheduler has other things to do."""
+
+_PATIENCE_SECS = 2.0
+
+
+class MachineOut(BaseModel):
+    """A machine that has joined. `target` names its kind, for one thread; a job's `target` may be
+    its `name` or the beginning of `target.key`. `silent_secs`: since it was last heard of."""
+
+    name: str
+    target: dict[str, Any]
+    cores: int
+    toolchain: dict[str, Any]
+    mocked: bool
+    busy: bool
+    measured: int
+    silent_secs: float
+
+
+class FleetOut(BaseModel):
+    """`fleet` says whether this service has one: jobs with the measurer `dask` need it."""
+
+    fleet: bool
+    machines: list[MachineOut]
+
+
+@dataclass
+class _Known:
+    """What was answered last, by the address of the fleet that was asked."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    address: str = ""
+    at: float = float("-inf")
+    machines: list[dict[str, Any]] = field(default_factory=list)
+
+
+_known = _Known()
+
+
+@router.get(
+    "/fleet", operation_id="getFleet", response_model=FleetOut, responses=problem_responses(503)
+)
+def get_fleet(state: State) -> dict[str, Any]:
+    """The machines of the service's fleet, by name; none, and `fleet` false, where it has none.
+
+    503 `fleet_unavailable` while the fleet's scheduler does not answer.
+    """
+    address = state.settings.fleet
+    return {"fleet": bool(address), "machines": _machines(address) if address else []}
+
+
+def _machines(address: str) -> list[dict[str, Any]]:
+    """One look for all who ask within a second. FleetError."""
+    from tuner.measure.fleet.machines import fleet_status
+
+    with _known.lock:
+        if _known.address != address or time.monotonic() - _known.at >= FRESH_SECS:
+            _known.machines = [
+                {
+                    "name": m.name,
+                    "target": target_summary(m.target),
+                    "cores": m.target.cores,
+                    "toolchain": m.to_json()["toolchain"],
+                    "mocked": m.measurer != "local",
+                    "busy": m.busy,
+                    "measured": m.measured,
+                    "silent_secs": m.silent_secs,
+                }
+                for m in fleet_status(address, _PATIENCE_SECS)
+            ]
+            _known.address, _known.at = address, time.monotonic()
+        return _known.machines

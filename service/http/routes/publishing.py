@@ -1,0 +1,82 @@
+"""Records of others: taken in as claims, which answer nothing before they were verified here."""
+
+from __future__ import annotations
+
+import io
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from service.errors import BadRequest, TooLarge
+from service.http.deps import NDJSON, LinesBody, State
+from service.http.problems import problem_responses
+
+router = APIRouter(prefix="/v1", tags=["stored"])
+
+MOST_LINES = 10_000
+"""Of one request: an export within the limit of a body has far fewer, and each is work."""
+MOST_REASON_CHARACTERS = 300
+
+LINES_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            NDJSON: {
+                "schema": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "What `tilewright export` writes: one JSON object a line, the "
+                    "header first, each workload and target before the records of it.",
+                }
+            }
+        },
+    }
+}
+
+
+class RefusedLine(BaseModel):
+    """A line that was not taken, counted from 1, and why."""
+
+    line: int
+    reason: str
+
+
+class PublishOut(BaseModel):
+    """What became of the records sent: `new` here or `known` already, and lines `refused`."""
+
+    new: int
+    known: int
+    refused: int
+    refusals: list[RefusedLine] = Field(description="One for each refused line.")
+
+
+@router.post(
+    "/records",
+    response_model=PublishOut,
+    operation_id="publishRecords",
+    openapi_extra=LINES_BODY,
+    responses=problem_responses(400, 413, 415, 422, 503),
+)
+async def publish(state: State, body: LinesBody) -> PublishOut:
+    """Store exported records as claims of the sender, as `tilewright import` does.
+
+    A claim is never best: it is rebuilt, checked in full and timed here when somebody asks for its
+    workload, and what comes of that may be. Send again what may not have arrived: known records
+    are only counted.
+    """
+    if not body.strip():
+        raise BadRequest("the body is empty; an export begins with its header", code="no_records")
+    if body.count(b"\n") + body.count(b"\r") > MOST_LINES:
+        raise TooLarge(f"more than {MOST_LINES} lines", advice="Send them in several requests.")
+    # As a file that is imported: what is no UTF-8 is the trouble of its line alone.
+    lines = io.TextIOWrapper(io.BytesIO(body), encoding="utf-8", errors="surrogateescape")
+    report = await state.write(state.store.import_, lines)
+    return PublishOut(
+        new=report.added,
+        known=report.known,
+        refused=len(report.bad),
+        refusals=[
+            RefusedLine(line=bad.line, reason=bad.reason[:MOST_REASON_CHARACTERS])
+            for bad in report.bad
+        ],
+    )

@@ -1,0 +1,54 @@
+"""How many jobs a worker has open at once: on its own machine, and on its fleet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+MOST_ON_A_FLEET = 16
+"""All of them are searched for by one process: more would wait for its core instead."""
+
+_LOOK_SECS, _PATIENCE_SECS = 5.0, 2.0
+
+
+@dataclass(slots=True)
+class Places:
+    """The open jobs of one kind, by id. `count` says how many there may be."""
+
+    count: Callable[[], int]
+    threads: dict[str, threading.Thread] = field(default_factory=dict)
+    oldest: str = ""
+
+    def left(self) -> bool:
+        """Whether one more may be opened; jobs that are over are forgotten."""
+        self.threads = {name: t for name, t in self.threads.items() if t.is_alive()}
+        return len(self.threads) < self.count()
+
+
+@dataclass(slots=True)
+class FleetSize:
+    """As many jobs as the fleet at `address` has machines: while one searches, races its fastest
+    or has its best checked, which one machine does, the others measure for the rest."""
+
+    address: str
+    at_least: int
+    _size: int = 0
+    _looked: float = float("-inf")
+
+    def __call__(self) -> int:
+        if self.address and time.monotonic() - self._looked > _LOOK_SECS:
+            self._look()
+            self._looked = time.monotonic()
+        return max(self.at_least, min(self._size, MOST_ON_A_FLEET))
+
+    def _look(self) -> None:
+        """A fleet that does not answer is as large as it was."""
+        from tuner.measure.choose import MeasurerError
+        from tuner.measure.fleet.machines import fleet_status
+
+        try:
+            self._size = len(fleet_status(self.address, _PATIENCE_SECS))
+        except (MeasurerError, ModuleNotFoundError):
+            return

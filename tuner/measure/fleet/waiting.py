@@ -1,0 +1,104 @@
+"""Waiting for machines, and for a network that may swallow everything, without being stuck."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tuner.measure.control import Control
+
+from .errors import FleetError
+
+log = logging.getLogger("tilewright.fleet")
+
+T = TypeVar("T")
+
+_RETRY_SECS = 0.25
+_LOOK_SECS = 0.1
+_FIRST_REMARK_SECS, _REMARK_SECS = 2.0, 30.0
+
+
+def aside(
+    call: Callable[[], T], control: Control, *, undo: Callable[[T], None] = lambda made: None
+) -> T:
+    """What `call` returns or raises. MeasurementAborted once that is asked for, though `call`
+    goes on; `undo` is given what comes of it then."""
+    return _Aside(call, undo).outcome(control)
+
+
+class _Aside(Generic[T]):
+    """A call in a thread of its own, so that whoever waits for it can be told not to."""
+
+    def __init__(self, call: Callable[[], T], undo: Callable[[T], None]) -> None:
+        self._call, self._undo = call, undo
+        self._made: list[T] = []
+        self._error: BaseException | None = None
+        self._abandoned = False
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            made = self._call()
+            with self._lock:
+                self._made.append(made)
+                abandoned = self._abandoned
+            if abandoned:
+                self._undo(made)
+        except BaseException as error:  # noqa: BLE001  # raised again by `outcome`
+            self._error = error
+        finally:
+            self._over.set()
+
+    def outcome(self, control: Control) -> T:
+        """What the call returned or raised. MeasurementAborted."""
+        while not self._over.wait(_LOOK_SECS):
+            with self._lock:
+                self._abandoned = control.aborted and not self._made
+            if self._abandoned:
+                control.check()
+        if self._error is not None:
+            raise self._error
+        return self._made[0]
+
+
+@dataclass(slots=True)
+class Wait:
+    """How long nothing could be measured, and for what `reason`. `control` hears of it."""
+
+    address: str
+    patience_secs: float
+    reason: str = ""
+    control: Control = field(default_factory=Control)
+    _since: float | None = None
+    _remark_at: float = _FIRST_REMARK_SECS
+
+    def over(self) -> None:
+        """Something is being measured again."""
+        if self._remark_at > _FIRST_REMARK_SECS:
+            self.control.waiting("")
+        self._since, self._remark_at = None, _FIRST_REMARK_SECS
+
+    def go_on(self) -> None:
+        """Wait a moment; FleetError if that was so for too long, MeasurementAborted."""
+        self.control.check()
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        waited_secs = now - self._since
+        if waited_secs >= self.patience_secs:
+            raise FleetError(
+                f"waited {waited_secs:.0f} s for a machine to measure on: {self.reason}; "
+                f"let one join: tilewright worker --join {self.address}"
+            )
+        if waited_secs >= self._remark_at:
+            self._remark_at += _REMARK_SECS
+            left_secs = self.patience_secs - waited_secs
+            log.warning("waiting up to %.0f s more for a machine: %s", left_secs, self.reason)
+            self.control.waiting(f"a machine of the fleet: {self.reason}")
+        time.sleep(_RETRY_SECS)
