@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 from fastapi.testclient import TestClient
 
-from db import Store, open_store
+from db import Store
 from service.http.app import create_app
 from service.settings import Settings
 from tests.conftest import NO_BROWSER
+from tests.own_store import cache_home, own_folders, store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -28,25 +29,7 @@ PATIENCE_SECS = 60.0
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
 
-@pytest.fixture(scope="session")
-def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for all tests: this machine is detected once."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees or changes the user's data, caches or settings."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
-    for name in ("TILEWRIGHT_DB", "TILEWRIGHT_URL", "TILEWRIGHT_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with open_store(str(tmp_path / "store.sqlite")) as store:
-        yield store
+__all__ = ["cache_home", "own_folders", "store"]
 
 
 @pytest.fixture
