@@ -29,9 +29,9 @@ if str(ROOT) not in sys.path:
 
 from schedules import operators  # noqa: E402
 from schedules.dtypes import DType  # noqa: E402
-from schedules.notation import from_notation, parse_tensor_spec  # noqa: E402
-from schedules.reference_math import bf16_bits, round_to_bf16  # noqa: E402
-from schedules.workload import Workload  # noqa: E402
+from schedules.frontend.notation import from_notation, parse_tensor_spec  # noqa: E402
+from schedules.reference.math import bf16_bits, round_to_bf16  # noqa: E402
+from schedules.workload.workload import Workload  # noqa: E402
 from tuner.default import default_trace  # noqa: E402
 from tuner.measure.compare import Case, Oracle  # noqa: E402
 from tuner.measure.local import LocalMeasurer  # noqa: E402

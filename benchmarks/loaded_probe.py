@@ -35,7 +35,7 @@ if str(ROOT) not in sys.path:
 
 from schedules.spelling import parse_workload  # noqa: E402
 from schedules.target import Probes, Target  # noqa: E402
-from schedules.workload import Workload  # noqa: E402
+from schedules.workload.workload import Workload  # noqa: E402
 from tuner.bound import bound  # noqa: E402
 from tuner.limit import PROBE_ERROR  # noqa: E402
 from tuner.measure.local import LocalMeasurer  # noqa: E402
@@ -114,7 +114,7 @@ def fooled_probes(probes: Probes) -> Probes:
 
 def tune(workload: Workload, target: Target, machine: ThisMachine, trials: int) -> TuneReport:
     """`tuner.tune` for a machine whose probes are kept where we want them."""
-    from schedules.rules import space_for
+    from schedules.sketches import space_for
 
     with LocalMeasurer(workload, target, 0) as measurer:
         return run_session(

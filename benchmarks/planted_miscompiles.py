@@ -32,11 +32,11 @@ if str(ROOT) not in sys.path:
 from benchmarks.suite.machine import commit_of  # noqa: E402
 from schedules import operators  # noqa: E402
 from schedules.errors import ScheduleError  # noqa: E402
-from schedules.rules import space_for  # noqa: E402
+from schedules.sketches import space_for  # noqa: E402
 from schedules.space import Candidate, ScheduleSpace  # noqa: E402
 from schedules.target import Target  # noqa: E402
 from schedules.trace import Trace  # noqa: E402
-from schedules.workload import Workload  # noqa: E402
+from schedules.workload.workload import Workload  # noqa: E402
 from tests.tuner.planting_bases import TARGET, Base, load_bases  # noqa: E402
 from tests.tuner.planting_run import COMPILER, Judged, Verdict, judge, plant  # noqa: E402
 from tests.tuner.planting_run import right_kernel as kernel_of  # noqa: E402

@@ -36,7 +36,7 @@ from costmodel.baselines import PriorModel
 from costmodel.blend import BlendedModel
 from schedules.errors import ScheduleError
 from schedules.record import MeasureResult, MeasureStatus, canonical_bytes
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.space import Candidate, IntArray, ScheduleSpace
 from schedules.spelling import parse_workload
 from schedules.trace import Trace

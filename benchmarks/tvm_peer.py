@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.suite.registry import every_case, workload_of
-from schedules.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Interval, Mod, Var, interval
-from schedules.scalar import (
+from schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Interval, Mod, Var, interval
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -31,7 +31,7 @@ from schedules.scalar import (
     Select,
     Unary,
 )
-from schedules.workload import Stage, Workload
+from schedules.workload.workload import Stage, Workload
 
 SEED = 0
 TRIALS_A_ROUND = 64
@@ -79,7 +79,7 @@ class Translation:
 
     def _padded(self, node: Scalar, ranges: Mapping[str, Interval]) -> Scalar:
         """`node` with every guarded read that is plain padding replaced by one of a padded copy."""
-        from schedules.scalar import rewrite
+        from schedules.algebra.scalar import rewrite
 
         def leaf(n: Scalar) -> Scalar | None:
             match n:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from schedules.dtypes import DType
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 FMA_PIPES = 2
 """Vector multiply-add units a core of every server CPU since 2014 has, at its widest vector."""

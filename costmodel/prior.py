@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.rules.program import ProgramSketch, distinct_rows
+from schedules.sketches.program import ProgramSketch, distinct_rows
 from schedules.space import Access, FloatArray, IntArray, ScheduleSpace, Sketch
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 from .footprint import Traffic, cache_traffic, past_caches
 from .machine import FMA_PIPES, Machine, compute_dtype, machine_for

@@ -248,7 +248,9 @@ def _check_header(line: str) -> None:
 
 
 def _parsed(line: str) -> dict[str, Any]:
-    from schedules.strict_json import parse_json_text  # brings NumPy, which queries do not need
+    from schedules.workload.strict_json import (
+        parse_json_text,  # brings NumPy, which queries do not need
+    )
 
     entry = parse_json_text(line, max_bytes=MAX_LINE_BYTES)
     if not isinstance(entry, dict):

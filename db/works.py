@@ -124,7 +124,7 @@ def target_document(row: TargetRow) -> dict[str, Any] | None:
 
 def workload_key_of(document: dict[str, Any]) -> str:
     """The key of the computation a document describes; WorkloadError if it describes none."""
-    from schedules.workload import Workload  # brings NumPy, which queries do not need
+    from schedules.workload.workload import Workload  # brings NumPy, which queries do not need
 
     return Workload.from_json(document).key
 

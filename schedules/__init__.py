@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from . import operators
     from .dtypes import DType
     from .errors import ScheduleError, TargetError, TilewrightError, WorkloadError
-    from .expr import (
+    from .frontend.expr import (
         abs,
         all_of,
         any_of,
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
         sum,
         tanh,
     )  # fmt: skip
+    from .frontend.notation import from_notation, parse_tensor_spec
     from .limits import check_limits
-    from .notation import from_notation, parse_tensor_spec
     from .spelling import parse_workload
     from .target import Target
-    from .workload import Workload
+    from .workload.workload import Workload
 
 _EXPR = (
     "abs", "all_of", "any_of", "cast", "compute", "const", "eq", "erf", "exp", "floor", "log",
@@ -55,17 +55,17 @@ _EXPR = (
     "reduce_axis", "rsqrt", "select", "sigmoid", "sqrt", "sum", "tanh",
 )  # fmt: skip
 _HOME = {
-    **dict.fromkeys(_EXPR, "expr"),
+    **dict.fromkeys(_EXPR, "frontend.expr"),
     "DType": "dtypes",
     "ScheduleError": "errors",
     "Target": "target",
     "TargetError": "errors",
     "TilewrightError": "errors",
-    "Workload": "workload",
+    "Workload": "workload.workload",
     "WorkloadError": "errors",
     "check_limits": "limits",
-    "from_notation": "notation",
-    "parse_tensor_spec": "notation",
+    "from_notation": "frontend.notation",
+    "parse_tensor_spec": "frontend.notation",
     "parse_workload": "spelling",
 }
 

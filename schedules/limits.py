@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from .algebra.scalar import All, IndexValue, Load, Scalar, walk
 from .errors import WorkloadError
-from .scalar import All, IndexValue, Load, Scalar, walk
 
 if TYPE_CHECKING:
-    from .workload import Workload
+    from .workload.workload import Workload
 
 MAX_DIMS = 8
 MAX_STAGES = 64

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .lower import stated_error
+from .lowering.lower import stated_error
 from .trace import Trace
-from .workload import Workload
+from .workload.workload import Workload
 
 
 def rewritten_document(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from .target import Target
 from .trace import Trace
-from .workload import Workload
+from .workload.workload import Workload
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from . import operators
-from .constants import with_constants
 from .errors import WorkloadError
-from .workload import Workload
+from .workload.constants import with_constants
+from .workload.workload import Workload
 
 ReadFile = Callable[[str], bytes]
 """The bytes of the file at a path; its errors are the caller's own."""
@@ -64,7 +64,7 @@ def _parsed(
     if expr is not None:
         # Parsers of expressions and documents take as long to import as an operator takes to be
         # answered, and most spellings are operators.
-        from .notation import from_notation, parse_tensor_spec
+        from .frontend.notation import from_notation, parse_tensor_spec
 
         return from_notation(
             expr, [parse_tensor_spec(t) for t in tensors], parse_ranges(ranges), name=text
@@ -84,7 +84,7 @@ def _parsed(
                 f"files are not read here: {text[:80]!r}; send the document itself",
                 code="bad_spelling",
             )
-        from .workload_json import from_text
+        from .workload.document_reader import from_text
 
         found = from_text(read_file(text))
         return found if allow_error is None else found.allowing(allow_error)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self, TypeAlias, get_type_hints
 
 from .errors import ScheduleError
-from .loop_ir import Nest
+from .nest.loop_ir import Nest
 from .primitives import PRIMITIVES, Primitive
 from .rewrites import REWRITES, Rewrite
 
@@ -47,7 +47,7 @@ class Trace:
 
     def apply(self, nest: Nest) -> Nest:
         """`nest` after every step. ScheduleError from the first step that is not legal, and from
-        a rewrite: `schedules.lower.start` does those that stand first."""
+        a rewrite: `schedules.lowering.lower.start` does those that stand first."""
         for step in self.steps:
             if isinstance(step, Rewrite):
                 raise ScheduleError(step, "a rewrite stands before every primitive")

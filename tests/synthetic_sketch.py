@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from schedules.affine import var
+from schedules.algebra.affine import var
+from schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer
 from schedules.dtypes import DType
 from schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
-from schedules.rules.writer import TraceWriter
-from schedules.scalar import Binary, BinaryOp, Load, Reducer
+from schedules.sketches.writer import TraceWriter
 from schedules.space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace
 from schedules.target import Cache, Probes, Target
 from schedules.trace import Trace
-from schedules.workload import Axis, Stage, Tensor, Workload
+from schedules.workload.workload import Axis, Stage, Tensor, Workload
 
 
 def synthetic_target(threads: int = 1, vector_bits: int = 256) -> Target:

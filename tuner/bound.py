@@ -17,10 +17,7 @@ from functools import lru_cache
 from math import prod
 
 from costmodel.machine import Machine, compute_dtype, machine_for
-from schedules.flops import counted_flops, useful_flops
-from schedules.rules.regrouping import regrouped
-from schedules.rules.rewriting import rewrites_for, rewritten
-from schedules.scalar import (
+from schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
@@ -33,8 +30,11 @@ from schedules.scalar import (
     loads,
     vars_of,
 )
+from schedules.sketches.forms.regrouping import regrouped
+from schedules.sketches.forms.rewriting import rewrites_for, rewritten
 from schedules.target import Probes, Target
-from schedules.workload import Stage, Workload
+from schedules.workload.flops import counted_flops, useful_flops
+from schedules.workload.workload import Stage, Workload
 
 from .probed import raised_bandwidth, raised_peak
 

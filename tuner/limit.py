@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from schedules.errors import TargetError
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 from .bound import Bound, bound, shown_by_kernel
 

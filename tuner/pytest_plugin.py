@@ -20,7 +20,7 @@ import pytest
 
 if TYPE_CHECKING:
     from schedules.target import Target
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
 
     from .measure.protocol import MeasurerFactory
     from .memory_sink import MemorySink

@@ -22,7 +22,7 @@ from schedules.rewritten import rewritten_document
 from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 from .limit import Limit, Machine
 from .measure.control import MeasurementAborted

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 from .measure.control import Control, Controllable
 from .measure.protocol import MeasurerFactory
@@ -40,7 +40,7 @@ def tune(
     run returns with what was checked before. `begun` are the trials of an earlier process of this
     very run, from its events: it goes on behind them.
     """
-    from schedules.rules import space_for
+    from schedules.sketches import space_for
 
     from .measure.choose import parse_measurer
     from .memory_sink import MemorySink

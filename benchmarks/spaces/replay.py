@@ -19,10 +19,10 @@ import numpy as np
 
 from costmodel.prior import Prior
 from schedules.errors import ScheduleError
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.space import IntArray, ScheduleSpace, Sketch
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tuner.codegen.kernel import llvm_text
 
 HERE = Path(__file__).resolve().parent

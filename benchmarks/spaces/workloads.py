@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 FILE = Path(__file__).with_name("workloads.jsonl")
 

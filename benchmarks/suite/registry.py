@@ -7,7 +7,7 @@ from functools import cache
 
 from benchmarks.suite.cases import EXPRESSIONS, GEMMS, OPERATORS, Case
 from benchmarks.suite.operator_suite import constant_cases, heavy_cases, suite_cases
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 
 @cache

@@ -21,7 +21,7 @@ from benchmarks.suite.contestant import reference
 from benchmarks.suite.registry import every_case, workload_of
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tuner.measure.linux import die_with_parent
 
 

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from ..constants import with_constants
 from ..errors import WorkloadError
-from ..expr_core import TensorExpr
-from ..workload import Stage, Workload
+from ..frontend.expr_core import TensorExpr
+from ..workload.constants import with_constants
+from ..workload.workload import Stage, Workload
 from . import contractions, convolutions, rowwise
 from .epilogue import EPILOGUES, Epilogue, parse_epilogue, published_bytes, with_epilogue
 from .registry import Draft, Operator, Param, Types, closest

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..expr import compute, placeholder, reduce_axis, sum
-from ..expr_core import TensorExpr
+from ..frontend.expr import compute, placeholder, reduce_axis, sum
+from ..frontend.expr_core import TensorExpr
 from .registry import PRODUCTS, Draft, Operator, Param, Sizes, Types
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from ..algebra.scalar import Reducer
 from ..errors import WorkloadError
-from ..expr import (
+from ..frontend.expr import (
     all_of,
     compute,
     compute_labelled,
@@ -23,8 +24,7 @@ from ..expr import (
     select,
     sum,
 )
-from ..expr_core import Expr, Index
-from ..scalar import Reducer
+from ..frontend.expr_core import Expr, Index
 from .registry import ANY, PRODUCTS, Draft, Operator, Param, Sizes, Types
 
 

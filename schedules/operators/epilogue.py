@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..dtypes import DType
 from ..errors import WorkloadError
-from ..expr import (
+from ..frontend.expr import (
     cast,
     compute_labelled,
     maximum,
@@ -19,7 +19,7 @@ from ..expr import (
     placeholder,
     tanh,
 )
-from ..expr_core import Expr, Index, TensorExpr
+from ..frontend.expr_core import Expr, Index, TensorExpr
 from .registry import Draft, closest
 
 

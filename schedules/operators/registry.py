@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ..errors import WorkloadError
-from ..expr_core import TensorExpr
+from ..frontend.expr_core import TensorExpr
 from ..limits import MAX_EXTENT
 
 FLOATS = ("f32", "f64", "bf16")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..expr import (
+from ..frontend.expr import (
     compute,
     exp,
     max,
@@ -13,7 +13,7 @@ from ..expr import (
     sqrt,
     sum,
 )
-from ..expr_core import TensorExpr
+from ..frontend.expr_core import TensorExpr
 from .contractions import ATTENTION, transpose_batch_matmul
 from .registry import ANY, FLOATS, Draft, Operator, Param, Sizes, Types
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
-from ..loop_ir import Nest
+from ..nest.loop_ir import Nest
 from .block_read import BlockRead
 from .caching import CacheRead, CacheReadAlong, CacheWrite
 from .fetching import FetchAhead

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ..algebra.scalar import Load, loads
+from ..algebra.scalar import rewrite as rewrite_scalar
 from ..errors import ScheduleError
-from ..loop_ir import Allocate, Buffer, For, Nest, Scope, Stmt, Store, Update, leaves, transform
-from ..scalar import Load, loads
-from ..scalar import rewrite as rewrite_scalar
+from ..nest.loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    Nest,
+    Scope,
+    Stmt,
+    Store,
+    Update,
+    leaves,
+    transform,
+)
 from .caching import Chosen, Index, copying, readable
 from .nest_edit import (
     buffers_in,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
-from ..affine import (
+from ..algebra.affine import (
     Affine,
     Cond,
     Eq0,
@@ -19,9 +19,11 @@ from ..affine import (
     substitute_cond,
     var,
 )
-from ..conditions import normal_cond
+from ..algebra.conditions import normal_cond
+from ..algebra.scalar import All, Const, Load, Scalar, Select
+from ..algebra.scalar import rewrite as rewrite_scalar
 from ..errors import ScheduleError
-from ..loop_ir import (
+from ..nest.loop_ir import (
     Allocate,
     Buffer,
     For,
@@ -34,8 +36,6 @@ from ..loop_ir import (
     Update,
     transform,
 )
-from ..scalar import All, Const, Load, Scalar, Select
-from ..scalar import rewrite as rewrite_scalar
 from .nest_edit import (
     Place,
     all_ranges,

@@ -7,7 +7,7 @@ Every primitive keeps this, so whether two iterations can meet is a question abo
 
 from __future__ import annotations
 
-from ..affine import (
+from ..algebra.affine import (
     Affine,
     Cond,
     FloorDiv,
@@ -23,7 +23,7 @@ from ..affine import (
     simplify,
 )
 from ..errors import ScheduleError
-from ..loop_ir import For, Prefetch, Stmt, Store, Update, leaves
+from ..nest.loop_ir import For, Prefetch, Stmt, Store, Update, leaves
 from .nest_edit import all_ranges, private_buffers, reads_of
 
 

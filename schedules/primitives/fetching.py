@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from ..affine import Affine, Interval, affine, interval, var
+from ..algebra.affine import Affine, Interval, affine, interval, var
 from ..errors import ScheduleError
-from ..loop_ir import For, Nest, Prefetch, Stmt, transform
+from ..nest.loop_ir import For, Nest, Prefetch, Stmt, transform
 from .nest_edit import (
     all_ranges,
     buffers_in,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import Affine, simplify
+from ..algebra.affine import Affine, simplify
+from ..algebra.scalar import Load, Scalar
+from ..algebra.scalar import rewrite as rewrite_scalar
 from ..errors import ScheduleError
-from ..loop_ir import Allocate, Nest, Prefetch, Scope, Stmt, Store, Update, transform
-from ..scalar import Load, Scalar
-from ..scalar import rewrite as rewrite_scalar
+from ..nest.loop_ir import Allocate, Nest, Prefetch, Scope, Stmt, Store, Update, transform
 from .nest_edit import all_ranges, buffers_in
 
 

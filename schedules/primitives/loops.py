@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import Interval, fresh, less, var
+from ..algebra.affine import Interval, fresh, less, var
 from ..errors import ScheduleError
-from ..loop_ir import Allocate, For, LoopKind, Nest, Stmt, walk
+from ..nest.loop_ir import Allocate, For, LoopKind, Nest, Stmt, walk
 from .dependence import check_reorderable
 from .nest_edit import (
     add_guards,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..errors import ScheduleError
-from ..loop_ir import For, LoopKind, Nest, Stmt, walk
+from ..nest.loop_ir import For, LoopKind, Nest, Stmt, walk
 from .dependence import check_disjoint, check_vector_lanes
 from .nest_edit import find_loop, reads_of, replace_loop, require_serial
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..affine import Affine, Interval, Ranges, Var, affine, interval, var
+from ..algebra.affine import Affine, Interval, Ranges, Var, affine, interval, var
+from ..algebra.scalar import loads
 from ..errors import ScheduleError
-from ..loop_ir import Allocate, For, LoopKind, Nest, Prefetch, Stmt, leaves, transform
-from ..scalar import loads
+from ..nest.loop_ir import Allocate, For, LoopKind, Nest, Prefetch, Stmt, leaves, transform
 from .dependence import check_vector_lanes
 from .nest_edit import (
     all_ranges,

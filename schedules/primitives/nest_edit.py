@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..affine import (
+from ..algebra.affine import (
     Affine,
     Cond,
     Interval,
@@ -17,9 +17,12 @@ from ..affine import (
     tighten,
     var,
 )
-from ..ahead import ahead_problem
+from ..algebra.scalar import Load, Scalar, loads, rename_tensors
+from ..algebra.scalar import map_index as map_scalar_index
+from ..algebra.scalar import substitute as substitute_scalar
 from ..errors import ScheduleError
-from ..loop_ir import (
+from ..nest.ahead import ahead_problem
+from ..nest.loop_ir import (
     Allocate,
     Buffer,
     For,
@@ -38,9 +41,6 @@ from ..loop_ir import (
     with_body,
     writing,
 )
-from ..scalar import Load, Scalar, loads, rename_tensors
-from ..scalar import map_index as map_scalar_index
-from ..scalar import substitute as substitute_scalar
 
 
 @dataclass(frozen=True, slots=True)

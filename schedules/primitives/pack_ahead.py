@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..ahead import ahead_problem
 from ..errors import ScheduleError
-from ..loop_ir import Allocate, Nest, Scope, Stmt, transform
+from ..nest.ahead import ahead_problem
+from ..nest.loop_ir import Allocate, Nest, Scope, Stmt, transform
 from .nest_edit import buffers_in
 
 

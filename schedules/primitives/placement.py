@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import Affine, Interval, affine, substitute_cond, var
+from ..algebra.affine import Affine, Interval, affine, substitute_cond, var
+from ..algebra.scalar import Load, Scalar, depth_of, loads
+from ..algebra.scalar import rewrite as rewrite_scalar
+from ..algebra.scalar import substitute as substitute_scalar
+from ..algebra.scalar import walk as walk_scalar
 from ..errors import ScheduleError
 from ..limits import MAX_INLINED_DEPTH, MAX_INLINED_NODES
-from ..loop_ir import (
+from ..nest.loop_ir import (
     Allocate,
     Buffer,
     For,
@@ -21,11 +25,7 @@ from ..loop_ir import (
     transform,
     walk,
 )
-from ..loop_ir import Prefetch as PrefetchLeaf
-from ..scalar import Load, Scalar, depth_of, loads
-from ..scalar import rewrite as rewrite_scalar
-from ..scalar import substitute as substitute_scalar
-from ..scalar import walk as walk_scalar
+from ..nest.loop_ir import Prefetch as PrefetchLeaf
 from .nest_edit import (
     all_ranges,
     buffers_in,

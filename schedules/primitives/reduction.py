@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import Eq0, fresh, var
+from ..algebra.affine import Eq0, fresh, var
+from ..algebra.scalar import All, Const, Load, Select
 from ..errors import ScheduleError
-from ..loop_ir import Allocate, Buffer, For, LoopKind, Nest, Scope, Stmt, Update, transform
-from ..scalar import All, Const, Load, Select
+from ..nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Scope, Stmt, Update, transform
 from .nest_edit import (
     buffers_in,
     chain_to,

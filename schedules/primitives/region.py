@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import gcd
 
-from ..affine import (
+from ..algebra.affine import (
     Affine,
     Cond,
     Interval,

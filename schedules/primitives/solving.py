@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import Affine, Cond, Interval, affine, prove, substitute_cond
-from ..conditions import normal_cond, tidy
-from ..congruence import collected, congruence_of, solved
-from ..errors import ScheduleError
-from ..loop_ir import For, Nest, Stmt, Update
-from ..scalar import (
+from ..algebra.affine import Affine, Cond, Interval, affine, prove, substitute_cond
+from ..algebra.conditions import normal_cond, tidy
+from ..algebra.congruence import collected, congruence_of, solved
+from ..algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -25,6 +23,8 @@ from ..scalar import (
     rewrite,
     vars_of,
 )
+from ..errors import ScheduleError
+from ..nest.loop_ir import For, Nest, Stmt, Update
 from .nest_edit import (
     chain_to,
     divide_out,

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from ..affine import Affine, Cond, affine, fresh, var
+from ..algebra.affine import Affine, Cond, affine, fresh, var
 from ..errors import ScheduleError
-from ..loop_ir import Allocate, For, Nest, Stmt, loops, walk
+from ..nest.loop_ir import Allocate, For, Nest, Stmt, loops, walk
 from .merging import accesses, shared
 from .nest_edit import (
     allocated,

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import Cond
+from ..algebra.affine import Cond
+from ..algebra.scalar import All, Binary, BinaryOp, Const, Reducer, Scalar, Select
 from ..errors import ScheduleError
-from ..loop_ir import Nest, Stmt, Update, loops, transform
-from ..scalar import All, Binary, BinaryOp, Const, Reducer, Scalar, Select
+from ..nest.loop_ir import Nest, Stmt, Update, loops, transform
 from .nest_edit import buffers_in, find_loop, writes_of
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
-from ..workload import Workload
+from ..workload.workload import Workload
 from .order import AxisLast
 from .product import Beforehand
 from .share import Share

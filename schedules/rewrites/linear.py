@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from ..affine import Affine, Eq0
+from ..algebra.affine import Affine, Eq0
+from ..algebra.scalar import All, Binary, BinaryOp, Cast, Const, Scalar, Select, Unary, UnaryOp
 from ..dtypes import DType
-from ..scalar import All, Binary, BinaryOp, Cast, Const, Scalar, Select, Unary, UnaryOp
 from .cook_toom import Matrix
 
 Term = Callable[[int], Scalar]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..affine import affine, fresh, var
+from ..algebra.affine import affine, fresh, var
+from ..algebra.scalar import Load
 from ..errors import ScheduleError
 from ..limits import MAX_STAGES
-from ..scalar import Load
-from ..workload import Stage, Tensor, Workload
+from ..workload.workload import Stage, Tensor, Workload
 
 
 @dataclass(frozen=True, slots=True)

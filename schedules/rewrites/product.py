@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from ..affine import affine, fresh, var
+from ..algebra.affine import affine, fresh, var
+from ..algebra.scalar import Binary, BinaryOp, Load, Reducer, Scalar, loads, vars_of
 from ..errors import ScheduleError
 from ..limits import MAX_STAGES
-from ..scalar import Binary, BinaryOp, Load, Reducer, Scalar, loads, vars_of
-from ..workload import Axis, Stage, Tensor, Workload
+from ..workload.workload import Axis, Stage, Tensor, Workload
 
 
 @dataclass(frozen=True, slots=True)

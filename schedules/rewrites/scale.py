@@ -7,11 +7,11 @@ from math import prod
 
 import numpy as np
 
-from ..reference import evaluate_stage, factor_over, load_inputs
-from ..reference_math import Array
-from ..reference_reads import full_box
-from ..scalar import vars_of
-from ..workload import Workload
+from ..algebra.scalar import vars_of
+from ..reference.evaluate import evaluate_stage, factor_over, load_inputs
+from ..reference.math import Array
+from ..reference.reads import full_box
+from ..workload.workload import Workload
 from . import Rewrite, Winograd
 from .windows import WindowedSum, find_windows
 

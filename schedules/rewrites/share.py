@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ..affine import affine, fresh, var
+from ..algebra.affine import affine, fresh, var
+from ..algebra.scalar import IndexValue, Load, Scalar, Select, children, rewrite, substitute
 from ..errors import ScheduleError
 from ..limits import MAX_STAGES
-from ..scalar import IndexValue, Load, Scalar, Select, children, rewrite, substitute
-from ..workload import Axis, Stage, Tensor, Workload
+from ..workload.workload import Axis, Stage, Tensor, Workload
 
 MOST_SPELLED = 1024
 """Bodies whose formulas are remembered: several times as many as a program has."""

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from ..affine import Affine, Cond, Eq0, fresh, var
-from ..conditions import within
-from ..errors import ScheduleError
-from ..scalar import (
+from ..algebra.affine import Affine, Cond, Eq0, fresh, var
+from ..algebra.conditions import within
+from ..algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -22,7 +21,8 @@ from ..scalar import (
     substitute_cond,
     vars_of,
 )
-from ..workload import Axis, Stage, Tensor, Workload
+from ..errors import ScheduleError
+from ..workload.workload import Axis, Stage, Tensor, Workload
 from .product import factors_of
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..affine import Affine, Interval, Ranges, Var
-from ..conditions import needed, normal_cond, within
+from ..algebra.affine import Affine, Interval, Ranges, Var
+from ..algebra.conditions import needed, normal_cond, within
+from ..algebra.scalar import All, Binary, BinaryOp, Const, Load, Reducer, Scalar, Select
 from ..dtypes import DType
-from ..scalar import All, Binary, BinaryOp, Const, Load, Reducer, Scalar, Select
-from ..validate import stage_ranges
-from ..workload import Axis, Stage, Tensor
+from ..workload.validate import stage_ranges
+from ..workload.workload import Axis, Stage, Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import expm1, log1p, prod
 
-from ..affine import Affine, Interval, affine, interval, modulo, var
-from ..conditions import needed, within
-from ..errors import ScheduleError
-from ..limits import MAX_DIMS, MAX_STAGES
-from ..scalar import (
+from ..algebra.affine import Affine, Interval, affine, interval, modulo, var
+from ..algebra.conditions import needed, within
+from ..algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -21,7 +19,9 @@ from ..scalar import (
     Select,
     substitute,
 )
-from ..workload import Axis, Stage, Tensor, Workload
+from ..errors import ScheduleError
+from ..limits import MAX_DIMS, MAX_STAGES
+from ..workload.workload import Axis, Stage, Tensor, Workload
 from .cook_toom import FastFilter, Matrix, fast_filter, has_filter
 from .linear import chosen_row, roundings
 from .windows import Window, WindowedSum, find_windows
@@ -143,7 +143,7 @@ class _Plan:
         terms = prod(a.extent for a in self.stage.reduce_axes if a.name not in taps)
         count = terms + 2
         # Imported here: it needs NumPy, and queries that read a trace should start at once.
-        from ..error_rounding import unit_roundoff
+        from ..reference.error_rounding import unit_roundoff
 
         amplification = Fraction(1)
         for t in self.tiled:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from schedules.target import Target
     from schedules.trace import Trace
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
 
 
 def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:

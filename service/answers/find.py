@@ -13,7 +13,7 @@ from service.answers.grades import Answer, Grade, Stored, choose
 if TYPE_CHECKING:
     from db.evidence import Evidence
     from schedules.record import Toolchain, TuningRecord
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

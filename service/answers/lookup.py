@@ -27,7 +27,7 @@ from service.resolve.spelled import Named, SpelledWorkloads
 
 if TYPE_CHECKING:
     from db import Store
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
 
 PENDING = "an answer is being prepared: chosen, built and verified without tuning"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers.grades import Answer
 from service.errors import UsageProblem
 from service.written import write_whole
@@ -90,9 +90,9 @@ def trace_text(trace: Trace) -> str:
 
 
 def _nest_text(workload: Workload, trace: Trace) -> str:
-    from schedules.lower import lower, start
-    from schedules.printer import to_text
-    from schedules.readable import named_like, readable
+    from schedules.lowering.lower import lower, start
+    from schedules.lowering.readable import named_like, readable
+    from schedules.nest.printer import to_text
 
     nest = lower(workload, trace)
     if trace.rewrites:

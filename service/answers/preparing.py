@@ -31,7 +31,7 @@ from schedules.errors import TilewrightError, WorkloadError
 from schedules.record import MeasureResult, MeasureStatus
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers import analytic, objects
 from service.answers.grades import MOCKED, Answer, Grade, grade_of, same_toolchain
 from service.answers.links import MEDIA_TYPES

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from schedules.errors import TilewrightError
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers import objects
 from service.answers.grades import Answer, Grade
 from service.answers.links import MEDIA_TYPES, links

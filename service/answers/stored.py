@@ -17,7 +17,7 @@ from . import analytic
 if TYPE_CHECKING:
     from schedules.record import Toolchain
     from schedules.target import Target
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
 
     from .find import Found
     from .grades import Answer, Grade

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from schedules.errors import WorkloadError
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers.book import Finished, Lacking, Outcome
 from service.answers.grades import Grade
 from service.resolve import workloads

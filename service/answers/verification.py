@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service import database
 from service.answers.grades import Answer, same_toolchain
 from service.answers.publish import publish

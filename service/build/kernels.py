@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from db import Store
     from schedules.target import Target
     from schedules.trace import Trace
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
     from tuner.codegen.emitted import EmittedKernel
     from tuner.measure.frames import Frame
 
@@ -345,7 +345,7 @@ def _compiled(
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
     from schedules.target import Target
-    from schedules.workload_json import from_json
+    from schedules.workload.document_reader import from_json
     from tuner.compiling import build_whatever_comes
     from tuner.measure.frames import Frame
 

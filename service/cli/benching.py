@@ -8,7 +8,7 @@ from service.errors import UsageProblem
 
 if TYPE_CHECKING:
     from schedules.target import Target
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
     from service.answers.grades import Answer
 
 

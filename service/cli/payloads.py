@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from schedules.checks import check_allowed_error
+from schedules.workload.checks import check_allowed_error
 from service.errors import InvalidField
 from service.resolve.spelling import (
     Spelling,

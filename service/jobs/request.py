@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedules.record import canonical_bytes
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.errors import InvalidField
 from service.jobs import tuning
 from service.jobs.tuning import FLEET, REAL, TuneOptions, tuning_target

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers.grades import grade_of
 from service.jobs.request import JobRequest
 from service.jobs.tuning import TuneOptions

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.resolve import targets, workloads
 
 if TYPE_CHECKING:

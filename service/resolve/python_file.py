@@ -19,7 +19,7 @@ from schedules.errors import TilewrightError
 from service.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
 
 
 def call_function(file: str, name: str) -> Workload:
@@ -27,7 +27,7 @@ def call_function(file: str, name: str) -> Workload:
 
     What the file prints goes to stderr: stdout may be promised to one JSON document.
     """
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
 
     path = Path(file)
     try:

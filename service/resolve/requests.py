@@ -13,7 +13,7 @@ from service.errors import InvalidField, Located, ServiceError
 from service.limits import Limits
 
 if TYPE_CHECKING:
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
     from service.settings import Settings
 
 _LIMITS = Limits()

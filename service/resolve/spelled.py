@@ -12,7 +12,7 @@ from service.resolve.remembered import Remembered
 from service.resolve.requests import admit
 
 if TYPE_CHECKING:
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
     from service.settings import Settings
 
 MEMORY_BYTES = 16 << 20

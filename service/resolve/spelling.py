@@ -72,7 +72,7 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> Any:
     """A file's JSON, as strict as the service will be; InvalidField if it will not do."""
-    from schedules.strict_json import parse_json_text
+    from schedules.workload.strict_json import parse_json_text
 
     try:
         return parse_json_text(read_text(path))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from schedules.target import Target
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
     from tuner.measure.control import Control
 
 FILE_MEASURERS = ("replay", "simulated")

@@ -13,7 +13,7 @@ from .python_file import call_function
 from .spelling import Spelling, check_one_spelling, read_text
 
 if TYPE_CHECKING:
-    from schedules.workload import Workload
+    from schedules.workload.workload import Workload
 
 
 def read_workload(spelling: Spelling) -> Workload:
@@ -36,7 +36,7 @@ def read_workload(spelling: Spelling) -> Workload:
 def workload_of(spelled: str | dict[str, Any]) -> Workload:
     """The workload of a request's `workload` field; no file is read. WorkloadError."""
     from schedules.spelling import parse_workload
-    from schedules.workload_json import from_json
+    from schedules.workload.document_reader import from_json
 
     if isinstance(spelled, str):
         return parse_workload(spelled)
@@ -53,7 +53,7 @@ def workload_of(spelled: str | dict[str, Any]) -> Workload:
 
 def workload_document(workload: Workload) -> dict[str, Any]:
     """Its canonical JSON document."""
-    from schedules.workload_document import to_json
+    from schedules.workload.document import to_json
 
     return to_json(workload)
 
@@ -74,7 +74,7 @@ def flops_of(workload: Workload) -> float:
 
 def parse_json(text: bytes, *, max_bytes: int, max_values: int) -> Any:
     """Strict JSON: no duplicate keys, NaN or deep nesting. WorkloadError says where."""
-    from schedules.strict_json import parse_json_text
+    from schedules.workload.strict_json import parse_json_text
 
     return parse_json_text(text, max_bytes=max_bytes, max_values=max_values)
 

@@ -20,7 +20,7 @@ from benchmarks.suite.race import build_library
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.results import Result, ResultsFile
 from benchmarks.suite.shelf import Shelf
-from schedules.reference import evaluate
+from schedules.reference.evaluate import evaluate
 
 CLASSIC = [c.name for c in (*GEMMS.values(), *OPERATORS, *EXPRESSIONS)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from schedules.record import MeasureResult
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tuner.measure.protocol import Measurer, MeasureRequest, MeasurerFactory
 
 

@@ -12,7 +12,7 @@ from db.sql_store import SqlStore
 from db.store import Store
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.target import Cache, Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 TARGET = Target(
     triple="x86_64-unknown-linux-gnu",

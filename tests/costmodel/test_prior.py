@@ -12,7 +12,7 @@ from costmodel.footprint import cache_traffic, touched
 from costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
 from costmodel.prior import Prior
 from schedules.dtypes import DType
-from schedules.rules.program import space_for
+from schedules.sketches.program import space_for
 from schedules.space import Access, IntArray
 from schedules.target import Probes
 from tests.schedule_fuzz.cases import notation

@@ -7,11 +7,11 @@ import pytest
 
 from costmodel.features import MAX_KNOBS, Featuriser
 from costmodel.prior import Prior
-from schedules.rules import space_for
-from schedules.rules.program import ProgramSketch
-from schedules.rules.tile import TileSketch
+from schedules.sketches import space_for
+from schedules.sketches.program import ProgramSketch
+from schedules.sketches.tile.sketch import TileSketch
 from schedules.space import ScheduleSpace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import target
 from tuner.search.first_look import first_look

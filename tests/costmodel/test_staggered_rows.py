@@ -9,9 +9,9 @@ import pytest
 
 from costmodel.prior import Analysis, Prior
 from schedules import operators
-from schedules.rules import space_for
-from schedules.rules.rows import WAIT_FOR_A_ROW
-from schedules.workload import Workload
+from schedules.sketches import space_for
+from schedules.sketches.fused.rows import WAIT_FOR_A_ROW
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import target
 from tuner.search.first_look import default_look

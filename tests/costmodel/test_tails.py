@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from costmodel.prior import COMPONENTS, Analysis, Prior
-from schedules.rules import space_for
-from schedules.workload import Workload
+from schedules.sketches import space_for
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import target
 

@@ -9,9 +9,9 @@ import pytest
 
 from costmodel.prior import Analysis, Prior
 from schedules import operators
-from schedules.rules import space_for
-from schedules.rules.tile_loads import HELD_SHARE
-from schedules.workload import Workload
+from schedules.sketches import space_for
+from schedules.sketches.tile.loads import HELD_SHARE
+from schedules.workload.workload import Workload
 from tests.schedules.test_rules_spaces import target
 
 

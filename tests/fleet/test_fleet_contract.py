@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.contracts.measurer_contract import MeasurerContract
 from tests.fleet.local_fleet import LocalFleet
 from tests.fleet.simulated import SPACE, TARGET, candidates

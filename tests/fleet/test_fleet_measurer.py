@@ -13,7 +13,7 @@ import pytest
 from schedules import operators
 from schedules.errors import WorkloadError
 from schedules.record import MeasureResult
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.fleet.local_fleet import LocalFleet
 from tests.fleet.simulated import SPACE, TARGET, candidates
 from tuner.measure.fleet.connection import Line

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from schedules import operators, workload_json
+from schedules import operators
 from schedules.primitives import Split
 from schedules.record import MeasureResult, MeasureStatus
 from schedules.target import Probes
 from schedules.trace import Trace
+from schedules.workload import document_reader as workload_json
 from tests.fleet.simulated import another_target
 from tuner.measure.control import Control
 from tuner.measure.fleet import task

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from schedules.errors import ScheduleError
-from schedules.interpret import interpret
-from schedules.loop_ir import Allocate, walk
-from schedules.lower import lower
-from schedules.reference import evaluate as product_reference
-from schedules.rules import space_for
+from schedules.lowering.lower import lower
+from schedules.nest.interpret import interpret
+from schedules.nest.loop_ir import Allocate, walk
+from schedules.reference.evaluate import evaluate as product_reference
+from schedules.sketches import space_for
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import (
     INTERPRETED_EXECUTIONS,
     MAX_BYTES,

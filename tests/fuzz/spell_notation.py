@@ -6,9 +6,9 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from schedules.notation import from_notation
-from schedules.workload import Tensor as ProductTensor
-from schedules.workload import Workload
+from schedules.frontend.notation import from_notation
+from schedules.workload.workload import Tensor as ProductTensor
+from schedules.workload.workload import Workload
 
 from .computation import (
     And,
@@ -44,7 +44,7 @@ class Notation:
     ranges: dict[str, int] = field(default_factory=dict)
 
     def workload(self) -> Workload:
-        from schedules.notation import parse_tensor_spec
+        from schedules.frontend.notation import parse_tensor_spec
 
         tensors: list[ProductTensor] = [parse_tensor_spec(t) for t in self.tensors]
         return from_notation(self.text, tensors, self.ranges)

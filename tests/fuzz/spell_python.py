@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import schedules
-from schedules import Workload, expr
+from schedules import Workload
+from schedules.frontend import expr
 
 from .computation import (
     And,

@@ -18,7 +18,7 @@ from benchmarks.tuning_curve import curve_of, draw, levels_of
 from examples import my_ops
 from examples.demo import SHOWN, Show, _echo, comparison, transcript
 from schedules import Target, Workload
-from schedules.lower import lower
+from schedules.lowering.lower import lower
 from schedules.spelling import parse_workload
 from service.cli import run
 from tests.project.project_texts import ROOT

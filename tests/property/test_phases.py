@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedules.errors import WorkloadError
-from schedules.notation import from_notation
+from schedules.frontend.notation import from_notation
 from schedules.operators import build
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import Pair, check_pair, random_setting, this_machine
 
 EPILOGUES = ("", "", "bias+relu", "add", "bias+gelu")

@@ -12,13 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.affine import Affine, affine, holds, var
-from schedules.conditions import normal_cond
-from schedules.errors import TilewrightError, WorkloadError
-from schedules.index_text import parse_condition, parse_index
-from schedules.notation import from_notation
-from schedules.reference import evaluate
-from schedules.scalar import (
+from schedules.algebra.affine import Affine, affine, holds, var
+from schedules.algebra.conditions import normal_cond
+from schedules.algebra.index_text import parse_condition, parse_index
+from schedules.algebra.scalar import (
     COMMUTATIVE,
     All,
     Binary,
@@ -32,10 +29,13 @@ from schedules.scalar import (
     rename_tensors,
     substitute,
 )  # fmt: skip
+from schedules.errors import TilewrightError, WorkloadError
+from schedules.frontend.notation import from_notation
+from schedules.reference.evaluate import evaluate
 from schedules.spelling import parse_workload
-from schedules.strict_json import parse_json_text
-from schedules.validate import validate
-from schedules.workload import Axis, Stage, Workload
+from schedules.workload.strict_json import parse_json_text
+from schedules.workload.validate import validate
+from schedules.workload.workload import Axis, Stage, Workload
 
 EXTENTS = st.sampled_from([1, 2, 3, 5, 7])
 

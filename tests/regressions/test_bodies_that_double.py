@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.affine import var
+from schedules.algebra.affine import var
+from schedules.algebra.scalar import Load, Unary, UnaryOp, depth_of, walk
 from schedules.dtypes import DType
 from schedules.errors import ScheduleError
-from schedules.exactness import Span, value_ranges
-from schedules.flops import useful_flops
+from schedules.frontend.notation import from_notation
 from schedules.limits import MAX_INLINED_DEPTH, MAX_STAGES
-from schedules.lower import plain_nest
-from schedules.notation import from_notation
+from schedules.lowering.lower import plain_nest
 from schedules.primitives import Inline
-from schedules.rules import space_for
-from schedules.rules.analysis import view_stages
-from schedules.rules.clusters import MOST_NODES_INLINED, stages_inlined
-from schedules.scalar import Load, Unary, UnaryOp, depth_of, walk
+from schedules.reference.exactness import Span, value_ranges
+from schedules.sketches import space_for
+from schedules.sketches.analysis import view_stages
+from schedules.sketches.clusters import MOST_NODES_INLINED, stages_inlined
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.flops import useful_flops
+from schedules.workload.workload import Workload
 from tests.synthetic_sketch import synthetic_target
 from tuner.search.first_look import default_look
 

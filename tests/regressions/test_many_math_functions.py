@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.notation import from_notation
-from schedules.workload import Workload
+from schedules.frontend.notation import from_notation
+from schedules.workload.workload import Workload
 from tuner.codegen.emit import optimised
 from tuner.codegen.kernel import llvm_text
 from tuner.default import default_trace

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from schedules.errors import ScheduleError
-from schedules.loop_ir import Allocate, Stmt, Store, transform, walk
-from schedules.lower import clean, plain_nest
+from schedules.lowering.lower import clean, plain_nest
+from schedules.nest.loop_ir import Allocate, Stmt, Store, transform, walk
+from schedules.nest.printer import to_text
 from schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -24,10 +25,9 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.printer import to_text
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation, softmax
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 

@@ -8,7 +8,7 @@ import pytest
 
 from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.contracts.measurer_contract import MeasurerContract
 from tests.synthetic_sketch import synthetic_space
 from tuner.measure.protocol import MeasureRequest, MeasurerFactory

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy.typing as npt
 
-from schedules.interpret import interpret
-from schedules.loop_ir import Nest, loops
-from schedules.lower import clean, plain_nest
-from schedules.notation import from_notation, parse_tensor_spec
+from schedules.frontend.notation import from_notation, parse_tensor_spec
+from schedules.lowering.lower import clean, plain_nest
+from schedules.nest.interpret import interpret
+from schedules.nest.loop_ir import Nest, loops
+from schedules.nest.verify_bounds import unproven_accesses
+from schedules.nest.verify_nest import verify
 from schedules.primitives import Primitive
 from schedules.trace import Trace
-from schedules.verify_bounds import unproven_accesses
-from schedules.verify_nest import verify
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tuner.measure.compare import Oracle
 
 

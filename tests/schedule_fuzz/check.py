@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from schedules.errors import ScheduleError, WorkloadError
-from schedules.interpret import interpret
-from schedules.loop_ir import Allocate, For, Nest, Stmt, walk
-from schedules.lower import lower
-from schedules.rules import space_for
+from schedules.lowering.lower import lower
+from schedules.nest.interpret import interpret
+from schedules.nest.loop_ir import Allocate, For, Nest, Stmt, walk
+from schedules.nest.verify_nest import verify
+from schedules.sketches import space_for
 from schedules.target import Cache, Target
 from schedules.trace import Trace
-from schedules.verify_nest import verify
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tuner.codegen.kernel import CompiledKernel, compile_kernel
 from tuner.measure.compare import Case, Oracle
 from tuner.measure.entries import Needs, timed_entry

@@ -6,8 +6,9 @@ import random
 from collections.abc import Mapping
 
 from schedules.errors import ScheduleError
-from schedules.loop_ir import Allocate, For, LoopKind, Nest, Stmt, leaves, loops, walk
-from schedules.lower import plain_nest, start
+from schedules.lowering.lower import plain_nest, start
+from schedules.nest.loop_ir import Allocate, For, LoopKind, Nest, Stmt, leaves, loops, walk
+from schedules.nest.verify_nest import verify
 from schedules.primitives import (
     BlockRead,
     CacheRead,
@@ -36,11 +37,10 @@ from schedules.primitives import (
     Vectorize,
 )
 from schedules.primitives.nest_edit import chain_to
-from schedules.rules.regrouping import regrouped
-from schedules.rules.rewriting import rewrites_for
+from schedules.sketches.forms.regrouping import regrouped
+from schedules.sketches.forms.rewriting import rewrites_for
 from schedules.trace import Step, Trace
-from schedules.verify_nest import verify
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 MAX_COPIES = 256
 """Copies of statements that unrolling may make: more is slow to compile and finds nothing new."""

@@ -9,10 +9,10 @@ from dataclasses import replace
 from math import prod
 
 from schedules.errors import WorkloadError
+from schedules.frontend.notation import from_notation
 from schedules.limits import iterations
-from schedules.notation import from_notation
 from schedules.operators import OPERATORS, build
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 EXTENTS = (1, 2, 3, 7, 13, 17, 31, 33, 65)
 """One, the least that divides nothing, primes, and just off powers of two."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from schedules.affine import Cond, IndexLike, affine, equal, less, var
+from schedules.algebra.affine import Cond, IndexLike, affine, equal, less, var
+from schedules.algebra.scalar import Binary, BinaryOp, Const, Load, Reducer, Scalar
 from schedules.dtypes import DType
-from schedules.loop_ir import (
+from schedules.nest.loop_ir import (
     Allocate,
     Buffer,
     For,
@@ -16,8 +17,7 @@ from schedules.loop_ir import (
     Update,
     transform,
 )
-from schedules.scalar import Binary, BinaryOp, Const, Load, Reducer, Scalar
-from schedules.workload import Tensor
+from schedules.workload.workload import Tensor
 
 F32 = DType.F32
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from schedules.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Var, var
-from schedules.dtypes import DType
-from schedules.scalar import (
+from schedules.algebra.affine import Affine, Cond, Eq0, FloorDiv, Ge0, Var, var
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -28,7 +27,8 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.workload import Axis, Stage, Tensor, Workload
+from schedules.dtypes import DType
+from schedules.workload.workload import Axis, Stage, Tensor, Workload
 
 F32 = DType.F32
 

@@ -7,7 +7,7 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schedules.affine import (
+from schedules.algebra.affine import (
     Affine,
     Cond,
     Eq0,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.arithmetic import (
+from schedules.algebra.arithmetic import (
     UndefinedOperationError,
     bf16_bits_to_f32,
     binary,
@@ -24,8 +24,8 @@ from schedules.arithmetic import (
     unary,
     value_type,
 )
+from schedules.algebra.scalar import BinaryOp, CompareOp, UnaryOp
 from schedules.dtypes import DType
-from schedules.scalar import BinaryOp, CompareOp, UnaryOp
 
 INTEGERS = [DType.I8, DType.U8, DType.I32, DType.I64]
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from schedules.dtypes import DType
-from schedules.error_bound import bounded_outputs, evaluate_with_bound
-from schedules.error_exact import (
+from schedules.frontend.notation import from_notation, parse_tensor_spec
+from schedules.reference.error_bound import bounded_outputs, evaluate_with_bound
+from schedules.reference.error_exact import (
     NO_STEP,
     common_step,
     exact_product,
@@ -18,7 +19,6 @@ from schedules.error_exact import (
     exact_sum,
     exact_sums,
 )
-from schedules.notation import from_notation, parse_tensor_spec
 from tests.schedules.reference_cases import F32, layernorm, matmul, softmax
 
 Array = np.ndarray[Any, Any]

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import schedules
-from schedules import expr as x
-from schedules.affine import Ge0, var
+from schedules.algebra.affine import Ge0, var
+from schedules.algebra.scalar import All, Cast, Load, Reducer, Select
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
-from schedules.expr_core import Expr, Index, TensorExpr
-from schedules.reference import evaluate
-from schedules.scalar import All, Cast, Load, Reducer, Select
-from schedules.validate import validate
-from schedules.workload import Axis, Workload
+from schedules.frontend import expr as x
+from schedules.frontend.expr_core import Expr, Index, TensorExpr
+from schedules.reference.evaluate import evaluate
+from schedules.workload.validate import validate
+from schedules.workload.workload import Axis, Workload
 
 
 def run(output: TensorExpr, *arrays: np.ndarray) -> np.ndarray:
@@ -184,7 +184,7 @@ def test_transposed_convolution_reads_by_division_and_divisibility() -> None:
         ),
     )
     body = Workload.of(y).stages[0].body
-    guard = next(n for n in schedules.scalar.walk(body) if isinstance(n, Select))
+    guard = next(n for n in schedules.algebra.scalar.walk(body) if isinstance(n, Select))
     assert isinstance(guard.on_true, Load), "one guard, not two nested ones"
     assert isinstance(guard.cond, All)
     # Conditions on quotients are written on what is divided.

@@ -8,13 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.affine import affine, at_least, equal, floor_div, less, modulo, var
-from schedules.arithmetic import UndefinedOperationError
-from schedules.dtypes import DType
-from schedules.interpret import interpret
-from schedules.interpret_memory import InterpretError
-from schedules.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope
-from schedules.scalar import (
+from schedules.algebra.affine import affine, at_least, equal, floor_div, less, modulo, var
+from schedules.algebra.arithmetic import UndefinedOperationError
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -26,6 +22,10 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
 )
+from schedules.dtypes import DType
+from schedules.nest.interpret import interpret
+from schedules.nest.interpret_memory import InterpretError
+from schedules.nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope
 from tests.schedules.hand_nests import (
     as_serial,
     load,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from schedules.algebra.scalar import All, Load, Select
+from schedules.algebra.scalar import walk as walk_scalar
 from schedules.errors import ScheduleError
-from schedules.loop_ir import Allocate, Scope, Store, Update, leaves, loops, walk
-from schedules.lower import clean, lower, plain_nest
+from schedules.lowering.lower import clean, lower, plain_nest
+from schedules.nest.loop_ir import Allocate, Scope, Store, Update, leaves, loops, walk
+from schedules.nest.printer import to_text
 from schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -18,9 +21,6 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.printer import to_text
-from schedules.scalar import All, Load, Select
-from schedules.scalar import walk as walk_scalar
 from schedules.trace import Trace
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import applied, bias_relu, convolution, matmul, notation, softmax

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from schedules.algebra.scalar import All, Select
+from schedules.algebra.text_parser import parse_expression, parse_program
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
-from schedules.notation import from_notation, parse_tensor_spec
-from schedules.notation_parser import parse_expression, parse_program
-from schedules.reference import evaluate
-from schedules.scalar import All, Select
-from schedules.workload import Tensor, Workload
+from schedules.frontend.notation import from_notation, parse_tensor_spec
+from schedules.reference.evaluate import evaluate
+from schedules.workload.workload import Tensor, Workload
 
 Specs = Mapping[str, tuple[str, Sequence[int]]]
 

@@ -12,12 +12,12 @@ import pytest
 from schedules import operators
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
-from schedules.flops import counted_flops, useful_flops
 from schedules.limits import check_limits
-from schedules.reference import evaluate
+from schedules.reference.evaluate import evaluate
 from schedules.spelling import parse_operator, parse_ranges, parse_workload
-from schedules.validate import validate
-from schedules.workload import Workload
+from schedules.workload.flops import counted_flops, useful_flops
+from schedules.workload.validate import validate
+from schedules.workload.workload import Workload
 
 REFERENCE = json.loads((Path(__file__).parent / "operator_counts.json").read_text())
 

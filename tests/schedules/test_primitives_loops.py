@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from schedules.errors import ScheduleError
-from schedules.loop_ir import loops
-from schedules.lower import clean, plain_nest
+from schedules.lowering.lower import clean, plain_nest
+from schedules.nest.loop_ir import loops
+from schedules.nest.printer import to_text
 from schedules.primitives import (
     CacheWrite,
     Fuse,
@@ -18,7 +19,6 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.printer import to_text
 from schedules.trace import Trace
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import applied, bias_relu, loop_names, matmul, notation

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.affine import Interval, affine, var
+from schedules.algebra.affine import Interval, affine, var
 from schedules.errors import ScheduleError
-from schedules.loop_ir import LoopKind, loops
-from schedules.lower import plain_nest
-from schedules.notation import from_notation
+from schedules.frontend.notation import from_notation
+from schedules.lowering.lower import plain_nest
+from schedules.nest.loop_ir import LoopKind, loops
+from schedules.nest.printer import to_text
 from schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -27,7 +28,6 @@ from schedules.primitives import (
 )
 from schedules.primitives.dependence import separates
 from schedules.primitives.marks import MAX_UNROLLED
-from schedules.printer import to_text
 from schedules.trace import Trace
 from tests.schedule_fuzz.cases import applied, bias_relu, matmul, notation
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from schedules.errors import ScheduleError
-from schedules.loop_ir import Nest, loops
-from schedules.lower import plain_nest
+from schedules.lowering.lower import plain_nest
+from schedules.nest.loop_ir import Nest, loops
+from schedules.nest.printer import to_text
 from schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -23,9 +24,8 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.printer import to_text
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import applied, check_meaning, loop_names, matmul, notation, softmax
 

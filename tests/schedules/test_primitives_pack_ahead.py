@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.ahead import ahead_problem, split_ahead
+from schedules.algebra.scalar import loads
 from schedules.errors import ScheduleError
-from schedules.loop_ir import Allocate, Scope, walk
-from schedules.lower import plain_nest
+from schedules.lowering.lower import plain_nest
+from schedules.nest.ahead import ahead_problem, split_ahead
+from schedules.nest.loop_ir import Allocate, Scope, walk
+from schedules.nest.printer import to_text
+from schedules.nest.verify_nest import MalformedNest, verify
 from schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -21,11 +24,8 @@ from schedules.primitives import (
     TransformLayout,
     Vectorize,
 )
-from schedules.printer import to_text
-from schedules.scalar import loads
 from schedules.trace import Trace
-from schedules.verify_nest import MalformedNest, verify
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import applied, notation
 

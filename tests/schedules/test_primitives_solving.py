@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from schedules.errors import ScheduleError
-from schedules.interpret import interpret
-from schedules.lower import clean, plain_nest
+from schedules.lowering.lower import clean, plain_nest
+from schedules.nest.interpret import interpret
+from schedules.nest.printer import to_text
 from schedules.operators import build
 from schedules.primitives import (
     CacheRead,
@@ -22,9 +23,8 @@ from schedules.primitives import (
     Split,
     Unroll,
 )
-from schedules.printer import to_text
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import applied, loop_names, matmul, notation
 

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from schedules.errors import ScheduleError
-from schedules.loop_ir import Nest, loops
-from schedules.lower import plain_nest
+from schedules.lowering.lower import plain_nest
+from schedules.nest.loop_ir import Nest, loops
+from schedules.nest.printer import to_text
 from schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -22,9 +23,8 @@ from schedules.primitives import (
     TransformLayout,
     Unroll,
 )
-from schedules.printer import to_text
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import applied, check_meaning, loop_names, notation, softmax
 

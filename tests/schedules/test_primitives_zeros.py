@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from schedules.algebra.scalar import Select
+from schedules.algebra.scalar import walk as walk_scalar
 from schedules.errors import ScheduleError
-from schedules.loop_ir import Update, leaves, loops
-from schedules.lower import clean, lower
+from schedules.lowering.lower import clean, lower
+from schedules.nest.loop_ir import Update, leaves, loops
+from schedules.nest.printer import to_text
 from schedules.primitives import (
     CacheRead,
     CacheWrite,
@@ -18,10 +21,7 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.printer import to_text
-from schedules.rules.program import space_for
-from schedules.scalar import Select
-from schedules.scalar import walk as walk_scalar
+from schedules.sketches.program import space_for
 from schedules.target import Target
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import applied, check_meaning, convolution, matmul, notation

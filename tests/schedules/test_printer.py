@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.affine import affine, at_least, less, var
-from schedules.dtypes import DType
-from schedules.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope, Stmt
-from schedules.printer import to_scalar_text, to_text
-from schedules.scalar import (
+from schedules.algebra.affine import affine, at_least, less, var
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -27,7 +24,10 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.workload import Tensor
+from schedules.dtypes import DType
+from schedules.nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope, Stmt
+from schedules.nest.printer import to_scalar_text, to_text
+from schedules.workload.workload import Tensor
 from tests.golden_text import Golden
 from tests.schedules.hand_nests import (
     load,

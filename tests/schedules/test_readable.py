@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules.interpret import interpret
-from schedules.lower import lower
-from schedules.notation import from_notation
+from schedules.frontend.notation import from_notation
+from schedules.lowering.lower import lower
+from schedules.lowering.readable import readable
+from schedules.nest.interpret import interpret
+from schedules.nest.printer import to_text
 from schedules.primitives import CacheRead, Split, Stream
-from schedules.printer import to_text
-from schedules.readable import readable
 from schedules.trace import Trace
 
 

@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules import reference, reference_contract
-from schedules.affine import Ge0, var
-from schedules.dtypes import DType
-from schedules.errors import WorkloadError
-from schedules.reference import evaluate
-from schedules.reference_contract import recognise
-from schedules.reference_math import bf16_bits, bf16_to_f32, integer_limits, round_to_bf16
-from schedules.scalar import (
+from schedules.algebra.affine import Ge0, var
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -28,7 +22,14 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.workload import Tensor, Workload
+from schedules.dtypes import DType
+from schedules.errors import WorkloadError
+from schedules.reference import contract as reference_contract
+from schedules.reference import evaluate as reference
+from schedules.reference.contract import recognise
+from schedules.reference.evaluate import evaluate
+from schedules.reference.math import bf16_bits, bf16_to_f32, integer_limits, round_to_bf16
+from schedules.workload.workload import Tensor, Workload
 from tests.schedules.reference_cases import (
     F32,
     axes,

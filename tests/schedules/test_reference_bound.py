@@ -9,14 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules import error_bound, reference_boxes, reference_contract
-from schedules.affine import var
-from schedules.dtypes import DType
-from schedules.error_bound import evaluate_with_bound
-from schedules.exactness import integer_span, value_ranges
-from schedules.reference import evaluate
-from schedules.reference_math import bf16_bits
-from schedules.scalar import (
+from schedules.algebra.affine import var
+from schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
@@ -30,7 +24,15 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.workload import Tensor, Workload
+from schedules.dtypes import DType
+from schedules.reference import boxes as reference_boxes
+from schedules.reference import contract as reference_contract
+from schedules.reference import error_bound
+from schedules.reference.error_bound import evaluate_with_bound
+from schedules.reference.evaluate import evaluate
+from schedules.reference.exactness import integer_span, value_ranges
+from schedules.reference.math import bf16_bits
+from schedules.workload.workload import Tensor, Workload
 from tests.schedules.reference_cases import (
     F32,
     add,

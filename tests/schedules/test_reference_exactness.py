@@ -9,12 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.affine import var
-from schedules.dtypes import DType
-from schedules.error_bound import exact_inputs_range
-from schedules.exactness import Span, fits, integer_span, value_ranges
-from schedules.reference import evaluate
-from schedules.scalar import (
+from schedules.algebra.affine import var
+from schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
@@ -28,7 +24,11 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.workload import Tensor, Workload
+from schedules.dtypes import DType
+from schedules.reference.error_bound import exact_inputs_range
+from schedules.reference.evaluate import evaluate
+from schedules.reference.exactness import Span, fits, integer_span, value_ranges
+from schedules.workload.workload import Tensor, Workload
 from tests.schedules.reference_cases import (
     F32,
     add,

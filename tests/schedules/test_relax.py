@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from schedules.affine import at_least, less, var
+from schedules.algebra.affine import at_least, less, var
 from schedules.dtypes import DType
-from schedules.interpret import interpret
-from schedules.loop_ir import Allocate, Buffer, Nest, Scope, Update, leaves
-from schedules.lower import clean, plain_nest
+from schedules.lowering.lower import clean, plain_nest
+from schedules.lowering.relax import relax_guards
+from schedules.nest.interpret import interpret
+from schedules.nest.loop_ir import Allocate, Buffer, Nest, Scope, Update, leaves
+from schedules.nest.verify_bounds import unproven_accesses
 from schedules.primitives import (
     CacheWrite,
     ComputeAt,
@@ -20,9 +22,7 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.relax import relax_guards
 from schedules.trace import Trace
-from schedules.verify_bounds import unproven_accesses
 from tests.schedule_fuzz.cases import check_meaning, matmul, notation
 from tests.schedules.hand_nests import load, loop, number, store, tensor
 

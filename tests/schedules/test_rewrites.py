@@ -13,19 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedules import operators
-from schedules.error_bound import evaluate_with_bound
 from schedules.errors import ScheduleError, WorkloadError
-from schedules.lower import lower, start, stated_error
+from schedules.lowering.lower import lower, start, stated_error
 from schedules.primitives import Split
-from schedules.reference import evaluate
+from schedules.reference.error_bound import evaluate_with_bound
+from schedules.reference.evaluate import evaluate
 from schedules.rewrites import Winograd
 from schedules.rewrites.cook_toom import fast_filter, has_filter
 from schedules.rewrites.scale import error_scale
 from schedules.spelling import parse_workload
 from schedules.trace import Trace
-from schedules.validate import validate
-from schedules.workload import Workload
-from schedules.workload_json import from_json
+from schedules.workload.document_reader import from_json
+from schedules.workload.validate import validate
+from schedules.workload.workload import Workload
 
 ALLOWED = 0.5
 FILTERS = [(2, 3), (3, 2), (4, 3), (3, 4), (2, 5), (5, 2)]
@@ -159,7 +159,7 @@ def test_two_stages_are_rewritten_one_after_the_other() -> None:
     text = "Y[h,w,o] += X[h+r-1,w+s-1,c] * W[r,s,c,o];Z[h,w,p] += Y[h+r-1,w+s-1,o] * V[r,s,o,p]"
     tensors = ["X=f32[6,6,2]", "W=f32[3,3,2,3]", "V=f32[3,3,3,2]"]
     workload = parse_workload(expr=text, tensors=tensors, allow_error=ALLOWED)
-    from schedules.rules.rewriting import rewrites_for
+    from schedules.sketches.forms.rewriting import rewrites_for
 
     four, two = rewrites_for(workload.normalised())
     assert [len(four), len(two)] == [2, 2]
@@ -289,8 +289,9 @@ def test_a_rewritten_trace_replays_in_another_process() -> None:
     workload = conv(H=9, W=7)
     code = (
         "import json, sys\n"
-        "from schedules.lower import lower\nfrom schedules.printer import to_text\n"
-        "from schedules.trace import Trace\nfrom schedules.workload_json import from_json\n"
+        "from schedules.lowering.lower import lower\nfrom schedules.nest.printer import to_text\n"
+        "from schedules.trace import Trace\n"
+        "from schedules.workload.document_reader import from_json\n"
         "w, t = json.load(sys.stdin)\n"
         "sys.stdout.write(to_text(lower(from_json(w), Trace.from_json(t))))"
     )
@@ -301,7 +302,7 @@ def test_a_rewritten_trace_replays_in_another_process() -> None:
         text=True,
         check=True,
     )
-    from schedules.printer import to_text
+    from schedules.nest.printer import to_text
 
     assert said.stdout == to_text(lower(workload, trace))
 

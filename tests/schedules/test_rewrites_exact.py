@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.error_bound import evaluate_with_bound
 from schedules.errors import ScheduleError
-from schedules.interpret import interpret
-from schedules.lower import lower, plain_nest, start, stated_error
-from schedules.reference import evaluate
+from schedules.lowering.lower import lower, plain_nest, start, stated_error
+from schedules.nest.interpret import interpret
+from schedules.reference.error_bound import evaluate_with_bound
+from schedules.reference.evaluate import evaluate
 from schedules.rewrites import AxisLast, Beforehand, Rewrite
 from schedules.rewrites.product import factors_of
-from schedules.rules import space_for
-from schedules.rules.orders import axes_last
-from schedules.rules.products import beforehand
-from schedules.rules.rewriting import rewritten
+from schedules.sketches import space_for
+from schedules.sketches.forms.orders import axes_last
+from schedules.sketches.forms.products import beforehand
+from schedules.sketches.forms.rewriting import rewritten
 from schedules.spelling import parse_workload
 from schedules.target import Cache, Target
 from schedules.trace import Trace
-from schedules.validate import validate
-from schedules.workload import Workload
+from schedules.workload.validate import validate
+from schedules.workload.workload import Workload
 
 MACHINE = Target(
     triple="x86_64-unknown-linux-gnu", cpu="x", features=("avx2",), vector_bits=256,

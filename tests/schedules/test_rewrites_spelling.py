@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schedules.algebra.scalar import Scalar, Unary, rewrite, walk
 from schedules.errors import ScheduleError
 from schedules.limits import MAX_STAGES
-from schedules.reference import evaluate
+from schedules.reference.evaluate import evaluate
 from schedules.rewrites import OverTaps, Rewrite, Share, share
-from schedules.rules import space_for
-from schedules.rules.regrouping import over_taps, regrouped, shared
-from schedules.rules.rewriting import rewritten
-from schedules.scalar import Scalar, Unary, rewrite, walk
+from schedules.sketches import space_for
+from schedules.sketches.forms.regrouping import over_taps, regrouped, shared
+from schedules.sketches.forms.rewriting import rewritten
 from schedules.spelling import parse_workload
-from schedules.workload import Axis, Workload
+from schedules.workload.workload import Axis, Workload
 from tests.schedules.test_rewrites_exact import MACHINE, expression, same_meaning
 
 SCATTERED = "O[b,y,x,f] += W[y+1-2*i,x+1-2*j,c,f] * I[b,i,j,c]"

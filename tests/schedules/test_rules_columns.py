@@ -6,14 +6,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.loop_ir import Allocate, For, LoopKind, Scope, leaves, loops, walk
-from schedules.lower import lower
-from schedules.printer import to_text
-from schedules.rules import space_for
-from schedules.rules.columns import ColumnSketch
-from schedules.rules.program import ProgramSketch
+from schedules.lowering.lower import lower
+from schedules.nest.loop_ir import Allocate, For, LoopKind, Scope, leaves, loops, walk
+from schedules.nest.printer import to_text
+from schedules.sketches import space_for
+from schedules.sketches.fused.columns import ColumnSketch
+from schedules.sketches.program import ProgramSketch
 from schedules.space import Sketch
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn, target

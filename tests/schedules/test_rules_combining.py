@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from schedules.rules.program import _likeliest
+from schedules.sketches.program import _likeliest
 
 
 def test_the_second_choice_of_any_stage_comes_before_the_third_of_another() -> None:

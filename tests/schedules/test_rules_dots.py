@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from schedules import operators
-from schedules.loop_ir import Prefetch, leaves
-from schedules.lower import lower
-from schedules.printer import to_text
-from schedules.rules import dots, space_for
+from schedules.lowering.lower import lower
+from schedules.nest.loop_ir import Prefetch, leaves
+from schedules.nest.printer import to_text
+from schedules.sketches import space_for
+from schedules.sketches.dots import dots
 from schedules.space import IntArray, Sketch
 from schedules.target import Cache, Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_passing import SMALL
 from tests.schedules.test_rules_spaces import target

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from costmodel.prior import Prior
-from schedules.lower import lower
+from schedules.lowering.lower import lower
+from schedules.nest.printer import to_text
 from schedules.primitives import FetchAhead, Merge
-from schedules.printer import to_text
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.space import Sketch
 from schedules.target import Cache
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import check_meaning, matmul, notation
 from tests.schedules.test_rules_spaces import target

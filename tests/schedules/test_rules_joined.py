@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.loop_ir import LoopKind, loops
-from schedules.lower import lower
-from schedules.rules import space_for
-from schedules.rules.analysis import view_stage
-from schedules.workload import Workload
+from schedules.lowering.lower import lower
+from schedules.nest.loop_ir import LoopKind, loops
+from schedules.sketches import space_for
+from schedules.sketches.analysis import view_stage
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn, target
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from costmodel.prior import Prior
-from schedules.lower import lower
+from schedules.lowering.lower import lower
 from schedules.primitives import FetchAhead
-from schedules.rules import next_batch, next_rows, space_for
-from schedules.rules.program import ProgramSketch
-from schedules.rules.tile import TileSketch
+from schedules.sketches import space_for
+from schedules.sketches.program import ProgramSketch
+from schedules.sketches.tile import next_batch, next_rows
+from schedules.sketches.tile.sketch import TileSketch
 from schedules.space import ScheduleSpace
 from schedules.target import Cache
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import target
 

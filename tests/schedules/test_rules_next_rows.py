@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from costmodel.prior import Prior
-from schedules.loop_ir import Prefetch, leaves
-from schedules.lower import lower
-from schedules.rules import next_rows, space_for
+from schedules.lowering.lower import lower
+from schedules.nest.loop_ir import Prefetch, leaves
+from schedules.sketches import space_for
+from schedules.sketches.tile import next_rows
 from schedules.space import Sketch
 from schedules.target import Cache
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn, drawn_with, target
 

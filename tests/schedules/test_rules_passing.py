@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from schedules.loop_ir import Prefetch, leaves
-from schedules.lower import lower
-from schedules.rules import passing, space_for
+from schedules.lowering.lower import lower
+from schedules.nest.loop_ir import Prefetch, leaves
+from schedules.sketches import space_for
+from schedules.sketches.tile import passing
 from schedules.space import Sketch
 from schedules.target import Cache, Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn_with, target
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.affine import Var
-from schedules.flops import useful_flops
-from schedules.loop_ir import For, LoopKind, Update, leaves, loops
-from schedules.lower import lower, plain_nest
-from schedules.notation import from_notation
+from schedules.algebra.affine import Var
+from schedules.algebra.scalar import Select, walk
+from schedules.frontend.notation import from_notation
+from schedules.lowering.lower import lower, plain_nest
+from schedules.nest.loop_ir import For, LoopKind, Update, leaves, loops
+from schedules.nest.printer import to_text
 from schedules.operators import build
 from schedules.primitives import Inline, Reorder, Solve
-from schedules.printer import to_text
-from schedules.rules import space_for
-from schedules.rules.analysis import StageView, view_stage
-from schedules.rules.program import ProgramSketch
-from schedules.rules.tile import TileSketch
-from schedules.scalar import Select, walk
-from schedules.workload import Workload
+from schedules.sketches import space_for
+from schedules.sketches.analysis import StageView, view_stage
+from schedules.sketches.program import ProgramSketch
+from schedules.sketches.tile.sketch import TileSketch
+from schedules.workload.flops import useful_flops
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import this_machine
 
 GATHER = (

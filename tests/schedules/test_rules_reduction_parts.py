@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.lower import lower
+from schedules.lowering.lower import lower
 from schedules.primitives import RFactor
-from schedules.rules import reduction_parts, space_for
+from schedules.sketches import space_for
+from schedules.sketches.tile import reduction_parts
 from schedules.space import Sketch
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
 from tests.schedules.test_rules_spaces import drawn_with, target
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from schedules import operators
-from schedules.loop_ir import Prefetch, leaves
-from schedules.lower import clean, lower
-from schedules.rules import space_for
-from schedules.rules.program import ProgramSketch
-from schedules.rules.tile import TileSketch
+from schedules.lowering.lower import clean, lower
+from schedules.nest.loop_ir import Prefetch, leaves
+from schedules.sketches import space_for
+from schedules.sketches.program import ProgramSketch
+from schedules.sketches.tile.sketch import TileSketch
 from schedules.space import IntArray, Sketch
 from schedules.target import Cache, Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning
 from tests.schedules.test_rules_spaces import drawn, target
 

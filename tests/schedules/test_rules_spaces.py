@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from schedules.errors import ScheduleError
-from schedules.loop_ir import LoopKind, loops
-from schedules.lower import lower
-from schedules.notation import from_notation
-from schedules.rules import space_for
+from schedules.frontend.notation import from_notation
+from schedules.lowering.lower import lower
+from schedules.nest.loop_ir import LoopKind, loops
+from schedules.nest.verify_bounds import unproven_accesses
+from schedules.nest.verify_nest import verify
+from schedules.sketches import space_for
 from schedules.space import COLUMNS, IntArray, Sketch
 from schedules.target import Cache, Target
 from schedules.trace import Trace
-from schedules.verify_bounds import unproven_accesses
-from schedules.verify_nest import verify
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 ODD: dict[str, tuple[str, dict[str, tuple[str, tuple[int, ...]]], dict[str, int]]] = {
     "scaled product": (

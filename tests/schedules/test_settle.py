@@ -8,8 +8,8 @@ import pytest
 
 from schedules import cast, compute, placeholder, reduce_axis, select, sum
 from schedules.errors import WorkloadError
-from schedules.notation import from_notation
-from schedules.workload import Workload
+from schedules.frontend.notation import from_notation
+from schedules.workload.workload import Workload
 
 X8 = {"X": ("f32", (8,))}
 

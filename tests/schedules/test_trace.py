@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules.errors import ScheduleError
-from schedules.lower import plain_nest
+from schedules.lowering.lower import plain_nest
 from schedules.primitives import PRIMITIVES, Split, Vectorize
 from schedules.rewrites import REWRITES
 from schedules.trace import MAX_STEPS, Step, Trace
@@ -100,7 +100,7 @@ def test_the_first_illegal_step_is_the_one_that_is_named() -> None:
 REPLAY = """
 import hashlib, json, sys
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import this_machine
 from tuner.codegen.kernel import compile_kernel, llvm_text
 workload, trace = json.loads(sys.stdin.read())
@@ -111,7 +111,7 @@ print(hashlib.sha256(text.encode()).hexdigest(), compile_kernel(*parts).object_s
 
 
 def test_a_trace_replays_to_the_same_bytes_in_any_process() -> None:
-    from schedules.rules import space_for
+    from schedules.sketches import space_for
     from tests.schedule_fuzz.check import this_machine
 
     workload = matmul(33, 31, 17)

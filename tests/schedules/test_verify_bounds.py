@@ -6,13 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.affine import Affine, Cond, affine, at_least, equal, floor_div, less, modulo, var
+from schedules.algebra.affine import (
+    Affine,
+    Cond,
+    affine,
+    at_least,
+    equal,
+    floor_div,
+    less,
+    modulo,
+    var,
+)
+from schedules.algebra.scalar import All, Select
 from schedules.dtypes import DType
-from schedules.interpret import interpret
-from schedules.interpret_memory import InterpretError
-from schedules.loop_ir import Allocate, Buffer, For, Nest, Prefetch, Scope, Stmt
-from schedules.scalar import All, Select
-from schedules.verify_nest import unproven_accesses, verify
+from schedules.nest.interpret import interpret
+from schedules.nest.interpret_memory import InterpretError
+from schedules.nest.loop_ir import Allocate, Buffer, For, Nest, Prefetch, Scope, Stmt
+from schedules.nest.verify_nest import unproven_accesses, verify
 from tests.schedules.affine_cases import build, trees
 from tests.schedules.hand_nests import (
     load,

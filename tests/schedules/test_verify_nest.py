@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.affine import Cond, affine, at_least, equal, floor_div, less, modulo, var
-from schedules.dtypes import DType
-from schedules.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope, Stmt
-from schedules.scalar import (
+from schedules.algebra.affine import Cond, affine, at_least, equal, floor_div, less, modulo, var
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -24,7 +22,9 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.verify_nest import MalformedNest, verify
+from schedules.dtypes import DType
+from schedules.nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope, Stmt
+from schedules.nest.verify_nest import MalformedNest, verify
 from tests.schedules.hand_nests import (
     load,
     loop,

@@ -12,12 +12,12 @@ import jsonschema  # it has no stubs
 import pytest
 
 from schedules import operators
+from schedules.algebra.index_text import parse_condition, parse_index
 from schedules.errors import WorkloadError
-from schedules.index_text import parse_condition, parse_index
-from schedules.notation import from_notation
-from schedules.strict_json import parse_json_text
-from schedules.workload import Workload
-from schedules.workload_json import from_text
+from schedules.frontend.notation import from_notation
+from schedules.workload.document_reader import from_text
+from schedules.workload.strict_json import parse_json_text
+from schedules.workload.workload import Workload
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "workload.schema.json").read_text())
 EXAMPLES = [

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from schedules import expr as x
 from schedules import operators
+from schedules.algebra.scalar import Const
 from schedules.dtypes import DType
-from schedules.expr_core import Expr, Index
-from schedules.notation import from_notation
-from schedules.scalar import Const
+from schedules.frontend import expr as x
+from schedules.frontend.expr_core import Expr, Index
+from schedules.frontend.notation import from_notation
 from schedules.spelling import parse_workload
-from schedules.validate import validate
-from schedules.workload import Workload
-from schedules.workload_json import from_text, to_json
+from schedules.workload.document_reader import from_text, to_json
+from schedules.workload.validate import validate
+from schedules.workload.workload import Workload
 
 DOC = Path(__file__).parents[2] / "docs" / "workload.md"
 

@@ -6,11 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.affine import Affine, Eq0, Ge0, Interval, affine, floor_div, less, modulo, var
-from schedules.conditions import NEVER, follows, needed, normal_cond, tidy
-from schedules.dtypes import DType
-from schedules.errors import WorkloadError
-from schedules.scalar import (
+from schedules.algebra.affine import (
+    Affine,
+    Eq0,
+    Ge0,
+    Interval,
+    affine,
+    floor_div,
+    less,
+    modulo,
+    var,
+)
+from schedules.algebra.conditions import NEVER, follows, needed, normal_cond, tidy
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -26,8 +34,10 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
 )  # fmt: skip
-from schedules.validate import validate
-from schedules.workload import Axis, Stage, Tensor, Workload
+from schedules.dtypes import DType
+from schedules.errors import WorkloadError
+from schedules.workload.validate import validate
+from schedules.workload.workload import Axis, Stage, Tensor, Workload
 
 I, J = var("i"), var("j")
 X = Tensor("X", (8, 8), DType.F32)

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from db import Store
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.http.app import create_app
 from service.limits import Limits
 from service.resolve import workloads

@@ -13,7 +13,7 @@ from schedules.primitives import Unroll
 from schedules.record import MeasureResult, MeasureStatus
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers.preparing import Preparer, Steps
 from service.answers.publish import Published
 

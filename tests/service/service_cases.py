@@ -9,7 +9,7 @@ from typing import Any
 from db import Store
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.target import Cache, Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.jobs import tuning
 from service.resolve import targets, toolchains, workloads
 from tuner.report import BestFound, TuneReport

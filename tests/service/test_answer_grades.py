@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from schedules.record import Toolchain, TuningRecord
 from schedules.target import Cache, Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers.grades import Grade, Stored, choose, grade_of
 from tests.service.service_cases import HOST, TOOLCHAIN, make_record
 

@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 from db import open_store
 from schedules.errors import TargetError
 from schedules.record import TuningRecord
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.cli import run
 from service.jobs import tuning
 from service.resolve import targets

@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from db import Store
 from db.artefacts import ArtefactFile
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.http.caching import names
 from tests.service.access_cases import a_job
 from tests.service.service_cases import HOST, keep_best

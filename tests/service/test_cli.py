@@ -13,7 +13,7 @@ import pytest
 from db import open_store
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers import analytic
 from service.cli import run
 from service.cli.options import Common, Machine, WorkloadSpelling

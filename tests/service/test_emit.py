@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers import objects
 from service.answers.stored import default_answer
 from service.cli import run

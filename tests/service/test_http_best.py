@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from db import Store
 from db.artefacts import ArtefactFile
 from schedules.record import Toolchain
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers import lookup
 from service.resolve import workloads
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from db import Store, open_store
 from db.transfer import RecordState, Selection
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.http.routes import publishing
 from tests.service.service_cases import keep_best
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from db import open_store
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.cli import run
 from tests.postgres import PostgresServer
 from tests.service.service_cases import HOST, MATMUL, keep_best

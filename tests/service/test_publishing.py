@@ -10,7 +10,7 @@ import pytest
 from db import Store, open_store
 from schedules.errors import ScheduleError
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers import objects, publish
 from service.answers.links import links
 from service.cli import run

@@ -88,7 +88,8 @@ def test_rewriting_steps_are_known_by_name() -> None:
 
 HEAVY = (
     "typer", "click", "rich", "pydantic", "numpy", "sqlalchemy", "llvmlite.binding",
-    "importlib.metadata", "schedules.primitives", "schedules.notation", "schedules.lower",
+    "importlib.metadata", "schedules.primitives", "schedules.frontend.notation",
+    "schedules.lowering.lower",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from db import open_store
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.service.service_cases import MATMUL, keep_best
 from tuner.native_target import native_target
 

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from db import open_store
 from db.artefacts import ArtefactFile
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.http.app import create_app
 from service.resolve import workloads
 from service.settings import Settings

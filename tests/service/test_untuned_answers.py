@@ -23,7 +23,7 @@ from schedules.errors import ScheduleError
 from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers.preparing import NOT_RUN, VERIFIED
 from service.http.app import create_app
 from service.http.waiting import PreparationWatch

@@ -9,7 +9,7 @@ import pytest
 
 from db import open_store
 from schedules.record import MeasureResult, MeasureStatus, Toolchain
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from service.answers import verification
 from service.cli import run
 from service.jobs.tuning import register

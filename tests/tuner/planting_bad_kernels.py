@@ -16,10 +16,10 @@ from llvmlite import binding as llvm
 
 from schedules import operators
 from schedules.record import MeasureResult, MeasureStatus
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tuner.codegen.emit import emit_object
 from tuner.codegen.kernel import CompiledKernel
 from tuner.measure.compile_worker import compile_document

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from schedules import operators
-from schedules.loop_ir import Nest
-from schedules.lower import lower
-from schedules.notation import from_notation, parse_tensor_spec
+from schedules.frontend.notation import from_notation, parse_tensor_spec
+from schedules.lowering.lower import lower
+from schedules.nest.loop_ir import Nest
 from schedules.target import Cache, Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 _FILE = Path(__file__).with_name("planting_bases.json")
 TARGET = Target(

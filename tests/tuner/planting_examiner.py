@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules import workload_json
 from schedules.dtypes import DType
-from schedules.reference import evaluate
-from schedules.reference_math import bf16_bits, integer_limits, round_to_bf16
-from schedules.workload import Tensor, Workload
+from schedules.reference.evaluate import evaluate
+from schedules.reference.math import bf16_bits, integer_limits, round_to_bf16
+from schedules.workload import document_reader as workload_json
+from schedules.workload.workload import Tensor, Workload
 
 Array = npt.NDArray[Any]
 

@@ -10,22 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from schedules.affine import Affine, Cond, affine, var
-from schedules.loop_ir import (
-    Allocate,
-    For,
-    LoopKind,
-    Nest,
-    Prefetch,
-    Scope,
-    Stmt,
-    Store,
-    Update,
-    loops,
-    transform,
-    walk,
-)
-from schedules.scalar import (
+from schedules.algebra.affine import Affine, Cond, affine, var
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -39,6 +25,20 @@ from schedules.scalar import (
     Scalar,
     Select,
     Unary,
+)
+from schedules.nest.loop_ir import (
+    Allocate,
+    For,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    Update,
+    loops,
+    transform,
+    walk,
 )
 
 Body: TypeAlias = tuple[Stmt, ...]

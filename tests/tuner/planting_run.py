@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from schedules import workload_json
 from schedules.errors import ScheduleError
-from schedules.loop_ir import Nest
+from schedules.nest.loop_ir import Nest
 from schedules.record import MeasureStatus
 from schedules.target import Target
 from schedules.trace import Trace
+from schedules.workload import document_reader as workload_json
 from tuner.codegen.emit import emit_object
 from tuner.codegen.kernel import CompiledKernel
 from tuner.codegen.nest_writer import GeneratedModule, generate

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from schedules.errors import ScheduleError
-from schedules.notation import from_notation, parse_tensor_spec
-from schedules.rules import space_for
+from schedules.frontend.notation import from_notation, parse_tensor_spec
+from schedules.sketches import space_for
 from schedules.space import Candidate, ScheduleSpace
 from schedules.spelling import parse_operator
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 from .planting_bases import Base
 

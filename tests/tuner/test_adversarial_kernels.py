@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from schedules.lower import plain_nest
+from schedules.lowering.lower import plain_nest
 from schedules.primitives import (
     BlockRead,
     CacheRead,

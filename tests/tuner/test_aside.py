@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from schedules.errors import WorkloadError
-from schedules.notation import from_notation
+from schedules.frontend.notation import from_notation
 from tuner.codegen.emit import emit_assembly, emit_object
 from tuner.codegen.kernel import generated
 from tuner.compiling import assembly_in_time, emit_in_time

@@ -14,11 +14,11 @@ import pytest
 
 from schedules.dtypes import DType
 from schedules.primitives import CacheRead, Parallel, Split, TransformLayout, Unroll
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.space import Sketch
 from schedules.target import Target
 from schedules.trace import Step, Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import matmul
 from tuner.codegen.emit import optimised
 from tuner.codegen.kernel import assembly_text, compile_kernel, llvm_text

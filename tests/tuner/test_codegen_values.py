@@ -23,7 +23,7 @@ from schedules.primitives import (
     Vectorize,
 )
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import bias_relu, matmul, notation
 from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
 from tuner.codegen.kernel import compile_kernel, llvm_text

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from schedules.algebra.scalar import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
-from schedules.notation import from_notation, parse_tensor_spec
-from schedules.reference_math import bf16_bits, round_to_bf16
-from schedules.scalar import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
-from schedules.workload import Tensor
+from schedules.frontend.notation import from_notation, parse_tensor_spec
+from schedules.reference.math import bf16_bits, round_to_bf16
+from schedules.workload.workload import Tensor
 from tests.schedules.reference_cases import (
     F32,
     conv2d,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from schedules.errors import ScheduleError
-from schedules.lower import lower
-from schedules.rules import space_for
-from schedules.rules.plain import PlainSketch
+from schedules.lowering.lower import lower
+from schedules.sketches import space_for
+from schedules.sketches.plain import PlainSketch
 from schedules.space import BoolArray, Candidate, IntArray, Knob, ScheduleSpace
 from schedules.trace import Trace
 from tests.schedule_fuzz.cases import matmul, notation

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.reference import evaluate
+from schedules.reference.evaluate import evaluate
 from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
-from schedules.workload_json import from_json
+from schedules.workload.document_reader import from_json
+from schedules.workload.workload import Workload
 from tuner import compiling, cpus
 from tuner.codegen import emitted
 from tuner.codegen.cpu_features import switches

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from schedules.algebra.scalar import Binary, BinaryOp, Const, Unary, UnaryOp
 from schedules.dtypes import DType
-from schedules.reference_math import bf16_to_f32
-from schedules.scalar import Binary, BinaryOp, Const, Unary, UnaryOp
+from schedules.reference.math import bf16_to_f32
 from tests.schedules.reference_cases import (
     F32,
     add,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from schedules import operators
-from schedules.constants import with_constants
 from schedules.primitives import Parallel
 from schedules.trace import Trace
+from schedules.workload.constants import with_constants
 from tests.schedule_fuzz.cases import notation
 from tuner import compile
 from tuner.kernel import CallError, Kernel

@@ -15,10 +15,10 @@ import pytest
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
+from schedules.algebra.scalar import UnaryOp
 from schedules.dtypes import DType
-from schedules.error_exact import exact_function
-from schedules.reference_math import unary
-from schedules.scalar import UnaryOp
+from schedules.reference.error_exact import exact_function
+from schedules.reference.math import unary
 from schedules.target import Target
 from tuner.codegen.emit import emit_assembly, optimised
 from tuner.codegen.mathlib import MathFunction, is_math_function, math_function

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from schedules import operators
-from schedules.constants import with_constants
 from schedules.primitives import Split
 from schedules.rewrites import Winograd
 from schedules.trace import Trace
+from schedules.workload.constants import with_constants
 from tuner.codegen.kernel import compile_kernel
 from tuner.default import default_trace
 from tuner.measure.bench import BenchError, bench, speedup_interval

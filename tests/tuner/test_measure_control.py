@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from schedules import operators
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.trace import Trace
 from tuner.measure.control import Control, MeasurementAborted
 from tuner.measure.local import LocalMeasurer, Settings

@@ -14,10 +14,10 @@ from schedules import operators
 from schedules.errors import TargetError, WorkloadError
 from schedules.primitives import Split
 from schedules.record import MeasureStatus
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.contracts.measurer_contract import MeasurerContract
 from tuner.measure.choose import parse_measurer
 from tuner.measure.local import LocalMeasurer, Settings, verify_full

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from schedules import operators
-from schedules.constants import with_constants
-from schedules.reference import evaluate
+from schedules.reference.evaluate import evaluate
 from schedules.spelling import parse_workload
-from schedules.workload import Workload
+from schedules.workload.constants import with_constants
+from schedules.workload.workload import Workload
 from tuner.measure import numpy_peer
 from tuner.measure.compare import Oracle
 from tuner.measure.convolution_form import ConvolutionForm, convolution_form

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from schedules.algebra.scalar import UnaryOp
 from schedules.dtypes import DType
 from schedules.primitives import CacheWrite, Primitive, Reorder, Split, Unroll, Vectorize
-from schedules.scalar import UnaryOp
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
 from tuner.codegen import overlap

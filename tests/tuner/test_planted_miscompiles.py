@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from llvmlite import binding as llvm
 
-from schedules.loop_ir import Nest
+from schedules.nest.loop_ir import Nest
 from schedules.record import MeasureStatus
 from schedules.trace import Trace
 from tests.tuner import planting_nests, planting_text

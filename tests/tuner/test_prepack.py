@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedules import operators
-from schedules.ahead import split_ahead
 from schedules.errors import ScheduleError
-from schedules.loop_ir import LoopKind, loops
-from schedules.lower import lower, plain_nest
+from schedules.lowering.lower import lower, plain_nest
+from schedules.nest.ahead import split_ahead
+from schedules.nest.loop_ir import LoopKind, loops
 from schedules.primitives import CacheRead, PackAhead, Parallel
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.space import Sketch
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.schedule_fuzz.traces import random_step
 from tests.tuner import planted_kernels as planted
@@ -150,7 +150,7 @@ def test_threads_meet_once_when_they_pack(spelling: str) -> None:
 
 
 def test_a_constant_that_two_stages_read_keeps_its_layout() -> None:
-    from schedules.notation import from_notation, parse_tensor_spec
+    from schedules.frontend.notation import from_notation, parse_tensor_spec
 
     specs = ("A=f32[7,16]", "B=const f32[16,16]")
     workload = from_notation(

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from costmodel.prior import Prior
-from schedules.loop_ir import For, Nest, loops, loops_named, walk
-from schedules.lower import plain_nest
-from schedules.notation import from_notation
+from schedules.frontend.notation import from_notation
+from schedules.lowering.lower import plain_nest
+from schedules.nest.loop_ir import For, Nest, loops, loops_named, walk
 from schedules.primitives import Split, Unroll
-from schedules.rules import space_for
-from schedules.rules.program import ProgramSketch, distinct_rows
+from schedules.sketches import space_for
+from schedules.sketches.program import ProgramSketch, distinct_rows
 from schedules.space import ScheduleSpace
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedules.test_rules_spaces import target
 from tuner.search import first_look as looks
 from tuner.search.lattice import lattices

@@ -14,12 +14,12 @@ from schedules import operators
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.rewrites import Winograd, winograd
 from schedules.rewrites.cook_toom import FastFilter, fast_filter
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.space import Candidate, ScheduleSpace
 from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tuner import compile as compile_to_call
 from tuner.bound import bound
 from tuner.measure.compare import Oracle

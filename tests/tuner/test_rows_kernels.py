@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from schedules.loop_ir import LoopKind, Prefetch, loops, walk
-from schedules.lower import lower
+from schedules.lowering.lower import lower
+from schedules.nest.loop_ir import LoopKind, Prefetch, loops, walk
+from schedules.nest.verify_bounds import unproven_accesses
+from schedules.nest.verify_nest import verify
 from schedules.operators import build
 from schedules.primitives import CacheRead, Merge, Stagger, Stream
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.space import ScheduleSpace, Sketch
 from schedules.target import Cache, Target
-from schedules.verify_bounds import unproven_accesses
-from schedules.verify_nest import verify
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from costmodel.model import ResidualModel
 from costmodel.prior import Prior
 from schedules.record import MeasureResult, MeasureStatus
-from schedules.rules.knobs import Part
-from schedules.rules.program import ProgramSketch
+from schedules.sketches.knobs import Part
+from schedules.sketches.program import ProgramSketch
 from schedules.space import Candidate, ScheduleSpace
 from tests.synthetic_sketch import SyntheticSketch, synthetic_target
 from tuner.search.annealing import AnnealingStrategy

@@ -8,16 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from schedules.affine import var
+from schedules.algebra.affine import var
+from schedules.algebra.scalar import Binary, BinaryOp, Load
 from schedules.dtypes import DType
-from schedules.loop_ir import For, LoopKind, Nest, Store
-from schedules.lower import lower
-from schedules.notation import from_notation, parse_tensor_spec
-from schedules.rules import space_for
-from schedules.scalar import Binary, BinaryOp, Load
+from schedules.frontend.notation import from_notation, parse_tensor_spec
+from schedules.lowering.lower import lower
+from schedules.nest.loop_ir import For, LoopKind, Nest, Store
+from schedules.sketches import space_for
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Tensor, Workload
+from schedules.workload.workload import Tensor, Workload
 from tuner import compile as compile_kernel
 from tuner.codegen.nest_writer import generate
 from tuner.codegen.shifted import shift_of

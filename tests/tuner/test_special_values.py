@@ -13,11 +13,11 @@ import pytest
 from schedules import operators
 from schedules.dtypes import DType
 from schedules.primitives import Primitive, Split, Vectorize
-from schedules.reference import evaluate
-from schedules.reference_math import bf16_bits, bf16_to_f32
+from schedules.reference.evaluate import evaluate
+from schedules.reference.math import bf16_bits, bf16_to_f32
 from schedules.rewrites import Beforehand
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import run_kernel, this_machine
 from tuner.codegen.kernel import compile_kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.spelling import parse_workload
 from tuner import compile as compile_to_call
 from tuner.codegen.spread import MOST_STEP, Spread

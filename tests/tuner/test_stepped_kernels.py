@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from schedules.rules import space_for
-from schedules.rules.program import ProgramSketch
-from schedules.rules.rows import RowSketch
-from schedules.rules.tile import TileSketch
-from schedules.workload import Workload
+from schedules.sketches import space_for
+from schedules.sketches.fused.rows import RowSketch
+from schedules.sketches.program import ProgramSketch
+from schedules.sketches.tile.sketch import TileSketch
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.tuner.test_rows_kernels import settings

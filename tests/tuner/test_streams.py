@@ -17,11 +17,11 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tuner.codegen.kernel import compile_kernel, llvm_text

@@ -11,7 +11,7 @@ from costmodel.machine import REGION_DOUBT_SECS, machine_for
 from costmodel.prior import Prior
 from schedules.dtypes import DType
 from schedules.operators import build
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Probes, Target
 from tests.schedule_fuzz.check import this_machine

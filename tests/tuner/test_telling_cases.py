@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedules.notation import from_notation, parse_tensor_spec
-from schedules.workload import Workload
+from schedules.frontend.notation import from_notation, parse_tensor_spec
+from schedules.workload.workload import Workload
 from tests.schedules.reference_cases import layernorm, matmul, softmax
 from tuner.measure.compare import Oracle
 from tuner.measure.inputs import InputKind

@@ -11,12 +11,12 @@ import pytest
 
 from costmodel.prior import Prior
 from schedules.primitives import CacheRead
-from schedules.rules import space_for
-from schedules.rules.tile import TileSketch
+from schedules.sketches import space_for
+from schedules.sketches.tile.sketch import TileSketch
 from schedules.space import ScheduleSpace
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair
 from tests.schedules.test_rules_spaces import target

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from costmodel.prior import Prior
-from schedules.lower import lower
-from schedules.printer import to_text
-from schedules.rules.program import space_for
+from schedules.lowering.lower import lower
+from schedules.nest.printer import to_text
+from schedules.sketches.program import space_for
 from schedules.space import Sketch
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from schedules.errors import ScheduleError
-from schedules.rules import space_for
+from schedules.sketches import space_for
 from schedules.spelling import parse_workload
 from tuner import compile as compile_to_call
 from tuner.measure.compare import Oracle

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 from .cpu_features import features_in, switches
 from .dispatch import Choice, Sizes, entries_text

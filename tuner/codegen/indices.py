@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from schedules.affine import (
+from schedules.algebra.affine import (
     Affine,
     Atom,
     Cond,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from schedules.lower import lower
+from schedules.lowering.lower import lower
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 from .emit import emit_assembly, emit_object
 from .nest_writer import GeneratedModule, generate

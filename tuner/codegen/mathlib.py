@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from schedules.algebra.scalar import UnaryOp
 from schedules.dtypes import DType
-from schedules.scalar import UnaryOp
 from schedules.target import Target
 
 from .math_body import FORMATS, Body, bits_of, round_to

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from schedules.affine import Affine, Var, affine, interval, recombine, simplify
+from schedules.algebra.affine import Affine, Var, affine, interval, recombine, simplify
 from schedules.dtypes import DType
-from schedules.loop_ir import Buffer, Scope
+from schedules.nest.loop_ir import Buffer, Scope
 
 from .indices import Indices, VectorAxis
 from .module import ModuleText

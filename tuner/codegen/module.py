@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from schedules.algebra.scalar import UnaryOp
 from schedules.dtypes import DType
-from schedules.scalar import UnaryOp
 from schedules.target import Target
 
 from .math_body import renamed

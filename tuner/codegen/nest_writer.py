@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
-from schedules.affine import Affine, Cond, Ge0, Interval, interval, var
+from schedules.algebra.affine import Affine, Cond, Ge0, Interval, interval, var
+from schedules.algebra.scalar import Binary, BinaryOp, Reducer, Scalar, Select, loads
 from schedules.dtypes import DType
-from schedules.loop_ir import (
+from schedules.nest.loop_ir import (
     Allocate,
     Buffer,
     For,
@@ -27,7 +28,6 @@ from schedules.loop_ir import (
     leaves,
     loops,
 )
-from schedules.scalar import Binary, BinaryOp, Reducer, Scalar, Select, loads
 from schedules.target import Target
 
 from .indices import Indices, VectorAxis

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from schedules.affine import Affine, Var
-from schedules.ahead import AheadParts
+from schedules.algebra.affine import Affine, Var
+from schedules.algebra.scalar import loads
 from schedules.errors import ScheduleError
-from schedules.loop_ir import (
+from schedules.nest.ahead import AheadParts
+from schedules.nest.loop_ir import (
     Allocate,
     Buffer,
     For,
@@ -23,7 +24,6 @@ from schedules.loop_ir import (
     leaves,
     walk,
 )
-from schedules.scalar import loads
 
 from .memory import flat_offset
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schedules.ahead import split_ahead
-from schedules.loop_ir import Nest
+from schedules.nest.ahead import split_ahead
+from schedules.nest.loop_ir import Nest
 
 from .module import ModuleText
 from .nest_writer import GeneratedModule, NestWriter, refuse_bad_memory, size_function

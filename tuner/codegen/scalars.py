@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import assert_never
 
-from schedules.affine import Affine, Var, simplify
-from schedules.dtypes import DType
-from schedules.scalar import (
+from schedules.algebra.affine import Affine, Var, simplify
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -30,6 +29,7 @@ from schedules.scalar import (
     vars_of,
     walk,
 )
+from schedules.dtypes import DType
 
 from .indices import Indices, VectorAxis
 from .memory import Memory

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedules.affine import Affine, Var
-from schedules.loop_ir import For, LoopKind, Nest, Store, walk
-from schedules.scalar import All, IndexValue, Load
-from schedules.scalar import walk as walk_scalar
+from schedules.algebra.affine import Affine, Var
+from schedules.algebra.scalar import All, IndexValue, Load
+from schedules.algebra.scalar import walk as walk_scalar
+from schedules.nest.loop_ir import For, LoopKind, Nest, Store, walk
 
 from .memory import flat_offset
 

@@ -207,7 +207,7 @@ def alarm(secs: float, what: str) -> Iterator[None]:
 def choose_default(document: dict[str, Any]) -> Frame:
     """The default trace of `workload` on `target`."""
     from schedules.target import Target
-    from schedules.workload_json import from_json
+    from schedules.workload.document_reader import from_json
     from tuner.default import default_trace
 
     trace = default_trace(from_json(document["workload"]), Target.from_json(document["target"]))

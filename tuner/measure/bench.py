@@ -24,12 +24,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules import workload_json
 from schedules.errors import TilewrightError
 from schedules.record import MeasureStatus
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload import document_reader as workload_json
+from schedules.workload.workload import Workload
 from tuner.child_command import module_command
 from tuner.default import default_trace
 from tuner.host import cpu_affinity

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from schedules import workload_json
 from schedules.trace import Trace
-from schedules.workload import Tensor
+from schedules.workload import document_reader as workload_json
+from schedules.workload.workload import Tensor
 
 from .arena import Case
 from .compare import Oracle

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from schedules.algebra.scalar import Reducer, loads
 from schedules.dtypes import DType
-from schedules.error_bound import bounded_outputs
-from schedules.error_rounding import plus
 from schedules.errors import WorkloadError
-from schedules.lower import start
-from schedules.reference import evaluate
-from schedules.reference_math import bf16_to_f32, cast
+from schedules.lowering.lower import start
+from schedules.reference.error_bound import bounded_outputs
+from schedules.reference.error_rounding import plus
+from schedules.reference.evaluate import evaluate
+from schedules.reference.math import bf16_to_f32, cast
 from schedules.rewrites import Rewrite
 from schedules.rewrites.scale import error_scale, states_error
-from schedules.scalar import Reducer, loads
 from schedules.trace import Trace
-from schedules.workload import Tensor, Workload
+from schedules.workload.workload import Tensor, Workload
 
 from .inputs import (
     CONTINUOUS,

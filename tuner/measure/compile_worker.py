@@ -29,7 +29,7 @@ _MEMORY_BYTES = 4 << 30
 
 def compile_document(document: dict[str, Any]) -> Any:
     """The `CompiledKernel` of workload, trace and target as JSON. ScheduleError: not legal."""
-    from schedules import workload_json
+    from schedules.workload import document_reader as workload_json
     from tuner.codegen.kernel import compile_kernel
 
     return compile_kernel(

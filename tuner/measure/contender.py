@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules import workload_json
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload import document_reader as workload_json
+from schedules.workload.workload import Workload
 
 from . import elf, linux, loader
 from .arena import as_array, as_bytes, flat_buffers

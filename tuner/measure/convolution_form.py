@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from schedules.affine import Affine, Eq0, FloorDiv, Ge0, Var, interval
-from schedules.affine import Interval as Range
-from schedules.scalar import All, Binary, BinaryOp, Cast, Const, Load, Reducer, Scalar, Select
-from schedules.workload import Stage
+from schedules.algebra.affine import Affine, Eq0, FloorDiv, Ge0, Var, interval
+from schedules.algebra.affine import Interval as Range
+from schedules.algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Load,
+    Reducer,
+    Scalar,
+    Select,
+)
+from schedules.workload.workload import Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules import reference_math
-from schedules.affine import var
-from schedules.scalar import (
+from schedules.algebra.affine import var
+from schedules.algebra.scalar import (
     Binary,
     BinaryOp,
     Cast,
@@ -28,7 +27,8 @@ from schedules.scalar import (
     Unary,
     UnaryOp,
 )
-from schedules.workload import Stage
+from schedules.reference import math as reference_math
+from schedules.workload.workload import Stage
 
 Values = NDArray[Any]
 _POINTS = np.concatenate([np.linspace(-9, 9, 73), np.linspace(-0.9, 0.9, 7)])

@@ -1,8 +1,8 @@
 """Inputs that show mistakes: small integers, few large terms, extremes, and real values.
 
-What values suit a workload is decided by the ranges its nodes take (`schedules.exactness`),
-never by its name: if a log, root or division could meet an argument without a finite value for
-inputs of both signs, all float inputs are positive.
+What values suit a workload is decided by the ranges its nodes take
+(`schedules.reference.exactness`), never by its name: if a log, root or division could meet an
+argument without a finite value for inputs of both signs, all float inputs are positive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from schedules.dtypes import DType
-from schedules.exactness import (
+from schedules.reference.exactness import (
     MAX_INPUT,
     Ranges,
     Span,
@@ -25,8 +25,8 @@ from schedules.exactness import (
     integer_span,
     value_ranges,
 )
-from schedules.reference_math import bf16_bits, integer_limits, round_to_bf16
-from schedules.workload import Tensor, Workload
+from schedules.reference.math import bf16_bits, integer_limits, round_to_bf16
+from schedules.workload.workload import Tensor, Workload
 
 from .telling_inputs import (
     ANCHOR,

@@ -18,12 +18,12 @@ from typing import Any
 
 import psutil
 
-from schedules import workload_json
 from schedules.errors import TargetError, WorkloadError
 from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload import document_reader as workload_json
+from schedules.workload.workload import Workload
 from tuner.bound import bound, least_secs
 from tuner.codegen.version import CODEGEN_VERSION
 from tuner.host import cpu_affinity

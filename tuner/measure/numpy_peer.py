@@ -16,12 +16,8 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.affine import Cond, affine
-from schedules.dtypes import DType
-from schedules.reference_contract import Contraction
-from schedules.reference_math import combiner, compare
-from schedules.reference_reads import Box, conditions_hold, full_box, index_values, read
-from schedules.scalar import (
+from schedules.algebra.affine import Cond, affine
+from schedules.algebra.scalar import (
     All,
     Binary,
     Cast,
@@ -36,7 +32,11 @@ from schedules.scalar import (
     UnaryOp,
     substitute,
 )
-from schedules.workload import Axis, Stage, Workload
+from schedules.dtypes import DType
+from schedules.reference.contract import Contraction
+from schedules.reference.math import combiner, compare
+from schedules.reference.reads import Box, conditions_hold, full_box, index_values, read
+from schedules.workload.workload import Axis, Stage, Workload
 
 from .product_form import contraction_of
 from .ways import Call, Choice, NoPeerError, Way, choose

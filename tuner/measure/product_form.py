@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from schedules.affine import Affine, Var, var
-from schedules.reference_contract import Contraction, recognise
-from schedules.scalar import Load, Scalar
-from schedules.workload import Axis, Stage
+from schedules.algebra.affine import Affine, Var, var
+from schedules.algebra.scalar import Load, Scalar
+from schedules.reference.contract import Contraction, recognise
+from schedules.workload.workload import Axis, Stage
 
 
 def contraction_of(stage: Stage) -> Contraction | None:

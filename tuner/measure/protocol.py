@@ -14,7 +14,7 @@ from typing import Protocol
 from schedules.record import MeasureResult, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

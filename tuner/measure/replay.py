@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, canonical_bytes
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload.workload import Workload
 
 from .choose import MeasurerError
 from .protocol import MeasureRequest, OnResult, measure_each

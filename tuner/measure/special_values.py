@@ -22,12 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from schedules.dtypes import DType
-from schedules.reference import evaluate_stage, load_inputs, value_of
-from schedules.reference_boxes import MAX_BOX_POINTS, over_boxes
-from schedules.reference_math import bf16_bits, bf16_to_f32, round_to_bf16
-from schedules.reference_reads import Box, full_box, leading_tiles
-from schedules.scalar import (
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -44,7 +39,12 @@ from schedules.scalar import (
     rewrite,
     walk,
 )
-from schedules.workload import Stage, Tensor, Workload
+from schedules.dtypes import DType
+from schedules.reference.boxes import MAX_BOX_POINTS, over_boxes
+from schedules.reference.evaluate import evaluate_stage, load_inputs, value_of
+from schedules.reference.math import bf16_bits, bf16_to_f32, round_to_bf16
+from schedules.reference.reads import Box, full_box, leading_tiles
+from schedules.workload.workload import Stage, Tensor, Workload
 
 from .inputs import tiled
 

@@ -1,9 +1,9 @@
 """Inputs made to tell: few values, chosen so that inexact operations are exact and that every
 place that blocks, lanes, tails and threads set apart has its turn.
 
-The error analysis (`schedules.error_exact`) finds exact on its own what is exact of them. None of
-the draws depends on a schedule: places are walked through in order where rows are many enough,
-and in an order that takes those that kernels set apart first where they are not.
+The error analysis (`schedules.reference.error_exact`) finds exact on its own what is exact of them.
+None of the draws depends on a schedule: places are walked through in order where rows are many
+enough, and in an order that takes those that kernels set apart first where they are not.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.scalar import Binary, BinaryOp, Load, Reducer, Unary, UnaryOp, loads, walk
-from schedules.workload import Workload
+from schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer, Unary, UnaryOp, loads, walk
+from schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
 

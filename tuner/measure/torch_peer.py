@@ -9,11 +9,8 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.affine import Var, affine
-from schedules.dtypes import DType
-from schedules.reference_contract import Contraction
-from schedules.reference_reads import conditions_hold, full_box, index_values
-from schedules.scalar import (
+from schedules.algebra.affine import Var, affine
+from schedules.algebra.scalar import (
     All,
     Binary,
     BinaryOp,
@@ -31,7 +28,10 @@ from schedules.scalar import (
     substitute,
     walk,
 )
-from schedules.workload import Axis, Stage, Workload
+from schedules.dtypes import DType
+from schedules.reference.contract import Contraction
+from schedules.reference.reads import conditions_hold, full_box, index_values
+from schedules.workload.workload import Axis, Stage, Workload
 
 from .convolution_form import ConvolutionForm, convolution_form
 from .epilogue_form import EpilogueForm, epilogue_form

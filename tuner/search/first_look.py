@@ -9,7 +9,7 @@ import numpy as np
 
 from costmodel.prior import Prior
 from schedules.errors import ScheduleError
-from schedules.rules.program import ProgramSketch
+from schedules.sketches.program import ProgramSketch
 from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
 from schedules.trace import Trace
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from schedules.rules.program import ProgramSketch
+from schedules.sketches.program import ProgramSketch
 from schedules.space import Candidate, IntArray, ScheduleSpace, Sketch
 
 CHUNK = 1 << 15

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import count
 
-from schedules import workload_json
 from schedules.errors import TargetError, TilewrightError, WorkloadError
 from schedules.record import MeasureResult, Toolchain
 from schedules.target import Target
-from schedules.workload import Workload
+from schedules.workload import document_reader as workload_json
+from schedules.workload.workload import Workload
 from tuner.measure.control import Control
 from tuner.measure.protocol import MeasureRequest, OnResult
 

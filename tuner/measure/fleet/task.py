@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schedules import workload_json
 from schedules.errors import TargetError, WorkloadError
 from schedules.record import MeasureResult
 from schedules.target import Target
+from schedules.workload import document_reader as workload_json
 from tuner.measure.choose import parse_measurer
 from tuner.measure.control import Control, Controllable, MeasurementAborted
 from tuner.measure.protocol import Measurer

@@ -1,0 +1,1 @@
+"""Index arithmetic and scalar expressions: values, their type rules, their text."""

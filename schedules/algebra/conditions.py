@@ -1,0 +1,217 @@
+"""Index conditions: one form each, what follows from what, and guards cut to what is needed.
+
+A guard is `Select(All(conditions), value, elsewhere)`. `tidy` leaves one set of guards of one
+computation, whoever wrote it; `schedules.workload.settle` is where every front end meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import gcd
+from typing import TypeAlias
+
+from .affine import ZERO, Affine, Cond, Eq0, FloorDiv, Ge0, Ranges, prove, substitute_cond
+from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite
+
+NEVER = Eq0(ZERO + 1)
+"""A condition that holds nowhere."""
+
+# Guards in the wild combine two or three conditions of a few; each level multiplies the work of
+# a proof, so a second one is tried only where few conditions are known.
+_PROOF_CONDS = 12
+_PROOF_CONDS_FOR_TWO = 6
+
+
+def normal_cond(cond: Cond) -> Cond:
+    """An equivalent condition: divisions opened, common factors out, `==` with a leading plus.
+
+    `x//d >= c` is `x >= c*d`, which later analysis can split and partition.
+    """
+    return _normal_equal(cond) if isinstance(cond, Eq0) else _normal_at_least(cond)
+
+
+def _normal_equal(cond: Eq0) -> Cond:
+    index = cond.index
+    if not index.terms:
+        return cond if index.const == 0 else NEVER
+    common = gcd(*(c for _, c in index.terms))
+    if index.const % common:
+        return NEVER
+    sign = common if index.terms[0][1] > 0 else -common
+    if sign == 1:
+        return cond
+    return Eq0(Affine(tuple((a, c // sign) for a, c in index.terms), index.const // sign))
+
+
+def _normal_at_least(cond: Ge0) -> Cond:
+    index = cond.index
+    while index.terms:
+        common = gcd(*(c for _, c in index.terms))
+        if common > 1:
+            index = Affine(tuple((a, c // common) for a, c in index.terms), index.const // common)
+        atom, coefficient = index.terms[0]
+        if len(index.terms) > 1 or not isinstance(atom, FloorDiv):
+            break
+        if coefficient > 0:
+            index = atom.numerator + index.const * atom.divisor
+        else:
+            index = (index.const + 1) * atom.divisor - 1 - atom.numerator
+    return cond if index is cond.index else Ge0(index)
+
+
+def negated(cond: Ge0) -> Ge0:
+    """`index < 0`."""
+    return Ge0(-cond.index - 1)
+
+
+def within(index: Affine, extent: int) -> tuple[Cond, Cond]:
+    """`0 <= index < extent`, as two conditions in normal form."""
+    return normal_cond(Ge0(index)), normal_cond(Ge0(extent - 1 - index))
+
+
+def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
+    """Whether `cond` is proved by `ranges` and the conditions `given`. False means "not proved".
+
+    Tried: each condition alone, and a multiple of one or two of them taken from `cond`.
+    """
+    if cond in given:
+        return True
+    related = _related(cond, given)[:_PROOF_CONDS]
+    return _follows(cond, related, ranges, 2 if len(related) <= _PROOF_CONDS_FOR_TWO else 1)
+
+
+def _related(cond: Cond, given: tuple[Cond, ...]) -> tuple[Cond, ...]:
+    """Those of `given` that share a variable with `cond`, or with one that does, and so on."""
+    used = set(cond.index.vars())
+    related: tuple[Cond, ...] = ()
+    while True:
+        found = tuple(c for c in given if not used.isdisjoint(c.index.vars()))
+        if len(found) == len(related):
+            return related
+        related = found
+        used.update(*(c.index.vars() for c in found))
+
+
+def _follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges, depth: int) -> bool:
+    if prove(cond, ranges):
+        return True
+    if isinstance(cond, Eq0) or depth == 0:
+        return False
+    for known in given:
+        rest = tuple(c for c in given if c is not known)
+        for factor in _factors(cond.index, known):
+            if _follows(Ge0(cond.index - known.index * factor), rest, ranges, depth - 1):
+                return True
+    return False
+
+
+def _factors(index: Affine, known: Cond) -> Iterator[int]:
+    """Multiples of `known` worth taking from `index`: those that cancel one of its terms."""
+    wanted = dict(index.terms)
+    seen: set[int] = set()
+    for atom, coefficient in known.index.terms:
+        factor, remainder = divmod(wanted.get(atom, 0), coefficient)
+        useful = factor > 0 or (factor < 0 and isinstance(known, Eq0))
+        if useful and not remainder and factor not in seen:
+            seen.add(factor)
+            yield factor
+
+
+def excluded(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:
+    """Whether `cond` is proved to hold nowhere."""
+    if isinstance(cond, Ge0):
+        return follows(negated(cond), given, ranges)
+    if prove(cond, ranges) is False:
+        return True
+    above, below = Ge0(cond.index - 1), Ge0(-cond.index - 1)
+    return bool(given) and (follows(above, given, ranges) or follows(below, given, ranges))
+
+
+Labels: TypeAlias = Mapping[str, Affine]
+"""What variables are called where names must not matter; two may be called the same."""
+
+
+def needed(
+    conds: Iterable[Cond],
+    ranges: Ranges,
+    given: tuple[Cond, ...] = (),
+    labels: Labels | None = None,
+) -> tuple[Cond, ...] | None:
+    """The conditions that say something new, sorted by text; None if they exclude each other.
+
+    Of conditions that follow from each other, the last by text stays: by the text with `labels`
+    in place of names, if they are given.
+    """
+    ordered = sorted({normal_cond(c) for c in conds}, key=str)
+    if any(excluded(c, given, ranges) for c in ordered):
+        return None
+    kept = [c for c in ordered if not follows(c, given, ranges)]
+    for cond in sorted(kept, key=lambda c: str(substitute_cond(c, labels))) if labels else [*kept]:
+        others = tuple(c for c in kept if c is not cond)
+        if follows(cond, given + others, ranges):
+            kept.remove(cond)
+    if len(kept) > 1:
+        for cond in kept:
+            if excluded(cond, given + tuple(c for c in kept if c is not cond), ranges):
+                return None
+    return tuple(kept)
+
+
+def tidy(
+    node: Scalar, ranges: Ranges, given: tuple[Cond, ...] = (), labels: Labels | None = None
+) -> Scalar:
+    """`node` with every guard cut to the conditions needed, and nested guards made one.
+
+    A side that is never taken goes. Identity is kept where nothing changes. `labels` as in
+    `needed`.
+    """
+    if not _has_guard(node):
+        return node
+
+    def leaf(n: Scalar) -> Scalar | None:
+        if isinstance(n, Select) and isinstance(n.cond, All):
+            return _tidy_guard(n, n.cond, ranges, given, labels)
+        return None
+
+    return rewrite(node, leaf)
+
+
+def _has_guard(node: Scalar) -> bool:
+    match node:
+        case All():
+            return True
+        case Unary() | Cast():
+            return _has_guard(node.x)
+        case Binary() | Compare():
+            return _has_guard(node.a) or _has_guard(node.b)
+        case Select():
+            return _has_guard(node.cond) or _has_guard(node.on_true) or _has_guard(node.on_false)
+        case _:
+            return False
+
+
+def _tidy_guard(
+    node: Select, cond: All, ranges: Ranges, given: tuple[Cond, ...], labels: Labels | None
+) -> Scalar:
+    conds, on_true = cond.conds, node.on_true
+    while (
+        isinstance(on_true, Select)
+        and isinstance(on_true.cond, All)
+        and on_true.on_false == node.on_false
+    ):
+        conds, on_true = conds + on_true.cond.conds, on_true.on_true
+    kept = needed(conds, ranges, given, labels)
+    if kept is None:
+        return tidy(node.on_false, ranges, given, labels)
+    if not kept:
+        return tidy(on_true, ranges, given, labels)
+    on_true = tidy(on_true, ranges, given + kept, labels)
+    only = kept[0]
+    otherwise = (negated(only),) if len(kept) == 1 and isinstance(only, Ge0) else ()
+    on_false = tidy(node.on_false, ranges, given + otherwise, labels)
+    inner_merges = isinstance(on_true, Select) and on_true.on_false == on_false
+    if inner_merges and isinstance(on_true, Select) and isinstance(on_true.cond, All):
+        merged = Select(All(kept + on_true.cond.conds), on_true.on_true, on_false)
+        return _tidy_guard(merged, All(kept + on_true.cond.conds), ranges, given, labels)
+    same = kept == cond.conds and on_true is node.on_true and on_false is node.on_false
+    return node if same else Select(All(kept), on_true, on_false)

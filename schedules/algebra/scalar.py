@@ -1,0 +1,322 @@
+"""Value expressions: what is computed for one element. Shared by expressions and loop nests.
+
+A tree of frozen nodes. Every node has a `dtype`; operands of an arithmetic node have the same
+one (casts are explicit). A `Select` evaluates only the side it takes: reads on the other side
+do not happen, which is how padding is written and why a padded read is never out of bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import copysign, isnan
+from typing import TypeAlias, assert_never
+
+from ..dtypes import DType
+from .affine import Affine, Cond, Eq0, Ge0, substitute_cond
+
+
+class UnaryOp(StrEnum):
+    """Functions of one value; `rsqrt` is 1/sqrt, `sigmoid` is 1/(1+exp(-x))."""
+
+    NEG = "neg"
+    ABS = "abs"
+    EXP = "exp"
+    LOG = "log"
+    SQRT = "sqrt"
+    RSQRT = "rsqrt"
+    TANH = "tanh"
+    ERF = "erf"
+    SIGMOID = "sigmoid"
+    FLOOR = "floor"
+
+
+class BinaryOp(StrEnum):
+    """Functions of two values. `div` is for floats only; integers add and multiply modulo 2**n."""
+
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    DIV = "div"
+    MIN = "min"
+    MAX = "max"
+
+
+class CompareOp(StrEnum):
+    LT = "lt"
+    LE = "le"
+    EQ = "eq"
+    NE = "ne"
+
+
+COMMUTATIVE = frozenset({BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX})
+
+
+class Reducer(StrEnum):
+    """Associative and commutative combiners of a reduction."""
+
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    PROD = "prod"
+
+    @property
+    def op(self) -> BinaryOp:
+        return _REDUCER_OP[self]
+
+    def identity(self, dtype: DType) -> int | float:
+        """The value that changes nothing: 0, 1, or the least or greatest of `dtype`."""
+        if self is Reducer.SUM:
+            return 0
+        if self is Reducer.PROD:
+            return 1
+        if dtype.is_float:
+            return float("-inf") if self is Reducer.MAX else float("inf")
+        low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+        high = (1 << (dtype.bits - (1 if dtype.is_signed else 0))) - 1
+        return low if self is Reducer.MAX else high
+
+
+_REDUCER_OP = {
+    Reducer.SUM: BinaryOp.ADD,
+    Reducer.MAX: BinaryOp.MAX,
+    Reducer.MIN: BinaryOp.MIN,
+    Reducer.PROD: BinaryOp.MUL,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Const:
+    """A number. Two are equal where no kernel can tell them apart: 0.0 is not -0.0, though Python
+    says so, a NaN is itself, and 0 is 0.0 where `dtype` is a float type."""
+
+    value: int | float
+    dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Const):
+            return NotImplemented
+        if self.dtype is not other.dtype:
+            return False
+        if self.value == 0 == other.value:
+            return copysign(1.0, self.value) == copysign(1.0, other.value)
+        return self.value == other.value or (isnan(self.value) and isnan(other.value))
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, "nan" if isnan(self.value) else self.value))
+
+    @property
+    def is_plus_zero(self) -> bool:
+        """Whether this is what padding is made of: a product or a bit pattern with -0.0 in its
+        place is another one. (`case Const(0)` takes both.)"""
+        return self.value == 0 and copysign(1.0, self.value) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`tensor[index]`; `dtype` is the tensor's. The index is in bounds wherever it is evaluated."""
+
+    tensor: str
+    index: tuple[Affine, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """An index used as a number."""
+
+    index: Affine
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    op: UnaryOp
+    x: Scalar
+
+    @property
+    def dtype(self) -> DType:
+        return self.x.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    op: BinaryOp
+    a: Scalar
+    b: Scalar
+
+    @property
+    def dtype(self) -> DType:
+        return self.a.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    op: CompareOp
+    a: Scalar
+    b: Scalar
+
+    @property
+    def dtype(self) -> DType:
+        return DType.BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """`x` as `dtype`. Float to integer truncates towards zero and saturates; NaN becomes 0."""
+
+    x: Scalar
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """True where every index condition holds."""
+
+    conds: tuple[Cond, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return DType.BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`on_true if cond else on_false`; only the side taken is evaluated."""
+
+    cond: Scalar
+    on_true: Scalar
+    on_false: Scalar
+
+    @property
+    def dtype(self) -> DType:
+        return self.on_true.dtype
+
+
+Scalar: TypeAlias = Const | Load | IndexValue | Unary | Binary | Compare | Cast | All | Select
+
+
+def children(node: Scalar) -> tuple[Scalar, ...]:
+    match node:
+        case Const() | Load() | IndexValue() | All():
+            return ()
+        case Unary() | Cast():
+            return (node.x,)
+        case Binary() | Compare():
+            return (node.a, node.b)
+        case Select():
+            return (node.cond, node.on_true, node.on_false)
+        case _:
+            assert_never(node)
+
+
+def walk(node: Scalar) -> Iterator[Scalar]:
+    """`node` and everything below it, parents first, left to right."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def depth_of(node: Scalar) -> int:
+    """Levels of `node`; 1 for a leaf."""
+    return 1 + max((depth_of(child) for child in children(node)), default=0)
+
+
+def loads(node: Scalar) -> tuple[Load, ...]:
+    """Every read in `node`, left to right."""
+    return tuple(n for n in walk(node) if isinstance(n, Load))
+
+
+def index_conds(node: Scalar) -> Iterator[Cond]:
+    for n in walk(node):
+        if isinstance(n, All):
+            yield from n.conds
+
+
+def rewrite(node: Scalar, leaf: Callable[[Scalar], Scalar | None]) -> Scalar:
+    """`node` with every subtree for which `leaf` gives one replaced; identity is kept elsewhere.
+
+    `leaf` is asked top down; None means "look inside".
+    """
+    replaced = leaf(node)
+    if replaced is not None:
+        return replaced
+    match node:
+        case Const() | Load() | IndexValue() | All():
+            return node
+        case Unary() | Cast():
+            x = rewrite(node.x, leaf)
+            return node if x is node.x else replace(node, x=x)
+        case Binary():
+            a, b = rewrite(node.a, leaf), rewrite(node.b, leaf)
+            return node if a is node.a and b is node.b else Binary(node.op, a, b)
+        case Compare():
+            a, b = rewrite(node.a, leaf), rewrite(node.b, leaf)
+            return node if a is node.a and b is node.b else Compare(node.op, a, b)
+        case Select():
+            c = rewrite(node.cond, leaf)
+            t, f = rewrite(node.on_true, leaf), rewrite(node.on_false, leaf)
+            same = c is node.cond and t is node.on_true and f is node.on_false
+            return node if same else Select(c, t, f)
+        case _:
+            assert_never(node)
+
+
+def map_index(node: Scalar, change: Callable[[Affine], Affine]) -> Scalar:
+    """`node` with `change` applied to every index, of loads and of conditions alike."""
+
+    def leaf(n: Scalar) -> Scalar | None:
+        match n:
+            case Load():
+                index = tuple(change(i) for i in n.index)
+                same = all(a is b for a, b in zip(index, n.index, strict=True))
+                return n if same else Load(n.tensor, index, n.dtype)
+            case IndexValue():
+                return replace(n, index=change(n.index))
+            case All():
+                return All(tuple(type(c)(change(c.index)) for c in n.conds))
+            case _:
+                return None
+
+    return rewrite(node, leaf)
+
+
+def substitute(node: Scalar, mapping: Mapping[str, Affine]) -> Scalar:
+    """`node` with index variables replaced, all at once."""
+    return map_index(node, lambda index: index.substitute(mapping))
+
+
+def rename_tensors(node: Scalar, names: Mapping[str, str]) -> Scalar:
+    def leaf(n: Scalar) -> Scalar | None:
+        if isinstance(n, Load):
+            return Load(names.get(n.tensor, n.tensor), n.index, n.dtype)
+        return None
+
+    return rewrite(node, leaf)
+
+
+def vars_of(node: Scalar) -> frozenset[str]:
+    """Names of all index variables."""
+    names: set[str] = set()
+    for n in walk(node):
+        match n:
+            case Load():
+                for i in n.index:
+                    names |= i.vars()
+            case IndexValue():
+                names |= n.index.vars()
+            case All():
+                for c in n.conds:
+                    names |= c.index.vars()
+            case _:
+                pass
+    return frozenset(names)
+
+
+__all__ = [
+    "COMMUTATIVE", "All", "Binary", "BinaryOp", "Cast", "Compare", "CompareOp", "Const", "Eq0",
+    "Ge0", "IndexValue", "Load", "Reducer", "Scalar", "Select", "Unary", "UnaryOp", "children",
+    "depth_of", "index_conds", "loads", "map_index", "rename_tensors", "rewrite", "substitute",
+    "substitute_cond", "vars_of", "walk",
+]  # fmt: skip

@@ -1,0 +1,310 @@
+"""Reading index notation: text to a tree with positions. Grammar in `docs/workload.md`.
+
+The parser knows no tensors and no types; `notation.py` gives the tree its meaning, and
+`index_text.py` uses the same syntax for the indices of JSON documents.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias
+
+from ..errors import WorkloadError
+from ..limits import MAX_BODY_DEPTH
+
+MAX_TEXT = 1 << 14
+_MAX_NUMBER = 40
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<symbol>//|<=|>=|==|!=|&&|\|\||\+=|\*=|[-+*/%()\[\],;<>=!])|(?P<end>\Z)|(?P<bad>.))",
+    re.DOTALL | re.ASCII,
+)
+_WORDS = {"and": "&&", "or": "||", "not": "!"}
+_COMPARISONS = frozenset({"<", "<=", ">", ">=", "==", "!="})
+_PRECEDENCE = {
+    "||": 1, "&&": 2, **dict.fromkeys(_COMPARISONS, 3),
+    "+": 4, "-": 4, "*": 5, "/": 5, "//": 5, "%": 5,
+}  # fmt: skip
+_AFTER_NOT, _AFTER_MINUS = 3, 6
+_REDUCTIONS = {"+=": "sum", "*=": "prod"}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    value: int | float
+    pos: int
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An index variable or a named constant."""
+
+    name: str
+    pos: int
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """`name[args]`"""
+
+    name: str
+    args: tuple[Tree, ...]
+    pos: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`name(args)`"""
+
+    name: str
+    args: tuple[Tree, ...]
+    pos: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """`-x` or `!x`"""
+
+    op: str
+    x: Tree
+    pos: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Infix:
+    op: str
+    a: Tree
+    b: Tree
+    pos: int
+    depth: int
+
+
+Tree: TypeAlias = Number | Name | Ref | Call | Prefix | Infix
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """`target = value`; `reducer` is "sum", "max", ... for `+=`, `max=`, ... and None for `=`."""
+
+    target: Ref
+    reducer: str | None
+    value: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    pos: int
+
+
+def syntax_error(text: str, pos: int, message: str, code: str = "bad_syntax") -> WorkloadError:
+    """An error with the line it is about and a caret under the place."""
+    start = text.rfind("\n", 0, pos) + 1
+    stop = text.find("\n", pos)
+    line = text[start : stop if stop >= 0 else len(text)]
+    column = pos - start
+    cut = 0 if column < 60 else column - 40
+    shown = line[cut : cut + 80]
+    caret = " " * (column - cut) + "^"
+    return WorkloadError(f"{message}\n  {shown}\n  {caret}", code=code)
+
+
+def tokens(text: str) -> list[_Token]:
+    """The tokens of `text`, the last of kind "end"."""
+    if len(text) > MAX_TEXT:
+        raise WorkloadError(
+            f"the text has {len(text)} characters, at most {MAX_TEXT} are allowed",
+            code="too_large",
+        )
+    found: list[_Token] = []
+    position = 0
+    while not found or found[-1].kind != "end":
+        match = _TOKEN.match(text, position)
+        assert match is not None
+        assert match.lastgroup is not None
+        kind, start = match.lastgroup, match.start(match.lastgroup)
+        token = match[kind]
+        if kind == "bad":
+            raise syntax_error(text, start, f"unexpected character {token!r}")
+        if kind == "name" and token in _WORDS:
+            kind, token = "symbol", _WORDS[token]
+        if len(token) > 64 or (kind == "number" and len(token) > _MAX_NUMBER):
+            raise syntax_error(text, start, f"a {kind} of {len(token)} characters is too long")
+        found.append(_Token(kind, token, start))
+        position = match.end()
+    return found
+
+
+def parse_program(text: str) -> list[Statement]:
+    """The statements of `text`, at least one."""
+    parser = _Parser(text)
+    statements: list[Statement] = []
+    while not parser.at("end"):
+        if parser.take(";"):
+            continue
+        statements.append(parser.statement())
+        if not parser.at("end"):
+            parser.expect(";")
+    if not statements:
+        raise syntax_error(text, 0, "nothing is computed; write a statement such as C[i] = A[i]")
+    return statements
+
+
+def parse_expression(text: str) -> Tree:
+    """The single expression `text`."""
+    parser = _Parser(text)
+    tree = parser.expression()
+    if not parser.at("end"):
+        parser.fail("the end")
+    return tree
+
+
+class _Parser:
+    """Recursive descent with operator precedence; nesting is limited, not the call stack."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokens(text)
+        self._next = 0
+        self._nesting = 0
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def at(self, what: str) -> bool:
+        """Whether the next token is the symbol, or of the kind, `what`."""
+        token = self._token
+        return token.kind == what or (token.kind == "symbol" and token.text == what)
+
+    def take(self, symbol: str) -> bool:
+        if not self.at(symbol):
+            return False
+        self._next += 1
+        return True
+
+    def expect(self, what: str) -> _Token:
+        if not self.at(what):
+            self.fail({"name": "a name"}.get(what, f"'{what}'"))
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def fail(self, wanted: str) -> NoReturn:
+        token = self._token
+        found = "the end" if token.kind == "end" else f"'{token.text}'"
+        raise syntax_error(self._text, token.pos, f"expected {wanted}, found {found}")
+
+    def statement(self) -> Statement:
+        name = self.expect("name")
+        self.expect("[")
+        args = self._arguments("]")
+        target = Ref(name.text, args, name.pos, self._depth(name.pos, *args))
+        return Statement(target, self._assignment(), self.expression())
+
+    def _assignment(self) -> str | None:
+        token = self._token
+        if token.kind == "name" and token.text in ("max", "min"):
+            self._next += 1
+            self.expect("=")
+            return token.text
+        if token.text in _REDUCTIONS:
+            self._next += 1
+            return _REDUCTIONS[token.text]
+        if not self.take("="):
+            self.fail("'=', '+=', '*=', 'max=' or 'min='")
+        return None
+
+    def expression(self, lowest: int = 1) -> Tree:
+        self._nesting += 1
+        if self._nesting > MAX_BODY_DEPTH:
+            raise syntax_error(
+                self._text, self._token.pos, f"nested more than {MAX_BODY_DEPTH} levels", "too_deep"
+            )
+        tree = self._operand()
+        while (precedence := self._precedence()) >= lowest:
+            token = self._token
+            self._next += 1
+            right = self.expression(precedence + 1)
+            tree = self._infix(token, tree, right)
+        self._nesting -= 1
+        return tree
+
+    def _precedence(self) -> int:
+        token = self._token
+        return _PRECEDENCE.get(token.text, 0) if token.kind == "symbol" else 0
+
+    def _infix(self, token: _Token, a: Tree, b: Tree) -> Tree:
+        depth = self._depth(token.pos, a, b)
+        chained = token.text in _COMPARISONS and isinstance(a, Infix)
+        if chained and isinstance(a, Infix) and (a.op in _COMPARISONS or a.op == "&&"):
+            # 0 <= i < n: the middle is compared on both sides.
+            middle = a.b.b if a.op == "&&" and isinstance(a.b, Infix) else a.b
+            b = Infix(token.text, middle, b, token.pos, self._depth(token.pos, middle, b))
+            return Infix("&&", a, b, token.pos, depth + 1)
+        return Infix(token.text, a, b, token.pos, depth)
+
+    def _operand(self) -> Tree:
+        token = self._token
+        if self.take("-"):
+            x = self.expression(_AFTER_MINUS)
+            if isinstance(x, Number):
+                return Number(-x.value, token.pos)
+            return Prefix("-", x, token.pos, self._depth(token.pos, x))
+        if self.take("!"):
+            x = self.expression(_AFTER_NOT)
+            return Prefix("!", x, token.pos, self._depth(token.pos, x))
+        if self.take("+"):
+            return self.expression(_AFTER_MINUS)
+        if self.take("("):
+            tree = self.expression()
+            self.expect(")")
+            return tree
+        if token.kind == "number":
+            self._next += 1
+            return Number(self._number(token), token.pos)
+        if token.kind != "name":
+            self.fail("a value")
+        self._next += 1
+        for opening, closing, kind in (("[", "]", Ref), ("(", ")", Call)):
+            if self.take(opening):
+                args = self._arguments(closing)
+                return kind(token.text, args, token.pos, self._depth(token.pos, *args))
+        return Name(token.text, token.pos)
+
+    def _number(self, token: _Token) -> int | float:
+        if token.text.isdigit():
+            return int(token.text)
+        value = float(token.text)
+        if math.isinf(value):
+            raise syntax_error(self._text, token.pos, f"{token.text} is beyond the range of f64")
+        return value
+
+    def _arguments(self, closing: str) -> tuple[Tree, ...]:
+        args: list[Tree] = []
+        if self.take(closing):
+            return ()
+        while True:
+            args.append(self.expression())
+            if self.take(closing):
+                return tuple(args)
+            if not self.take(","):
+                self.fail(f"',' or '{closing}'")
+
+    def _depth(self, pos: int, *parts: Tree) -> int:
+        depth = 1 + max((p.depth for p in parts), default=0)
+        if depth > MAX_BODY_DEPTH:
+            raise syntax_error(
+                self._text,
+                pos,
+                f"an expression may be {MAX_BODY_DEPTH} levels deep; use several statements",
+                "too_deep",
+            )
+        return depth

@@ -1,0 +1,145 @@
+"""Building scalar nodes by the type rules, shared by every way of writing an expression.
+
+The rules. Arithmetic (`+ - * /`, functions, comparisons, sums and products) on narrow types is
+done wide: bf16 in f32, i8 and u8 in i32. Copies, `select`, and `min` and `max` of one integer type
+keep the type. A number takes the type of what it meets. Everything else is an explicit `cast`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..dtypes import DType
+from ..errors import WorkloadError
+from .scalar import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    Reducer,
+    Scalar,
+    Unary,
+    UnaryOp,
+)  # fmt: skip
+
+_WIDE = {DType.BF16: DType.F32, DType.I8: DType.I32, DType.U8: DType.I32}
+_KEEPS_INTEGERS = frozenset({BinaryOp.MIN, BinaryOp.MAX})
+
+
+def dtype_named(name: str) -> DType:
+    """The element type called `name`; WorkloadError names the choices."""
+    try:
+        found = DType(name)
+    except ValueError:
+        found = DType.BOOL
+    if found is DType.BOOL:
+        choices = ", ".join(d for d in DType if d is not DType.BOOL)
+        raise WorkloadError(
+            f"unknown element type {name!r}; choices: {choices}", code="bad_dtype"
+        ) from None
+    return found
+
+
+def wide(dtype: DType) -> DType:
+    """The type arithmetic on `dtype` is done in."""
+    return _WIDE.get(dtype, dtype)
+
+
+def const(value: float, dtype: DType) -> Const:
+    """`value` as `dtype`, rounded to what that can hold; WorkloadError if it does not fit."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or (isinstance(value, float) and math.isnan(value)):
+        raise WorkloadError(f"a constant is a number, got {value!r}", code="bad_constant")
+    if dtype.is_float:
+        return Const(_rounded(value, dtype), dtype)
+    if isinstance(value, float) and not value.is_integer():
+        raise WorkloadError(
+            f"{value} is not a value of {dtype}; cast the other operand to a float type",
+            code="dtype_clash",
+        )
+    whole = int(value)
+    low, high = integer_range(dtype)
+    if not low <= whole <= high:
+        shown = str(whole) if abs(whole) < 10**40 else "a huge number"
+        raise WorkloadError(f"{shown} does not fit {dtype} ({low}..{high})", code="bad_constant")
+    return Const(whole, dtype)
+
+
+def _rounded(value: float, dtype: DType) -> float:
+    """The nearest value of `dtype`: a constant means the same in a kernel and in a reference."""
+    try:
+        exact = float(value)
+    except OverflowError:
+        raise WorkloadError(f"a constant does not fit {dtype}", code="bad_constant") from None
+    if dtype is DType.F64 or not math.isfinite(exact):
+        return exact
+    import numpy as np  # few expressions hold such numbers, and queries should start at once
+
+    from .arithmetic import bf16_bits_to_f32, f32_to_bf16_bits
+
+    with np.errstate(over="ignore"):
+        rounded = float(np.float32(exact))
+    if dtype is DType.BF16 and math.isfinite(rounded):
+        rounded = float(bf16_bits_to_f32(f32_to_bf16_bits(np.array([rounded], np.float32)))[0])
+    if math.isinf(rounded):
+        raise WorkloadError(f"{value} does not fit {dtype}", code="bad_constant")
+    return rounded
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """Least and greatest value of an integer type."""
+    if dtype.is_signed:
+        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+    return 0, (1 << dtype.bits) - 1
+
+
+def cast(node: Scalar, dtype: DType) -> Scalar:
+    """`node` as `dtype`; nothing where it already is."""
+    return node if node.dtype is dtype else Cast(node, dtype)
+
+
+def same_type(a: Scalar, b: Scalar, what: str, *, keep: bool = False) -> tuple[Scalar, Scalar]:
+    """Both operands in one type by the rules above; `keep` leaves two equal types as they are."""
+    if not (keep and a.dtype is b.dtype):
+        a, b = cast(a, wide(a.dtype)), cast(b, wide(b.dtype))
+    if a.dtype is not b.dtype:
+        raise WorkloadError(
+            f"{what} of {a.dtype} and {b.dtype}: the types differ;"
+            f' write cast(x, "{a.dtype}") or cast(x, "{b.dtype}") around one of them',
+            code="dtype_clash",
+        )
+    return a, b
+
+
+def binary(op: BinaryOp, a: Scalar, b: Scalar) -> Scalar:
+    """`op(a, b)`; division is for floats only."""
+    keep = op in _KEEPS_INTEGERS and not a.dtype.is_float
+    a, b = same_type(a, b, op, keep=keep)
+    if op is BinaryOp.DIV and not a.dtype.is_float:
+        raise WorkloadError(
+            f"div of {a.dtype}: only floats divide; cast to f32 first", code="bad_dtype"
+        )
+    return Binary(op, a, b)
+
+
+def compare(op: CompareOp, a: Scalar, b: Scalar) -> Scalar:
+    keep = not a.dtype.is_float
+    a, b = same_type(a, b, op, keep=keep)
+    return Compare(op, a, b)
+
+
+def unary(op: UnaryOp, x: Scalar) -> Scalar:
+    """`op(x)`; integers have only `neg` and `abs`."""
+    x = cast(x, wide(x.dtype))
+    if not x.dtype.is_float and op not in (UnaryOp.NEG, UnaryOp.ABS):
+        raise WorkloadError(f"{op} of {x.dtype}: cast to f32 or f64 first", code="bad_dtype")
+    return Unary(op, x)
+
+
+def reduced(reducer: Reducer, x: Scalar) -> Scalar:
+    """The value a reduction combines: wide for sums and products, and for bf16 always."""
+    if reducer in (Reducer.SUM, Reducer.PROD) or x.dtype.is_float:
+        return cast(x, wide(x.dtype))
+    return x

@@ -1,0 +1,1 @@
+"""Ways to write a computation: expressions in Python and index notation."""

@@ -1,0 +1,310 @@
+"""The Python way to write a computation; index notation and the operator library use it as well.
+
+    A = placeholder("A", (512, 512))
+    B = placeholder("B", (512, 512))
+    k = reduce_axis(512, "k")
+    C = compute("C", (512, 512), lambda i, j: sum(A[i, k] * B[k, j], axis=k))
+    matmul = Workload.of(C, inputs=[A, B])
+
+Index variables have integer arithmetic (`+ - *`, `//` and `%` by a constant); tensors indexed by
+them are values. Comparisons of either are conditions for `select`. `==` keeps Python's meaning:
+write `eq(i, j)`. Every error is a `WorkloadError`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..algebra import values
+from ..algebra.affine import Eq0, Interval, prove, var
+from ..algebra.conditions import within
+from ..algebra.scalar import BinaryOp, CompareOp, Load, Reducer, UnaryOp
+from ..dtypes import DType
+from ..errors import WorkloadError
+from ..workload.checks import check_name, check_shape
+from ..workload.workload import Tensor
+from .expr_core import (
+    Condition,
+    Expr,
+    Index,
+    LoopVar,
+    Operand,
+    ReduceAxis,
+    Reduction,
+    TensorExpr,
+    arithmetic,
+    as_index,
+    as_value,
+    derived,
+    described,
+    function,
+    guard,
+    index_condition,
+    number,
+    operand,
+    shown,
+    typed_pair,
+    value_condition,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from ..workload.workload import Workload
+
+
+def minimum(a: Operand, b: Operand) -> Expr:
+    """The smaller of two values (the reducer is `min`)."""
+    return arithmetic(BinaryOp.MIN, a, b)
+
+
+def maximum(a: Operand, b: Operand) -> Expr:
+    """The larger of two values (the reducer is `max`)."""
+    return arithmetic(BinaryOp.MAX, a, b)
+
+
+def exp(x: Operand) -> Expr:
+    return function(UnaryOp.EXP, x)
+
+
+def log(x: Operand) -> Expr:
+    return function(UnaryOp.LOG, x)
+
+
+def sqrt(x: Operand) -> Expr:
+    return function(UnaryOp.SQRT, x)
+
+
+def rsqrt(x: Operand) -> Expr:
+    """`1 / sqrt(x)`."""
+    return function(UnaryOp.RSQRT, x)
+
+
+def tanh(x: Operand) -> Expr:
+    return function(UnaryOp.TANH, x)
+
+
+def erf(x: Operand) -> Expr:
+    return function(UnaryOp.ERF, x)
+
+
+def sigmoid(x: Operand) -> Expr:
+    """`1 / (1 + exp(-x))`."""
+    return function(UnaryOp.SIGMOID, x)
+
+
+def floor(x: Operand) -> Expr:
+    """The greatest whole number not above `x`, still a float."""
+    return function(UnaryOp.FLOOR, x)
+
+
+def abs(x: Operand) -> Expr:
+    return function(UnaryOp.ABS, x)
+
+
+def const(value: float, dtype: str = "f32") -> Expr:
+    """A number with a type of its own."""
+    return number(operand(value), values.dtype_named(dtype))
+
+
+def cast(x: Operand, dtype: str) -> Expr:
+    """`x` as `dtype`. Float to integer truncates towards zero and saturates."""
+    wanted = values.dtype_named(dtype)
+    given = operand(x)
+    if not isinstance(given, Expr):
+        return number(given, wanted)
+    return derived(values.cast(given.node, wanted), given)
+
+
+def eq(a: Operand, b: Operand) -> Condition:
+    """`a == b`, of two indices or two values."""
+    if isinstance(a, Expr | float) or isinstance(b, Expr | float):
+        return value_condition(CompareOp.EQ, a, b)
+    left = as_index(a)
+    found: Condition = index_condition(left, b, lambda x, y: Eq0(x - y))
+    return found
+
+
+def ne(a: Operand, b: Operand) -> Condition:
+    """`a != b`, of two indices or two values."""
+    if isinstance(a, Expr | float) or isinstance(b, Expr | float):
+        return value_condition(CompareOp.NE, a, b)
+    return not_(eq(a, b))
+
+
+def not_(condition: Condition) -> Condition:
+    """Where `condition` does not hold."""
+    return Condition(lambda a, b: condition.choose(b, a))
+
+
+def all_of(*conditions: Condition) -> Condition:
+    """Where every one of `conditions` holds."""
+    if not conditions:
+        raise WorkloadError("all_of needs at least one condition", code="bad_node")
+
+    def choose(a: Expr, b: Expr) -> Expr:
+        for condition in reversed(conditions):
+            a = condition.choose(a, b)
+        return a
+
+    return Condition(choose)
+
+
+def any_of(*conditions: Condition) -> Condition:
+    """Where at least one of `conditions` holds."""
+    return not_(all_of(*(not_(c) for c in conditions)))
+
+
+def select(condition: Condition, on_true: Operand, on_false: Operand) -> Expr:
+    """`on_true` where `condition` holds, else `on_false`; only the side taken is evaluated."""
+    if not isinstance(condition, Condition):
+        raise WorkloadError(
+            f"select needs a condition such as i >= j or eq(i, j), got {described(condition)}",
+            code="bad_node",
+        )
+    a, b = typed_pair(on_true, on_false, keep_narrow=True)
+    if a.dtype is not b.dtype:
+        left, right = values.same_type(a.node, b.node, "select")
+        a, b = derived(left, a), derived(right, b)
+    return condition.choose(a, b)
+
+
+def padded(tensor: TensorExpr, *index: Index | int, fill: float = 0) -> Expr:
+    """`tensor[index]`, and `fill` outside of it: only where a read may really be outside."""
+    read = tensor[tuple(index)]
+    ranges = {name: Interval(0, v.extent - 1) for name, v in read.vars.items()}
+    load = read.node
+    assert isinstance(load, Load)
+    conds = tuple(
+        c for i, extent in zip(load.index, tensor.shape, strict=True) for c in within(i, extent)
+    )
+    if all(prove(c, ranges) for c in conds):
+        return read
+    # Which of them are needed is found where variables have places, not yet names alone.
+    return guard(conds, read.vars).choose(read, number(fill, tensor.dtype))
+
+
+def placeholder(
+    name: str, shape: Sequence[int], dtype: str = "f32", constant: bool = False
+) -> TensorExpr:
+    """An input tensor. `constant` says that its values do not change between calls."""
+    check_name(name, "a tensor")
+    check_shape(name, tuple(shape))
+    return TensorExpr(Tensor(name, tuple(shape), values.dtype_named(dtype), constant))
+
+
+def reduce_axis(extent: int, name: str | None = None) -> ReduceAxis:
+    """An index variable over `0..extent-1` to reduce over; `name` is for people (default "k")."""
+    return ReduceAxis(LoopVar("k" if name is None else name, extent, reduce=True))
+
+
+def reduction(reducer: Reducer, x: object, axis: object) -> Expr:
+    """`x` combined by `reducer` over `axis`: `sum`, `max`, `min` and `prod` by name."""
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    if not axes or not all(isinstance(a, ReduceAxis) for a in axes):
+        better = {Reducer.MAX: "maximum", Reducer.MIN: "minimum"}.get(reducer)
+        hint = f" (of two values: {better}(a, b))" if better and not isinstance(axis, tuple) else ""
+        raise WorkloadError(
+            f"{reducer} needs axis=k or axis=(k1, k2) made by reduce_axis, got {shown(axis)}{hint}",
+            code="bad_reduction",
+        )
+    value = as_value(x)
+    loop_vars = tuple(a.var for a in axes if isinstance(a, ReduceAxis))
+    for n, v in enumerate(loop_vars):
+        if v.name not in value.vars:
+            raise WorkloadError(
+                f"{reducer} over axis {v.label!r}, which the expression does not use",
+                code="unused_axis",
+            )
+        if v in loop_vars[:n]:
+            raise WorkloadError(f"axis {v.label!r} is named twice", code="duplicate")
+    node = values.reduced(reducer, value.node)
+    bound = {v.name for v in loop_vars}
+    free = {name: v for name, v in value.vars.items() if name not in bound}
+    found = Reduction(reducer, node, loop_vars, free, value.reductions)
+    name = f"{reducer}@{id(found):x}"
+    return Expr(
+        Load(name, (), node.dtype), free, value.tensors, {name: found}, value.size + 1,
+        value.depth,
+    )  # fmt: skip
+
+
+def sum(x: Operand, axis: object) -> Expr:
+    """The sum of `x` over `axis`, a reduce axis or a tuple of them; narrow types sum wide."""
+    return reduction(Reducer.SUM, x, axis)
+
+
+def prod(x: Operand, axis: object) -> Expr:
+    """The product of `x` over `axis`; narrow types multiply wide."""
+    return reduction(Reducer.PROD, x, axis)
+
+
+def max(x: Operand, axis: object) -> Expr:
+    """The greatest `x` over `axis` (of two values: `maximum`)."""
+    return reduction(Reducer.MAX, x, axis)
+
+
+def min(x: Operand, axis: object) -> Expr:
+    """The least `x` over `axis` (of two values: `minimum`)."""
+    return reduction(Reducer.MIN, x, axis)
+
+
+def compute(
+    name: str, shape: Sequence[int], fn: Callable[..., Any], dtype: str | None = None
+) -> TensorExpr:
+    """The tensor whose element `[i, j, ...]` is `fn(i, j, ...)`.
+
+    The axes are called what `fn` calls its parameters. `dtype` casts the result; without it the
+    tensor has the type of the expression. A reduction inside a larger expression becomes a stage
+    of its own, over those of its free axes it depends on.
+    """
+    check_name(name, "a tensor")
+    check_shape(name, tuple(shape))
+    labels = _labels(fn, name, len(shape))
+    return compute_labelled(name, tuple(zip(labels, shape, strict=True)), fn, dtype)
+
+
+def compute_labelled(
+    name: str,
+    labelled: Sequence[tuple[str, int]],
+    fn: Callable[..., Any],
+    dtype: str | None = None,
+) -> TensorExpr:
+    """`compute` with the axes given as (name, extent) pairs."""
+    from .staging import build_stages
+
+    check_name(name, "a tensor")
+    check_shape(name, tuple(extent for _, extent in labelled))
+    axes = tuple(LoopVar(label, extent, reduce=False) for label, extent in labelled)
+    given = fn(*(Index(var(v.name), {v.name: v}) for v in axes))
+    wanted = values.dtype_named(dtype) if dtype is not None else None
+    value = as_value(given, wanted or (DType.F32 if isinstance(given, int) else None))
+    if wanted is not None and value.dtype is not wanted:
+        value = derived(values.cast(value.node, wanted), value)
+    return build_stages(name, axes, value)
+
+
+def _labels(fn: Callable[..., Any], name: str, rank: int) -> list[str]:
+    """Axis names from the parameters of `fn`."""
+    labels: list[str] = []
+    for parameter in inspect.signature(fn).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return labels + [f"i{n}" for n in range(len(labels), rank)]
+        if parameter.default is parameter.empty:
+            labels.append(parameter.name)
+    if len(labels) != rank:
+        raise WorkloadError(
+            f"{name} has {rank} dimensions, its function takes {len(labels)} indices"
+            f" ({', '.join(labels)})",
+            code="bad_rank",
+        )
+    return labels
+
+
+def build_workload(
+    outputs: Sequence[TensorExpr], inputs: Sequence[TensorExpr] | None, name: str
+) -> Workload:
+    """See `Workload.of`."""
+    from .staging import assemble
+
+    return assemble(outputs, inputs, name)

@@ -1,0 +1,430 @@
+"""What expressions in Python are made of: index variables, values, conditions and tensors.
+
+`schedules.frontend.expr` is the face of this module; its functions build everything here. Values
+are immutable, and operators on them follow the type rules of `schedules.algebra.values`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..algebra import values
+from ..algebra.affine import Affine, Cond, Ge0, affine, var
+from ..algebra.conditions import normal_cond
+from ..algebra.scalar import (
+    All,
+    BinaryOp,
+    CompareOp,
+    IndexValue,
+    Load,
+    Reducer,
+    Scalar,
+    Select,
+    UnaryOp,
+)
+from ..dtypes import DType
+from ..errors import WorkloadError
+from ..limits import MAX_BODY_DEPTH, MAX_JSON_NODES
+from ..workload.checks import check_extent, check_name
+from ..workload.workload import Stage, Tensor
+
+
+class LoopVar:
+    """One index variable. Its identity is the object: two may have the same label."""
+
+    __slots__ = ("extent", "label", "name", "reduce")
+
+    def __init__(self, label: str, extent: int, *, reduce: bool) -> None:
+        check_name(label, "an axis")
+        check_extent(extent, f"axis {label!r}")
+        self.label = label
+        self.extent = extent
+        self.reduce = reduce
+        # Unique while the object lives, and every expression that uses it keeps it alive.
+        # Stages get plain names, so it never leaves this front end.
+        self.name = f"{label}@{id(self):x}"
+
+
+Vars: TypeAlias = Mapping[str, LoopVar]
+
+
+class Index:
+    """An integer made of index variables; comparisons give conditions."""
+
+    __slots__ = ("affine", "vars")
+
+    def __init__(self, index: Affine, variables: Vars) -> None:
+        self.affine = index
+        self.vars = variables
+
+    def _with(self, other: object, build: Callable[[Affine, Affine], Affine]) -> Index:
+        if isinstance(other, bool) or not isinstance(other, Index | int):
+            # Python then asks the other operand: a value takes the index as a number.
+            return NotImplemented  # type: ignore[no-any-return]  # what the protocol wants
+        right = as_index(other)
+        return Index(build(self.affine, right.affine), {**self.vars, **right.vars})
+
+    def __add__(self, other: Index | int) -> Index:
+        return self._with(other, lambda a, b: a + b)
+
+    def __sub__(self, other: Index | int) -> Index:
+        return self._with(other, lambda a, b: a - b)
+
+    def __radd__(self, other: Index | int) -> Index:
+        return self._with(other, lambda a, b: b + a)
+
+    def __rsub__(self, other: Index | int) -> Index:
+        return self._with(other, lambda a, b: b - a)
+
+    def __neg__(self) -> Index:
+        return Index(-self.affine, self.vars)
+
+    def __mul__(self, other: Index | int) -> Index:
+        if isinstance(other, Expr | float | bool):
+            return NotImplemented
+        factor, index = _constant_factor(self, other)
+        return Index(index.affine * factor, index.vars)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: object) -> Index:
+        return Index(self.affine // _divisor(divisor, "//"), self.vars)
+
+    def __mod__(self, divisor: object) -> Index:
+        return Index(self.affine % _divisor(divisor, "%"), self.vars)
+
+    def __lt__(self, other: Operand) -> Condition:
+        if isinstance(other, float):  # the index is then a number too
+            return value_condition(CompareOp.LT, self, other)
+        return index_condition(self, other, lambda a, b: Ge0(b - a - 1))
+
+    def __le__(self, other: Operand) -> Condition:
+        if isinstance(other, float):  # the index is then a number too
+            return value_condition(CompareOp.LE, self, other)
+        return index_condition(self, other, lambda a, b: Ge0(b - a))
+
+    def __gt__(self, other: Operand) -> Condition:
+        if isinstance(other, float):  # the index is then a number too
+            return value_condition(CompareOp.LT, other, self)
+        return index_condition(self, other, lambda a, b: Ge0(a - b - 1))
+
+    def __ge__(self, other: Operand) -> Condition:
+        if isinstance(other, float):  # the index is then a number too
+            return value_condition(CompareOp.LE, other, self)
+        return index_condition(self, other, lambda a, b: Ge0(a - b))
+
+
+class ReduceAxis(Index):
+    """An index variable to reduce over: use it in indices and as `axis=` of a reducer."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, variable: LoopVar) -> None:
+        super().__init__(var(variable.name), {variable.name: variable})
+        self.var = variable
+
+
+def as_index(value: object) -> Index:
+    """`value` as an index; WorkloadError if it is neither an index nor an integer."""
+    if isinstance(value, Index):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Index(affine(value), {})
+    raise WorkloadError(
+        f"an index is an integer or made of index variables, got {described(value)}",
+        code="bad_index",
+    )
+
+
+def described(value: object) -> str:
+    """What `value` is, for messages."""
+    if isinstance(value, Expr):
+        return f"a value of type {value.dtype}; indices may not depend on tensors"
+    return f"{type(value).__name__} {shown(value)}"
+
+
+def shown(value: object) -> str:
+    """A short `repr` for messages."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _constant_factor(a: Index, other: object) -> tuple[int, Index]:
+    b = as_index(other)
+    if b.affine.is_const:
+        return b.affine.const, a
+    if a.affine.is_const:
+        return a.affine.const, b
+    raise WorkloadError(
+        "the product of two index variables is not an affine index; cast one of them to use"
+        " the product as a value",
+        code="bad_index",
+    )
+
+
+def _divisor(value: object, what: str) -> int:
+    if isinstance(value, Index) and value.affine.is_const:
+        value = value.affine.const
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise WorkloadError(
+            f"an index {what} needs a constant integer >= 1, got {described(value)}",
+            code="bad_index",
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduction:
+    """A reduction inside an expression, before it becomes a stage of its own."""
+
+    reducer: Reducer
+    node: Scalar
+    axes: tuple[LoopVar, ...]
+    free: Vars
+    inner: Mapping[str, Reduction]
+
+    def same_as(self, other: Reduction) -> bool:
+        return (self.reducer, self.node, self.axes) == (other.reducer, other.node, other.axes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expr:
+    """A value computed for one element. `vars` are the index variables it is free in.
+
+    A reduction inside is a `Load` of a tensor that `reductions` explains. `size` and `depth`
+    count the tree, so that shared parts cannot grow it beyond what a document may hold.
+    """
+
+    node: Scalar
+    vars: Vars
+    tensors: Mapping[str, TensorExpr]
+    reductions: Mapping[str, Reduction]
+    size: int = 1
+    depth: int = 1
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.dtype
+
+    def __add__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.ADD, self, other)
+
+    def __radd__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.ADD, other, self)
+
+    def __sub__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.SUB, self, other)
+
+    def __rsub__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.SUB, other, self)
+
+    def __mul__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.MUL, self, other)
+
+    def __rmul__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.MUL, other, self)
+
+    def __truediv__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.DIV, self, other)
+
+    def __rtruediv__(self, other: Operand) -> Expr:
+        return arithmetic(BinaryOp.DIV, other, self)
+
+    def __neg__(self) -> Expr:
+        return function(UnaryOp.NEG, self)
+
+    def __lt__(self, other: Operand) -> Condition:
+        return value_condition(CompareOp.LT, self, other)
+
+    def __le__(self, other: Operand) -> Condition:
+        return value_condition(CompareOp.LE, self, other)
+
+    def __gt__(self, other: Operand) -> Condition:
+        return value_condition(CompareOp.LT, other, self)
+
+    def __ge__(self, other: Operand) -> Condition:
+        return value_condition(CompareOp.LE, other, self)
+
+
+Operand: TypeAlias = Expr | Index | int | float
+"""What may stand in an expression: a value, an index used as a number, or a number."""
+
+
+def derived(node: Scalar, *parts: Expr) -> Expr:
+    """`node`, made of `parts`, with what they know together. WorkloadError if it is too large."""
+    size = 1 + sum(p.size for p in parts)
+    depth = 1 + max((p.depth for p in parts), default=0)
+    if size > MAX_JSON_NODES or depth > MAX_BODY_DEPTH:
+        raise WorkloadError(
+            f"an expression may have {MAX_JSON_NODES} operations in {MAX_BODY_DEPTH} levels, this"
+            f" one has {size} in {depth}; split it into several stages",
+            code="too_large" if size > MAX_JSON_NODES else "too_deep",
+        )
+    variables: dict[str, LoopVar] = {}
+    tensors: dict[str, TensorExpr] = {}
+    reductions: dict[str, Reduction] = {}
+    for part in parts:
+        variables.update(part.vars)
+        reductions.update(part.reductions)
+        for name, tensor in part.tensors.items():
+            if tensors.setdefault(name, tensor) is not tensor:
+                raise WorkloadError(f"two tensors are named {name!r}", code="duplicate")
+    return Expr(node, variables, tensors, reductions, size, depth)
+
+
+def number(value: Operand, dtype: DType) -> Expr:
+    """A number or index as a value of `dtype`."""
+    if isinstance(value, Index) and value.affine.is_const:
+        value = value.affine.const
+    if isinstance(value, Index):
+        # An index is counted in one of four types; the others are casts of these.
+        direct = IndexValue(value.affine, values.wide(dtype))
+        return Expr(values.cast(direct, dtype), value.vars, {}, {})
+    assert not isinstance(value, Expr)
+    return Expr(values.const(value, dtype), {}, {}, {})
+
+
+def operand(value: object) -> Operand:
+    """`value` if it may stand in an expression; WorkloadError says what it is otherwise."""
+    if isinstance(value, Expr | Index) or (
+        isinstance(value, int | float) and not isinstance(value, bool)
+    ):
+        return value
+    if isinstance(value, TensorExpr):
+        raise WorkloadError(
+            f"{value.name} is a tensor; index it to get a value: {value.name}[...]", code="bad_node"
+        )
+    raise WorkloadError(
+        f"an expression is made of values, indices and numbers, got {described(value)}",
+        code="bad_node",
+    )
+
+
+def as_value(value: object, dtype: DType | None = None) -> Expr:
+    """`value` as an expression; numbers become `dtype` (None: i32 or i64 if whole, else f32)."""
+    given = operand(value)
+    if isinstance(given, Expr):
+        return given
+    if dtype is None:
+        dtype = DType.F32 if isinstance(given, float) else DType.I32
+    return number(given, dtype)
+
+
+def typed_pair(a: object, b: object, *, keep_narrow: bool = False) -> tuple[Expr, Expr]:
+    """Both operands as values, a number in the type of the other one."""
+    left, right = operand(a), operand(b)
+    if isinstance(left, Expr) and isinstance(right, Expr):
+        return left, right
+    if isinstance(left, Expr):
+        return left, _number_beside(left, right, keep_narrow)
+    if isinstance(right, Expr):
+        return _number_beside(right, left, keep_narrow), right
+    dtype = DType.F32 if isinstance(left, float) or isinstance(right, float) else DType.I32
+    return number(left, dtype), number(right, dtype)
+
+
+def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
+    """`plain` in the type it takes beside `typed`; a narrow one where that is asked and fits."""
+    dtype = values.wide(typed.dtype)
+    if keep_narrow and dtype is not typed.dtype and not typed.dtype.is_float:
+        low, high = values.integer_range(typed.dtype)
+        if isinstance(plain, int) and low <= plain <= high:
+            dtype = typed.dtype
+    return number(plain, dtype)
+
+
+def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
+    """`op(a, b)` by the type rules of `values`."""
+    left, right = typed_pair(a, b, keep_narrow=op in (BinaryOp.MIN, BinaryOp.MAX))
+    return derived(values.binary(op, left.node, right.node), left, right)
+
+
+def function(op: UnaryOp, x: object) -> Expr:
+    """`op(x)`, in f32 for bf16; a plain number is f32."""
+    given = operand(x)
+    value = given if isinstance(given, Expr) else number(given, DType.F32)
+    return derived(values.unary(op, value.node), value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """A condition over indices and values: `choose(a, b)` is `a` where it holds, else `b`."""
+
+    choose: Callable[[Expr, Expr], Expr]
+
+    def __bool__(self) -> bool:
+        raise WorkloadError(
+            "a condition has no truth value yet; combine with all_of, any_of and not_,"
+            " use it in select",
+            code="bad_node",
+        )
+
+
+def index_condition(a: Index, b: object, build: Callable[[Affine, Affine], Cond]) -> Condition:
+    """The condition `build(a, b)` of two indices."""
+    if isinstance(b, Expr):
+        return NotImplemented  # type: ignore[no-any-return]  # then the value compares
+    right = as_index(b)
+    cond = normal_cond(build(a.affine, right.affine))
+    return guard((cond,), {**a.vars, **right.vars})
+
+
+def guard(conds: tuple[Cond, ...], variables: Vars) -> Condition:
+    test = Expr(All(conds), variables, {}, {})
+
+    def choose(a: Expr, b: Expr) -> Expr:
+        return derived(Select(test.node, a.node, b.node), test, a, b)
+
+    return Condition(choose)
+
+
+def value_condition(op: CompareOp, a: object, b: object) -> Condition:
+    left, right = typed_pair(a, b, keep_narrow=True)
+    test = derived(values.compare(op, left.node, right.node), left, right)
+
+    def choose(x: Expr, y: Expr) -> Expr:
+        return derived(Select(test.node, x.node, y.node), test, x, y)
+
+    return Condition(choose)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorExpr:
+    """A tensor to read: an input, or one computed by the last of `stages`."""
+
+    tensor: Tensor
+    stages: tuple[Stage, ...] = ()
+    reads: tuple[TensorExpr, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tensor.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.tensor.dtype
+
+    def __getitem__(self, index: object) -> Expr:
+        """The element at `index`: one integer or index a dimension."""
+        given = index if isinstance(index, tuple) else (index,)
+        if len(given) != len(self.shape):
+            raise WorkloadError(
+                f"{self.name} has {len(self.shape)} dimensions {self.shape},"
+                f" got {len(given)} indices",
+                code="bad_rank",
+            )
+        indices = [as_index(i) for i in given]
+        variables: dict[str, LoopVar] = {}
+        for i in indices:
+            variables.update(i.vars)
+        load = Load(self.name, tuple(i.affine for i in indices), self.dtype)
+        return Expr(load, variables, {self.name: self}, {})
+
+    def __iter__(self) -> Any:
+        raise TypeError(f"tensor {self.name} cannot be iterated; index it with index variables")

@@ -1,0 +1,275 @@
+"""Index notation: `C[i,j] += A[i,k] * B[k,j]`, with ranges inferred and reads outside zero.
+
+Statements are built with `schedules.frontend.expr`, so that the notation and Python cannot differ
+in meaning. Grammar, functions and the rules of inference are in `docs/workload.md`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from ..algebra import values
+from ..algebra.affine import Affine
+from ..algebra.index_text import affine_of
+from ..algebra.scalar import Reducer
+from ..algebra.text_parser import (
+    Call,
+    Infix,
+    Name,
+    Number,
+    Prefix,
+    Ref,
+    Statement,
+    Tree,
+    parse_program,
+    syntax_error,
+)  # fmt: skip
+from ..errors import WorkloadError
+from ..workload.checks import check_extent, check_name, check_shape
+from ..workload.workload import Tensor, Workload
+from . import expr
+from .expr_core import Expr, Index, Operand, ReduceAxis, TensorExpr
+from .notation_eval import CONSTANTS, Evaluator
+from .notation_ranges import Read, infer_extents
+
+TensorSpecs: TypeAlias = Mapping[str, tuple[str, Sequence[int]]] | Sequence[Tensor]
+"""Declared tensors in argument order: name to (dtype, shape), or `Tensor` values."""
+
+_SPEC = re.compile(
+    r"\s*(?P<name>\w+)\s*[=:]\s*(?P<const>const\s+)?(?P<dtype>\w+)\s*\[(?P<shape>[^\]]*)\]\s*",
+    re.ASCII,
+)
+
+
+def parse_tensor_spec(text: str) -> Tensor:
+    """The tensor of `A=f32[512,512]`, or `B=const f32[512,512]` for values that never change."""
+    match = _SPEC.fullmatch(text) if len(text) <= 400 else None
+    if match is None:
+        raise WorkloadError(
+            "a tensor is written NAME=dtype[extent,...], such as A=f32[512,512],"
+            f" got {text[:60]!r}",
+            code="bad_syntax",
+        )
+    name = match["name"]
+    check_name(name, "a tensor")
+    shape: list[int] = []
+    for part in match["shape"].split(",") if match["shape"].strip() else []:
+        if not re.fullmatch(r"\s*\d{1,20}\s*", part, re.ASCII):
+            raise WorkloadError(
+                f"tensor {name!r}: an extent is a positive integer, got {part.strip()[:40]!r}",
+                code="bad_extent",
+            )
+        shape.append(int(part))
+    check_shape(name, tuple(shape))
+    return Tensor(name, tuple(shape), values.dtype_named(match["dtype"]), bool(match["const"]))
+
+
+def from_notation(
+    text: str, tensors: TensorSpecs, ranges: Mapping[str, int] | None = None, name: str = ""
+) -> Workload:
+    """The workload `text` computes from `tensors`; tensors never read are its outputs.
+
+    `ranges` gives extents of index variables that shapes do not (or should not) give. A tensor
+    that is declared and computed is an output with its shape and type stated.
+    WorkloadError says what is wrong, with the place in the text.
+    """
+    program = _Program(text, _declared(tensors), dict(ranges or {}))
+    workload = program.run()
+    return workload.named(name or " ".join(text.split())[:200])
+
+
+def _declared(tensors: TensorSpecs) -> dict[str, Tensor]:
+    if isinstance(tensors, Mapping):
+        given = [
+            Tensor(name, tuple(shape), values.dtype_named(dtype))
+            for name, (dtype, shape) in tensors.items()
+        ]
+    else:
+        given = list(tensors)
+    declared: dict[str, Tensor] = {}
+    for tensor in given:
+        check_name(tensor.name, "a tensor")
+        check_shape(tensor.name, tensor.shape)
+        if tensor.name in declared:
+            raise WorkloadError(f"tensor {tensor.name!r} is declared twice", code="duplicate")
+        declared[tensor.name] = tensor
+    return declared
+
+
+class _Program:
+    """Statements in order, each building one tensor from those before it."""
+
+    def __init__(self, text: str, declared: dict[str, Tensor], ranges: dict[str, int]) -> None:
+        self._text = text
+        self._ranges = ranges
+        self._statements = parse_program(text)
+        written = {s.target.name for s in self._statements}
+        self._stated = {n: t for n, t in declared.items() if n in written}
+        self._inputs = {
+            n: expr.placeholder(n, t.shape, t.dtype, t.constant)
+            for n, t in declared.items()
+            if n not in written
+        }
+        self._tensors: dict[str, TensorExpr] = dict(self._inputs)
+        self._read: set[str] = set()
+        self._used_ranges: set[str] = set()
+        for name, extent in ranges.items():
+            check_extent(extent, f"range {name!r}")
+
+    def run(self) -> Workload:
+        computed: list[TensorExpr] = []
+        for statement in self._statements:
+            tensor = self._compute(statement)
+            self._tensors[tensor.name] = tensor
+            computed.append(tensor)
+        unknown = self._ranges.keys() - self._used_ranges
+        if unknown:
+            raise WorkloadError(
+                f"a range is given for {sorted(unknown)[0]!r}, which is no index of the text",
+                code="unknown_axis",
+            )
+        outputs = [t for t in computed if t.name not in self._read]
+        return Workload.of(*outputs, inputs=list(self._inputs.values()))
+
+    def _error(self, tree: Tree, message: str, code: str) -> WorkloadError:
+        return syntax_error(self._text, tree.pos, message, code)
+
+    def _compute(self, statement: Statement) -> TensorExpr:
+        target = statement.target
+        if target.name in self._tensors:
+            raise self._error(
+                target, f"{target.name} is written twice; each tensor has one statement",
+                "duplicate",
+            )  # fmt: skip
+        left = self._left_names(target)
+        used: dict[str, Tree] = {}
+        reads: list[Read] = []
+        self._survey(statement.value, target, used, reads)
+        extents = self._extents(statement, left, used, reads)
+        inner = [n for n in used if n not in left]
+        if statement.reducer is None and inner:
+            raise self._error(
+                used[inner[0]],
+                f"{inner[0]!r} is no index of {target.name}; reduce over it with"
+                " +=, max=, min= or *=",
+                "unknown_axis",
+            )
+        if statement.reducer is not None and not inner:
+            raise self._error(
+                target, f"nothing to reduce: every index is one of {target.name}; write =",
+                "bad_reduction",
+            )  # fmt: skip
+        axes = [(n or "one", extents[n] if n else 1) for n in left]
+        reduced = {n: expr.reduce_axis(extents[n], n) for n in inner}
+
+        def element(*indices: Index) -> Operand:
+            scope: dict[str, Index] = dict(zip((n for n, _ in axes), indices, strict=True))
+            value = Evaluator(self._text, self._tensors, {**scope, **reduced}).value(
+                statement.value
+            )
+            if statement.reducer is None:
+                return value
+            return self._reduction(statement, value, list(reduced.values()))
+
+        stated = self._stated.get(target.name)
+        return expr.compute_labelled(target.name, axes, element, stated.dtype if stated else None)
+
+    def _reduction(self, statement: Statement, value: Operand, axes: list[ReduceAxis]) -> Expr:
+        return expr.reduction(Reducer(statement.reducer or ""), value, tuple(axes))
+
+    def _left_names(self, target: Ref) -> list[str]:
+        """Index names of the left side; "" for a literal 0, an axis of extent 1."""
+        names: list[str] = []
+        for index in target.args:
+            if isinstance(index, Name) and index.name not in names:
+                names.append(index.name)
+            elif isinstance(index, Number) and index.value == 0:
+                names.append("")
+            else:
+                raise self._error(
+                    index, f"the left side has distinct index names (or 0): {target.name}[i, j]",
+                    "bad_index",
+                )  # fmt: skip
+        if not names:
+            raise self._error(
+                target, f"{target.name} needs an index; a single value is {target.name}[0]",
+                "bad_rank",
+            )  # fmt: skip
+        if names.count("") > 1:
+            raise self._error(target, "only one index may be 0", "bad_index")
+        return names
+
+    def _survey(self, tree: Tree, target: Ref, used: dict[str, Tree], reads: list[Read]) -> None:
+        """Index names in order of appearance, and every read with its affine indices."""
+        match tree:
+            case Number():
+                return
+            case Name(name):
+                if name in self._tensors:
+                    raise self._error(tree, f"tensor {name} needs indices: {name}[...]", "bad_rank")
+                if name not in CONSTANTS:
+                    used.setdefault(name, tree)
+            case Ref(name, args):
+                self._check_read(tree, target)
+                self._read.add(name)
+                indices = tuple(affine_of(a, self._text) for a in args)
+                reads.append(Read(tree, self._tensors[name].shape, indices))
+                for a in args:
+                    self._survey(a, target, used, reads)
+            case Call(_, args):
+                for a in args:
+                    self._survey(a, target, used, reads)
+            case Prefix(_, x):
+                self._survey(x, target, used, reads)
+            case Infix(_, a, b):
+                self._survey(a, target, used, reads)
+                self._survey(b, target, used, reads)
+
+    def _check_read(self, tree: Ref, target: Ref) -> None:
+        if tree.name == target.name:
+            raise self._error(tree, f"{tree.name} is read where it is computed", "unknown_tensor")
+        found = self._tensors.get(tree.name)
+        if found is None:
+            names = ", ".join(self._tensors) or "none"
+            raise self._error(
+                tree, f"unknown tensor {tree.name!r}; declared or computed before: {names}",
+                "unknown_tensor",
+            )  # fmt: skip
+        if len(tree.args) != len(found.shape):
+            raise self._error(
+                tree,
+                f"{tree.name} has {len(found.shape)} dimensions {list(found.shape)},"
+                f" got {len(tree.args)} indices",
+                "bad_rank",
+            )
+
+    def _extents(
+        self, statement: Statement, left: list[str], used: dict[str, Tree], reads: list[Read]
+    ) -> dict[str, int]:
+        target = statement.target
+        stated = self._stated.get(target.name)
+        if stated is not None:
+            if len(stated.shape) != len(left):
+                raise self._error(
+                    target,
+                    f"{target.name} is declared with {len(stated.shape)} dimensions,"
+                    f" got {len(left)} indices",
+                    "bad_rank",
+                )
+            indices = tuple(Affine((), 0) if not n else affine_of(a, self._text)
+                            for n, a in zip(left, target.args, strict=True))  # fmt: skip
+            reads = [Read(target, stated.shape, indices), *reads]
+        places = {n: a for n, a in zip(left, target.args, strict=True) if n} | used
+        self._used_ranges |= self._ranges.keys() & places.keys()
+        given = {n: e for n, e in self._ranges.items() if n in places}
+        extents = infer_extents(self._text, places, reads, given)
+        if stated is not None:
+            found = tuple(extents[n] if n else 1 for n in left)
+            if found != stated.shape:
+                raise self._error(
+                    target, f"{target.name} is declared as {list(stated.shape)}, it is"
+                    f" {list(found)}", "bad_shape",
+                )  # fmt: skip
+        return extents

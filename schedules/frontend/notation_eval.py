@@ -1,0 +1,177 @@
+"""The meaning of the right side of a statement: syntax tree to expression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from ..algebra.scalar import BinaryOp
+from ..algebra.text_parser import Call, Infix, Name, Number, Prefix, Ref, Tree, syntax_error
+from ..errors import WorkloadError
+from . import expr
+from .expr_core import Condition, Expr, Index, Operand, TensorExpr, arithmetic
+
+CONSTANTS = {"inf": math.inf, "pi": math.pi}
+_MAX_INTEGER = 1 << 64
+
+_Value: TypeAlias = Operand | Condition
+
+
+class Evaluator:
+    """The meaning of one right side: numbers and indices stay plain until a value meets them."""
+
+    def __init__(
+        self, text: str, tensors: Mapping[str, TensorExpr], scope: Mapping[str, Index]
+    ) -> None:
+        self._text = text
+        self._tensors = tensors
+        self._scope = scope
+
+    def value(self, tree: Tree) -> Operand:
+        found = self._evaluate(tree)
+        if isinstance(found, Condition):
+            raise self._error(tree, "a condition stands only in where(condition, a, b)", "bad_node")
+        return found
+
+    def _condition(self, tree: Tree) -> Condition:
+        found = self._evaluate(tree)
+        if not isinstance(found, Condition):
+            raise self._error(tree, "needs a condition, such as i >= j", "bad_node")
+        return found
+
+    def _error(self, tree: Tree, message: str, code: str) -> WorkloadError:
+        return syntax_error(self._text, tree.pos, message, code)
+
+    def _evaluate(self, tree: Tree) -> _Value:
+        match tree:
+            case Number(value):
+                return value
+            case Name(name):
+                return CONSTANTS[name] if name in CONSTANTS else self._scope[name]
+            case Ref(name, args):
+                return expr.padded(self._tensors[name], *(self._index(a) for a in args))
+            case Call():
+                return self._located(tree, lambda: self._call(tree))
+            case Prefix("!", x):
+                return expr.not_(self._condition(x))
+            case Prefix(_, x):
+                inner = self.value(x)
+                return self._located(tree, lambda: -inner)
+            case Infix():
+                return self._located(tree, lambda: self._infix(tree))
+
+    def _located(self, tree: Tree, build: Callable[[], _Value]) -> _Value:
+        """`build()`, its error shown at `tree` unless it already has a place."""
+        try:
+            return build()
+        except WorkloadError as error:
+            if "\n" in str(error):
+                raise
+            raise self._error(tree, str(error), error.code) from error
+
+    def _index(self, tree: Tree) -> Index | int:
+        found = self.value(tree)
+        if isinstance(found, Index | int):
+            return found
+        raise self._error(tree, "an index is made of index names and integers", "bad_index")
+
+    def _infix(self, tree: Infix) -> _Value:
+        op = tree.op
+        if op == "&&":
+            return expr.all_of(self._condition(tree.a), self._condition(tree.b))
+        if op == "||":
+            return expr.any_of(self._condition(tree.a), self._condition(tree.b))
+        a, b = self.value(tree.a), self.value(tree.b)
+        plain = not isinstance(a, Expr | Index) and not isinstance(b, Expr | Index)
+        if op in _COMPARE:
+            if plain:
+                raise self._error(tree, "compares two numbers", "bad_node")
+            return _COMPARE[op](a, b)
+        if plain:
+            return self._number(tree, a, b)
+        if op in ("//", "%"):
+            if isinstance(a, Index):
+                return a // b if op == "//" else a % b
+            raise self._error(tree, f"{op} is for indices; divide values with /", "bad_node")
+        if op == "/" and isinstance(a, Index | int) and isinstance(b, Index | int):
+            raise self._error(tree, "/ divides values; // divides indices", "bad_node")
+        affine_op = isinstance(a, Index | int) and isinstance(b, Index | int)
+        return _INDEX[op](a, b) if affine_op else arithmetic(_VALUE[op], a, b)
+
+    def _number(self, tree: Infix, a: Operand, b: Operand) -> Operand:
+        """Arithmetic of literals, done once and for all."""
+        assert isinstance(a, int | float)
+        assert isinstance(b, int | float)
+        if tree.op in ("/", "//", "%") and b == 0:
+            raise self._error(tree, "division by zero", "bad_constant")
+        if tree.op in ("//", "%") and not (isinstance(a, int) and isinstance(b, int)):
+            raise self._error(tree, f"{tree.op} needs integers", "bad_constant")
+        found: int | float = _NUMBER[tree.op](a, b)
+        infinite = isinstance(found, float) and math.isinf(found) and math.inf not in (a, b, -a, -b)
+        if infinite or (isinstance(found, int) and abs(found) > _MAX_INTEGER):
+            raise self._error(tree, "the number is too large", "bad_constant")
+        return found
+
+    def _call(self, tree: Call) -> Operand:
+        name, args = tree.name, tree.args
+        if name == "where":
+            self._arity(tree, 3)
+            condition = self._condition(args[0])
+            return expr.select(condition, self.value(args[1]), self.value(args[2]))
+        if name in ("min", "max"):
+            if len(args) < 2:
+                raise self._error(tree, f"{name} takes two values or more", "bad_node")
+            combine = expr.minimum if name == "min" else expr.maximum
+            found = self.value(args[0])
+            for other in args[1:]:
+                found = combine(found, self.value(other))
+            return found
+        if name in _FUNCTIONS:
+            self._arity(tree, 1)
+            return _FUNCTIONS[name](self.value(args[0]))
+        if name in _CASTS:
+            self._arity(tree, 1)
+            return expr.cast(self.value(args[0]), name)
+        choices = ", ".join(sorted([*_FUNCTIONS, *_CASTS, "min", "max", "where"]))
+        hint = " (a sum is a statement of its own: T[i] += ...)" if name in ("sum", "prod") else ""
+        raise self._error(tree, f"unknown function {name!r}{hint}; choices: {choices}",
+                          "unknown_function")  # fmt: skip
+
+    def _arity(self, tree: Call, count: int) -> None:
+        if len(tree.args) != count:
+            raise self._error(
+                tree, f"{tree.name} takes {count} values, got {len(tree.args)}", "bad_node"
+            )
+
+
+def relu(x: Operand) -> Expr:
+    """`max(x, 0)`."""
+    return expr.maximum(x, 0)
+
+
+_FUNCTIONS: dict[str, Callable[[Operand], Expr]] = {
+    "exp": expr.exp, "log": expr.log, "sqrt": expr.sqrt, "rsqrt": expr.rsqrt, "tanh": expr.tanh,
+    "erf": expr.erf, "sigmoid": expr.sigmoid, "abs": expr.abs, "floor": expr.floor, "relu": relu,
+}  # fmt: skip
+_CASTS = frozenset({"f32", "f64", "bf16", "i64", "i32", "i8", "u8"})
+_VALUE = {"+": BinaryOp.ADD, "-": BinaryOp.SUB, "*": BinaryOp.MUL, "/": BinaryOp.DIV}
+_INDEX: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+}
+_NUMBER: dict[str, Callable[[Any, Any], Any]] = {
+    **_INDEX,
+    "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+}
+_COMPARE: dict[str, Callable[[Any, Any], Condition]] = {
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": expr.eq,
+    "!=": expr.ne,
+}

@@ -1,0 +1,144 @@
+"""How far each index of a statement runs, inferred from the shapes it is used with.
+
+1. A range given explicitly is taken as it is.
+2. An index that stands alone in a dimension runs over that dimension; two that disagree clash.
+3. An index inside `c*h + rest` runs as far as the reads stay inside the tensor, where `rest`
+   reaches below 0 as far outside at the end as at the start: padding is symmetric, and the
+   result is the usual output size of a convolution, (I + 2*pad - K)//stride + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..algebra.affine import Affine, FloorDiv, Interval, Var, interval
+from ..algebra.text_parser import Ref, Tree, syntax_error
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One use of a tensor of `shape`, with an affine index a dimension."""
+
+    place: Ref
+    shape: tuple[int, ...]
+    indices: tuple[Affine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What gave an index its extent, for explanations."""
+
+    extent: int
+    text: str
+
+
+def infer_extents(
+    text: str, places: Mapping[str, Tree], reads: list[Read], given: Mapping[str, int]
+) -> dict[str, int]:
+    """An extent for every name in `places`; WorkloadError explains a clash or what is missing."""
+    found = {n: _Source(e, "the range given") for n, e in given.items()}
+    _from_whole_dimensions(text, reads, found, given)
+    while _one_round(text, reads, found):
+        pass
+    for name, place in places.items():
+        if name not in found:
+            uses = [str(i) for r in reads for i in r.indices if name in i.vars()]
+            where = (
+                f"it is only used in {', '.join(uses[:3])}" if uses else "no tensor is read by it"
+            )
+            raise syntax_error(
+                text, place.pos,
+                f"the range of index {name!r} is not known: {where};"
+                f" give it with --range {name}=EXTENT",
+                "unknown_range",
+            )  # fmt: skip
+    return {n: s.extent for n, s in found.items()}
+
+
+def _from_whole_dimensions(
+    text: str, reads: list[Read], found: dict[str, _Source], given: Mapping[str, int]
+) -> None:
+    for read in reads:
+        for dim, (index, extent) in enumerate(zip(read.indices, read.shape, strict=True)):
+            name = _alone(index)
+            if name is None or name in given:
+                continue
+            source = _Source(extent, f"dimension {dim} of {read.place.name}")
+            _agree(text, read, name, source, found)
+
+
+def _alone(index: Affine) -> str | None:
+    if index.const or len(index.terms) != 1 or index.terms[0][1] != 1:
+        return None
+    atom = index.terms[0][0]
+    return atom.name if isinstance(atom, Var) else None
+
+
+def _agree(text: str, read: Read, name: str, source: _Source, found: dict[str, _Source]) -> None:
+    before = found.setdefault(name, source)
+    if before.extent != source.extent:
+        raise syntax_error(
+            text, read.place.pos,
+            f"shapes clash: index {name!r} runs over {before.extent} by {before.text}, but over"
+            f" {source.extent} by {source.text}; make them equal or give --range {name}=EXTENT",
+            "shape_clash",
+        )  # fmt: skip
+
+
+def _one_round(text: str, reads: list[Read], found: dict[str, _Source]) -> bool:
+    """Ranges of indices that are the only unknown of a dimension; whether any was found."""
+    inferred: dict[str, _Source] = {}
+    for read in reads:
+        for dim, (index, extent) in enumerate(zip(read.indices, read.shape, strict=True)):
+            unknown = index.vars() - found.keys()
+            if len(unknown) != 1:
+                continue
+            name = next(iter(unknown))
+            reach = _reach(index, extent, name, found)
+            if reach is None:
+                continue
+            what = f"{index} in dimension {dim} of {read.place.name} (extent {extent})"
+            if reach < 1:
+                raise syntax_error(
+                    text, read.place.pos,
+                    f"{what} is outside for every {name!r}: the window is larger than the tensor",
+                    "shape_clash",
+                )  # fmt: skip
+            _agree(text, read, name, _Source(reach, what), inferred)
+    found.update(inferred)
+    return bool(inferred)
+
+
+def _reach(index: Affine, extent: int, name: str, found: Mapping[str, _Source]) -> int | None:
+    """How many values of `name` keep `index` inside, by rule 3; None if that has no answer."""
+    divided = _opened(index)
+    if divided is not None:
+        numerator, divisor = divided
+        low, _ = _rest(numerator, name, found)
+        # Where a division reads outside, which end the padding is on has no usual answer.
+        return None if low < 0 else _reach(numerator, extent * divisor, name, found)
+    step = index.coefficient(name)
+    if not step or not index.is_linear_in(name):
+        return None
+    low, high = _rest(index, name, found)
+    if step > 0:
+        pad = max(0, -low)
+        return (extent - 1 + pad - high) // step + 1
+    pad = max(0, high - (extent - 1))
+    return (low + pad) // -step + 1
+
+
+def _opened(index: Affine) -> tuple[Affine, int] | None:
+    if index.const or len(index.terms) != 1 or index.terms[0][1] != 1:
+        return None
+    atom = index.terms[0][0]
+    return (atom.numerator, atom.divisor) if isinstance(atom, FloorDiv) else None
+
+
+def _rest(index: Affine, name: str, found: Mapping[str, _Source]) -> tuple[int, int]:
+    """Least and greatest value of `index` where `name` is 0."""
+    ranges = {n: Interval(0, s.extent - 1) for n, s in found.items()}
+    ranges[name] = Interval(0, 0)
+    bounds = interval(index, ranges)
+    return bounds.lo, bounds.hi

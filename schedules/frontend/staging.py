@@ -1,0 +1,181 @@
+"""From expressions to stages: reductions become stages, tensors become a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..algebra.affine import affine, fresh, var
+from ..algebra.scalar import Load, Reducer, Scalar, loads, rename_tensors, rewrite, substitute
+from ..errors import WorkloadError
+from ..workload.validate import settled_stage, validate
+from ..workload.workload import Axis, Stage, Tensor, Workload
+from .expr_core import Expr, LoopVar, Reduction, TensorExpr
+
+
+def build_stages(name: str, axes: tuple[LoopVar, ...], value: Expr) -> TensorExpr:
+    """The tensor `name[axes] = value`, its reductions split off; every stage is validated."""
+    _check_free(name, axes, value)
+    splitter = _Splitter(name, {n: t.tensor for n, t in value.tensors.items()})
+    splitter.main(axes, value)
+    stages = tuple(splitter.stages)
+    return TensorExpr(stages[-1].tensor, stages, tuple(value.tensors.values()))
+
+
+def _check_free(name: str, axes: tuple[LoopVar, ...], value: Expr) -> None:
+    known = {v.name for v in axes}
+    for v in value.vars.values():
+        if v.name in known:
+            continue
+        if v.reduce:
+            raise WorkloadError(
+                f"{name}: reduce axis {v.label!r} is used outside a reduction over it",
+                code="unknown_axis",
+            )
+        raise WorkloadError(
+            f"{name}: index {v.label!r} belongs to another compute", code="unknown_axis"
+        )
+
+
+class _Splitter:
+    """Turns one expression into stages; equal reductions are computed once."""
+
+    def __init__(self, name: str, known: dict[str, Tensor]) -> None:
+        self._name = name
+        self._known = known
+        self._done: list[tuple[Reduction, tuple[LoopVar, ...], Tensor]] = []
+        self.stages: list[Stage] = []
+
+    def main(self, axes: tuple[LoopVar, ...], value: Expr) -> None:
+        node = value.node
+        whole = value.reductions.get(node.tensor) if isinstance(node, Load) else None
+        if whole is None:
+            self._emit(self._name, axes, self._lower(node, value.reductions, axes))
+            return
+        body = self._lower(whole.node, whole.inner, axes + whole.axes)
+        self._emit(self._name, axes, body, whole.reducer, whole.axes)
+
+    def _lower(
+        self, node: Scalar, reductions: Mapping[str, Reduction], scope: tuple[LoopVar, ...]
+    ) -> Scalar:
+        def leaf(n: Scalar) -> Scalar | None:
+            if isinstance(n, Load) and n.tensor in reductions:
+                return self._split_off(reductions[n.tensor], scope)
+            return None
+
+        return rewrite(node, leaf)
+
+    def _split_off(self, reduction: Reduction, scope: tuple[LoopVar, ...]) -> Scalar:
+        free = tuple(v for v in scope if v.name in reduction.free)
+        index = tuple(var(v.name) for v in free) or (affine(0),)
+        for done, done_free, tensor in self._done:
+            if done_free == free and done.same_as(reduction):
+                return Load(tensor.name, index, tensor.dtype)
+        body = self._lower(reduction.node, reduction.inner, free + reduction.axes)
+        # A single value still has a shape: one axis of extent 1.
+        axes = free or (LoopVar("one", 1, reduce=False),)
+        name = fresh(f"{self._name}_{reduction.reducer}", {self._name, *self._known})
+        tensor = self._emit(name, axes, body, reduction.reducer, reduction.axes)
+        self._done.append((reduction, free, tensor))
+        return Load(tensor.name, index, tensor.dtype)
+
+    def _emit(
+        self,
+        name: str,
+        axes: tuple[LoopVar, ...],
+        body: Scalar,
+        reducer: Reducer | None = None,
+        reduce_axes: tuple[LoopVar, ...] = (),
+    ) -> Tensor:
+        names: dict[str, str] = {}
+        for v in (*axes, *reduce_axes):
+            names[v.name] = fresh(v.label, set(names.values()))
+        body = substitute(body, {old: var(new) for old, new in names.items()})
+        tensor = Tensor(name, tuple(v.extent for v in axes), body.dtype)
+        spatial = tuple(Axis(names[v.name], v.extent) for v in axes)
+        reduced = tuple(Axis(names[v.name], v.extent) for v in reduce_axes)
+        if name in self._known:
+            raise WorkloadError(f"two tensors are named {name!r}", code="duplicate")
+        stage = settled_stage(Stage(tensor, spatial, body, reducer, reduced), self._known)
+        self._known[name] = tensor
+        self.stages.append(stage)
+        return tensor
+
+
+def assemble(
+    outputs: Sequence[TensorExpr], inputs: Sequence[TensorExpr] | None, name: str
+) -> Workload:
+    """The workload that computes `outputs`; see `Workload.of`."""
+    order = _ordered(outputs)
+    placeholders = [t for t in order if not t.stages]
+    computed = [t for t in order if t.stages]
+    for output in outputs:
+        if not output.stages:
+            raise WorkloadError(
+                f"output {output.name!r} is an input; outputs are computed", code="unknown_tensor"
+            )
+    arguments = placeholders if inputs is None else _declared(inputs, placeholders)
+    stages = _with_unique_names(computed, {t.name for t in (*order, *arguments)})
+    workload = Workload(
+        tuple(t.tensor for t in arguments), stages, tuple(t.name for t in outputs), name
+    )
+    validate(workload)
+    return workload
+
+
+def _ordered(outputs: Sequence[TensorExpr]) -> list[TensorExpr]:
+    """Every tensor the outputs need, each after what it reads, in order of first use."""
+    order: list[TensorExpr] = []
+    done: set[int] = set()
+    pending = [(t, False) for t in reversed(outputs)]
+    while pending:
+        tensor, visited = pending.pop()
+        if id(tensor) in done:
+            continue
+        if visited:
+            done.add(id(tensor))
+            order.append(tensor)
+            continue
+        pending.append((tensor, True))
+        by_name = {t.name: t for t in tensor.reads}
+        first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
+        used = [by_name[n] for n in first_use if n in by_name]
+        # An input whose reads were all proved to be in the padding is still an argument, be it
+        # through a stage that nothing reads any more.
+        used += [t for t in tensor.reads if t.name not in first_use]
+        pending.extend((t, False) for t in reversed(used))
+    return order
+
+
+def _declared(inputs: Sequence[TensorExpr], found: list[TensorExpr]) -> list[TensorExpr]:
+    for tensor in inputs:
+        if tensor.stages:
+            raise WorkloadError(
+                f"input {tensor.name!r} is computed; inputs are placeholders", code="unknown_tensor"
+            )
+        if not any(tensor is t for t in found):
+            raise WorkloadError(f"input {tensor.name!r} is never read", code="unused_tensor")
+    for tensor in found:
+        if not any(tensor is t for t in inputs):
+            raise WorkloadError(
+                f"{tensor.name!r} is read but missing in inputs="
+                f"[{', '.join(t.name for t in inputs)}]",
+                code="unknown_tensor",
+            )
+    return list(inputs)
+
+
+def _with_unique_names(computed: list[TensorExpr], taken: set[str]) -> tuple[Stage, ...]:
+    """All stages; the ones split off get a number where two have the same name."""
+    stages: list[Stage] = []
+    used = set(taken)
+    for tensor in computed:
+        names: dict[str, str] = {}
+        for stage in tensor.stages[:-1]:
+            names[stage.name] = fresh(stage.name, used)
+            used.add(names[stage.name])
+        for stage in tensor.stages:
+            body = rename_tensors(stage.body, names)
+            new = replace(stage.tensor, name=names.get(stage.name, stage.name))
+            stages.append(replace(stage, tensor=new, body=body))
+    return tuple(stages)

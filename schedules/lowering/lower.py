@@ -1,0 +1,337 @@
+"""From a workload and a trace to the loop nest that code is generated from.
+
+    workload -> its rewrites -> plain nest -> every other step of the trace -> cleaned nest
+
+The plain nest is the expression written out: stages in order, loops in the order of the axes,
+reductions innermost. Loops are called `stage.axis`. Cleaning changes how guards are written and
+nothing else; a rule or a primitive never depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..algebra.affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
+from ..algebra.scalar import All, Scalar, Select, loads, rewrite, substitute
+from ..algebra.scalar import map_index as map_scalar_index
+from ..errors import ScheduleError
+from ..nest.ahead import ahead_problem
+from ..nest.loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    Update,
+    leaves,
+    walk,
+    with_body,
+)
+from ..primitives.nest_edit import simplify_conds, substitute_body
+from ..rewrites import Rewrite
+from ..trace import Trace
+from ..workload.workload import Stage, Workload
+from .relax import relax_guards
+
+LOWERING_VERSION = 1
+
+
+def lower(workload: Workload, trace: Trace) -> Nest:
+    """The cleaned nest of `trace` on `workload`'s normal form. ScheduleError: a step is illegal."""
+    rewritten, rest = start(workload, trace)
+    return clean(rest.apply(plain_nest(rewritten)))
+
+
+def start(workload: Workload, trace: Trace) -> tuple[Workload, Trace]:
+    """The normal form that the primitives of `trace` speak of, its rewrites done, and these
+    primitives. ScheduleError: a rewrite does not fit, or its error is not allowed."""
+    workload = workload.normalised()
+    for step in trace.rewrites:
+        workload = step.rewrite(workload)
+    return workload, Trace(trace.steps[len(trace.rewrites) :])
+
+
+def stated_error(workload: Workload, rewrites: Sequence[Rewrite]) -> float:
+    """The largest proven error of `rewrites`, done one after the other: each is the error of its
+    own stage, in the unit of `Workload.allowed_error`. ScheduleError as for `start`."""
+    workload, largest = workload.normalised(), 0.0
+    for step in rewrites:
+        largest = max(largest, step.stated_error(workload))
+        workload = step.rewrite(workload)
+    return largest
+
+
+def plain_nest(workload: Workload) -> Nest:
+    """The expression as loops, nothing scheduled; what a trace's first step is applied to."""
+    workload = workload.normalised()
+    body = tuple(_stage_nest(stage) for stage in workload.stages)
+    outputs = set(workload.outputs)
+    for stage in reversed(workload.stages):
+        if stage.name not in outputs:
+            tensor = stage.tensor
+            buffer = Buffer(tensor.name, tensor.shape, tensor.dtype, Scope.WORKSPACE)
+            body = (Allocate(buffer, body),)
+    return Nest(workload.inputs, workload.output_tensors, body)
+
+
+def loop_name(stage: str, axis: str) -> str:
+    """What the plain nest calls the loop of an axis."""
+    return f"{stage}.{axis}"
+
+
+def _stage_nest(stage: Stage) -> Stmt:
+    renamed = {
+        a.name: var(loop_name(stage.name, a.name)) for a in (*stage.axes, *stage.reduce_axes)
+    }
+    index = tuple(renamed[a.name] for a in stage.axes)
+    value = substitute(stage.body, renamed)
+    stmt: Stmt
+    if stage.reducer is None:
+        stmt = Store(stage.name, index, value)
+    else:
+        first = tuple(Eq0(renamed[a.name]) for a in stage.reduce_axes)
+        stmt = Update(stage.name, index, value, stage.reducer, first)
+    for axis in reversed(stage.reduce_axes):
+        stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,), reduce=True)
+    for axis in reversed(stage.axes):
+        stmt = For(loop_name(stage.name, axis.name), axis.extent, (stmt,))
+    return stmt
+
+
+def clean(nest: Nest) -> Nest:
+    """The same program with guards proven away, moved into loop bounds, and loops shrunk to what
+    they run. ScheduleError if a register buffer is not indexed by unrolled and vector loops."""
+    zero: dict[str, Affine] = {}
+    body = substitute_body(_shrink(nest.body, {}, zero), zero)
+    body = _simplify(body, {})
+    body = relax_guards(body, nest.argument_buffers)
+    body = _simplify(body, {})
+    body = _bound_loops(body, {})
+    cleaned = replace(nest, body=body)
+    check_registers(cleaned)
+    problem = ahead_problem(cleaned)
+    if problem is not None:
+        raise ScheduleError("packing ahead", problem)
+    return cleaned
+
+
+def _shrink(
+    stmts: tuple[Stmt, ...], ranges: dict[str, Interval], zero: dict[str, Affine]
+) -> tuple[Stmt, ...]:
+    """Loops cut to the iterations in which some leaf can run. Loops of one iteration go; their
+    variables are entered in `zero`, to be substituted in one pass over everything."""
+    result: list[Stmt] = []
+    for stmt in stmts:
+        match stmt:
+            case For():
+                result.extend(_shrink_loop(stmt, ranges, zero))
+            case Allocate():
+                body = _shrink(stmt.body, ranges, zero)
+                if body:
+                    result.append(with_body(stmt, body))
+            case Store() | Update():
+                if simplify_conds(stmt.guards, ranges) is not None:
+                    result.append(stmt)
+            case Prefetch():
+                result.append(stmt)
+    return tuple(result)
+
+
+def _shrink_loop(
+    loop: For, ranges: dict[str, Interval], zero: dict[str, Affine]
+) -> tuple[Stmt, ...]:
+    inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
+    extent = max((_useful(leaf, loop) for leaf in _guarded(loop.body, inner)), default=0)
+    if extent <= 0:
+        return ()
+    if extent == 1 and loop.kind is not LoopKind.VECTORIZED and not loop.bounds:
+        zero[loop.var] = affine(0)
+        return _shrink(loop.body, {**ranges, loop.var: Interval(0, 0)}, zero)
+    body = _shrink(loop.body, {**ranges, loop.var: Interval(0, extent - 1)}, zero)
+    shrunk = For(loop.var, extent, body, loop.kind, loop.reduce, loop.bounds)
+    return (shrunk,) if body else ()
+
+
+def _guarded(
+    stmts: tuple[Stmt, ...], ranges: dict[str, Interval]
+) -> list[tuple[tuple[Cond, ...], dict[str, Interval]]]:
+    """The guards of each leaf below, with the ranges of all variables there."""
+    found: list[tuple[tuple[Cond, ...], dict[str, Interval]]] = []
+    for stmt in stmts:
+        match stmt:
+            case For():
+                inner = {**ranges, stmt.var: Interval(0, stmt.extent - 1)}
+                found += _guarded(stmt.body, inner)
+            case Allocate():
+                found += _guarded(stmt.body, ranges)
+            case Store() | Update():
+                found.append((stmt.guards, ranges))
+            case Prefetch():
+                pass  # a hint where nothing else is left to do is of no use
+    return found
+
+
+def _useful(leaf: tuple[tuple[Cond, ...], dict[str, Interval]], loop: For) -> int:
+    """How many iterations of `loop`, from 0 on, a leaf's guards allow at the very most."""
+    guards, ranges = leaf
+    count = loop.extent
+    for guard in guards:
+        if not isinstance(guard, Ge0):
+            continue
+        c = guard.index.coefficient(loop.var)
+        if c >= 0 or not guard.index.is_linear_in(loop.var):
+            continue
+        rest = interval(guard.index - var(loop.var) * c, ranges).hi
+        count = min(count, rest // -c + 1)
+    return count
+
+
+def _simplify(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
+    """Indices, guards and selects simplified under the ranges of the loops around them."""
+    result: list[Stmt] = []
+    for stmt in stmts:
+        match stmt:
+            case For():
+                inner = {**ranges, stmt.var: Interval(0, stmt.extent - 1)}
+                body = _simplify(stmt.body, inner)
+                if body:
+                    result.append(with_body(stmt, body))
+            case Allocate():
+                body = _simplify(stmt.body, ranges)
+                if body:
+                    result.append(with_body(stmt, body))
+            case Prefetch():
+                result.append(replace(stmt, index=tuple(simplify(i, ranges) for i in stmt.index)))
+            case Store() | Update():
+                result.extend(_simplify_leaf(stmt, ranges))
+    return tuple(result)
+
+
+def _simplify_leaf(stmt: Store | Update, ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
+    guards = simplify_conds(stmt.guards, ranges)
+    if guards is None:
+        return ()
+    index = tuple(simplify(i, ranges) for i in stmt.index)
+    value = simplify_scalar(stmt.value, ranges, guards)
+    if isinstance(stmt, Store):
+        return (Store(stmt.buffer, index, value, guards),)
+    first = stmt.first
+    if first is not None:
+        first = simplify_conds(first, ranges)
+        if first == ():
+            return (Store(stmt.buffer, index, value, guards),)
+    return (Update(stmt.buffer, index, value, stmt.reducer, first, guards),)
+
+
+def simplify_scalar(value: Scalar, ranges: dict[str, Interval], known: tuple[Cond, ...]) -> Scalar:
+    """`value` with indices simplified and choices that `ranges` or `known` decide, decided."""
+
+    def leaf(node: Scalar) -> Scalar | None:
+        if isinstance(node, Select) and isinstance(node.cond, All):
+            conds = simplify_conds(node.cond.conds, ranges)
+            if conds is None:
+                return simplify_scalar(node.on_false, ranges, known)
+            conds = tuple(c for c in conds if c not in known)
+            if not conds:
+                return simplify_scalar(node.on_true, ranges, known)
+            on_true = simplify_scalar(node.on_true, ranges, (*known, *conds))
+            return Select(All(conds), on_true, simplify_scalar(node.on_false, ranges, known))
+        return None
+
+    return map_scalar_index(rewrite(value, leaf), lambda i: simplify(i, ranges))
+
+
+def _bound_loops(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stmt, ...]:
+    """Guards that all leaves of a loop share, and that only end it early or are decided before it
+    starts, become its bounds."""
+    result: list[Stmt] = []
+    for stmt in stmts:
+        match stmt:
+            case For():
+                result.append(_bound_loop(stmt, ranges))
+            case Allocate():
+                result.append(with_body(stmt, _bound_loops(stmt.body, ranges)))
+            case Store() | Update() | Prefetch():
+                result.append(stmt)
+    return tuple(result)
+
+
+def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
+    inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
+    bounds: tuple[Cond, ...] = loop.bounds
+    body = loop.body
+    if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
+        guards = [set(leaf.guards) for leaf in leaves(body) if not isinstance(leaf, Prefetch)]
+        shared = set.intersection(*guards) if guards else set()
+        ends = loop.kind is LoopKind.SERIAL
+        found = (
+            g
+            for g in shared
+            if g.index.vars() <= ranges.keys() or (ends and _ends(g, loop.var, inner))
+        )
+        new = tuple(sorted(found, key=str))
+        if new:
+            bounds = (*bounds, *new)
+            body = _without_guards(body, set(new))
+    body = _bound_loops(body, inner)
+    return For(loop.var, loop.extent, body, loop.kind, loop.reduce, bounds)
+
+
+def _ends(guard: Cond, name: str, known: dict[str, Interval]) -> bool:
+    """Whether `guard` speaks of `name` and loops around it only, and stays false once it is."""
+    index = guard.index
+    return (
+        isinstance(guard, Ge0)
+        and index.coefficient(name) < 0
+        and index.is_linear_in(name)
+        and index.vars() <= known.keys()
+    )
+
+
+def _without_guards(stmts: tuple[Stmt, ...], gone: set[Cond]) -> tuple[Stmt, ...]:
+    result: list[Stmt] = []
+    for stmt in stmts:
+        match stmt:
+            case For() | Allocate():
+                result.append(with_body(stmt, _without_guards(stmt.body, gone)))
+            case Store() | Update():
+                result.append(replace(stmt, guards=tuple(g for g in stmt.guards if g not in gone)))
+            case Prefetch():
+                result.append(stmt)
+    return tuple(result)
+
+
+def check_registers(nest: Nest) -> None:
+    """ScheduleError where a register buffer is indexed by a loop that runs at run time."""
+    registers = {
+        s.buffer.name
+        for s in walk(nest.body)
+        if isinstance(s, Allocate) and s.buffer.scope is Scope.REGISTER
+    }
+    if not registers:
+        return
+    running = {
+        s.var
+        for s in walk(nest.body)
+        if isinstance(s, For) and s.kind in (LoopKind.SERIAL, LoopKind.PARALLEL)
+    }
+    for leaf in leaves(nest.body):
+        for buffer, index in _accesses(leaf):
+            names = {n for i in index for n in i.vars()} & running
+            if buffer in registers and names:
+                raise ScheduleError(
+                    f"registers of {buffer!r}",
+                    f"loops {sorted(names)} index it and must be unrolled or vectorised",
+                )
+
+
+def _accesses(leaf: Store | Update | Prefetch) -> list[tuple[str, tuple[Affine, ...]]]:
+    own = [(leaf.buffer, leaf.index)]
+    if isinstance(leaf, Prefetch):
+        return own
+    return own + [(ld.tensor, ld.index) for ld in loads(leaf.value)]

@@ -1,0 +1,341 @@
+"""Dropping guards on private results that nobody looks at.
+
+    if j < N: acc[j] += A[k] * B[k, j]        ->    acc[j] += A[k] * (B[k, j] if j < N else 0)
+    if j < N: C[j] = acc[j]                         if j < N: C[j] = acc[j]
+
+Elements of `acc` beyond the guard are computed and thrown away: arithmetic on whole vectors is
+cheaper than on masked ones. Legal where every reader of the buffer stands under the same guard
+for the element it reads; reads that the guard kept in bounds get it as a condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import TypeAlias
+
+from ..algebra.affine import (
+    Affine,
+    Cond,
+    Eq0,
+    Interval,
+    Var,
+    affine,
+    interval,
+    prove,
+    substitute_cond,
+    tighten,
+    var,
+)
+from ..algebra.scalar import All, Const, Load, Scalar, Select, loads, rewrite
+from ..algebra.scalar import walk as walk_scalar
+from ..nest.loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    Leaf,
+    Prefetch,
+    Stmt,
+    Store,
+    Update,
+    transform,
+    walk,
+)
+from ..primitives.nest_edit import leaf_sites
+from ..primitives.region import in_bounds
+
+Guards: TypeAlias = tuple[Cond, ...]
+Sites: TypeAlias = Sequence[tuple[Store | Update, tuple[For, ...]]]
+"""Leaves that write one buffer, with the loops around them."""
+
+
+def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tuple[Stmt, ...]:
+    """`stmts` with guards of writes to private buffers dropped where no reader can tell."""
+    buffers = {b.name: b for b in arguments}
+    private: dict[str, Buffer] = {}
+    for stmt in walk(stmts):
+        if isinstance(stmt, Allocate):
+            buffers[stmt.buffer.name] = private[stmt.buffer.name] = stmt.buffer
+    sites = list(leaf_sites(stmts))
+    around = dict(_loops_around_allocations(stmts, frozenset()))
+    droppable: dict[int, tuple[Cond, ...]] = {}
+    writers: dict[str, Sites] = {}
+    for name in private:
+        writers[name] = [
+            (leaf, chain)
+            for leaf, chain in sites
+            if not isinstance(leaf, Prefetch) and leaf.buffer == name
+        ]
+        if any(w.guards for w, _ in writers[name]):
+            droppable |= _droppable(name, writers[name], sites, buffers, around[name])
+    if not droppable:
+        return stmts
+    replaced: dict[int, Leaf] = {}
+    for writer, chain in (site for own in writers.values() for site in own):
+        gone = droppable.get(id(writer))
+        if gone is None:
+            continue
+        ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+        kept = tuple(g for g in writer.guards if g not in gone)
+
+        def unless_written(
+            load: Load,
+            ranges: dict[str, Interval] = ranges,
+            gone: Guards = gone,
+            kept: Guards = kept,
+        ) -> Guards:
+            if load.tensor not in private or any(
+                _fills(w, c, private[load.tensor], droppable.get(id(w), ()))
+                or _writes(w, c, load, ranges, droppable.get(id(w), ()), kept)
+                for w, c in writers[load.tensor]
+            ):
+                return ()
+            fixed = around[load.tensor].union(*(i.vars() for i in load.index))
+            return _that_matter(gone, ranges, fixed)
+
+        value = guard_reads(writer.value, gone, kept, buffers, ranges, unless_written)
+        replaced[id(writer)] = replace(writer, value=value, guards=kept)
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        return (replaced[id(stmt)],) if id(stmt) in replaced else None
+
+    return transform(stmts, change)
+
+
+def _loops_around_allocations(
+    stmts: tuple[Stmt, ...], around: frozenset[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Every allocated buffer with the variables of the loops that make a new one."""
+    for stmt in stmts:
+        if isinstance(stmt, For):
+            yield from _loops_around_allocations(stmt.body, around | {stmt.var})
+        elif isinstance(stmt, Allocate):
+            yield stmt.buffer.name, around
+            yield from _loops_around_allocations(stmt.body, around)
+
+
+def _that_matter(
+    guards: tuple[Cond, ...], ranges: dict[str, Interval], fixed: Set[str]
+) -> tuple[Cond, ...]:
+    """`guards` without those that some setting of the variables that are not `fixed` makes hold,
+    all at once and whatever the others are: the same is done elsewhere, with the guard."""
+    best = dict[str, Affine]()
+    matter: list[Cond] = []
+    for guard in guards:
+        chosen = _easiest(guard, ranges, fixed)
+        agree = all(best.get(name, value) == value for name, value in chosen.items())
+        if agree and prove(substitute_cond(guard, chosen), ranges) is True:
+            best |= chosen
+        else:
+            matter.append(guard)
+    # Where the setting would end one that is kept, its variables stay as they are.
+    torn = {
+        name
+        for guard in matter
+        for name in guard.index.vars().intersection(best)
+        if isinstance(guard, Eq0)
+        or not guard.index.is_linear_in(name)
+        or _easiest(guard, ranges, fixed)[name] != best[name]
+    }
+    return _that_matter(guards, ranges, fixed | torn) if torn else tuple(matter)
+
+
+def _easiest(guard: Cond, ranges: Mapping[str, Interval], fixed: Set[str]) -> dict[str, Affine]:
+    """The values of variables that are not `fixed` with which `guard` holds first."""
+    found = dict[str, Affine]()
+    for atom, step in guard.index.terms:
+        if isinstance(atom, Var) and atom.name in ranges and atom.name not in fixed:
+            bounds = ranges[atom.name]
+            found[atom.name] = affine(bounds.hi if step > 0 else bounds.lo)
+    return found
+
+
+def _droppable(
+    name: str,
+    writers: Sites,
+    sites: list[tuple[Leaf, tuple[For, ...]]],
+    buffers: Mapping[str, Buffer],
+    around: Set[str],
+) -> dict[int, tuple[Cond, ...]]:
+    """For each writer of buffer `name` (by id), its droppable guards; none if one must stay."""
+    readers = [
+        (read.index, leaf.guards)
+        for leaf, _ in sites
+        if not isinstance(leaf, Prefetch)
+        for read in loads(leaf.value)
+        if read.tensor == name
+    ]
+    result: dict[int, tuple[Cond, ...]] = {}
+    for writer, chain in writers:
+        reduced = {loop.var for loop in chain if loop.reduce}
+        # A guard on loops around the buffer ends one of them: nothing is left to be thrown away.
+        ending = [g for g in writer.guards if g.index.vars() <= around]
+        droppable = tuple(
+            g for g in writer.guards if g not in ending and not g.index.vars() & reduced
+        )
+        own = {loop.var for loop in chain}
+        for index, guards in readers:
+            renaming = _same_element(writer.index, index, own)
+            if renaming is None:
+                return {}
+            wanted = {substitute_cond(g, renaming) for g in droppable}
+            if not wanted <= set(guards):
+                return {}
+        ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+        if in_bounds(writer.index, buffers[name].shape, ranges):
+            return {}  # without its guards the write would leave the buffer
+        if droppable and not _is_one_to_one(writer.index, ranges, around):
+            return {}  # without its guards it would write over what others wrote
+        result[id(writer)] = droppable
+    return result if all(_is_started(w, c, writers, result) for w, c in writers) else {}
+
+
+def _is_started(
+    writer: Store | Update, chain: tuple[For, ...], writers: Sites, dropped: Mapping[int, Guards]
+) -> bool:
+    """Whether what an update combines with was written, also where only the guards `dropped` kept
+    it from looking: another writer, which does not look itself, then comes as far."""
+    gone = dropped[id(writer)]
+    if isinstance(writer, Store) or writer.first is not None or not gone:
+        return True
+    own = Load(writer.buffer, writer.index, writer.value.dtype)
+    ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+    kept = tuple(g for g in writer.guards if g not in gone)
+    return any(
+        _writes(w, c, own, ranges, dropped[id(w)], kept)
+        for w, c in writers
+        if isinstance(w, Store) or w.first is not None
+    )
+
+
+def _is_one_to_one(index: tuple[Affine, ...], ranges: dict[str, Interval], fixed: Set[str]) -> bool:
+    """Whether different settings of the variables that are not `fixed` are different elements:
+    in each dimension, each step is longer than all shorter ones together reach."""
+    for dimension in index:
+        reach = 0
+        for atom, step in sorted(dimension.terms, key=lambda term: abs(term[1])):
+            if not isinstance(atom, Var):
+                return False
+            if atom.name in fixed:
+                continue
+            if abs(step) <= reach:
+                return False
+            bounds = ranges[atom.name]
+            reach += abs(step) * (bounds.hi - bounds.lo)
+    return True
+
+
+def _fills(
+    writer: Store | Update, chain: tuple[For, ...], buffer: Buffer, dropped: tuple[Cond, ...]
+) -> bool:
+    """Whether `writer` writes every element of `buffer`, once the guards `dropped` are gone: its
+    index counts through all dimensions, and guards that stay only end it where the buffer ends."""
+    ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+    ends = {tighten(c, ranges) for c in in_bounds(writer.index, buffer.shape, ranges)}
+    if any(g not in dropped and g not in ends for g in writer.guards):
+        return False
+    extents = {loop.var: loop.extent for loop in chain}
+    for index, extent in zip(writer.index, buffer.shape, strict=True):
+        counted = 1
+        for atom, step in sorted(index.terms, key=lambda term: term[1]):
+            if not isinstance(atom, Var) or step != counted or atom.name not in extents:
+                return False
+            counted *= extents.pop(atom.name)
+        if index.const or counted < extent:
+            return False
+    return True
+
+
+def _writes(
+    writer: Store | Update,
+    chain: tuple[For, ...],
+    load: Load,
+    ranges: Mapping[str, Interval],
+    dropped: Guards,
+    held: Guards,
+) -> bool:
+    """Whether `writer` writes what `load` reads where `held` hold, once the guards `dropped` are
+    gone: the same function of loops that run as far, under no other guards."""
+    own = {loop.var: loop.extent for loop in chain}
+    renaming = _same_element(writer.index, load.index, own.keys())
+    if renaming is None:
+        return False
+    left = {substitute_cond(g, renaming) for g in writer.guards if g not in dropped}
+    return left <= set(held) and all(
+        interval(read, ranges).hi < own[name] for name, read in renaming.items()
+    )
+
+
+def _same_element(
+    written: tuple[Affine, ...], read: tuple[Affine, ...], own: Set[str]
+) -> dict[str, Affine] | None:
+    """How the writer's loops are called in the reader if both indices are the same function.
+
+    Variables are matched by their coefficients, which must be different within a dimension.
+    """
+    renaming: dict[str, Affine] = {}
+    for w, r in zip(written, read, strict=True):
+        by_coefficient = {c: a for a, c in r.terms}
+        if w.const != r.const or len(w.terms) != len(r.terms):
+            return None
+        if len(by_coefficient) != len(r.terms):
+            return None
+        for atom, c in w.terms:
+            other = by_coefficient.get(c)
+            if not isinstance(atom, Var) or not isinstance(other, Var) or atom.name not in own:
+                return None
+            if renaming.setdefault(atom.name, var(other.name)) != var(other.name):
+                return None
+    return renaming
+
+
+def guard_reads(
+    value: Scalar,
+    guards: tuple[Cond, ...],
+    kept: tuple[Cond, ...],
+    buffers: Mapping[str, Buffer],
+    ranges: dict[str, Interval],
+    unless_written: Callable[[Load], tuple[Cond, ...]],
+) -> Scalar:
+    """`value` computed even where `guards` fail, while those `kept` hold: reads that need a guard
+    give zero there, be it to stay inside or because the element may never be written."""
+    if not guards:
+        return value
+
+    # Other conditions around a read may keep it inside only together with a guard.
+    spoken_of = _variables((*kept, *_outer_conds(value)))
+
+    def missing(load: Load, known: tuple[Cond, ...]) -> tuple[Cond, ...]:
+        needed = unless_written(load)
+        conds = in_bounds(load.index, buffers[load.tensor].shape, ranges)
+        if any(c not in known for c in conds):
+            # To stay inside is one thing, to have been written there another.
+            fixed = spoken_of.union(_variables(known), *(i.vars() for i in load.index))
+            inside = _that_matter(guards, ranges, fixed)
+            needed = tuple(g for g in guards if g in needed or g in inside)
+        return needed
+
+    def leaf(node: Scalar) -> Scalar | None:
+        match node:
+            case Select(All(conds), Load() as load, on_false) if not loads(on_false):
+                more = missing(load, conds)
+                return Select(All((*conds, *more)), load, on_false) if more else node
+            case Load() as load:
+                more = missing(load, ())
+                return Select(All(more), load, Const(0, load.dtype)) if more else load
+            case _:
+                return None
+
+    return rewrite(value, leaf)
+
+
+def _outer_conds(value: Scalar) -> Iterator[Cond]:
+    """The conditions of choices between anything but one read and a value without."""
+    for node in walk_scalar(value):
+        if isinstance(node, Select) and isinstance(node.cond, All):
+            alone = isinstance(node.on_true, Load) and not loads(node.on_false)
+            yield from () if alone else node.cond.conds
+
+
+def _variables(conds: Iterable[Cond]) -> frozenset[str]:
+    return frozenset[str]().union(*(c.index.vars() for c in conds))

@@ -1,0 +1,1 @@
+"""The loop nest: what it is, how it is printed, proved and interpreted."""

@@ -1,0 +1,289 @@
+"""The loop nest: frozen nodes with structural equality. `printer.py` shows it, `interpret.py`
+defines its meaning, `verify_nest.py` says what is well formed, `primitives/` rewrite it.
+
+Semantics in one paragraph. Statements run in order. `For` runs its body for var = 0, 1, ...,
+below `extent` and, where `bounds` are given, only while every bound condition holds (bounds are
+monotone: once false they stay false as the variable grows). A guard makes a leaf do nothing
+where one of its conditions is false. `Store` writes; `Update` combines: where every condition
+of `first` holds it writes `value`, elsewhere `op(old, value)`. Before the first write, an
+element of a buffer has no defined value. All arithmetic of a leaf is done in its value's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import prod
+from typing import TypeAlias, assert_never
+
+from ..algebra.affine import Affine, Cond
+from ..algebra.scalar import Reducer, Scalar
+from ..dtypes import DType
+from ..workload.workload import Tensor
+
+
+class LoopKind(StrEnum):
+    """How a loop's iterations are run. All kinds mean the same; see the marks in primitives."""
+
+    SERIAL = "serial"
+    UNROLLED = "unrolled"
+    VECTORIZED = "vectorized"
+    PARALLEL = "parallel"
+
+
+class Scope(StrEnum):
+    """Where a buffer lives: the caller's argument, what was made of constant inputs ahead of the
+    call (`ahead.py`), the caller's workspace, or registers."""
+
+    ARGUMENT = "argument"
+    AHEAD = "ahead"
+    WORKSPACE = "workspace"
+    REGISTER = "register"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense row-major array of `shape`. Register buffers are indexed by constants only, once
+    unrolled and vectorised loops are expanded."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    scope: Scope
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[index] = value`, where every guard holds."""
+
+    buffer: str
+    index: tuple[Affine, ...]
+    value: Scalar
+    guards: tuple[Cond, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """`buffer[index] = value if all of first else reducer.op(buffer[index], value)`, where every
+    guard holds. `first` holds exactly for the first update of an element (no condition left:
+    for every one, so the update is a store); None means the element was written before."""
+
+    buffer: str
+    index: tuple[Affine, ...]
+    value: Scalar
+    reducer: Reducer
+    first: tuple[Cond, ...] | None = None
+    guards: tuple[Cond, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """A hint that `buffer[index]` is needed soon, or, `far` ahead, not so soon that the first cache
+    should keep it; it has no meaning and may be out of bounds."""
+
+    buffer: str
+    index: tuple[Affine, ...]
+    for_write: bool = False
+    far: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`for var in range(extent)`, ended early, or not begun, by `bounds`. `reduce` marks a loop
+    whose iterations all combine into the same elements (it comes from a reduction axis)."""
+
+    var: str
+    extent: int
+    body: tuple[Stmt, ...]
+    kind: LoopKind = LoopKind.SERIAL
+    reduce: bool = False
+    bounds: tuple[Cond, ...] = ()
+    _inside: Inside | None = field(default=None, init=False, compare=False, repr=False)
+
+    @property
+    def inside(self) -> Inside:
+        """What is in the loop, itself included; found once, since loops never change."""
+        found = self._inside
+        if found is None:
+            found = Inside.of(self)
+            object.__setattr__(self, "_inside", found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """`buffer` exists, with undefined contents, while `body` runs: one copy for each run."""
+
+    buffer: Buffer
+    body: tuple[Stmt, ...]
+
+
+Leaf: TypeAlias = Store | Update | Prefetch
+Stmt: TypeAlias = For | Allocate | Store | Update | Prefetch
+
+_PARENTS, _LEAVES = (For, Allocate), (Store, Update, Prefetch)
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A loop and what is in it, in program order. A primitive changes one loop of a program that
+    may have hundreds: those it leaves alone are passed by without a look inside."""
+
+    loops: tuple[For, ...]
+    leaves: tuple[Leaf, ...]
+    buffers: tuple[Buffer, ...]
+    loop_names: frozenset[str]
+    written: frozenset[str]
+
+    @classmethod
+    def of(cls, loop: For) -> Inside:
+        loops: list[For] = []
+        leaves: list[Leaf] = []
+        buffers: list[Buffer] = []
+        for stmt in walk((loop,)):
+            if isinstance(stmt, For):
+                loops.append(stmt)
+            elif isinstance(stmt, Allocate):
+                buffers.append(stmt.buffer)
+            else:
+                leaves.append(stmt)
+        names = frozenset([found.var for found in loops])
+        written = frozenset([leaf.buffer for leaf in leaves])
+        return cls(tuple(loops), tuple(leaves), tuple(buffers), names, written)
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A whole kernel: arguments in ABI order and what is done to them.
+
+    Loop variable names are unique in a nest, and so are buffer names. `streamed` are outputs that
+    nobody reads again soon: where it can, the machine writes them past its caches. It is a hint.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    body: tuple[Stmt, ...]
+    streamed: tuple[str, ...] = ()
+
+    @property
+    def argument_buffers(self) -> tuple[Buffer, ...]:
+        return tuple(
+            Buffer(t.name, t.shape, t.dtype, Scope.ARGUMENT) for t in (*self.inputs, *self.outputs)
+        )
+
+
+def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement, parents first, in program order."""
+    waiting = [iter(stmts)]  # not recursion: that hands every statement up through all levels
+    while waiting:
+        for stmt in waiting[-1]:
+            yield stmt
+            if isinstance(stmt, _PARENTS):
+                waiting.append(iter(stmt.body))
+                break
+        else:
+            waiting.pop()
+
+
+def leaves(stmts: tuple[Stmt, ...]) -> Iterator[Leaf]:
+    for stmt in _outermost(stmts):
+        if isinstance(stmt, For):
+            yield from stmt.inside.leaves
+        elif isinstance(stmt, _LEAVES):
+            yield stmt
+
+
+def loops(stmts: tuple[Stmt, ...]) -> Iterator[For]:
+    for stmt in _outermost(stmts):
+        if isinstance(stmt, For):
+            yield from stmt.inside.loops
+
+
+def buffers_allocated(stmts: tuple[Stmt, ...]) -> Iterator[Buffer]:
+    for stmt in _outermost(stmts):
+        if isinstance(stmt, For):
+            yield from stmt.inside.buffers
+        elif isinstance(stmt, Allocate):
+            yield stmt.buffer
+
+
+def loops_named(stmts: tuple[Stmt, ...]) -> set[str]:
+    """The variables of all loops."""
+    names: set[str] = set()
+    names.update(*(s.inside.loop_names for s in _outermost(stmts) if isinstance(s, For)))
+    return names
+
+
+def loop_called(stmts: tuple[Stmt, ...], name: str) -> For | None:
+    """The loop whose variable is `name`."""
+    for stmt in _outermost(stmts):
+        if isinstance(stmt, For) and name in stmt.inside.loop_names:
+            return next(loop for loop in stmt.inside.loops if loop.var == name)
+    return None
+
+
+def writing(stmts: tuple[Stmt, ...], buffer: str) -> Iterator[Leaf]:
+    """The leaves whose own buffer is `buffer`, hints included."""
+    for stmt in _outermost(stmts):
+        if isinstance(stmt, For):
+            if buffer in stmt.inside.written:
+                yield from (leaf for leaf in stmt.inside.leaves if leaf.buffer == buffer)
+        elif isinstance(stmt, _LEAVES) and stmt.buffer == buffer:
+            yield stmt
+
+
+def _outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Statements inside of no loop, allocations before what they hold."""
+    waiting = [iter(stmts)]
+    while waiting:
+        for stmt in waiting[-1]:
+            yield stmt
+            if isinstance(stmt, Allocate):
+                waiting.append(iter(stmt.body))
+                break
+        else:
+            waiting.pop()
+
+
+def with_body(stmt: For | Allocate, body: tuple[Stmt, ...]) -> For | Allocate:
+    """`stmt` around another body. Several times as fast as `dataclasses.replace`, and most of
+    what rewriting a nest does."""
+    if isinstance(stmt, For):
+        return For(stmt.var, stmt.extent, body, stmt.kind, stmt.reduce, stmt.bounds)
+    return Allocate(stmt.buffer, body)
+
+
+def transform(
+    stmts: tuple[Stmt, ...], change: Callable[[Stmt], tuple[Stmt, ...] | None]
+) -> tuple[Stmt, ...]:
+    """`stmts` with every statement for which `change` gives replacements replaced, top down.
+
+    `change` returning None means "look inside". Identity is kept where nothing changed.
+    """
+    result: list[Stmt] = []
+    changed = False
+    for stmt in stmts:
+        replaced = change(stmt)
+        if replaced is not None:
+            changed = changed or len(replaced) != 1 or replaced[0] is not stmt
+            result.extend(replaced)
+            continue
+        match stmt:
+            case For() | Allocate():
+                body = transform(stmt.body, change)
+                changed = changed or body is not stmt.body
+                result.append(stmt if body is stmt.body else with_body(stmt, body))
+            case Store() | Update() | Prefetch():
+                result.append(stmt)
+            case _:
+                assert_never(stmt)
+    return tuple(result) if changed else stmts

@@ -1,0 +1,262 @@
+"""The one printer of loop nests and of values: text for people, golden tests and `show`.
+
+Everything a nest holds is shown. What is computed reads like Python; marks that do not name an
+operation stand behind a `#`, in one column:
+
+    kernel(A: f32[30, 20], B: f32[20, 10]) -> C: f32[30, 10]
+    for i_o in range(8):                                    # parallel
+      for i_i in range(4) while 4*i_o + i_i <= 29:          # unrolled
+        for k in range(20):                                 # reduce
+          for j in range(10):                               # vectorized
+            C[4*i_o + i_i, j] += A[4*i_o + i_i, k] * B[k, j]  # first at k == 0
+
+`while` is what ends a loop early, `if` a guard on the lines below it. A buffer (`alloc`) lives to
+the end of its block, or for the block below it. An update is written with
+its reducer (`+=`, `*=`, `max=`, `min=`); `first at` is where it stores instead of combining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from textwrap import TextWrapper
+from typing import TypeAlias, assert_never
+
+from ..algebra.affine import Affine, Cond
+from ..algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    IndexValue,
+    Load,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+)
+from ..dtypes import DType
+from ..workload.workload import Tensor
+from .loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope, Stmt, Store, Update
+
+INDENT = "  "
+MARK_COLUMN = 56
+"""Where marks begin. Fixed, so that one longer line does not move every other line."""
+LINE_COLUMNS = 100
+
+Line: TypeAlias = tuple[int, str, str]
+"""Depth, text and mark of one line."""
+
+
+def to_text(nest: Nest) -> str:
+    """`nest` as text, one line for each loop, allocation, group of guards and leaf; a line too
+    long goes on, further in.
+
+    Equal nests give equal text. No newline at the end.
+    """
+    lines = [_header(nest)]
+    lines += [_joined(*line) for line in _body_lines(nest.body, 0)]
+    return _with_spaces("\n".join(lines))
+
+
+def to_scalar_text(scalar: Scalar) -> str:
+    """`scalar` as one line, with no more parentheses than its meaning needs."""
+    return _with_spaces(_scalar(scalar)[0])
+
+
+def conds_text(conds: tuple[Cond, ...]) -> str:
+    """A conjunction of index conditions; `true` for the empty one."""
+    return _with_spaces(_conds(conds))
+
+
+def access_text(name: str, index: tuple[Affine, ...]) -> str:
+    """`name[index]`; a tensor without axes is `name[]`."""
+    return f"{name}[{', '.join(map(str, index))}]"
+
+
+_KEPT = "\0"
+"""A space where a line is not broken."""
+
+
+def _with_spaces(text: str) -> str:
+    return text.replace(_KEPT, " ")
+
+
+def _conds(conds: tuple[Cond, ...]) -> str:
+    each = (str(c).replace(" ", _KEPT) for c in conds)
+    return f" and{_KEPT}".join(each) if conds else "true"
+
+
+def _access(name: str, index: tuple[Affine, ...]) -> str:
+    return access_text(name, index).replace(" ", _KEPT)
+
+
+def _header(nest: Nest) -> str:
+    inputs = list(map(_argument, nest.inputs))
+    outputs = [_argument(t) + " streamed" * (t.name in nest.streamed) for t in nest.outputs]
+    line = f"kernel({', '.join(inputs)}) -> {', '.join(outputs)}"
+    if len(line) <= LINE_COLUMNS:
+        return line
+    rows = [f"{INDENT * 2}{text}," for text in inputs]
+    return "\n".join(["kernel(", *rows, ") -> (", *(f"{INDENT * 2}{t}," for t in outputs), ")"])
+
+
+def _argument(tensor: Tensor) -> str:
+    constant = " constant" if tensor.constant else ""
+    return f"{_declared(tensor)}{constant}"
+
+
+def _declared(array: Tensor | Buffer) -> str:
+    return f"{array.name}: {array.dtype}[{', '.join(map(str, array.shape))}]"
+
+
+def _joined(depth: int, text: str, mark: str) -> str:
+    line = INDENT * depth + text
+    if len(line) > LINE_COLUMNS:
+        line = _wrapped(text, INDENT * depth)
+    if not mark:
+        return line
+    missing = MARK_COLUMN - 2 - (len(line) - line.rfind("\n") - 1)
+    return f"{line}{' ' * missing}  # {mark}"
+
+
+def _wrapped(text: str, indent: str) -> str:
+    """`text` in lines, broken before operators, never inside an index or a condition."""
+    return TextWrapper(
+        width=LINE_COLUMNS,
+        initial_indent=indent,
+        subsequent_indent=indent + INDENT * 3,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).fill(text)
+
+
+def _body_lines(body: tuple[Stmt, ...], depth: int) -> Iterator[Line]:
+    for guards, stmts in groupby(body, key=_guards):
+        if guards:
+            yield depth, f"if{_KEPT}{_conds(guards)}:", ""
+        for stmt in stmts:
+            if isinstance(stmt, Allocate):
+                yield from _allocate_lines(stmt, depth, ends_block=stmt is body[-1])
+            else:
+                yield from _stmt_lines(stmt, depth + bool(guards))
+
+
+def _allocate_lines(stmt: Allocate, depth: int, *, ends_block: bool) -> Iterator[Line]:
+    """A buffer that lives to the end of its block needs no block of its own."""
+    text, mark = f"alloc {_declared(stmt.buffer)}", _SCOPE_MARK[stmt.buffer.scope]
+    yield depth, text if ends_block else f"{text} for:", mark
+    yield from _body_lines(stmt.body, depth if ends_block else depth + 1)
+
+
+def _guards(stmt: Stmt) -> tuple[Cond, ...]:
+    return stmt.guards if isinstance(stmt, Store | Update) else ()
+
+
+def _stmt_lines(stmt: For | Store | Update | Prefetch, depth: int) -> Iterator[Line]:
+    match stmt:
+        case For():
+            yield depth, _loop_text(stmt), _loop_mark(stmt)
+            yield from _body_lines(stmt.body, depth + 1)
+        case Store():
+            target = _access(stmt.buffer, stmt.index)
+            yield depth, f"{target} ={_KEPT}{_scalar(stmt.value)[0]}", ""
+        case Update():
+            target = _access(stmt.buffer, stmt.index)
+            sign = _REDUCER_SIGN[stmt.reducer]
+            yield depth, f"{target} {sign}{_KEPT}{_scalar(stmt.value)[0]}", _first_mark(stmt.first)
+        case Prefetch():
+            mark = "for writing" if stmt.for_write else "far ahead" if stmt.far else ""
+            yield depth, f"prefetch {_access(stmt.buffer, stmt.index)}", mark
+        case _:
+            assert_never(stmt)
+
+
+def _loop_text(loop: For) -> str:
+    until = f" while{_KEPT}{_conds(loop.bounds)}" if loop.bounds else ""
+    return f"for {loop.var} in range({loop.extent}){until}:"
+
+
+def _loop_mark(loop: For) -> str:
+    marks = [] if loop.kind is LoopKind.SERIAL else [loop.kind.value]
+    return ", ".join([*marks, "reduce"] if loop.reduce else marks)
+
+
+def _first_mark(first: tuple[Cond, ...] | None) -> str:
+    if first is None:
+        return ""
+    return f"first at {_conds(first)}" if first else "first always"
+
+
+_SCOPE_MARK = {
+    Scope.ARGUMENT: "argument",
+    Scope.AHEAD: "packed ahead",
+    Scope.WORKSPACE: "workspace",
+    Scope.REGISTER: "registers",
+}
+_REDUCER_SIGN = {
+    Reducer.SUM: "+=",
+    Reducer.PROD: "*=",
+    Reducer.MAX: "max=",
+    Reducer.MIN: "min=",
+}
+
+# How tightly a piece of text holds together; an operand that holds less needs parentheses.
+_CHOICE, _AND, _RELATION, _SUM, _PRODUCT, _SIGN, _ATOM = range(7)
+
+_INFIX = {
+    BinaryOp.ADD: ("+", _SUM),
+    BinaryOp.SUB: ("-", _SUM),
+    BinaryOp.MUL: ("*", _PRODUCT),
+    BinaryOp.DIV: ("/", _PRODUCT),
+}
+_RELATION_SIGN = {CompareOp.LT: "<", CompareOp.LE: "<=", CompareOp.EQ: "==", CompareOp.NE: "!="}
+
+
+def _scalar(node: Scalar) -> tuple[str, int]:
+    """Text of `node` and how tightly it holds."""
+    match node:
+        case Const(value, dtype):
+            return _const(value, dtype)
+        case Load(tensor, index):
+            return _access(tensor, index), _ATOM
+        case IndexValue(index, dtype):
+            return f"{dtype}({index})", _ATOM
+        case Cast(x, dtype):
+            return f"{dtype}({_scalar(x)[0]})", _ATOM
+        case Unary(UnaryOp.NEG, x):
+            return f"-{_operand(x, _ATOM)}", _SIGN
+        case Unary(op, x):
+            return f"{op}({_scalar(x)[0]})", _ATOM
+        case Binary(op, a, b):
+            if op not in _INFIX:
+                return f"{op}({_scalar(a)[0]}, {_scalar(b)[0]})", _ATOM
+            # Equal strength is written left to right; floats do not associate.
+            sign, strength = _INFIX[op]
+            return f"{_operand(a, strength)} {sign}{_KEPT}{_operand(b, strength + 1)}", strength
+        case Compare(op, a, b):
+            sign = _RELATION_SIGN[op]
+            return f"{_operand(a, _SUM)} {sign}{_KEPT}{_operand(b, _SUM)}", _RELATION
+        case All(conds):
+            return _conds(conds), _AND if len(conds) > 1 else _RELATION if conds else _ATOM
+        case Select(cond, on_true, on_false):
+            taken, other = _operand(on_true, _AND), _operand(on_false, _CHOICE)
+            return f"{taken} if{_KEPT}{_operand(cond, _AND)} else{_KEPT}{other}", _CHOICE
+        case _:
+            assert_never(node)
+
+
+def _operand(node: Scalar, strength: int) -> str:
+    text, found = _scalar(node)
+    return text if found >= strength else f"({text})"
+
+
+def _const(value: int | float, dtype: DType) -> tuple[str, int]:
+    if dtype is DType.BOOL:
+        return ("true" if value else "false"), _ATOM
+    text = repr(float(value) if dtype.is_float else int(value))
+    return text, _SIGN if text.startswith("-") else _ATOM

@@ -1,0 +1,180 @@
+"""Which accesses of a nest are provably in bounds, from loop ranges and index conditions alone.
+
+An access is proved under everything known where it happens: the ranges of the loops around it,
+their bounds, the guards of its leaf, and the conditions of the selects it stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias, assert_never
+
+from ..algebra.affine import (
+    Affine,
+    Cond,
+    Eq0,
+    FloorDiv,
+    Ge0,
+    Interval,
+    Var,
+    at_least,
+    interval,
+    less,
+)
+from ..algebra.conditions import follows, normal_cond
+from ..algebra.scalar import All, Load, Scalar, Select, children
+from .loop_ir import Allocate, For, Nest, Prefetch, Stmt, Store, Update
+from .printer import access_text
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+"""The shape of every buffer that exists at one place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`buffer[index]`, where index number `axis` may leave 0..extent-1."""
+
+    buffer: str
+    index: tuple[Affine, ...]
+    axis: int
+    extent: int
+
+    def __str__(self) -> str:
+        text = access_text(self.buffer, self.index)
+        return f"{text}: index {self.axis}, {self.index[self.axis]}, may leave 0..{self.extent - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known at one place: values variables may take, and conditions that hold.
+
+    `reachable` is False where the conditions exclude each other: then anything is proved.
+    """
+
+    ranges: Mapping[str, Interval]
+    conds: tuple[Ge0, ...] = ()
+    reachable: bool = True
+
+    def with_var(self, name: str, extent: int) -> Facts:
+        return replace(self, ranges={**self.ranges, name: Interval(0, extent - 1)})
+
+    def with_conds(self, conds: tuple[Cond, ...]) -> Facts:
+        """Knowing that all of `conds` hold too."""
+        if not conds:
+            return self
+        found = (*self.conds, *(g for c in conds for g in _inequalities(c)))
+        ranges = _narrowed(self.ranges, found)
+        if ranges is None:
+            return replace(self, reachable=False)
+        # A condition on one variable is all in its range now.
+        kept = tuple(c for c in found if len(c.index.terms) > 1 or not _is_plain(c.index))
+        return Facts(ranges, kept, self.reachable)
+
+    def proves(self, cond: Ge0) -> bool:
+        """Whether `cond` follows. False means "not found", not "wrong"."""
+        goals = (cond, normal_cond(_opened(cond)))
+        return not self.reachable or any(follows(goal, self.conds, self.ranges) for goal in goals)
+
+
+def unproven_accesses(nest: Nest) -> tuple[Access, ...]:
+    """Reads and writes not provably in bounds, in program order; prefetches may be anywhere.
+
+    Proofs are by intervals and by adding up conditions that hold, so an access named here need
+    not be wrong. The nest must be well formed (`verify`).
+    """
+    shapes = {b.name: b.shape for b in nest.argument_buffers}
+    return tuple(dict.fromkeys(_in_block(nest.body, Facts({}), shapes)))
+
+
+def _in_block(stmts: tuple[Stmt, ...], facts: Facts, shapes: Shapes) -> Iterator[Access]:
+    for stmt in stmts:
+        match stmt:
+            case For():
+                inside = facts.with_var(stmt.var, stmt.extent).with_conds(stmt.bounds)
+                yield from _in_block(stmt.body, inside, shapes)
+            case Allocate():
+                buffer = stmt.buffer
+                yield from _in_block(stmt.body, facts, {**shapes, buffer.name: buffer.shape})
+            case Store() | Update():
+                inside = facts.with_conds(stmt.guards)
+                yield from _in_scalar(stmt.value, inside, shapes)
+                yield from _in_access(stmt.buffer, stmt.index, inside, shapes)
+            case Prefetch():
+                pass
+            case _:
+                assert_never(stmt)
+
+
+def _in_scalar(node: Scalar, facts: Facts, shapes: Shapes) -> Iterator[Access]:
+    match node:
+        case Load(name, index, _):
+            yield from _in_access(name, index, facts, shapes)
+        case Select(cond, on_true, on_false):
+            conds = cond.conds if isinstance(cond, All) else ()
+            yield from _in_scalar(cond, facts, shapes)
+            yield from _in_scalar(on_true, facts.with_conds(conds), shapes)
+            yield from _in_scalar(on_false, facts.with_conds(_opposite(conds)), shapes)
+        case _:
+            for child in children(node):
+                yield from _in_scalar(child, facts, shapes)
+
+
+def _in_access(
+    name: str, index: tuple[Affine, ...], facts: Facts, shapes: Shapes
+) -> Iterator[Access]:
+    for axis, (i, extent) in enumerate(zip(index, shapes[name], strict=True)):
+        if not (facts.proves(at_least(i, 0)) and facts.proves(less(i, extent))):
+            yield Access(name, index, axis, extent)
+
+
+def _opposite(conds: tuple[Cond, ...]) -> tuple[Cond, ...]:
+    """What holds where `conds` do not, as far as one condition can say it."""
+    if len(conds) == 1 and isinstance(conds[0], Ge0):
+        return (Ge0(-conds[0].index - 1),)
+    return ()
+
+
+def _inequalities(cond: Cond) -> tuple[Ge0, ...]:
+    sides = (cond.index, -cond.index) if isinstance(cond, Eq0) else (cond.index,)
+    return tuple(c for c in map(normal_cond, map(Ge0, sides)) if isinstance(c, Ge0))
+
+
+def _opened(cond: Ge0) -> Ge0:
+    """An equivalent condition on what was divided: `3*i + x//4 <= 3` is `12*i + x <= 15`.
+
+    Guards of split and fused loops are written that way.
+    """
+    for atom, c in cond.index.terms:
+        if isinstance(atom, FloorDiv) and abs(c) == 1:
+            rest = cond.index - Affine(((atom, c),), 0)
+            if c == 1:
+                return _opened(Ge0(atom.numerator + rest * atom.divisor))
+            return _opened(Ge0((rest + 1) * atom.divisor - 1 - atom.numerator))
+    return cond
+
+
+def _is_plain(index: Affine) -> bool:
+    return all(isinstance(atom, Var) for atom, _ in index.terms)
+
+
+def _narrowed(ranges: Mapping[str, Interval], conds: tuple[Ge0, ...]) -> dict[str, Interval] | None:
+    """Ranges of the variables where all `conds` hold; None if they cannot all hold.
+
+    One pass over the conditions: `c*v + rest >= 0` bounds v by the greatest value of rest.
+    """
+    narrow = dict(ranges)
+    for cond in conds:
+        if interval(cond.index, narrow).hi < 0:
+            return None
+        for atom, c in cond.index.terms:
+            if not isinstance(atom, Var):
+                continue
+            rest = interval(cond.index - Affine(((atom, c),), 0), narrow).hi
+            now = narrow[atom.name]
+            lo = max(now.lo, -(rest // c)) if c > 0 else now.lo
+            hi = min(now.hi, rest // -c) if c < 0 else now.hi
+            if lo > hi:
+                return None
+            narrow[atom.name] = Interval(lo, hi)
+    return narrow

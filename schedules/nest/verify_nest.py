@@ -1,0 +1,301 @@
+"""What a well-formed nest is. Run after every primitive in tests and before code generation.
+
+A primitive that is not legal raises `ScheduleError`; one that is legal and makes a nest refused
+here has a bug, so `MalformedNest` is no child of `TilewrightError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from ..algebra import arithmetic, scalar
+from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Var
+from ..algebra.scalar import (
+    All,
+    Binary,
+    Cast,
+    Compare,
+    Const,
+    IndexValue,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+)
+from ..dtypes import DType
+from .ahead import ahead_problem
+from .loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    Update,
+    leaves,
+    loops,
+    walk,
+)
+from .printer import access_text, to_scalar_text
+from .verify_bounds import Access, unproven_accesses
+
+__all__ = ["Access", "MalformedNest", "unproven_accesses", "verify"]
+
+
+class MalformedNest(Exception):  # noqa: N818 (it names what was found)
+    """A nest that breaks a rule of `verify`. A bug of whatever made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What can be named at one place of a nest. `inside` are the kinds of the loops around."""
+
+    buffers: dict[str, Buffer]
+    inputs: frozenset[str]
+    variables: frozenset[str] = frozenset()
+    inside: frozenset[LoopKind] = field(default_factory=frozenset)
+
+
+def verify(nest: Nest) -> None:
+    """MalformedNest unless `nest` is well formed:
+
+    - names of loops are unique, and so are names of buffers; extents are >= 1
+    - every variable has a loop around it, every buffer exists where it is used, ranks match
+    - types agree: operands with each other, written values with their buffers; arithmetic only
+      where `arithmetic` defines it (so bf16 is cast to f32 first); constants fit their type
+    - no input is written, every output is
+    - bounds stay false once they are false
+    - parallel loops are not nested in each other and combine nothing; the body of a vectorised
+      loop has leaves only
+    - allocated buffers are workspace, registers or made ahead; no buffer holds bool
+    - what is made ahead is made of constant inputs alone
+
+    It does not say whether accesses are in bounds: see `unproven_accesses`.
+    """
+    _check_names(nest)
+    _check_arguments(nest)
+    buffers = {b.name: b for b in nest.argument_buffers}
+    _check_block(nest.body, _Place(buffers, frozenset(t.name for t in nest.inputs)))
+    problem = ahead_problem(nest)
+    _need(problem is None, f"a buffer cannot be made ahead: {problem}")
+
+
+def _need(condition: bool, message: str) -> None:
+    if not condition:
+        raise MalformedNest(message)
+
+
+def _check_names(nest: Nest) -> None:
+    _check_unique("loop", [loop.var for loop in loops(nest.body)])
+    allocated = [s.buffer.name for s in walk(nest.body) if isinstance(s, Allocate)]
+    _check_unique("buffer", [*(b.name for b in nest.argument_buffers), *allocated])
+
+
+def _check_unique(what: str, names: list[str]) -> None:
+    for name in names:
+        _need(bool(name), f"every {what} has a name, found an empty one")
+        _need(names.count(name) == 1, f"{what} names are unique, {name} occurs more than once")
+
+
+def _check_arguments(nest: Nest) -> None:
+    written = {leaf.buffer for leaf in leaves(nest.body) if isinstance(leaf, Store | Update)}
+    for buffer in nest.argument_buffers:
+        _check_shape(buffer)
+    for tensor in nest.outputs:
+        _need(tensor.name in written, f"output {tensor.name} is never written")
+    for name in nest.streamed:
+        _need(name in {t.name for t in nest.outputs}, f"{name} is streamed and is no output")
+
+
+def _check_shape(buffer: Buffer) -> None:
+    _need(buffer.dtype is not DType.BOOL, f"{buffer.name} holds bool, which is never stored")
+    sizes = all(isinstance(n, int) and n >= 1 for n in buffer.shape)
+    _need(sizes, f"extents of {buffer.name} are >= 1, its shape is {list(buffer.shape)}")
+
+
+def _check_block(stmts: tuple[Stmt, ...], place: _Place) -> None:
+    _need(bool(stmts), "a block has at least one statement, found an empty one")
+    for stmt in stmts:
+        match stmt:
+            case For():
+                _check_loop(stmt, place)
+            case Allocate():
+                _check_allocate(stmt, place)
+            case Store():
+                _check_write(stmt, place)
+            case Update():
+                _check_write(stmt, place)
+                _check_update(stmt, place)
+            case Prefetch():
+                _check_access(stmt.buffer, stmt.index, place)
+            case _:
+                assert_never(stmt)
+
+
+def _check_loop(loop: For, place: _Place) -> None:
+    _need(
+        isinstance(loop.extent, int) and loop.extent >= 1,
+        f"the extent of loop {loop.var} is >= 1, got {loop.extent}",
+    )
+    if loop.kind is LoopKind.PARALLEL:
+        nested = LoopKind.PARALLEL in place.inside
+        _need(not nested, f"parallel loop {loop.var} is inside a parallel loop")
+        _need(
+            not loop.reduce, f"parallel loop {loop.var} is a reduction: its iterations would race"
+        )
+    if loop.kind is LoopKind.VECTORIZED:
+        deeper = any(isinstance(s, For | Allocate) for s in loop.body)
+        _need(not deeper, f"the body of vectorized loop {loop.var} has leaves only")
+    inner = replace(
+        place, variables=place.variables | {loop.var}, inside=place.inside | {loop.kind}
+    )
+    for bound in loop.bounds:
+        _check_cond(bound, inner, f"the bounds of loop {loop.var}")
+        _need(
+            _stays_false(bound, loop.var),
+            f"bounds of loop {loop.var} stay false once they are false, found {bound}",
+        )
+    _check_block(loop.body, inner)
+
+
+def _stays_false(bound: Cond, name: str) -> bool:
+    """Whether `bound` cannot become true again as variable `name` grows."""
+    if isinstance(bound, Ge0):
+        return _never_grows(bound.index, name)
+    # A monotone index passes zero once, but only a constant one stays there or away from there.
+    return name not in bound.index.vars()
+
+
+def _never_grows(index: Affine, name: str, sign: int = 1) -> bool:
+    """Whether `sign * index` never grows with variable `name`."""
+    for atom, c in index.terms:
+        match atom:
+            case Var():
+                fine = atom.name != name or c * sign < 0
+            case FloorDiv(numerator, _):
+                fine = _never_grows(numerator, name, sign if c > 0 else -sign)
+            case _:
+                fine = name not in atom.numerator.vars()
+        if not fine:
+            return False
+    return True
+
+
+def _check_allocate(stmt: Allocate, place: _Place) -> None:
+    buffer = stmt.buffer
+    _check_shape(buffer)
+    _need(
+        buffer.scope is not Scope.ARGUMENT,
+        f"allocated buffer {buffer.name} is workspace, registers or made ahead,"
+        f" found {buffer.scope}",
+    )
+    _check_block(stmt.body, replace(place, buffers={**place.buffers, buffer.name: buffer}))
+
+
+def _check_write(stmt: Store | Update, place: _Place) -> None:
+    buffer = _check_access(stmt.buffer, stmt.index, place)
+    _need(stmt.buffer not in place.inputs, f"input {stmt.buffer} is written")
+    where = f"the value written to {access_text(stmt.buffer, stmt.index)}"
+    _check_scalar(stmt.value, place, where)
+    _need(
+        stmt.value.dtype is buffer.dtype,
+        f"{where} is {stmt.value.dtype}, {buffer.name} holds {buffer.dtype}",
+    )
+    for guard in stmt.guards:
+        _check_cond(guard, place, f"a guard of {access_text(stmt.buffer, stmt.index)}")
+
+
+def _check_update(stmt: Update, place: _Place) -> None:
+    where = f"the update of {access_text(stmt.buffer, stmt.index)}"
+    _check_defined(lambda: arithmetic.binary(stmt.reducer.op, stmt.value.dtype), where)
+    for cond in stmt.first or ():
+        _check_cond(cond, place, f"`first` of {access_text(stmt.buffer, stmt.index)}")
+
+
+def _check_access(name: str, index: tuple[Affine, ...], place: _Place) -> Buffer:
+    text = access_text(name, index)
+    buffer = place.buffers.get(name)
+    if buffer is None:
+        raise MalformedNest(
+            f"{text}: there is no buffer {name} here, only {', '.join(place.buffers)}"
+        )
+    rank = len(buffer.shape)
+    _need(len(index) == rank, f"{text} has {len(index)} indices, {name} has {rank} axes")
+    for i in index:
+        _check_vars(i.vars(), place, text)
+    return buffer
+
+
+def _check_cond(cond: Cond, place: _Place, where: str) -> None:
+    _check_vars(cond.index.vars(), place, f"{where}, {cond}")
+
+
+def _check_vars(names: Iterable[str], place: _Place, where: str) -> None:
+    unknown = sorted(set(names) - place.variables)
+    if unknown:
+        known = ", ".join(sorted(place.variables)) or "none"
+        raise MalformedNest(f"{where} uses {unknown[0]}, the loops around it are: {known}")
+
+
+def _check_scalar(node: Scalar, place: _Place, where: str) -> None:
+    for each in scalar.walk(node):
+        _check_node(each, place, where)
+
+
+def _check_node(node: Scalar, place: _Place, where: str) -> None:
+    """The rules of one node; its children are asked for themselves."""
+    match node:
+        case Const(value, dtype):
+            _need(_fits(value, dtype), f"{where} has the constant {value!r}, which is no {dtype}")
+        case Load(name, index, dtype):
+            buffer = _check_access(name, index, place)
+            text = access_text(name, index)
+            same = buffer.dtype is dtype
+            _need(same, f"{where} loads {text} as {dtype}, {name} holds {buffer.dtype}")
+        case IndexValue(index, _):
+            _check_vars(index.vars(), place, where)
+        case Cast():
+            pass
+        case Unary(unary_op, x):
+            _check_defined(lambda: arithmetic.unary(unary_op, x.dtype), where)
+        case Binary(op, a, b):
+            _check_alike(node, a, b, where)
+            _check_defined(lambda: arithmetic.binary(op, a.dtype), where)
+        case Compare(_, a, b):
+            _check_alike(node, a, b, where)
+            no_order = a.dtype in (DType.BF16, DType.BOOL)
+            _need(not no_order, f"{where} compares values of {a.dtype}; cast bf16 to f32 first")
+        case All(conds):
+            for cond in conds:
+                _check_cond(cond, place, where)
+        case Select(cond, on_true, on_false):
+            is_bool = cond.dtype is DType.BOOL
+            _need(is_bool, f"{where} selects by {to_scalar_text(cond)}, which is {cond.dtype}")
+            _check_alike(node, on_true, on_false, where)
+        case _:
+            assert_never(node)
+
+
+def _fits(value: int | float, dtype: DType) -> bool:
+    if dtype.is_float:
+        return True
+    if dtype is DType.BOOL:
+        return value in (0, 1)
+    return isinstance(value, int) and int(arithmetic.constant(value, dtype)) == value
+
+
+def _check_alike(node: Scalar, a: Scalar, b: Scalar, where: str) -> None:
+    text = to_scalar_text(node)
+    _need(a.dtype is b.dtype, f"{where} has operands of {a.dtype} and {b.dtype} in {text}")
+
+
+def _check_defined(operation: Callable[[], object], where: str) -> None:
+    try:
+        operation()
+    except arithmetic.UndefinedOperationError as error:
+        raise MalformedNest(f"{where}: {error}") from error

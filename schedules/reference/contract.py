@@ -1,0 +1,293 @@
+"""Sums of products by matrix multiplication: the fast path of the reference.
+
+A stage that sums a product is recognised by its structure: the product is taken apart into two
+factors, each depending on a part of the axes only, and contracted with `np.matmul`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from ..algebra.affine import Affine, Interval, Var, fresh, simplify, var
+from ..algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Reducer,
+    Scalar,
+    Select,
+    map_index,
+    substitute,
+    vars_of,
+)
+from ..dtypes import DType
+from ..workload.workload import Axis, Stage
+from .math import Array
+from .reads import Box, full_box, tiles
+
+MAX_FACTOR_POINTS = 1 << 23
+"""Elements of both factors of one piece together: 64 MB of float64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """`sum(left * right)` of `stage`, every axis in one role.
+
+    `stage` is the stage asked for, up to axes that were cut in two: its tensor has the same
+    elements in the same order.
+
+    `batch` and `inner` index both factors; `inner` is summed. `rows` and `columns` index one
+    factor each. `left_sums` and `right_sums` are summed but index one factor only. `repeats` is
+    the number of times axes that index neither factor repeat each term. `masked` says that a
+    condition was moved from the product to one factor, so an infinite other factor would leak.
+    """
+
+    stage: Stage
+    left: Scalar
+    right: Scalar
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    left_sums: tuple[Axis, ...]
+    right_sums: tuple[Axis, ...]
+    repeats: int
+    masked: bool
+
+    @property
+    def left_axes(self) -> tuple[Axis, ...]:
+        return (*self.batch, *self.rows, *self.inner, *self.left_sums)
+
+    @property
+    def right_axes(self) -> tuple[Axis, ...]:
+        return (*self.batch, *self.inner, *self.columns, *self.right_sums)
+
+
+def recognise(stage: Stage, gain: int = 4) -> Contraction | None:
+    """`stage` as a contraction, or None where it is none or nothing is gained.
+
+    Something is gained where each factor has `gain` times fewer points than the sum has terms;
+    with 1, a product of matrix and vector is a contraction too.
+    """
+    if stage.reducer is not Reducer.SUM or stage.tensor.dtype is DType.BOOL:
+        return None
+    stage = _without_divisions(stage)
+    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+    factors, masked = _factors(stage.body)
+    pair = _merged(factors, extents, limit=prod(extents.values()) // gain)
+    return None if pair is None else _with_roles(stage, *pair, masked)
+
+
+def _without_divisions(stage: Stage) -> Stage:
+    """`stage` with each axis `i` that occurs in `i // q` or `i % q` cut into `i_o * q + i_i`.
+
+    A grouped convolution reads channel `f // q * n + c`: only `f_o` then indexes that factor.
+    """
+    body, cut = stage.body, dict[str, tuple[Axis, Axis]]()
+    taken = {a.name for a in (*stage.axes, *stage.reduce_axes)}
+    for axis in (*stage.axes, *stage.reduce_axes):
+        divisors = _divisors(body, axis.name)
+        if len(divisors) != 1 or axis.extent % min(divisors) or axis.extent == min(divisors):
+            continue
+        inner = Axis(fresh(f"{axis.name}_i", taken), min(divisors))
+        outer = Axis(fresh(f"{axis.name}_o", taken), axis.extent // inner.extent)
+        taken |= {inner.name, outer.name}
+        cut[axis.name] = outer, inner
+        whole = {axis.name: var(outer.name) * inner.extent + var(inner.name)}
+        ranges = {a.name: Interval(0, a.extent - 1) for a in (*stage.axes, *stage.reduce_axes)}
+        ranges |= {a.name: Interval(0, a.extent - 1) for pair in cut.values() for a in pair}
+        body = map_index(substitute(body, whole), partial(simplify, ranges=ranges))
+    if not cut:
+        return stage
+
+    def both(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(part for a in axes for part in cut.get(a.name, (a,)))
+
+    axes = both(stage.axes)
+    tensor = replace(stage.tensor, shape=tuple(a.extent for a in axes))
+    return replace(stage, tensor=tensor, axes=axes, body=body, reduce_axes=both(stage.reduce_axes))
+
+
+def _divisors(body: Scalar, axis: str) -> set[int]:
+    """The q of all `axis // q` and `axis % q` in `body`."""
+    found = set[int]()
+
+    def look(index: Affine) -> Affine:
+        for atom, _ in index.terms:
+            if not isinstance(atom, Var) and atom.numerator == var(axis):
+                found.add(atom.divisor)
+        return index
+
+    map_index(body, look)
+    return found
+
+
+def _factors(node: Scalar) -> tuple[list[Scalar], bool]:
+    """The factors of a product, and whether a condition was moved into one of them."""
+    match node:
+        case Binary(BinaryOp.MUL, a, b):
+            left, left_masked = _factors(a)
+            right, right_masked = _factors(b)
+            return left + right, left_masked or right_masked
+        case Cast(x, DType.F32 | DType.F64) if x.dtype.is_float:
+            return _factors(x)  # no rounding in the reference: the cast changes nothing
+        case Select(All() as cond, on_true, Const(0, _) as zero):
+            inner, _ = _factors(on_true)
+            if len(inner) < 2:
+                return [node], False
+            mentioned = vars_of(cond)
+            place = max(range(len(inner)), key=lambda i: len(mentioned & vars_of(inner[i])))
+            inner[place] = Select(cond, inner[place], replace(zero, dtype=inner[place].dtype))
+            return inner, True
+        case _:
+            return [node], False
+
+
+def _merged(
+    factors: list[Scalar], extents: dict[str, int], limit: int
+) -> tuple[Scalar, Scalar] | None:
+    """Two factors over at most `limit` points each, made by multiplying small ones first."""
+
+    def points(node: Scalar) -> int:
+        return prod(extents[name] for name in vars_of(node))
+
+    factors = list(factors)
+    while len(factors) > 2:
+        pairs = [(i, j) for j in range(len(factors)) for i in range(j)]
+        joined = {(i, j): _multiply(factors[i], factors[j]) for i, j in pairs}
+        i, j = min(pairs, key=lambda pair: points(joined[pair]))
+        factors = [f for k, f in enumerate(factors) if k not in (i, j)] + [joined[i, j]]
+    if len(factors) != 2 or max(points(f) for f in factors) > limit:
+        return None
+    return factors[0], factors[1]
+
+
+def _multiply(a: Scalar, b: Scalar) -> Scalar:
+    # Factors of one product differ in type only between floats, which are all float64 here.
+    wide = max(a.dtype, b.dtype, key=lambda t: t.bits)
+    return Binary(BinaryOp.MUL, *(x if x.dtype is wide else Cast(x, wide) for x in (a, b)))
+
+
+def _with_roles(stage: Stage, left: Scalar, right: Scalar, masked: bool) -> Contraction:
+    in_left, in_right = vars_of(left), vars_of(right)
+
+    def pick(axes: tuple[Axis, ...], by_left: bool, by_right: bool) -> tuple[Axis, ...]:
+        wanted = (by_left, by_right)
+        return tuple(a for a in axes if (a.name in in_left, a.name in in_right) == wanted)
+
+    return Contraction(
+        stage,
+        left,
+        right,
+        batch=pick(stage.axes, True, True),
+        rows=pick(stage.axes, True, False),
+        columns=pick(stage.axes, False, True),
+        inner=pick(stage.reduce_axes, True, True),
+        left_sums=pick(stage.reduce_axes, True, False),
+        right_sums=pick(stage.reduce_axes, False, True),
+        repeats=prod(a.extent for a in pick(stage.reduce_axes, False, False)),
+        masked=masked,
+    )
+
+
+def pieces(plan: Contraction) -> Iterator[Box]:
+    """The iteration space in pieces whose factors stay below `MAX_FACTOR_POINTS` together.
+
+    Axes that index neither factor are not cut and not in the pieces.
+    """
+    used = {a.name for a in (*plan.left_axes, *plan.right_axes)}
+    every = (*plan.stage.axes, *plan.stage.reduce_axes)
+    axes = [a for a in every if a.name in used]
+    reduced = {a.name for a in plan.stage.reduce_axes}
+    extents = {a.name: a.extent for a in axes}
+    sides = [tuple(a.name for a in s) for s in (plan.left_axes, plan.right_axes)]
+    batch = {a.name for a in plan.batch}
+
+    def preference(name: str) -> tuple[bool, bool, int]:
+        # Cutting a batch axis repeats no work; cutting a summed one adds up partial results.
+        return name in batch, name not in reduced, extents[name]
+
+    while sum(prod(extents[n] for n in side) for side in sides) > MAX_FACTOR_POINTS:
+        side = max(sides, key=lambda names: prod(extents[n] for n in names))
+        name = max((n for n in side if extents[n] > 1), key=preference)
+        extents[name] = -(-extents[name] // 2)
+    return tiles(full_box(axes), [extents[a.name] for a in axes])
+
+
+def side_box(axes: Sequence[Axis], piece: Box) -> Box:
+    """The part of `piece` one factor is evaluated over."""
+    return piece.restricted([a.name for a in axes])
+
+
+def contract(plan: Contraction, piece: Box, left: Array, right: Array) -> Array:
+    """`sum(left * right)` over `piece`: an array with one dimension an output axis.
+
+    `left` is indexed by `plan.left_axes`, `right` by `plan.right_axes`, both restricted to
+    `piece`. Axes that index neither have extent 1. Integers wrap modulo 2**bits.
+    """
+
+    def size(axes: tuple[Axis, ...]) -> int:
+        return prod(piece.restricted([a.name for a in axes]).extents)
+
+    batch, inner = size(plan.batch), size(plan.inner)
+    dtype = left.dtype
+    flat_left = left.reshape(batch, size(plan.rows), inner, size(plan.left_sums))
+    flat_right = right.reshape(batch, inner, size(plan.columns), size(plan.right_sums))
+    a = flat_left[..., 0] if plan.left_sums == () else flat_left.sum(axis=-1, dtype=dtype)
+    b = flat_right[..., 0] if plan.right_sums == () else flat_right.sum(axis=-1, dtype=dtype)
+    result: Array = np.matmul(a, b) if dtype.kind == "f" else _integer_matmul(a, b)
+    if plan.repeats > 1:
+        result = result * np.asarray(plan.repeats).astype(dtype)
+    order = [*plan.batch, *plan.rows, *plan.columns]
+    result = result.reshape(piece.restricted([a.name for a in order]).extents)
+    present = [a for a in plan.stage.axes if a in order]
+    result = result.transpose([order.index(a) for a in present])
+    return result.reshape(
+        [result.shape[present.index(a)] if a in present else 1 for a in plan.stage.axes]
+    )
+
+
+def output_slices(plan: Contraction, piece: Box) -> tuple[slice, ...]:
+    """Where the result of `contract` goes: all of an axis that is not in `piece`."""
+    by_name = dict(zip(piece.names, piece.slices, strict=True))
+    return tuple(by_name.get(a.name, slice(None)) for a in plan.stage.axes)
+
+
+def _integer_matmul(a: Array, b: Array) -> Array:
+    """`a @ b` modulo 2**bits of their type, by exact float64 products.
+
+    NumPy multiplies integer matrices a hundred times slower than float64 ones. Sums below 2**53
+    are exact in float64, in any order; larger numbers are cut into 16-bit limbs.
+    """
+    depth = a.shape[-1]
+    if depth * _magnitude(a) * _magnitude(b) < 1 << 53:
+        exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
+        return np.asarray(exact.astype(np.int64).astype(a.dtype))
+    if depth > 1 << 21:
+        half = depth // 2
+        low = _integer_matmul(a[..., :half], b[..., :half, :])
+        return np.asarray(low + _integer_matmul(a[..., half:], b[..., half:, :]))
+    limbs = max(a.itemsize // 2, 1)
+    lefts, rights = _limbs(a, limbs), _limbs(b, limbs)
+    total = np.zeros((*a.shape[:-1], b.shape[-1]), np.uint64)
+    for i, left in enumerate(lefts):
+        for j, right in enumerate(rights[: limbs - i]):
+            total += np.matmul(left, right).astype(np.uint64) << np.uint64(16 * (i + j))
+    return total.astype(a.dtype)
+
+
+def _magnitude(a: Array) -> int:
+    return max(abs(int(a.min())), abs(int(a.max())))
+
+
+def _limbs(a: Array, count: int) -> list[Array]:
+    unsigned = a.astype(np.uint64)  # two's complement: the low limbs are those of a mod 2**64
+    mask = np.uint64(0xFFFF)
+    return [((unsigned >> np.uint64(16 * i)) & mask).astype(np.float64) for i in range(count)]

@@ -1,0 +1,152 @@
+"""Which results are exact for the values at hand, whatever the order they are computed in.
+
+`exactness` proves it for ranges of inputs, before there are any. Here values are known: an
+operation whose operands carry no error and whose result is a number of its type rounds nothing,
+a function has points where every implementation of it is exact, and a sum of multiples of 2**s
+is exact in any order as long as its magnitude stays within 2**(s + bits of the significand).
+The bound is zero there: inputs made of such values show the smallest mistake.
+
+Nothing here may say "exact" where a right kernel could round. The other way round is only a wider
+bound, so tests that cost time are made where a sample of the values promises something.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..algebra.scalar import UnaryOp
+from ..dtypes import DType
+from .error_rounding import Errors, smallest_normal
+from .exactness import PRECISION
+from .math import Array, round_to_bf16
+
+NO_STEP = 2000
+"""The step of zeros: they are multiples of every power of two."""
+SATURATED = 32.0
+"""Magnitude from which tanh and erf are 1, and sigmoid where it is 1 in float64, for kernels too:
+float64 has no number between erf(6), tanh(20), sigmoid(37) and 1."""
+VANISHED = -760.0
+"""Arguments up to this have an exponential that is zero in every type: f64 ends at -745.2."""
+_SAMPLE = 64
+
+
+def sample(values: Array) -> Array:
+    """Up to about 64 of `values`, evenly spread, as a vector."""
+    if values.size <= _SAMPLE:
+        return values.reshape(-1)
+    # An odd stride: values that repeat with a power of two are not all the same one.
+    return np.asarray(values.flat[:: values.size // _SAMPLE | 1])
+
+
+def is_number_of(values: Array, dtype: DType) -> Array:
+    """Where float64 `values` are numbers of the float type `dtype`."""
+    if dtype is DType.BF16:
+        return np.asarray(round_to_bf16(values) == values)
+    if dtype is DType.F32:
+        return np.asarray(values.astype(np.float32) == values)
+    return np.isfinite(values)
+
+
+def exact_sum(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
+    """Where `values`, the float64 a + b, are the exact sums and numbers of `dtype`; None: nowhere.
+
+    The tests of a float64 sum are those of Knuth's TwoSum, whose error term must vanish.
+    """
+    if not dtype.is_float or not is_number_of(sample(values), dtype).any():
+        return None
+    virtual = values - a
+    no_error = (a - (values - virtual) == 0) & (b - virtual == 0)
+    return np.asarray(no_error & is_number_of(values, dtype))
+
+
+def exact_product(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
+    """The same for a product. That of two f32 numbers is exact in float64."""
+    if not dtype.is_float:
+        return None
+    if dtype is not DType.F64:
+        if not is_number_of(sample(values), dtype).any():
+            return None
+        return is_number_of(values, dtype)
+    if not (is_number_of(sample(a), DType.F32).any() and is_number_of(sample(b), DType.F32).any()):
+        return None
+    return is_number_of(a, DType.F32) & is_number_of(b, DType.F32)
+
+
+def exact_quotient(a: Array, b: Array, values: Array, dtype: DType) -> Array | None:
+    """The same for a / b, which a kernel may compute as a * (1 / b): b is a power of two, or a is
+    zero."""
+    if not dtype.is_float:
+        return None
+    if not (_is_power(sample(b), dtype).any() or (sample(a) == 0).any()):
+        return None
+    simple = _is_power(b, dtype) & is_number_of(values, dtype)
+    return np.asarray(simple | ((a == 0) & (np.abs(b) >= smallest_normal(dtype)) & np.isfinite(b)))
+
+
+def _is_power(values: Array, dtype: DType) -> Array:
+    """Where a number and its reciprocal are powers of two and normal numbers of `dtype`."""
+    limit = 1 / smallest_normal(dtype) / 4
+    size = np.abs(values)
+    return np.asarray((np.frexp(values)[0] ** 2 == 0.25) & (size <= limit) & (size >= 1 / limit))
+
+
+def exact_function(op: UnaryOp, x: Array, values: Array, dtype: DType) -> Array | None:
+    """Where every implementation of `op` gives `values`, the float64 ones: its exact points.
+
+    docs/math.md promises them and tests/tuner/test_mathlib.py holds every implementation to them.
+    """
+    match op:
+        case UnaryOp.EXP:
+            exact = (x == 0) | (x <= VANISHED)
+        case UnaryOp.SIGMOID:
+            exact = (x == 0) | (x <= VANISHED) | ((values == 1) & (x >= SATURATED))
+        case UnaryOp.TANH | UnaryOp.ERF:
+            exact = (x == 0) | ((np.abs(values) == 1) & (np.abs(x) >= SATURATED))
+        case UnaryOp.LOG:
+            exact = x == 1
+        case UnaryOp.SQRT:
+            return _exact_root(x, values, dtype)
+        case UnaryOp.RSQRT:  # 1 / sqrt(x): powers of four
+            exact = _is_power(values, dtype) & (values * values * x == 1)
+        case _:
+            return None
+    return np.asarray(exact) if exact.any() else None
+
+
+def _exact_root(x: Array, values: Array, dtype: DType) -> Array | None:
+    """Roots of squares, which are correctly rounded."""
+    if dtype is DType.F64:  # whose square must be exact in float64
+        found = is_number_of(values, DType.F32) & (values * values == x)
+    else:
+        found = is_number_of(values, dtype) & (values * values == x)
+    return found if found.any() else None
+
+
+def common_step(values: Array, dtype: DType) -> int | None:
+    """The exponent of a power of two that all `values` are multiples of; None where there is none
+    that makes sums of them exact. `NO_STEP` for zeros alone."""
+    some = sample(values)
+    some = some[some != 0]
+    if not some.size:
+        some = np.asarray(values[values != 0])[:_SAMPLE]
+        if not some.size:
+            return NO_STEP
+    if not np.isfinite(some).all():
+        return None
+    fractions, exponents = np.frexp(some.astype(np.float64))
+    digits = (fractions * 2.0**53).astype(np.int64)
+    lowest = np.frexp((digits & -digits).astype(np.float64))[1] - 1
+    step = int((exponents - 53 + lowest).min())
+    if float(np.abs(some).max()) > 2.0 ** min(step + PRECISION[dtype], 1000) or step < -1000:
+        return None
+    scaled = values * 2.0**-step
+    return step if bool((np.rint(scaled) == scaled).all()) else None
+
+
+def exact_sums(step: int | None, magnitude: Array, errors: Errors, dtype: DType) -> Array | None:
+    """Where sums of multiples of 2**step, with this total `magnitude` and error of the terms, are
+    exact in any order; None: nowhere."""
+    if step is None or not dtype.is_float:
+        return None
+    small = magnitude <= 2.0 ** min(step + PRECISION[dtype], 1000)
+    return small if errors is None else np.asarray(small & (errors == 0))

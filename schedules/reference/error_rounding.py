@@ -1,0 +1,122 @@
+"""Rounding errors of single operations and of sums: the arithmetic of the error bound.
+
+A bound is a float64 array, or None where it is zero everywhere; it broadcasts to its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import expm1, log1p
+from typing import TypeAlias
+
+import numpy as np
+
+from ..dtypes import DType
+from .exactness import LARGEST, PRECISION, SMALLEST_STEP
+from .math import Array, integer_limits
+
+Errors: TypeAlias = Array | None
+"""A bound that broadcasts to its values; None is zero everywhere."""
+
+
+def unit_roundoff(dtype: DType) -> float:
+    """Unit roundoff: half the distance from 1 to the next number. 0 for integers."""
+    return 2.0 ** -PRECISION[dtype] if dtype.is_float else 0.0
+
+
+def rounding_growth(dtype: DType, roundings: int) -> float:
+    """(1 + u)**roundings - 1, u counting the kernel's rounding and the reference's own."""
+    if not dtype.is_float:
+        return 0.0
+    return expm1(roundings * log1p(unit_roundoff(dtype) + 2.0**-52))
+
+
+def smallest_step(dtype: DType) -> float:
+    """The largest error of one product that underflows: one denormal step."""
+    return 2.0 ** SMALLEST_STEP[dtype] if dtype.is_float else 0.0
+
+
+def smallest_normal(dtype: DType) -> float:
+    return smallest_step(dtype) * 2.0 ** (PRECISION[dtype] - 1)
+
+
+def rounded(
+    dtype: DType,
+    values: Array,
+    errors: Errors,
+    fresh: Array,
+    operands: Sequence[Array],
+    exact: Array | None = None,
+) -> Errors:
+    """The propagated `errors` and the `fresh` rounding error of one operation, or infinity.
+
+    `exact` marks results that are not rounded where no error is propagated.
+    """
+    if exact is not None:
+        exact = exact if errors is None else exact & (errors == 0)
+        if exact.all():
+            return None
+    total = fresh if errors is None else errors * (1 + rounding_growth(dtype, 1)) + fresh
+    if exact is not None:
+        total = np.where(exact, 0.0, total)
+    total = or_overflow(dtype, np.abs(values), total)
+    if np.isfinite(values).all():
+        return total
+    # An infinity that comes from an infinite operand is exact, one that overflowed is not.
+    given = np.asarray(False)
+    for operand in operands:
+        given = given | np.isinf(operand)
+    known = given & np.isinf(values) & (True if errors is None else np.isfinite(errors))
+    return np.asarray(np.where(known, 0.0, total))
+
+
+def sum_errors(
+    dtype: DType,
+    growth: float | Array,
+    magnitude: Array,
+    errors: Array,
+    tiny: float,
+    exact: Array | None = None,
+) -> Array:
+    """The bound of a sum of terms with total `magnitude` and total `errors`, of which rounding
+    adds `growth`; `exact` marks sums that are not rounded."""
+    if not dtype.is_float:
+        return dense(or_wrapped(dtype, magnitude, errors), magnitude.shape)
+    total = errors + growth * (magnitude + errors)
+    total = total + np.where(magnitude > 0, tiny, 0.0)
+    if exact is not None:
+        total = np.where(exact, 0.0, total)
+    return or_overflow(dtype, magnitude, total)
+
+
+def or_overflow(dtype: DType, magnitude: Array, errors: Array) -> Array:
+    limit = LARGEST[dtype] if dtype.is_float else integer_limits(dtype)[1]
+    return np.where(magnitude + errors > limit, np.inf, errors)
+
+
+def or_wrapped(dtype: DType, magnitude: Array, errors: Errors) -> Errors:
+    """Inexact integers that may wrap can be anything."""
+    if errors is None:
+        return None
+    room = integer_limits(dtype)[1]
+    return np.where((errors > 0) & (magnitude + errors > room), np.inf, errors)
+
+
+def as_array(errors: Errors) -> Array:
+    return np.asarray(0.0) if errors is None else errors
+
+
+def as_error(doubtful: Array) -> Errors:
+    return doubtful.astype(np.float64) if doubtful.any() else None
+
+
+def plus(*errors: Errors) -> Errors:
+    total: Errors = None
+    for e in errors:
+        if e is not None:
+            total = e if total is None else total + e
+    return total
+
+
+def dense(errors: Errors, shape: tuple[int, ...]) -> Array:
+    return np.zeros(shape) if errors is None else np.broadcast_to(errors, shape)

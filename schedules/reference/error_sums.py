@@ -1,0 +1,210 @@
+"""The error bound of reductions: what is collected of their terms, and what follows from it.
+
+Beside the worst case, gamma_K = (1 + u)**K - 1 times the sum of magnitudes, a sum of K terms has
+
+- no error where its terms are multiples of a power of two, few enough (`error_exact`),
+- the worst case of fewer terms where most are zero: adding zero rounds nothing,
+- for inputs drawn from continuous distributions, an error that grows with sqrt(K): roundings go
+  both ways. Where they do not (equal terms, terms lost below the last place of the sum), a model
+  would be wrong, so the terms of some elements are summed up in the type, one after the other,
+  in their order and from large to small: `MARGIN` times the largest error met, and no less than
+  `DEVIATIONS` * sqrt(K) * u times the sum of magnitudes, the form of the probabilistic bound of
+  Higham and Mary, SIAM J. Sci. Comput. 41 (2019), A2815, theorem 2.4 and section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+
+from ..algebra.scalar import Reducer
+from ..dtypes import DType
+from ..workload.workload import Stage
+from .error_exact import common_step, exact_sums, sample
+from .error_nodes import BoundedTensors, bounded_value, chain_terms, joint_step, signed_sum
+from .error_rounding import (
+    Errors,
+    as_array,
+    or_overflow,
+    plus,
+    rounding_growth,
+    smallest_step,
+    sum_errors,
+    unit_roundoff,
+)
+from .evaluate import value_of
+from .math import Array
+from .reads import Box
+
+PARTS = {None: 1, Reducer.SUM: 3, Reducer.PROD: 3, Reducer.MAX: 2, Reducer.MIN: 2}
+MARGIN = 8.0
+DEVIATIONS = 8.0
+FEW_TERMS = 256
+"""Sums of fewer terms are held to the worst case."""
+_SPARSE = 0.75
+"""Zeros in a sample of the terms from which the others are counted."""
+_SAMPLED_TERMS = 1 << 19
+_MOST_SAMPLED = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is looked for in the terms of a sum: a common step, and how many are not zero."""
+
+    steps: bool
+    counts: bool
+
+
+def terms_to_look_for(stage: Stage, box: Box, env: BoundedTensors) -> Terms:
+    """What may be worth looking for in all boxes of a sum, judged by the first."""
+    if stage.reducer is not Reducer.SUM or not stage.tensor.dtype.is_float:
+        return Terms(steps=False, counts=False)
+    parts = [v for _, (v, _) in _terms(stage, box, env)]
+    zeros = min(float(np.mean(sample(v) == 0)) for v in parts)
+    return Terms(joint_step(parts, stage.tensor.dtype) is not None, zeros >= _SPARSE)
+
+
+def is_sparse(left: Array, right: Array) -> bool:
+    """Whether the products of two factors look as if most were zero."""
+    return max(float(np.mean(sample(x) == 0)) for x in (left, right)) >= _SPARSE
+
+
+def joint_steps(left: Array, right: Array, dtype: DType) -> int | None:
+    """The common step of all products of two factors."""
+    a = common_step(left, dtype)
+    b = None if a is None else common_step(right, dtype)
+    return None if a is None or b is None else a + b
+
+
+def least(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else min(a, b)
+
+
+def _terms(stage: Stage, box: Box, env: BoundedTensors) -> list[tuple[int, tuple[Array, Errors]]]:
+    return [(sign, bounded_value(t, box, env)) for sign, t in chain_terms(stage.body)]
+
+
+def box_parts(
+    stage: Stage, box: Box, env: BoundedTensors, wanted: Terms
+) -> tuple[Array, list[Errors], int | None]:
+    """The body over `box`, what its reducer needs to know to bound the result, and a common step.
+
+    Each part is combined with the reducer's own operation: for a sum the terms' magnitudes, errors
+    and how many are not zero, for a product |t|, |t| + e and max(|t| + e, 1), for max and min t + e
+    and t - e. None is zero.
+    """
+    if stage.reducer is Reducer.SUM:
+        terms = _terms(stage, box, env)
+        value = signed_sum(terms)
+        magnitude, count = np.asarray(0.0), np.asarray(0.0)
+        errors = plus(*(e for _, (_, e) in terms))
+        for _, (v, e) in terms:
+            magnitude = magnitude + np.abs(v.astype(np.float64, copy=False))
+            if wanted.counts:
+                count = count + ((v != 0) | (as_array(e) != 0))
+        values = [v for _, (v, _) in terms]
+        step = joint_step(values, stage.tensor.dtype) if wanted.steps else None
+        return value, [magnitude, errors, count if wanted.counts else None], step
+    value, errors = bounded_value(stage.body, box, env)
+    if stage.reducer is None:
+        return value, [errors], None
+    exact = value.astype(np.float64, copy=False)
+    if stage.reducer is Reducer.PROD:
+        reach = np.abs(exact) + as_array(errors)
+        return value, [np.abs(exact), reach, np.maximum(reach, 1.0)], None
+    if errors is None:
+        return value, [exact, exact], None
+    return value, [exact + errors, exact - errors], None
+
+
+def combined_errors(
+    stage: Stage,
+    values: Array,
+    parts: list[Array],
+    wanted: Terms,
+    step: int | None,
+    measured: float | None,
+) -> Array:
+    """The bound of a stage's elements from the combined parts of `box_parts`, the common step of
+    all terms and the growth `measured`."""
+    dtype = stage.tensor.dtype
+    count = prod(a.extent for a in stage.reduce_axes)
+    if stage.reducer is Reducer.SUM:
+        magnitude, errors, nonzero = parts
+        roundings = count * len(chain_terms(stage.body))
+        growth: float | Array = rounding_growth(dtype, roundings)
+        if measured is not None:
+            growth = min(growth, measured)
+        if wanted.counts:
+            growth = np.minimum(growth, growth_of(dtype, np.maximum(nonzero - 1, 0)))
+        exact = exact_sums(step, magnitude, errors, dtype)
+        return sum_errors(dtype, growth, magnitude, errors, tiny=0.0, exact=exact)
+    if stage.reducer is Reducer.PROD:
+        exact_size, reach, partial = parts
+        growth = rounding_growth(dtype, count)
+        errors = (reach - exact_size) + growth * reach + count * 2.0**-52 * reach
+        # A factor can follow a partial product that underflowed or overflowed.
+        errors = errors + np.where(reach > 0, count * smallest_step(dtype) * partial, 0.0)
+        return or_overflow(dtype, partial, errors)
+    wide = values.astype(np.float64, copy=False)
+    # Equal first: the difference of two infinities is no number.
+    above = np.where(parts[0] == wide, 0.0, parts[0] - wide)
+    return np.maximum(above, np.where(parts[1] == wide, 0.0, wide - parts[1]))
+
+
+def growth_of(dtype: DType, roundings: Array) -> Array:
+    """`rounding_growth` for numbers of roundings in an array."""
+    if not dtype.is_float:
+        return np.zeros(np.shape(roundings))
+    return np.asarray(np.expm1(roundings * np.log1p(unit_roundoff(dtype) + 2.0**-52)))
+
+
+def measured_growth(stage: Stage, env: BoundedTensors) -> float | None:
+    """What roundings add to a sum of terms of continuous distributions, relative to the sum of
+    magnitudes; None where the worst case stands.
+
+    Terms of up to 24 elements, half a million in all, are summed up in the stage's type.
+    """
+    dtype = stage.tensor.dtype
+    count = prod(a.extent for a in stage.reduce_axes) * len(chain_terms(stage.body))
+    unit = unit_roundoff(dtype)
+    if stage.reducer is not Reducer.SUM or not dtype.is_float or count < FEW_TERMS:
+        return None
+    if count * unit > 1 / 16 or dtype is DType.BF16 or count > 8 * _SAMPLED_TERMS:
+        return None  # sums that lose terms altogether: nothing is known to go both ways
+    worst = 0.0
+    for box in _sampled_boxes(stage, max(min(_SAMPLED_TERMS // count, _MOST_SAMPLED), 1)):
+        parts = [(sign, value_of(t, box, env.tensors)) for sign, t in chain_terms(stage.body)]
+        terms = np.stack([sign * np.broadcast_to(v, box.extents).reshape(-1) for sign, v in parts])
+        worst = max(worst, _met(terms.T.reshape(-1), dtype))
+    return max(MARGIN * worst, DEVIATIONS * sqrt(count) * unit)
+
+
+def _met(terms: Array, dtype: DType) -> float:
+    """The largest error, relative to the sum of magnitudes, of `terms` summed up in a few orders;
+    infinity where they are not finite."""
+    size = float(np.abs(terms).sum())
+    if not np.isfinite(size):
+        return np.inf
+    if size == 0.0:
+        return 0.0
+    narrow = terms.astype(dtype.numpy)
+    right = float(narrow.astype(np.float64).sum())
+    orders = (narrow, narrow[np.argsort(-np.abs(narrow), kind="stable")])
+    return max(abs(float(np.add.accumulate(o)[-1]) - right) for o in orders) / size
+
+
+def _sampled_boxes(stage: Stage, count: int) -> list[Box]:
+    """Whole reductions of `count` elements spread over the output."""
+    shape = [a.extent for a in stage.axes]
+    total = prod(shape)
+    places = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
+    names = tuple(a.name for a in (*stage.axes, *stage.reduce_axes))
+    ones, whole = (1,) * len(shape), tuple(a.extent for a in stage.reduce_axes)
+    starts = [np.unravel_index(int(p), shape) if shape else () for p in places]
+    return [
+        Box(names, (*(int(i) for i in start), *((0,) * len(whole))), (*ones, *whole))
+        for start in starts
+    ]

@@ -1,0 +1,191 @@
+"""What a workload means: its value by NumPy, straight from the expression.
+
+Every kernel is judged by this. It knows stages, scalars and index arithmetic and nothing of
+loop nests, primitives or lowering, so a mistake there cannot hide here. Floats are float64
+throughout, integers exact modulo 2**bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+import numpy as np
+
+from ..algebra.scalar import (
+    All,
+    Binary,
+    Cast,
+    Compare,
+    Const,
+    IndexValue,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+)
+from ..dtypes import DType
+from ..errors import WorkloadError
+from ..workload.workload import Stage, Workload
+from .boxes import MAX_BOX_POINTS, over_boxes
+from .contract import (
+    Contraction,
+    contract,
+    output_slices,
+    pieces,
+    recognise,
+    side_box,
+)
+from .math import (
+    Array,
+    bf16_to_f32,
+    binary,
+    cast,
+    combiner,
+    compare,
+    constant,
+    reduce,
+    round_to_bf16,
+    unary,
+    value_dtype,
+)
+from .reads import Box, conditions_hold, full_box, index_values, leading_tiles, read
+
+
+def evaluate(workload: Workload, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of `workload` for `inputs`, both in argument order.
+
+    `inputs` are arrays of the tensors' shapes and buffer types (bf16 as uint16 bits). Float
+    outputs come back as float64: f32 and f64 values unrounded, bf16 values rounded to nearest
+    even. Integer outputs come back in their own NumPy type. Temporaries stay below about
+    200 MB, besides the stages themselves. WorkloadError where the inputs do not fit.
+    """
+    tensors = load_inputs(workload, inputs)
+    with np.errstate(all="ignore"):
+        for stage in workload.stages:
+            tensors[stage.name] = evaluate_stage(stage, tensors)
+    return [tensors[name] for name in workload.outputs]
+
+
+def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]:
+    """`inputs` by name: checked, contiguous, bf16 widened to float32."""
+    if len(inputs) != len(workload.inputs):
+        raise WorkloadError(
+            f"{workload.name or 'workload'} takes {len(workload.inputs)} inputs, got {len(inputs)}",
+            code="bad_inputs",
+        )
+    loaded = {}
+    for tensor, array in zip(workload.inputs, inputs, strict=True):
+        if array.shape != tensor.shape or array.dtype != tensor.dtype.numpy:
+            raise WorkloadError(
+                f"input {tensor.name} must be {tensor.dtype.numpy} of shape {tensor.shape}, "
+                f"got {array.dtype} of shape {array.shape}",
+                code="bad_inputs",
+            )
+        dense = np.ascontiguousarray(array)
+        loaded[tensor.name] = bf16_to_f32(dense) if tensor.dtype is DType.BF16 else dense
+    return loaded
+
+
+def evaluate_stage(stage: Stage, tensors: Mapping[str, Array]) -> Array:
+    plan = recognise(stage)
+    values = _by_boxes(stage, tensors) if plan is None else _contracted(stage, plan, tensors)
+    return round_to_bf16(values) if stage.tensor.dtype is DType.BF16 else values
+
+
+def _by_boxes(stage: Stage, tensors: Mapping[str, Array]) -> Array:
+    """The general path: the body over boxes of all axes, reduced box by box."""
+    result = np.empty(stage.tensor.shape, value_dtype(stage.tensor.dtype))
+    outer = len(stage.axes)
+    dims = tuple(range(outer, outer + len(stage.reduce_axes)))
+    boxes = list(leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS))
+
+    def fill(box: Box) -> None:
+        values = value_of(stage.body, box, tensors)
+        where = box.slices[:outer]
+        if stage.reducer is None:
+            result[where] = values
+            return
+        part = reduce(stage.reducer, np.broadcast_to(values, box.extents), dims)
+        if any(box.starts[outer:]):
+            part = combiner(stage.reducer.op, part.dtype)(result[where], part)
+        result[where] = part
+
+    over_boxes(fill, boxes, apart=not any(any(box.starts[outer:]) for box in boxes))
+    return result
+
+
+def _contracted(stage: Stage, plan: Contraction, tensors: Mapping[str, Array]) -> Array:
+    """The fast path: two factors over parts of the axes, and a matrix multiplication."""
+    result = np.zeros(plan.stage.tensor.shape, value_dtype(stage.tensor.dtype))
+    left = _LastFactor(plan.left, tensors)
+    right = _LastFactor(plan.right, tensors)
+    for piece in pieces(plan):
+        a = left.over(side_box(plan.left_axes, piece))
+        b = right.over(side_box(plan.right_axes, piece))
+        result[output_slices(plan, piece)] += contract(plan, piece, a, b)
+    # 0 * inf from where the condition is false, or inf * (1 - 1) where the sum is of inf and -inf.
+    regroups = plan.masked or plan.left_sums or plan.right_sums
+    if regroups and not np.isfinite(result).all():
+        return _by_boxes(stage, tensors)
+    return result.reshape(stage.tensor.shape)
+
+
+class _LastFactor:
+    """A factor over boxes, the last one kept: neighbouring pieces share one side."""
+
+    def __init__(self, node: Scalar, tensors: Mapping[str, Array]) -> None:
+        self._node = node
+        self._tensors = tensors
+        self._box: Box | None = None
+        self._values: Array = np.empty(0)
+
+    def over(self, box: Box) -> Array:
+        if box != self._box:
+            self._values = factor_over(self._node, box, self._tensors)
+            self._box = box
+        return self._values
+
+
+def factor_over(node: Scalar, box: Box, tensors: Mapping[str, Array]) -> Array:
+    """`node` at every point of `box`, contiguous, built in small boxes."""
+    if isinstance(node, Load) or box.points <= MAX_BOX_POINTS:
+        values = np.broadcast_to(value_of(node, box, tensors), box.extents)
+        return np.ascontiguousarray(values)
+    result = np.empty(box.extents, value_dtype(node.dtype))
+    base = np.asarray(box.starts)
+    for part in leading_tiles(box, MAX_BOX_POINTS):
+        offsets = tuple(int(s) for s in np.asarray(part.starts) - base)
+        result[Box(part.names, offsets, part.extents).slices] = value_of(node, part, tensors)
+    return result
+
+
+def value_of(node: Scalar, box: Box, tensors: Mapping[str, Array]) -> Array:
+    """`node` at every point of `box`, in a shape that broadcasts to the box's extents."""
+    match node:
+        case Const(value, dtype):
+            return constant(value, dtype)
+        case Load(tensor, index, dtype):
+            return np.asarray(read(tensors[tensor], index, box), value_dtype(dtype), order="C")
+        case IndexValue(index, dtype):
+            return cast(index_values(index, box), dtype)
+        case All(conds):
+            return conditions_hold(conds, box)
+        case Unary(op, x):
+            return unary(op, value_of(x, box, tensors))
+        case Binary(op, a, b):
+            return binary(op, value_of(a, box, tensors), value_of(b, box, tensors))
+        case Compare(op, a, b):
+            return compare(op, value_of(a, box, tensors), value_of(b, box, tensors))
+        case Cast(x, dtype):
+            return cast(value_of(x, box, tensors), dtype)
+        case Select(cond, on_true, on_false):
+            chosen = value_of(cond, box, tensors)
+            if chosen.all():  # formulas chosen by an index: most boxes need one of them
+                return value_of(on_true, box, tensors)
+            if not chosen.any():
+                return value_of(on_false, box, tensors)
+            taken, other = value_of(on_true, box, tensors), value_of(on_false, box, tensors)
+            return np.where(chosen, taken, other)
+        case _:
+            assert_never(node)

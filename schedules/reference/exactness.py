@@ -1,0 +1,309 @@
+"""Ranges of every value of a workload, and the inputs for which nothing is ever rounded.
+
+Abstract interpretation: a `Span` holds the least and greatest value a node can take and the
+power of two all its values are multiples of. A float whose magnitude is at most 2**precision
+steps is exactly representable, so sums of small integers are exact in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import assert_never
+
+import numpy as np
+
+from ..algebra.affine import Interval, interval
+from ..algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    Const,
+    IndexValue,
+    Load,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+)
+from ..dtypes import DType
+from ..workload.workload import Stage, Tensor, Workload
+from .math import cast as cast_array
+from .math import constant, integer_limits
+
+PRECISION = {DType.BF16: 8, DType.F32: 24, DType.F64: 53}
+"""Bits of the significand, the hidden one included."""
+LARGEST = {
+    DType.BF16: (2.0 - 2.0**-7) * 2.0**127,
+    DType.F32: (2.0 - 2.0**-23) * 2.0**127,
+    DType.F64: (2.0 - 2.0**-52) * 2.0**1023,
+}
+SMALLEST_STEP = {DType.BF16: -133, DType.F32: -149, DType.F64: -1074}
+"""Exponent of the smallest denormal."""
+MAX_INPUT = 4
+"""The largest magnitude of integer inputs: larger ones reach the limits of f32 sooner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Values `lo..hi`, all multiples of 2**step and computed without rounding; step None says
+    that they may have been rounded."""
+
+    lo: float
+    hi: float
+    step: int | None
+
+    @property
+    def magnitude(self) -> float:
+        return max(abs(self.lo), abs(self.hi))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """What is known of a workload for given ranges of its inputs.
+
+    `tensors` are the spans of inputs and stages. `defined`: no log, root or division meets an
+    argument where it has no finite value. `bounded`: no float comes within a factor of four of
+    overflow. `exact`: no output depends on a rounded value.
+    """
+
+    tensors: Mapping[str, Span]
+    defined: bool
+    bounded: bool
+    exact: bool
+
+    @property
+    def exact_tensors(self) -> frozenset[str]:
+        """Tensors whose every element is computed without rounding."""
+        return frozenset(name for name, span in self.tensors.items() if span.step is not None)
+
+
+def exact_inputs_range(workload: Workload) -> int | None:
+    """The largest a <= 4 such that integer inputs in [-a, a] make every result exact, or None.
+
+    Exact means that each intermediate value is representable in its type whatever the order of
+    summation, so every legal schedule gives the same bits. Unsigned inputs are in [0, a].
+    """
+    for limit in range(MAX_INPUT, 0, -1):
+        spans = {t.name: integer_span(t, limit) for t in workload.inputs}
+        if value_ranges(workload, spans).exact:
+            return limit
+    return None
+
+
+def integer_span(tensor: Tensor, limit: int) -> Span:
+    low = -limit if tensor.dtype.is_signed else 0
+    return Span(low, min(limit, 1) if tensor.dtype is DType.BOOL else limit, 0)
+
+
+def full_span(dtype: DType) -> Span:
+    """Every value of an integer type."""
+    low, high = integer_limits(dtype)
+    return Span(low, high, 0)
+
+
+def value_ranges(workload: Workload, inputs: Mapping[str, Span]) -> Ranges:
+    """The spans of all tensors of `workload` when its inputs have the spans `inputs`."""
+    analysis = _Analysis(dict(inputs))
+    for stage in workload.stages:
+        analysis.add_stage(stage)
+    exact = all(analysis.tensors[name].step is not None for name in workload.outputs)
+    return Ranges(analysis.tensors, analysis.defined, analysis.bounded, exact)
+
+
+class _Analysis:
+    def __init__(self, tensors: dict[str, Span]) -> None:
+        self.tensors = tensors
+        self.defined = True
+        self.bounded = True
+        self._axes: dict[str, Interval] = {}
+
+    def add_stage(self, stage: Stage) -> None:
+        axes = (*stage.axes, *stage.reduce_axes)
+        self._axes = {a.name: Interval(0, a.extent - 1) for a in axes}
+        value = self._span(stage.body)
+        terms = prod(a.extent for a in stage.reduce_axes)
+        if stage.reducer is Reducer.SUM:
+            value = self._result(
+                Span(value.lo * terms, value.hi * terms, value.step), stage.tensor.dtype
+            )
+        elif stage.reducer is Reducer.PROD:
+            value = self._product(value, terms, stage.tensor.dtype)
+        self.tensors[stage.name] = value
+
+    def _product(self, value: Span, terms: int, dtype: DType) -> Span:
+        greatest = _or_inf(lambda: value.magnitude**terms)
+        least = _or_inf(lambda: value.lo**terms) if value.lo >= 0 else -greatest
+        step = None if value.step is None else min(value.step * terms, value.step)
+        # Partial products of factors below one are larger than the whole.
+        partial = self._result(Span(-max(greatest, 1), max(greatest, 1), step), dtype)
+        return Span(max(least, partial.lo), min(greatest, partial.hi), partial.step)
+
+    def _result(self, exact: Span, dtype: DType) -> Span:
+        """`exact`, the span before rounding or wrapping, as values of `dtype`."""
+        if not dtype.is_float:
+            low, high = integer_limits(dtype)
+            if exact.lo < low or exact.hi > high:
+                return Span(low, high, exact.step)
+            return exact
+        if not exact.magnitude <= LARGEST[dtype] / 4:
+            self.bounded = False
+            exact = Span(_or_inf_beyond(exact.lo), _or_inf_beyond(exact.hi), exact.step)
+        return exact if fits(exact, dtype) else Span(exact.lo, exact.hi, None)
+
+    def _span(self, node: Scalar) -> Span:
+        match node:
+            case Const(value, dtype):
+                return _const_span(float(constant(value, dtype)))
+            case Load(tensor, _, _):
+                return self.tensors[tensor]
+            case IndexValue(index, dtype):
+                bounds = interval(index, self._axes)
+                return self._result(Span(bounds.lo, bounds.hi, 0), dtype)
+            case All():
+                return Span(0, 1, 0)
+            case Unary(op, x):
+                return self._unary(op, self._span(x), node.dtype)
+            case Binary(op, a, b):
+                return self._binary(node, op, self._span(a), self._span(b))
+            case Compare(_, a, b):
+                known = self._span(a).step is not None and self._span(b).step is not None
+                return Span(0, 1, 0 if known else None)
+            case Cast(x, dtype):
+                return self._cast(self._span(x), x.dtype, dtype)
+            case Select(cond, on_true, on_false):
+                sides = _hull(self._span(on_true), self._span(on_false))
+                known = self._span(cond).step is not None
+                return sides if known else Span(sides.lo, sides.hi, None)
+            case _:
+                assert_never(node)
+
+    def _unary(self, op: UnaryOp, x: Span, dtype: DType) -> Span:
+        match op:
+            case UnaryOp.NEG:
+                return self._result(Span(-x.hi, -x.lo, x.step), dtype)
+            case UnaryOp.ABS:
+                low = 0.0 if x.lo <= 0 <= x.hi else min(abs(x.lo), abs(x.hi))
+                return self._result(Span(low, x.magnitude, x.step), dtype)
+            case UnaryOp.FLOOR:
+                if not dtype.is_float:
+                    return x
+                step = None if x.step is None else max(x.step, 0)
+                return Span(_floor(x.lo), _floor(x.hi), step)
+            case UnaryOp.LOG | UnaryOp.RSQRT:
+                self.defined = self.defined and x.lo > 0
+            case UnaryOp.SQRT:
+                self.defined = self.defined and x.lo >= 0
+            case _:
+                pass
+        ends = sorted(_FUNCTIONS[op](end) for end in (x.lo, x.hi))
+        return self._result(Span(ends[0], ends[1], None), dtype)
+
+    def _binary(self, node: Binary, op: BinaryOp, a: Span, b: Span) -> Span:
+        step = None if a.step is None or b.step is None else min(a.step, b.step)
+        match op:
+            case BinaryOp.MAX:
+                return Span(max(a.lo, b.lo), max(a.hi, b.hi), step)
+            case BinaryOp.MIN:
+                return Span(min(a.lo, b.lo), min(a.hi, b.hi), step)
+            case _:
+                pass
+        if not (math.isfinite(a.magnitude) and math.isfinite(b.magnitude)):
+            self.bounded = False
+            return Span(-math.inf, math.inf, None)
+        match op:
+            case BinaryOp.ADD:
+                exact = Span(a.lo + b.lo, a.hi + b.hi, step)
+            case BinaryOp.SUB:
+                exact = Span(a.lo - b.hi, a.hi - b.lo, step)
+            case BinaryOp.MUL:
+                ends = (a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
+                low = 0.0 if node.a == node.b and a.lo < 0 < a.hi else min(ends)  # a square
+                both = None if a.step is None or b.step is None else a.step + b.step
+                exact = Span(low, max(ends), both)
+            case BinaryOp.DIV:
+                exact = self._quotient(a, b)
+            case _:
+                assert_never(op)
+        return self._result(exact, node.dtype)
+
+    def _quotient(self, a: Span, b: Span) -> Span:
+        if b.lo <= 0 <= b.hi:
+            self.defined = False
+            return Span(-math.inf, math.inf, None)
+        ends = [x / y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+        power = math.frexp(b.lo)[0] in (0.5, -0.5) and b.lo == b.hi
+        step = a.step - math.frexp(b.lo)[1] + 1 if power and a.step is not None else None
+        return Span(min(ends), max(ends), step)
+
+    def _cast(self, x: Span, source: DType, target: DType) -> Span:
+        if not target.is_float:
+            if not source.is_float:
+                return self._result(x, target)
+            ends = [float(cast_array(np.asarray(e, np.float64), target)) for e in (x.lo, x.hi)]
+            return Span(ends[0], ends[1], None if x.step is None else 0)
+        if target is not DType.BF16:
+            return self._result(x, target)
+        # Through f32 and rounded once from there: the same bits in every schedule.
+        wide = self._result(x, DType.F32)
+        room = 1 + 2.0**-7
+        return Span(min(wide.lo * room, wide.lo), max(wide.hi * room, wide.hi), wide.step)
+
+
+def fits(span: Span, dtype: DType) -> bool:
+    """Whether every value of `span` is exactly a number of the float type `dtype`."""
+    if span.step is None or not span.magnitude <= LARGEST[dtype]:
+        return False
+    return span.step >= SMALLEST_STEP[dtype] and span.magnitude <= math.ldexp(
+        1.0, min(span.step + PRECISION[dtype], 1023)
+    )
+
+
+def _const_span(value: float) -> Span:
+    if not math.isfinite(value):
+        return Span(value, value, 0)
+    numerator, denominator = value.as_integer_ratio()
+    step = 1 - denominator.bit_length()
+    if numerator and denominator == 1:
+        step = (numerator & -numerator).bit_length() - 1
+    return Span(value, value, step)
+
+
+def _hull(a: Span, b: Span) -> Span:
+    step = None if a.step is None or b.step is None else min(a.step, b.step)
+    return Span(min(a.lo, b.lo), max(a.hi, b.hi), step)
+
+
+def _or_inf(compute: Callable[[], float]) -> float:
+    try:
+        return float(compute())
+    except OverflowError:
+        return math.inf
+
+
+def _or_inf_beyond(x: float) -> float:
+    """`x`, an integer of any length or a float; infinite beyond the largest f64. A square of a
+    square of a square would have 2**n digits otherwise."""
+    return x if abs(x) <= LARGEST[DType.F64] else math.copysign(math.inf, 1 if x > 0 else -1)
+
+
+def _floor(x: float) -> float:
+    return float(math.floor(x)) if math.isfinite(x) else x
+
+
+# Monotone continuations: where a function has no value its end of the range takes over, and
+# `defined` says so.
+_FUNCTIONS: dict[UnaryOp, Callable[[float], float]] = {
+    UnaryOp.EXP: lambda x: _or_inf(lambda: math.exp(x)),
+    UnaryOp.LOG: lambda x: math.log(x) if x > 0 else -math.inf,
+    UnaryOp.SQRT: lambda x: math.sqrt(max(x, 0.0)),
+    UnaryOp.RSQRT: lambda x: 1.0 / math.sqrt(x) if x > 0 else math.inf,
+    UnaryOp.TANH: math.tanh,
+    UnaryOp.ERF: math.erf,
+    UnaryOp.SIGMOID: lambda x: 0.5 * (1.0 + math.tanh(0.5 * x)),
+}

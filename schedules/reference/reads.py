@@ -1,0 +1,168 @@
+"""Boxes of an iteration space, and reading tensors over them.
+
+A `Box` is a rectangle of loop iterations. Reading a tensor over a box gives an array with one
+dimension an axis of the box (1 where the read does not depend on the axis), without a copy
+wherever the index is linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ..algebra.affine import Affine, Cond, Ge0, Mod, Var
+from ..workload.workload import Axis
+from .math import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Iterations `starts[i] .. starts[i] + extents[i] - 1` of the axes `names`, in this order."""
+
+    names: tuple[str, ...]
+    starts: tuple[int, ...]
+    extents: tuple[int, ...]
+
+    @property
+    def points(self) -> int:
+        return prod(self.extents)
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        return tuple(slice(s, s + e) for s, e in zip(self.starts, self.extents, strict=True))
+
+    def restricted(self, names: Sequence[str]) -> Box:
+        """The same ranges, of the axes `names` only and in their order."""
+        places = [self.names.index(n) for n in names]
+        return Box(
+            tuple(names),
+            tuple(self.starts[p] for p in places),
+            tuple(self.extents[p] for p in places),
+        )
+
+
+def full_box(axes: Sequence[Axis]) -> Box:
+    return Box(tuple(a.name for a in axes), (0,) * len(axes), tuple(a.extent for a in axes))
+
+
+def tiles(box: Box, extents: Sequence[int]) -> Iterator[Box]:
+    """`box` in pieces of at most `extents`, the last axis fastest."""
+    steps = [
+        [(s + at, min(step, e - at)) for at in range(0, e, step)]
+        for s, e, step in zip(box.starts, box.extents, extents, strict=True)
+    ]
+    for piece in product(*steps):
+        yield Box(box.names, tuple(s for s, _ in piece), tuple(e for _, e in piece))
+
+
+def leading_tiles(box: Box, max_points: int) -> Iterator[Box]:
+    """`box` in pieces of at most `max_points`, cut along the leading axes."""
+    extents = list(box.extents)
+    for place in range(len(extents)):
+        rest = prod(extents[place + 1 :])
+        extents[place] = max(min(extents[place], max_points // rest), 1)
+        if extents[place] > 1:
+            break
+    return tiles(box, extents)
+
+
+def index_values(index: Affine, box: Box) -> Array:
+    """`index` at every point of `box`, int64, in the smallest shape that broadcasts to it."""
+    total = np.asarray(index.const, np.int64)
+    for atom, coefficient in index.terms:
+        if isinstance(atom, Var):
+            values = _grid(atom.name, box)
+        elif isinstance(atom, Mod):
+            values = index_values(atom.numerator, box) % atom.divisor
+        else:
+            values = index_values(atom.numerator, box) // atom.divisor
+        total = total + coefficient * values
+    return np.asarray(total)
+
+
+def conditions_hold(conds: Sequence[Cond], box: Box) -> Array:
+    """Where all of `conds` hold, in the smallest shape that broadcasts to `box`."""
+    result = np.asarray(True)
+    for cond in conds:
+        values = index_values(cond.index, box)
+        result = result & (values >= 0 if isinstance(cond, Ge0) else values == 0)
+    return np.asarray(result)
+
+
+def _grid(name: str, box: Box) -> Array:
+    place = box.names.index(name)
+    shape = [1] * len(box.names)
+    shape[place] = box.extents[place]
+    start = box.starts[place]
+    return np.arange(start, start + box.extents[place], dtype=np.int64).reshape(shape)
+
+
+def read(array: Array, index: Sequence[Affine], box: Box) -> Array:
+    """`array[index]` at every point of `box`, in the smallest shape that broadcasts to it.
+
+    Where the index is out of bounds the value is unspecified but finite (0 or an element of the
+    array): a `Select` above takes its other side there. `array` is C-contiguous; the result may
+    be a view of it and is not to be written.
+    """
+    if not all(isinstance(atom, Var) for i in index for atom, _ in i.terms):
+        return _gather(array, index, box)
+    spans = [_span(i, box) for i in index]
+    if all(lo >= 0 and hi < n for (lo, hi), n in zip(spans, array.shape, strict=True)):
+        return _view(array, index, [0] * len(index), box)
+    region_points = prod(hi - lo + 1 for lo, hi in spans)
+    if region_points > 4 * box.points + 4096:
+        return _gather(array, index, box)
+    return _view(_region(array, spans), index, [lo for lo, _ in spans], box)
+
+
+def _span(index: Affine, box: Box) -> tuple[int, int]:
+    """Least and greatest value of a linear index over `box`."""
+    lo = hi = index.const
+    for name, start, extent in zip(box.names, box.starts, box.extents, strict=True):
+        ends = index.coefficient(name) * start, index.coefficient(name) * (start + extent - 1)
+        lo, hi = lo + min(ends), hi + max(ends)
+    return lo, hi
+
+
+def _region(array: Array, spans: Sequence[tuple[int, int]]) -> Array:
+    """A copy of `array` at the indices `spans`, both ends included, zero outside of it."""
+    region = np.zeros([hi - lo + 1 for lo, hi in spans], array.dtype)
+    inside, source = [], []
+    for (lo, hi), n in zip(spans, array.shape, strict=True):
+        first, last = max(lo, 0), min(hi, n - 1)
+        if first > last:
+            return region
+        inside.append(slice(first - lo, last - lo + 1))
+        source.append(slice(first, last + 1))
+    region[tuple(inside)] = array[tuple(source)]
+    return region
+
+
+def _view(array: Array, index: Sequence[Affine], origin: Sequence[int], box: Box) -> Array:
+    """`array[index - origin]` as a strided view; every such index is in bounds over `box`."""
+    shape, strides = [], []
+    offset = 0
+    for i, stride, first in zip(index, array.strides, origin, strict=True):
+        offset += (i.const - first) * stride
+    for name, start, extent in zip(box.names, box.starts, box.extents, strict=True):
+        coefficients = [i.coefficient(name) for i in index]
+        step = sum(c * s for c, s in zip(coefficients, array.strides, strict=True))
+        offset += step * start
+        shape.append(extent if any(coefficients) else 1)
+        strides.append(step if any(coefficients) else 0)
+    flat = array.reshape(-1)[offset // array.itemsize :]
+    return as_strided(flat, shape, strides, writeable=False)
+
+
+def _gather(array: Array, index: Sequence[Affine], box: Box) -> Array:
+    flat = np.zeros((1,) * len(box.names), np.int64)
+    stride = array.size
+    for i, n in zip(index, array.shape, strict=True):
+        stride //= n
+        flat = flat + np.clip(index_values(i, box), 0, n - 1) * stride
+    return np.asarray(array.reshape(-1).take(flat))

@@ -1,0 +1,292 @@
+"""What a rule looks at: the structure of each stage, as loops and the indices of its reads.
+
+Nothing here, and nothing in the rules, knows what an operator is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from ..algebra.affine import Affine, Cond, FloorDiv, Interval, Mod, Var, interval, simplify
+from ..algebra.scalar import (
+    All,
+    Binary,
+    IndexValue,
+    Load,
+    Scalar,
+    Unary,
+    UnaryOp,
+    children,
+    loads,
+    walk,
+)
+from ..dtypes import DType
+from ..lowering.lower import plain_nest
+from ..nest.loop_ir import Nest, Store, Update
+from ..primitives import Inline, Solve, Split
+from ..primitives.nest_edit import chain_to, find_loop, ranges_of, writes_of
+from ..trace import Trace
+from ..workload.workload import Workload
+from .phases import phase_steps
+
+MOST_STEP = 4
+"""Farthest that lanes may be apart in memory to be taken from whole vectors."""
+
+MOST_REPEATS = 4
+"""How often an element is taken in turn, at most, for lanes to be taken from a vector of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop of a stage. `dim` is the output dimension it walks, -1 for a reduction loop."""
+
+    name: str
+    extent: int
+    reduce: bool
+    dim: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One tensor a stage reads: its index over the stage's loops, whether only under a condition,
+    and whether it may be padding: the condition keeps it inside the tensor."""
+
+    tensor: str
+    index: tuple[Affine, ...]
+    dtype: DType
+    shape: tuple[int, ...]
+    conditional: bool
+    padded: bool
+
+    def uses(self, loop: str) -> bool:
+        return any(loop in i.vars() for i in self.index)
+
+    def element_stride(self, loop: str) -> int | None:
+        """Elements between neighbours along `loop`; None where the index divides it."""
+        total, size = 0, 1
+        for i, extent in zip(reversed(self.index), reversed(self.shape), strict=True):
+            if not i.is_linear_in(loop):
+                return None
+            total += i.coefficient(loop) * size
+            size *= extent
+        return total
+
+    def own_dim(self, loop: str, fixed: frozenset[str] = frozenset()) -> int | None:
+        """The one dimension that is `loop` with coefficient 1, a constant and no other loop, if
+        there is; loops `fixed` are as good as constants."""
+        using = [d for d, i in enumerate(self.index) if loop in i.vars()]
+        if len(using) != 1:
+            return None
+        index = self.index[using[0]]
+        others = index.vars() - {loop}
+        plain = index.is_linear_in(loop) and index.coefficient(loop) == 1
+        return using[0] if plain and others <= fixed else None
+
+
+@dataclass(frozen=True)
+class StageView:
+    """A stage as rules see it, after `presolve` has divided reduction axes that were used in two
+    parts or in phases (see `phases.py`), and `presplit` the output axes."""
+
+    name: str
+    presolve: tuple[Split | Solve, ...]
+    presplit: tuple[Split, ...]
+    spatial: tuple[Loop, ...]
+    reduce: tuple[Loop, ...]
+    reads: tuple[Read, ...]
+    guards: tuple[Cond, ...]
+    value: Scalar
+    dtype: DType
+    shape: tuple[int, ...]
+    is_reduction: bool
+
+    @property
+    def points(self) -> int:
+        """How often the stage's expression is evaluated."""
+        return self.outputs * prod(loop.extent for loop in self.reduce)
+
+    @property
+    def outputs(self) -> int:
+        """How many elements the stage computes."""
+        return prod(loop.extent for loop in self.spatial)
+
+    def ends(self, loop: str) -> bool:
+        """Whether a guard may end `loop` early."""
+        return any(loop in guard.index.vars() for guard in self.guards)
+
+    @cached_property
+    def operations(self) -> int:
+        """Arithmetic operations of one evaluation, a reduction's own included. What occurs twice is
+        computed once."""
+        ops = len({n for n in walk(self.value) if isinstance(n, Binary | Unary)})
+        return ops + (1 if self.is_reduction else 0)
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether the value is made of elements alone, and no condition or index."""
+        return not any(isinstance(node, All | IndexValue) for node in walk(self.value))
+
+
+def view_stage(
+    workload: Workload, name: str, inlined: tuple[str, ...] = (), *, whole: bool = False
+) -> StageView:
+    """The stage of `workload` (in normal form) that computes tensor `name`, as it is once the
+    stages `inlined` are put into their readers; `whole` leaves its output axes undivided."""
+    return _view(workload, name, _with_inlined(workload, inlined), whole=whole)
+
+
+def view_stages(workload: Workload, inlined: tuple[str, ...]) -> dict[str, StageView]:
+    """`view_stage` of every stage that is not `inlined`, in program order."""
+    nest = _with_inlined(workload, inlined)
+    names = (stage.name for stage in workload.stages if stage.name not in inlined)
+    return {name: _view(workload, name, nest, whole=False) for name in names}
+
+
+def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
+    return Trace(tuple(Inline(other) for other in inlined)).apply(plain_nest(workload))
+
+
+def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageView:
+    """The stage that computes `name` in `nest`, see `view_stage`."""
+    presolve, presplit = _preparation(nest, name)
+    presplit = () if whole else presplit
+    nest = Trace((*presolve, *presplit)).apply(nest)
+    (leaf,) = writes_of(nest.body, name)
+    chain = chain_to(nest.body, leaf)
+    assert chain is not None
+    ranges = ranges_of(chain)
+    stage = workload.stage(name)
+    found = tuple(
+        Loop(loop.var, loop.extent, loop.reduce, _dim_of(leaf.index, loop.var)) for loop in chain
+    )
+    return StageView(
+        name=name,
+        presolve=presolve,
+        presplit=presplit,
+        spatial=tuple(loop for loop in found if not loop.reduce),
+        reduce=tuple(loop for loop in found if loop.reduce),
+        reads=_reads(leaf, workload, ranges),
+        guards=leaf.guards,
+        value=leaf.value,
+        dtype=stage.tensor.dtype,
+        shape=stage.tensor.shape,
+        is_reduction=isinstance(leaf, Update),
+    )
+
+
+def _dim_of(index: tuple[Affine, ...], loop: str) -> int:
+    return next((d for d, i in enumerate(index) if loop in i.vars()), -1)
+
+
+def _preparation(nest: Nest, name: str) -> tuple[tuple[Split | Solve, ...], tuple[Split, ...]]:
+    """The steps on reduction axes, which may come first, and those on output axes."""
+    solve: list[Split | Solve] = []
+    split: list[Split] = []
+    for find in (phase_steps, _halved):
+        for step in find(nest, name):
+            if isinstance(step, Split) and not find_loop(nest, step.loop, step).loop.reduce:
+                split.append(step)
+            else:
+                solve.append(step)
+            nest = step.apply(nest)
+    return tuple(solve), tuple(split)
+
+
+def _halved(nest: Nest, name: str) -> tuple[Split, ...]:
+    """Splits of loops that some read uses as a quotient and a remainder: groups, packed axes."""
+    (leaf,) = writes_of(nest.body, name)
+    chain = chain_to(nest.body, leaf)
+    assert chain is not None
+    extents = {loop.var: loop.extent for loop in chain}
+    lanes = "" if isinstance(leaf, Update) else _repeating(leaf)
+    steps: dict[str, Split] = {}
+    for load in loads(leaf.value):
+        for index in load.index:
+            for atom, _ in index.terms:
+                if not isinstance(atom, FloorDiv | Mod):
+                    continue
+                inner = atom.numerator
+                if len(inner.terms) != 1 or inner.const or inner.terms[0][1] != 1:
+                    continue
+                only = inner.terms[0][0]
+                if not isinstance(only, Var) or only.name == lanes:
+                    continue
+                if extents[only.name] % atom.divisor == 0:
+                    steps.setdefault(only.name, Split(only.name, atom.divisor))
+    return tuple(steps.values())
+
+
+def _repeating(leaf: Store) -> str:
+    """The contiguous loop of `leaf` if all reads that divide it take each element a few times in
+    turn: vectors hold those, and lanes along it are what is written. "" otherwise."""
+    (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
+    atoms = (atom for load in loads(leaf.value) for index in load.index for atom, _ in index.terms)
+    divided = [a for a in atoms if isinstance(a, FloorDiv | Mod) and name in a.numerator.vars()]
+    few = all(isinstance(a, FloorDiv) and a.divisor <= MOST_REPEATS for a in divided)
+    return name if few else ""
+
+
+def _reads(
+    leaf: Store | Update, workload: Workload, ranges: dict[str, Interval]
+) -> tuple[Read, ...]:
+    found: dict[tuple[str, tuple[Affine, ...]], Read] = {}
+
+    def visit(node: Scalar, conditional: bool) -> None:
+        if isinstance(node, Load):
+            index = tuple(simplify(i, ranges) for i in node.index)
+            tensor = workload.tensors[node.tensor]
+            padded = conditional and not _is_inside(index, tensor.shape, ranges)
+            found.setdefault(
+                (node.tensor, index),
+                Read(node.tensor, index, node.dtype, tensor.shape, conditional, padded),
+            )
+        inner = conditional or type(node).__name__ == "Select"
+        for child in children(node):
+            visit(child, inner)
+
+    visit(leaf.value, False)
+    return tuple(found.values())
+
+
+def _is_inside(
+    index: tuple[Affine, ...], shape: tuple[int, ...], ranges: dict[str, Interval]
+) -> bool:
+    """Whether `index` is in bounds for all values of the loops."""
+    found = (interval(i, ranges) for i in index)
+    return all(r.lo >= 0 and r.hi < extent for r, extent in zip(found, shape, strict=True))
+
+
+def offsets(index: Affine, extents: dict[str, int]) -> set[int]:
+    """Where `index` is, beside where it begins, while loops of these extents run."""
+    found = {0}
+    for name, extent in extents.items():
+        step = index.coefficient(name)
+        if step:
+            found = {x + step * i for x in found for i in range(extent)}
+    return found
+
+
+def stride(index: Affine, loop: Loop | None) -> int:
+    """How far `index` moves when `loop` does; 1 where it divides it."""
+    if loop is None or loop.name not in index.vars():
+        return 0
+    return index.coefficient(loop.name) or 1
+
+
+MATH = frozenset({UnaryOp.EXP, UnaryOp.LOG, UnaryOp.TANH, UnaryOp.ERF, UnaryOp.SIGMOID})
+
+
+def math_calls(value: Scalar) -> int:
+    """Evaluations of exp, tanh and the like in one evaluation of `value`."""
+    return sum(1 for n in walk(value) if isinstance(n, Unary) and n.op in MATH)
+
+
+def once(reads: Sequence[Read]) -> tuple[Read, ...]:
+    """The first read of each tensor."""
+    found: dict[str, Read] = {}
+    for read in reads:
+        found.setdefault(read.tensor, read)
+    return tuple(found.values())

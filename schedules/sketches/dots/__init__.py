@@ -1,0 +1,1 @@
+"""Inner products whose lanes lie along the reduction."""

@@ -1,0 +1,1 @@
+"""Rewritten forms of a workload that compete with it."""

@@ -1,0 +1,102 @@
+"""Which axis of a reduction vectors should lie along, where it is not the last one.
+
+A convolution whose channels come before its rows has windows along its last axis: with steps, or
+around a circle, neighbours along it do not lie together, while those along the channels can be
+packed. So it is with a last axis that fills a fraction of a vector, behind one that lies together.
+Then the stage is computed with that axis last and turned afterwards.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...algebra.scalar import Load
+from ...errors import ScheduleError
+from ...rewrites import AxisLast
+from ...target import Target
+from ...workload.workload import Stage, Workload
+from ..analysis import Loop, StageView, view_stage
+from ..tile.roles import assign_roles
+
+LEAST_TERMS = 16
+"""Shortest reduction that is worth the copy."""
+
+
+def axes_last(workload: Workload, target: Target) -> tuple[AxisLast, ...]:
+    """The steps for all stages of `workload` (in normal form) with an axis that fits better."""
+    steps: list[AxisLast] = []
+    most = sum(stage.reducer is not None for stage in workload.stages)
+    number = 0
+    while number < len(workload.stages) and len(steps) < most:
+        step = _step(workload, workload.stages[number], target)
+        number += 1
+        if step is None:
+            continue
+        steps.append(step)
+        workload = step.rewrite(workload)
+        number = 0
+    return tuple(steps)
+
+
+def _step(workload: Workload, stage: Stage, target: Target) -> AxisLast | None:
+    if stage.reducer is None or len(stage.axes) < 2:
+        return None
+    view = view_stage(workload, stage.name)
+    last = stage.axes[-1].extent
+    lanes = target.lanes(view.dtype)
+    if last == 1 or not view.spatial:
+        return None
+    if _windows_along_columns(view) and prod(x.extent for x in view.reduce) >= LEAST_TERMS:
+        dims = [d for d in range(len(stage.axes) - 1) if _can_be_packed(view, d, lanes)]
+    elif 4 * last <= lanes:
+        dims = [d for d in range(len(stage.axes) - 1) if _lies_together(view, d, lanes)]
+    else:
+        return None
+    for dim in sorted(dims, key=lambda d: -stage.axes[d].extent):
+        step = AxisLast(stage.name, dim)
+        if _is_tiled(workload, stage, step):
+            return step
+    return None
+
+
+def _is_tiled(workload: Workload, stage: Stage, step: AxisLast) -> bool:
+    """Whether `step` is legal and the tile sketch fits what it gives."""
+    try:
+        new = step.rewrite(workload)
+    except ScheduleError:
+        return False
+    turned = {load.tensor for s in new.stages if isinstance(load := s.body, Load)}
+    found = [s.name for s in new.stages if s.reducer is not None and s.name in turned]
+    return bool(found) and all(assign_roles(view_stage(new, name)) is not None for name in found)
+
+
+def _windows_along_columns(view: StageView) -> bool:
+    """Whether neighbours along the last axis are not where a vector or a panel would take them:
+    the axis shares a dimension with a window, or is divided."""
+    column = view.spatial[-1].name
+    reads = [read for read in view.reads if read.uses(column)]
+    return assign_roles(view) is None or any(read.own_dim(column) is None for read in reads)
+
+
+def _loop(view: StageView, dim: int, lanes: int) -> Loop | None:
+    """The one loop that walks dimension `dim` and may fill vectors, if there is such a one."""
+    loops = [loop for loop in view.spatial if loop.dim == dim]
+    return loops[0] if len(loops) == 1 and loops[0].extent * 2 >= lanes else None
+
+
+def _can_be_packed(view: StageView, dim: int, lanes: int) -> bool:
+    """Whether the dimension's loop has a dimension of its own in every read that uses it, and
+    some reads do not: those are used again for each vector."""
+    loop = _loop(view, dim, lanes)
+    users = [read for read in view.reads if loop and read.uses(loop.name)]
+    plain = all(read.own_dim(loop.name) is not None for read in users if loop)
+    return bool(users) and plain and len(users) < len(view.reads)
+
+
+def _lies_together(view: StageView, dim: int, lanes: int) -> bool:
+    """Whether neighbours along the dimension's loop lie together in the largest read using it."""
+    loop = _loop(view, dim, lanes)
+    users = [read for read in view.reads if loop and read.uses(loop.name)]
+    if loop is None or not users:
+        return False
+    return max(users, key=lambda r: prod(r.shape)).element_stride(loop.name) == 1

@@ -1,0 +1,223 @@
+"""The column sketch: stages that are computed together for a block of columns at a time.
+
+    matrices and blocks of columns (parallel) | stages | groups of vectors | rows | vectors | lanes
+
+All stages walk over the same few vectors of columns, so that what one leaves is still in a core's
+own caches when the next one needs it. Reductions over the rows stay in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ...space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
+from ...target import Target
+from ...workload.workload import Workload
+from ..analysis import Read, StageView, math_calls
+from ..hardware import LINE_BYTES
+from ..knobs import Knobbed
+from ..streams import stream_values, streams_pay
+from ..writer import TraceWriter
+from .column_cluster import ColumnCluster, merged_columns
+from .columns_trace import Block, write_column_trace
+
+VECTORS, GROUPS = (1, 2, 4, 8), (1, 2, 4)
+MATRIX, COLUMN, PASS, DEPTH = range(4)
+"""What the loops of the traffic model walk along; a pass goes over the rows once."""
+
+
+@dataclass(frozen=True)
+class ColumnSketch(Knobbed):
+    """See the module. Knobs `vectors` times `groups` say how wide a block is at most: blocks are
+    as many as that needs, all as wide, and a multiple of the threads."""
+
+    workload: Workload
+    cluster: ColumnCluster
+    target: Target
+
+    @property
+    def name(self) -> str:
+        return "columns"
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.cluster.last.dtype)
+
+    @property
+    def loop_axes(self) -> tuple[int, ...]:
+        return (MATRIX, COLUMN, PASS, DEPTH, COLUMN)
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        most = -(-self.cluster.columns // self.lanes)
+        blocks = self.cluster.matrices * most
+        output = self.cluster.last.name
+        streams = stream_values(self.workload, output, self.target)
+        return (
+            Knob("vectors", tuple(n for n in VECTORS if n == 1 or n <= most)),
+            Knob("groups", tuple(n for n in GROUPS if n == 1 or 2 * n <= most)),
+            Knob("parallel", (0, 1) if self.target.threads > 1 and blocks > 1 else (0,)),
+            Knob("merge", (0, 1) if merged_columns(self.cluster) else (0,)),
+            Knob("stream", (0,) if self.cluster.last.is_reduction else streams),
+        )
+
+    def block_vectors(self, v: dict[str, IntArray]) -> IntArray:
+        """(P,) how many vectors wide blocks are: whole groups, all of the same size."""
+        most = -(-self.cluster.columns // self.lanes)
+        blocks = np.ceil(most / (v["vectors"] * v["groups"]))
+        threads = np.where(v["parallel"] > 0, self.target.threads, 1)
+        if self.cluster.matrices == 1:
+            blocks = np.minimum(np.ceil(blocks / threads) * threads, most)
+        groups = v["groups"]
+        return (np.ceil(np.ceil(most / blocks) / groups) * groups).astype(np.int64)
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        """(P,) all but groups of columns that are not there."""
+        v = self.values(settings)
+        most = -(-self.cluster.columns // self.lanes)
+        ok: BoolArray = (v["groups"] == 1) | (v["vectors"] * v["groups"] <= most)
+        return ok
+
+    def extents(self, settings: IntArray) -> IntArray:
+        """(P, 5): see `loop_axes`."""
+        v = self.values(settings)
+        width = self.block_vectors(v) * self.lanes
+        blocks = np.ceil(self.cluster.columns / width).astype(np.int64)
+        depth = max(self.cluster.depth(view) for view in self.cluster.stages)
+        ones = np.ones_like(width)
+        loops = (self.cluster.matrices * ones, blocks, self._passes * ones, depth * ones, width)
+        return np.stack(loops, axis=1)
+
+    @property
+    def _passes(self) -> int:
+        """How often the rows of a tensor are walked over, on average."""
+        reads = [read for view in self.cluster.stages for read in view.reads if self._is_deep(read)]
+        tensors = {read.tensor for read in reads}
+        return max(round(len(reads) / max(len(tensors), 1)), 1)
+
+    def _is_deep(self, read: Read) -> bool:
+        """Whether a tensor has rows to walk over, and not one value for a column."""
+        return len(read.shape) > self.cluster.lead + 1
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        own = {view.name for view in self.cluster.inside}
+        found: dict[str, Access] = {}
+        for view in self.cluster.stages:
+            for read in view.reads:
+                if read.tensor not in own:
+                    found.setdefault(read.tensor, self._access(view, read))
+        last = self.cluster.last
+        lead, others = self.cluster.lead, len(last.spatial) - 1 - self.cluster.lead
+        strides = [_step(MATRIX if d == 0 else None) for d in range(lead)]
+        strides += [_step(DEPTH if d == others - 1 else None) for d in range(others)]
+        size = last.dtype.bytes
+        out = Access(last.name, size, (*strides, _step(COLUMN)), is_output=True)
+        return (*found.values(), out)
+
+    def _access(self, view: StageView, read: Read) -> Access:
+        """Matrices along the first dimension they move, and rows along the last one: what lies
+        between is as far apart."""
+        column = view.spatial[-1].name
+        shared = {loop.name for loop in view.spatial[: self.cluster.lead]}
+        axes: list[int | None] = []
+        for index in read.index:
+            used = index.vars()
+            deep = used - shared - {column}
+            axes.append(COLUMN if column in used else DEPTH if deep else MATRIX if used else None)
+        kept = [
+            None
+            if (axis == MATRIX and MATRIX in axes[:d]) or (axis == DEPTH and DEPTH in axes[d + 1 :])
+            else axis
+            for d, axis in enumerate(axes)
+        ]
+        return Access(read.tensor, read.dtype.bytes, tuple(_step(axis) for axis in kept))
+
+    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+        """See COLUMNS."""
+        v = self.values(settings)
+        cluster, ones = self.cluster, np.ones(len(v["vectors"]))
+        block = self.block_vectors(v)
+        vectors = (block // v["groups"]).astype(np.float64)
+        width = block * self.lanes
+        blocks = np.ceil(cluster.columns / width) * cluster.matrices
+        # Lanes beyond the last column are computed and thrown away.
+        wider = blocks * width / (cluster.columns * cluster.matrices)
+        merged = merged_columns(cluster)
+        merges = v["merge"] * float(len(merged))
+        saved = v["merge"] * float(sum(x.points for x in cluster.stages if x.name in merged))
+        points = float(sum(x.points for x in cluster.stages))
+        written = float(sum(x.points for x in cluster.stages if not x.is_reduction))
+        loads = float(sum(x.points * len(x.reads) for x in cluster.stages))
+        ops = float(sum(x.points * max(x.operations, 1) for x in cluster.stages))
+        math = float(sum(x.points * math_calls(x.value) for x in cluster.stages))
+        stages = len(cluster.stages) - merges
+        walks = blocks * v["groups"] * stages
+        parallel = v["parallel"].astype(np.float64)
+        found: dict[str, FloatArray] = {
+            "flops": ones * ops,
+            "vector_ops": wider * ops / self.lanes,
+            "vector_loads": wider * (loads - saved) / self.lanes,
+            "vector_stores": wider * written / self.lanes,
+            "conflict_misses": self._lost_lines(v),
+            "math_calls": wider * math / self.lanes,
+            "accumulators": vectors,
+            "live_registers": vectors * 2.0 + 2.0,
+            "inner_trips": np.ceil(points * wider / self.lanes / vectors / walks),
+            "inner_entries": walks,
+            "code_ops": np.asarray(ops / points * vectors * stages, np.float64),
+            "panel_bytes": np.asarray(self._kept_bytes() * width, np.float64),
+            "streamed_bytes": np.asarray(
+                v["stream"] * self._streams_pay * self._output_bytes(), np.float64
+            ),
+            "tasks": np.where(parallel > 0, blocks, 1.0),
+            "regions": parallel,
+        }
+        return with_zeros(found)
+
+    @cached_property
+    def _streams_pay(self) -> bool:
+        return streams_pay(self.workload, self.target)
+
+    def _kept_bytes(self) -> float:
+        """Bytes of the values between stages, a column."""
+        kept = (x for x in self.cluster.inside if not x.is_reduction)
+        return float(sum(self.cluster.depth(x) * x.dtype.bytes for x in kept))
+
+    def _output_bytes(self) -> float:
+        return float(self.cluster.last.outputs * self.cluster.last.dtype.bytes)
+
+    def _lost_lines(self, v: dict[str, IntArray]) -> FloatArray:
+        """(P,) lines of the values between stages that do not stay in a core's own caches, and of
+        an output that is streamed although the last cache would hold it."""
+        kept = self._kept_bytes()
+        block = kept * self.block_vectors(v) * self.lanes
+        lost = block > 0.75 * self.target.own_cache_bytes
+        lines = 2.0 * kept * self.cluster.columns * self.cluster.matrices / LINE_BYTES
+        wrong = v["stream"] * (not self._streams_pay) * self._output_bytes() / LINE_BYTES
+        return np.asarray(lost * lines + wrong, np.float64)
+
+    def default(self) -> tuple[int, ...]:
+        """Eight vectors at once, as far as values between stages stay in a core's own caches."""
+        vectors = len(VECTORS) - 1
+        room = 0.5 * self.target.own_cache_bytes
+        while vectors and self._kept_bytes() * VECTORS[vectors] * self.lanes > room:
+            vectors -= 1
+        stream = int(self._streams_pay)
+        places = {"vectors": vectors, "groups": 0, "parallel": 1, "merge": 1, "stream": stream}
+        return self.clipped(places)
+
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
+        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        v = self.values(np.asarray([setting]))
+        wide = int(self.block_vectors(v)[0])
+        block = Block(wide * self.lanes, wide // int(v["groups"][0]), self.lanes)
+        write_column_trace(writer, self.cluster, block, self.chosen(setting))
+
+
+def _step(axis: int | None) -> tuple[int, ...]:
+    return tuple(int(axis == n) for n in (MATRIX, COLUMN, PASS, DEPTH))

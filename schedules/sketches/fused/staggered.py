@@ -1,0 +1,169 @@
+"""Rows in steps: what a row needs before the next walk along it, and steps of several rows at once.
+
+A softmax walks along each row three times: for its maximum, for exponentials and their sum, and to
+divide. Each walk waits for what the one before found. Run one row apart they wait for nothing: the
+quotients of one row, the exponentials of the next and the maximum of the one after that are one
+loop, which fills the time one of them would wait with the work of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
+
+from ...nest.loop_ir import For, Prefetch, Stmt, leaves
+from ...primitives import Merge, Stagger
+from ...primitives.nest_edit import flattened
+from ..analysis import StageView
+from ..writer import TraceWriter
+
+Steps = tuple[tuple[StageView, ...], ...]
+"""The stages of a row, divided into steps of one walk or more."""
+
+ROWS_A_STEP = 4
+"""Rows, or blocks of them, a task must have for each step: then most are run together."""
+
+MOST_TASKS_A_THREAD, MOST_WAITING = 8, 1.15
+"""Into how many tasks rows are divided at most, and how much longer than all on average the thread
+with most of them may take."""
+
+
+def row_steps(
+    stages: Sequence[StageView], rows: int, least: int, along: Callable[[StageView], str | None]
+) -> Steps:
+    """The stages of rows of at least `least` elements in steps that can be staggered; none if they
+    cannot. `along` gives the axis of a reduction over contiguous data.
+
+    All must walk along the whole row, or be one value a row, made of others. A step begins where
+    a stage needs a value that takes a whole walk. Steps that are not neighbours may not need each
+    other's data, which is there for one row at a time: the last ones are joined where they do.
+    """
+    by_name = {view.name: view for view in stages}
+    lengths = {view.name: _walked(view, rows, along) for view in stages}
+    long = set(lengths.values()) - {1}
+    if len(long) != 1 or None in long or (long.pop() or 0) < least:
+        return ()
+    level: dict[str, int] = {}
+    for view in stages:
+        own = [r for r in view.reads if r.tensor in by_name]
+        for read in own:
+            if _has_walk(by_name[read.tensor], rows) and not _is_same_place(view, read.index, rows):
+                return ()
+        walks = lengths[view.name] != 1
+        level[view.name] = max(
+            (level[r.tensor] + (walks and not _has_walk(by_name[r.tensor], rows)) for r in own),
+            default=0,
+        )
+    order = [level[view.name] for view in stages]
+    if order != sorted(order) or sorted(set(order)) != list(range(order[-1] + 1)):
+        return ()
+    steps = [tuple(v for v in stages if level[v.name] == n) for n in range(order[-1] + 1)]
+    while len(steps) > 1 and _is_far_read(steps):
+        steps[-2:] = [(*steps[-2], *steps[-1])]
+    walked = any(lengths[view.name] != 1 for view in steps[-1])
+    waited_for = all(any(view.is_reduction for view in step) for step in steps[:-1])
+    return tuple(steps) if len(steps) > 1 and walked and waited_for else ()
+
+
+def _walked(view: StageView, rows: int, along: Callable[[StageView], str | None]) -> int | None:
+    """How many elements of the row a stage walks along, 1 for one value; None if in another way."""
+    if view.presolve or view.presplit:
+        return None
+    if view.is_reduction:
+        (loop, *others) = view.reduce
+        fits = not others and len(view.spatial) == rows and along(view) == loop.name
+        return loop.extent if fits else None
+    if len(view.spatial) > rows + 1:
+        return None
+    return view.spatial[-1].extent if len(view.spatial) == rows + 1 else 1
+
+
+def _has_walk(view: StageView, rows: int) -> bool:
+    """Whether a stage has a value for each element of the row."""
+    return len(view.spatial) > rows
+
+
+def _is_same_place(view: StageView, index: tuple[object, ...], rows: int) -> bool:
+    """Whether a stage reads what it walks along in order."""
+    loops = (*view.spatial, *view.reduce)
+    return tuple(map(str, index)) == tuple(loop.name for loop in loops[: rows + 1])
+
+
+def _is_far_read(steps: list[tuple[StageView, ...]]) -> bool:
+    """Whether a stage reads one of a step that is not its own and not the one before."""
+    for n, step in enumerate(steps):
+        earlier = {view.name for old in steps[: max(n - 1, 0)] for view in old}
+        if any(read.tensor in earlier for view in step for read in view.reads):
+            return True
+    return False
+
+
+def can_block(steps: Steps) -> bool:
+    """Whether several rows may be staggered together. Not where one value a row is made of those
+    of two steps: it has a loop over the rows of its own, after one step and before the other."""
+    for n, step in enumerate(steps):
+        earlier = {view.name for old in steps[:n] for view in old}
+        values = (v for v in step if not v.is_reduction and len(v.spatial) < _longest(steps))
+        if any(read.tensor in earlier for view in values for read in view.reads):
+            return False
+    return True
+
+
+def _longest(steps: Steps) -> int:
+    """How many axes the elements of a row have: those of the rows, and the one along it."""
+    return 1 + next(len(view.spatial) for view in steps[0] if view.is_reduction)
+
+
+def sums_at_once(steps: Steps, merged: Collection[str]) -> int:
+    """The most sums that one walk of staggered rows adds up: the last walk of each step and the
+    first of the one before are one. Stages `merged` are walked with the sum that reads them."""
+    found = [0]
+    for step in reversed(steps):
+        walked = (v for v in step if v.is_reduction or len(v.spatial) == _longest(steps))
+        walks = [int(view.is_reduction) for view in walked if view.name not in merged]
+        found[-1] += sum(walks[:1])
+        found += walks[1:]
+    return max(found)
+
+
+def row_length(steps: Steps) -> int:
+    """Elements of a row: the first step ends with a walk along it that the others wait for."""
+    return max(view.reduce[-1].extent for view in steps[0] if view.is_reduction)
+
+
+def rows_a_task(rows: int, threads: int, least: int, block: int = 1) -> int:
+    """How many rows a task has when `rows` are shared by threads evenly, or nearly: a multiple of
+    `block`, and at least so many; 0 where no number divides them well."""
+    for tasks in range(threads, MOST_TASKS_A_THREAD * threads + 1):
+        waiting = -(-tasks // threads) * threads / tasks
+        if rows % (tasks * block) == 0 and waiting <= MOST_WAITING:
+            return rows // tasks if rows // tasks >= least * block else 0
+    return 0
+
+
+def write_staggered(
+    writer: TraceWriter, row: str, steps: Steps, walks: dict[str, tuple[str, ...]]
+) -> None:
+    """Stagger the steps of loop `row` and join their walks, whose loops `walks` gives for each
+    stage that has one, outermost first. The loops of the first one in the first step are left."""
+    _, body = flattened(writer.loop(row).body)
+    writer.do(Stagger(row, tuple(_first_loop(body, step) for step in steps[1:])))
+    for step, later in pairwise(reversed(steps)):
+        last = [walks[v.name] for v in step if v.name in walks][-1]
+        first = next(walks[v.name] for v in later if v.name in walks)
+        for one, other in zip(last, first, strict=True):
+            writer.do(Merge(one, other))
+
+
+def _first_loop(body: list[Stmt], step: tuple[StageView, ...]) -> str:
+    """The first loop of a row's body that writes something of the step."""
+    names = tuple(view.name for view in step)
+
+    def is_own(buffer: str) -> bool:
+        return any(buffer == name or buffer.startswith(f"{name}.") for name in names)
+
+    for stmt in body:
+        written = (leaf.buffer for leaf in leaves((stmt,)) if not isinstance(leaf, Prefetch))
+        if isinstance(stmt, For) and any(map(is_own, written)):
+            return stmt.var
+    raise AssertionError(f"no loop writes {', '.join(names)}")

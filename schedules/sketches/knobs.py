@@ -1,0 +1,64 @@
+"""What a setting says: the values of a sketch's knobs, and the trace they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..space import FloatArray, IntArray, Knob, Sketch
+from ..trace import Trace
+from ..workload.workload import Workload
+from .writer import TraceWriter
+
+
+class HasKnobs(Protocol):
+    """What settings can be read for."""
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]: ...
+
+
+class Writes(Protocol):
+    """What adds the steps of a setting to a trace that may have other clusters' steps already."""
+
+    @property
+    def workload(self) -> Workload: ...
+
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None: ...
+
+
+class Part(Sketch, Writes, Protocol):
+    """A sketch of one cluster."""
+
+
+class Knobbed:
+    """What the sketches of clusters have in common: they ask for knobs by name, never by place."""
+
+    def values(self: HasKnobs, settings: IntArray) -> dict[str, IntArray]:
+        """The value of every knob in each of `settings` (P, J), each (P,)."""
+        settings = np.atleast_2d(settings)
+        return {
+            knob.name: np.asarray(knob.values, np.int64)[settings[:, n]]
+            for n, knob in enumerate(self.knobs)
+        }
+
+    def chosen(self: HasKnobs, setting: Sequence[int]) -> dict[str, int]:
+        """The value of every knob in one setting."""
+        return {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
+
+    def clipped(self: HasKnobs, places: Mapping[str, int]) -> tuple[int, ...]:
+        """The setting with every knob at its place in `places`, or at its last value before."""
+        return tuple(min(places[knob.name], len(knob.values) - 1) for knob in self.knobs)
+
+    def trace(self: Writes, setting: Sequence[int]) -> Trace:
+        """The trace of one feasible setting."""
+        writer = TraceWriter(self.workload)
+        self.write(writer, setting)
+        return writer.trace
+
+
+def as_floats(values: Mapping[str, IntArray]) -> dict[str, FloatArray]:
+    """`values` for arithmetic with shares and times."""
+    return {name: value.astype(np.float64) for name, value in values.items()}

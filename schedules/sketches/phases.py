@@ -1,0 +1,100 @@
+"""Phases: where only every n-th tap counts, and which ones depends on the output's place.
+
+An output axis x and a reduction axis r that meet in a condition `(x + p - r) % n == 0`, as in a
+transposed convolution with stride n, are both split by n. The inner part of x is its phase; the
+inner part of r is then one number a phase, and its loop goes (Solve). What is left is an ordinary
+convolution for each phase, in which the phase is one more axis that only weights know of.
+Written as a scatter, with `n*y + r == x + p`, y is solved first, which leaves that condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+from ..algebra.affine import Ge0, Var
+from ..algebra.congruence import Congruence, congruence_of
+from ..algebra.scalar import All, Const, Load, Select, index_conds
+from ..errors import ScheduleError
+from ..nest.loop_ir import For, Nest, Update
+from ..primitives import Solve, Split
+from ..primitives.nest_edit import chain_to, writes_of
+from ..trace import Trace
+from ..workload.workload import Stage
+
+MAX_PHASES = 64
+"""Beyond this many phases of one axis there is little left to do in each."""
+
+
+def inserts_zeros(stage: Stage) -> bool:
+    """Whether `stage` spreads what it reads, with zeros between: what reads it had better not."""
+    body = stage.body
+    if not isinstance(body, Select) or not isinstance(body.cond, All):
+        return False
+    found = [congruence_of(cond) for cond in body.cond.conds]
+    spread = any(c is not None and c.modulus > 1 for c in found)
+    zero = isinstance(body.on_false, Const) and body.on_false.value == 0
+    return spread and zero and isinstance(body.on_true, Load) and stage.reducer is None
+
+
+def is_padding(stage: Stage) -> bool:
+    """Whether `stage` copies a tensor with zeros around it: what reads it in windows can read the
+    tensor itself, and tiles make padded copies of what they need."""
+    match stage.body:
+        case Select(All(conds), Load(_, index), Const() as other) if stage.reducer is None:
+            plain = all(
+                isinstance(atom, Var) and coefficient == 1
+                for i in index
+                for atom, coefficient in i.terms
+            )
+            return other.is_plus_zero and plain and all(isinstance(c, Ge0) for c in conds)
+        case _:
+            return False
+
+
+def phase_steps(nest: Nest, name: str) -> tuple[Split | Solve, ...]:
+    """The steps that leave nothing but taps that count in the plain stage that computes `name`."""
+    steps: tuple[Split | Solve, ...] = ()
+    while True:
+        for more in _candidates(nest, name):
+            try:
+                nest = Trace(more).apply(nest)
+            except ScheduleError:
+                continue
+            steps = (*steps, *more)
+            break
+        else:
+            return steps
+
+
+def _candidates(nest: Nest, name: str) -> Iterator[tuple[Split | Solve, ...]]:
+    """For each congruence and each reduction loop in it: what solves it, if anything does."""
+    (leaf,) = writes_of(nest.body, name)
+    chain = chain_to(nest.body, leaf)
+    assert chain is not None
+    if not isinstance(leaf, Update):
+        return
+    by_name = {loop.var: loop for loop in chain}
+    for cond in dict.fromkeys(index_conds(leaf.value)):
+        congruence = congruence_of(cond)
+        if congruence is None or congruence.modulus > MAX_PHASES:
+            continue
+        if not congruence.index.vars() <= by_name.keys():
+            continue
+        used = [by_name[v] for v in sorted(congruence.index.vars())]
+        taps = [loop for loop in used if loop.reduce]
+        if congruence.modulus == 0:
+            taps.sort(key=lambda tap: (abs(congruence.index.coefficient(tap.var)), tap.extent))
+            yield from ((Solve(tap.var),) for tap in reversed(taps))
+        elif len(taps) == 1:
+            yield _solution(congruence, taps[0], [loop for loop in used if loop is not taps[0]])
+
+
+def _solution(congruence: Congruence, tap: For, others: list[For]) -> tuple[Split | Solve, ...]:
+    """Splits that make the congruence one of inner loops, and the inner tap solved."""
+    n = congruence.modulus
+    periods = [(loop, n // gcd(n, congruence.index.coefficient(loop.var))) for loop in others]
+    splits = [Split(loop.var, period) for loop, period in periods if loop.extent > period]
+    if tap.extent <= n:
+        return (*splits, Solve(tap.var))
+    return (*splits, Split(tap.var, n), Solve(f"{tap.var}i"))

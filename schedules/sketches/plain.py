@@ -1,0 +1,95 @@
+"""The plain sketch: loops as the expression has them, the outermost in parallel if that is legal.
+
+Nobody wants its speed; it is there so that every valid expression has a correct schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ..errors import ScheduleError
+from ..nest.loop_ir import For
+from ..primitives import Parallel
+from ..space import COLUMNS, Access, BoolArray, FloatArray, IntArray, Knob
+from ..target import Target
+from ..workload.workload import Workload
+from .knobs import Knobbed
+from .writer import TraceWriter
+
+
+@dataclass(frozen=True)
+class PlainSketch(Knobbed):
+    """One knob: whether top-level loops are divided among threads."""
+
+    workload: Workload
+    target: Target
+
+    @property
+    def name(self) -> str:
+        return "plain"
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        return (Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),)
+
+    @property
+    def loop_axes(self) -> tuple[int, ...]:
+        return (0,)
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        return tuple(
+            Access(t.name, t.dtype.bytes, ((1,),), t.name in self.workload.outputs)
+            for t in self.workload.tensors.values()
+        )
+
+    def _points(self) -> int:
+        return sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in self.workload.stages)
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        return np.ones(len(np.atleast_2d(settings)), np.bool_)
+
+    def extents(self, settings: IntArray) -> IntArray:
+        """(P, 1): evaluations of all stages together."""
+        return np.full((len(np.atleast_2d(settings)), 1), self._points(), np.int64)
+
+    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+        """See COLUMNS: everything is scalar."""
+        parallel = self.values(settings)["parallel"]
+        columns = {name: np.zeros(len(parallel)) for name in COLUMNS}
+        for name in ("flops", "vector_ops", "vector_loads", "scalar_accesses", "inner_trips"):
+            columns[name] += float(self._points())
+        outer = [s.axes[0].extent if s.axes else 1 for s in self.workload.stages]
+        columns["tasks"] += np.where(parallel > 0, float(max(outer)), 1.0)
+        columns["regions"] += parallel * float(len(outer))
+        for name in ("inner_entries", "code_ops", "live_registers", "accumulators"):
+            columns[name] += 1.0
+        return columns
+
+    def default(self) -> tuple[int, ...]:
+        return self.clipped({"parallel": 1})
+
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
+        """Add the step of one setting; loops that cannot be proven parallel stay serial."""
+        if self.chosen(setting)["parallel"]:
+            for root in _roots(writer):
+                try:
+                    writer.do(Parallel(root))
+                except ScheduleError:
+                    continue
+
+
+def _roots(writer: TraceWriter) -> list[str]:
+    found: list[str] = []
+    pending = list(writer.nest.body)
+    while pending:
+        stmt = pending.pop(0)
+        if isinstance(stmt, For):
+            found.append(stmt.var)
+        elif hasattr(stmt, "body"):
+            pending = [*stmt.body, *pending]
+    return found

@@ -1,0 +1,312 @@
+"""The space of a workload: its clusters' sketches combined, for each form of the expression."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count, islice
+from math import prod
+
+import numpy as np
+
+from ..errors import ScheduleError
+from ..lowering.lower import clean
+from ..nest.loop_ir import Nest
+from ..primitives import Inline
+from ..rewrites import Rewrite
+from ..space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace, Sketch
+from ..target import Target
+from ..trace import Trace
+from ..workload.workload import Workload
+from .analysis import view_stages
+from .clusters import clusters, stages_inlined
+from .dots.dots import DotSketch
+from .forms.orders import axes_last
+from .forms.regrouping import regrouped
+from .forms.rewriting import rewrites_for, rewritten
+from .fused.columns import ColumnSketch
+from .fused.rows import RowSketch
+from .knobs import Part
+from .plain import PlainSketch
+from .tile.sketch import TileSketch
+from .writer import TraceWriter
+
+MAX_SKETCHES = 4
+"""Combinations of alternatives beyond this add little and are not searched."""
+
+
+@dataclass(frozen=True)
+class ProgramSketch:
+    """Several clusters one after the other; knobs are those of the parts, in order.
+
+    `workload` is the one the parts speak of: that of the space after `rewrites`.
+    """
+
+    workload: Workload
+    inlined: tuple[str, ...]
+    parts: tuple[Part, ...]
+    rewrites: tuple[Rewrite, ...] = ()
+
+    @property
+    def name(self) -> str:
+        rewrites = (step.label for step in self.rewrites)
+        return "+".join((*rewrites, *(part.name for part in self.parts)))
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        if len(self.parts) == 1:
+            return self.parts[0].knobs
+        return tuple(
+            Knob(f"{n}.{knob.name}", knob.values)
+            for n, part in enumerate(self.parts)
+            for knob in part.knobs
+        )
+
+    def own_settings(self, settings: IntArray) -> list[IntArray]:
+        """The columns of `settings` that belong to each part."""
+        ends = np.cumsum([len(part.knobs) for part in self.parts])[:-1]
+        return [np.asarray(own) for own in np.split(np.atleast_2d(settings), ends, axis=1)]
+
+    @cached_property
+    def heaviest(self) -> int:
+        """The part whose loops stand for the program's in the traffic model."""
+        costs = [
+            float(part.columns(np.asarray([setting]))["flops"][0])
+            for part, setting in zip(self.parts, self._defaults, strict=True)
+        ]
+        return int(np.argmax(costs))
+
+    @cached_property
+    def _defaults(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(part.default() for part in self.parts)
+
+    @cached_property
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """The parts in groups of the same structure (see `structure`), groups and members in
+        order: what is found of one's settings holds for all of a group."""
+        groups: dict[Hashable, list[int]] = {}
+        for number, part in enumerate(self.parts):
+            groups.setdefault(structure(part), []).append(number)
+        return tuple(tuple(group) for group in groups.values())
+
+    @property
+    def loop_axes(self) -> tuple[int, ...]:
+        return self.parts[self.heaviest].loop_axes
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        return self.parts[self.heaviest].accesses
+
+    def extents(self, settings: IntArray) -> IntArray:
+        """(P, L) trip counts of the heaviest part's loops."""
+        return self.parts[self.heaviest].extents(self.own_settings(settings)[self.heaviest])
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        """(P,) whether every part can be held."""
+        if len(self.parts) == 1:
+            return self.parts[0].feasible(settings)
+        own = self.own_settings(settings)
+        result = np.ones(len(own[0]), np.bool_)
+        for group in self.alike:
+            distinct, places = distinct_rows(np.concatenate([own[n] for n in group]))
+            found = self.parts[group[0]].feasible(distinct)[places]
+            result &= found.reshape(len(group), -1).all(axis=0)
+        return result
+
+    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+        """See `joined`."""
+        own = self.own_settings(settings)
+        return self.joined([part.columns(s) for part, s in zip(self.parts, own, strict=True)])
+
+    def joined(self, each: Sequence[dict[str, FloatArray]]) -> dict[str, FloatArray]:
+        """Columns of the program from those of its parts: counts are added up; what describes the
+        innermost loop is the heaviest part's."""
+        total = dict(each[self.heaviest])
+        for name in _ADDED:
+            total[name] = np.sum([columns[name] for columns in each], axis=0)
+        return total
+
+    def default(self) -> tuple[int, ...]:
+        return tuple(i for own in self._defaults for i in own)
+
+    def trace(self, setting: Sequence[int]) -> Trace:
+        """The trace of one feasible setting."""
+        known = self._last_lowered.get(tuple(setting))
+        return self._trace_of(self._written(setting)) if known is None else known[0]
+
+    def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
+        """A setting's trace, and the nest it is lowered to. ScheduleError where the primitives,
+        which have the last word, refuse what this sketch would do."""
+        known = self._last_lowered.get(tuple(setting))
+        if known is None:
+            writer = self._written(setting)
+            known = (self._trace_of(writer), clean(writer.nest))
+            self._last_lowered.clear()
+            self._last_lowered[tuple(setting)] = known
+        return known
+
+    @cached_property
+    def _last_lowered(self) -> dict[tuple[int, ...], tuple[Trace, Nest]]:
+        """What was lowered last: a default is tried, chosen, and then measured first."""
+        return {}
+
+    def _trace_of(self, writer: TraceWriter) -> Trace:
+        return Trace((*self.rewrites, *writer.trace.steps))
+
+    def _written(self, setting: Sequence[int]) -> TraceWriter:
+        writer = TraceWriter(self.workload)
+        writer.do(*(Inline(name) for name in self.inlined))
+        for part, own in zip(self.parts, self.own_settings(np.asarray([setting])), strict=True):
+            part.write(writer, tuple(int(i) for i in own[0]))
+        return writer
+
+
+_ADDED = (
+    "flops", "vector_ops", "vector_loads", "vector_stores", "scalar_accesses", "math_calls",
+    "conflict_misses", "packed_bytes", "strided_packed_bytes", "regions",
+)  # fmt: skip
+
+
+PROBED_SETTINGS = 64
+"""Settings in which parts must agree to be taken for alike, beside all steps from the default."""
+
+
+def structure(part: Part) -> Hashable:
+    """What the models know of a part, names left out: its kind, knobs, loops, the shapes and
+    strides it accesses, and what it says of some settings (all single changes of its default, and
+    some drawn at random, always the same). Equal structures predict equal times."""
+    tensors = part.workload.tensors
+    order: dict[str, int] = {}
+    accesses = tuple(
+        (
+            order.setdefault(access.buffer, len(order)),
+            access.element_bytes,
+            access.strides,
+            access.is_output,
+            tensors[access.buffer].shape if access.buffer in tensors else None,
+        )
+        for access in part.accesses
+    )
+    knobs = tuple((knob.name, knob.values) for knob in part.knobs)
+    outside = (type(part), knobs, part.loop_axes, accesses)
+    settings = _probed(part.default(), tuple(len(values) for _, values in knobs))
+    feasible = part.feasible(settings)
+    columns = part.columns(settings[feasible])
+    extents = part.extents(settings[feasible])
+    said = tuple((name, columns[name].tobytes()) for name in sorted(columns))
+    return (outside, feasible.tobytes(), extents.tobytes(), said)
+
+
+def _probed(default: tuple[int, ...], sizes: tuple[int, ...]) -> IntArray:
+    rng = np.random.default_rng(0)
+    changed = np.repeat(np.array([default], np.int64), sum(sizes) + PROBED_SETTINGS, axis=0)
+    row = 0
+    for knob, size in enumerate(sizes):
+        changed[row : row + size, knob] = np.arange(size)
+        row += size
+    if sizes:
+        changed[row:] = rng.integers(0, np.array(sizes), size=(PROBED_SETTINGS, len(sizes)))
+    return changed
+
+
+def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
+    """The distinct rows of (P, J), and (P,) which of them each row is."""
+    settings = np.ascontiguousarray(settings, np.int64)
+    sizes = settings.max(axis=0, initial=0) + 1
+    if not len(settings):
+        return settings, np.empty(0, np.int64)
+    if prod(sizes.tolist()) >= 1 << 62:
+        rows, places = np.unique(settings, axis=0, return_inverse=True)
+        return rows, places.reshape(-1)
+    weights = [prod(sizes[j + 1 :].tolist()) for j in range(len(sizes))]
+    codes = settings @ np.array(weights, np.int64)
+    _, first, places = np.unique(codes, return_index=True, return_inverse=True)
+    return settings[first], places.reshape(-1)
+
+
+def space_for(workload: Workload, target: Target) -> ScheduleSpace:
+    """Every schedule that is searched for `workload` on `target`.
+
+    There is always at least one sketch, and its default is legal: what no rule fits is left as
+    plain loops. The regrouped form comes first, forms with an error of their own last.
+    """
+    workload = workload.normalised()
+    steps = regrouped(workload)
+    form = rewritten(workload, steps)
+    sketches = _sketches(form, target, steps) if steps else []
+    order = axes_last(form, target)
+    if order:
+        sketches += _sketches(rewritten(form, order), target, (*steps, *order))
+    sketches += _sketches(workload, target) or [PlainSketch(workload, target)]
+    for steps in rewrites_for(workload):
+        sketches += _sketches(rewritten(workload, steps), target, steps)
+    return ScheduleSpace(workload, target, tuple(sketches))
+
+
+def _sketches(
+    workload: Workload, target: Target, rewrites: tuple[Rewrite, ...] = ()
+) -> list[Sketch]:
+    """The sketches of one form of the workload; none where no combination of rules fits."""
+    inlined = stages_inlined(workload)
+    views = view_stages(workload, inlined)
+    ways = [clusters(workload, views, target)]
+    if any(isinstance(part, ColumnSketch) for parts in ways[0] for part in parts):
+        ways.append(clusters(workload, views, target, columns=False))
+    if any(_has_few_rows(part, target) for parts in ways[0] for part in parts):
+        ways.append(clusters(workload, views, target, absorb=False))
+    if any(isinstance(part, TileSketch) and part.epilogue for parts in ways[0] for part in parts):
+        apart = clusters(workload, views, target, dots_apart=True)
+        if any(isinstance(part, DotSketch) for parts in apart for part in parts):
+            ways.append([_dots_only(parts) for parts in apart])
+    sketches: list[Sketch] = []
+    for parts in islice(_likeliest(ways), MAX_SKETCHES):
+        sketch = ProgramSketch(workload, inlined, tuple(parts), rewrites)
+        if _has_legal_default(sketch):
+            sketches.append(sketch)
+    return sketches
+
+
+def _dots_only(parts: list[Part]) -> list[Part]:
+    """The sketch of dot products if there is one: the others have been offered."""
+    return [part for part in parts if isinstance(part, DotSketch)] or parts
+
+
+def _likeliest(ways: list[list[list[Part]]]) -> Iterator[tuple[Part, ...]]:
+    """Combinations of each cluster's sketches, by how far they are from the likeliest ones in sum:
+    the second choice of any cluster comes before the third of another."""
+    for total in count():
+        rest = [_of_rank(way, total) for way in ways]
+        yield from (parts for found in rest for parts in found)
+        if all(total >= sum(len(parts) - 1 for parts in way) for way in ways):
+            return
+
+
+def _of_rank(way: list[list[Part]], total: int) -> Iterator[tuple[Part, ...]]:
+    """Combinations whose places in the lists add up to `total`; later clusters change first."""
+    if not way:
+        if total == 0:
+            yield ()
+        return
+    most_later = sum(len(parts) - 1 for parts in way[1:])
+    for place, part in enumerate(way[0][: total + 1]):
+        if total - place <= most_later:
+            yield from ((part, *others) for others in _of_rank(way[1:], total - place))
+
+
+def _has_few_rows(part: Part, target: Target) -> bool:
+    """Whether a part computes several stages in fewer rows than there are threads."""
+    return (
+        isinstance(part, RowSketch)
+        and bool(part.cluster.inside)
+        and part.rows_in_all() < target.threads
+    )
+
+
+def _has_legal_default(sketch: ProgramSketch) -> bool:
+    """Whether rules fit an unusual expression."""
+    try:
+        sketch.lowered(sketch.default())
+    except ScheduleError:
+        return False
+    return True

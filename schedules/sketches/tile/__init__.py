@@ -1,0 +1,1 @@
+"""Tiles of registers with packing: products, convolutions and their like."""

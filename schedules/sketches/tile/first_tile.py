@@ -1,0 +1,119 @@
+"""Panels that the first tile of rows packs: its reduction copies each step's columns and uses them.
+
+    pack: for k: P[k] = B[k]                  tile 0: for k: P[k] = B[k]; acc += A[k] * P[k]
+    for t: for k: acc += A[t, k] * P[k]  ->   for t in 1..: for k: acc += A[t, k] * P[k]
+
+A panel that is packed on its own makes every tile of rows wait for it, and the loads of the copy
+for memory. Multiply-adds of the first tile leave most ports of loads and stores free, and its steps
+last long enough for hints to bring what is copied some steps later. 512x2048x1024 on Zen 5, one
+thread and two: 0.979 and 0.978 of the time; 1024x1024x1024: 0.99; the copy alone with hints: 0.99.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...nest.loop_ir import LoopKind
+from ...primitives import FetchAhead, Merge, Unroll
+from ...space import BoolArray, FloatArray, IntArray
+from ..analysis import Read
+from ..writer import TraceWriter
+
+if TYPE_CHECKING:
+    from .sketch import TileSketch
+
+AHEAD_CYCLES = 600.0
+"""How long before it is copied a line is asked for: the latency of the last cache, and of memory
+on most machines. Half and double of it are as good."""
+
+UPDATES_A_CYCLE = 2.0
+"""Pipes for multiply-adds."""
+
+COPY_SHARE = 0.3
+"""Of the time of a copy on its own that is left."""
+
+
+def packed_on_the_way(sketch: TileSketch) -> tuple[Read, ...]:
+    """The column operands that the first tile can pack; all that are packed in a call, or none.
+
+    Each is as contiguous as columns are, and each step of the reduction reads a part of its own.
+    """
+    view, packed = sketch.view, sketch.operands.packed_inside(ahead=False)
+    loops = {loop.name for loop in view.reduce if loop.extent > 1}
+    fits = (
+        not read.padded
+        and sketch.operands.moves_as_one(read)
+        and read.element_stride(sketch.roles.columns.name) == 1
+        and all(read.own_dim(name) is not None for name in loops)
+        for read in packed
+    )
+    plain = not view.presolve and not view.presplit and not view.guards
+    plain = plain and sketch.apart == 1 and not sketch.is_sliding
+    return packed if plain and all(fits) else ()
+
+
+def can_pack_on_the_way(
+    sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
+) -> BoolArray:
+    """(P,) whether a panel is one tile wide and packed once for several tiles of rows, in whole
+    blocks of the reduction, and nothing else changes its loops."""
+    one = (s["col_per"] == 1) & (s["row_blocks"] == 1) & (s["row2_blocks"] == 1)
+    several = s["row_per"] * s["row2_per"] > 1
+    whole = (v["parts"] == 1) & (sketch.roles.main.extent % s["kc"] == 0)
+    as_is = (v["skip_padding"] == 0) & (v["pack_columns"] == 1) & (v["rows_outside"] == 0)
+    steps = s["kc"] > v["unroll"]
+    found: BoolArray = one & several & whole & as_is & steps & (v["row_tiles_inside"] == 0)
+    if sketch.epilogue:  # partial sums wait in a buffer of their own
+        found &= s["k_count"] == 1
+    return found
+
+
+def copy_share(f: dict[str, FloatArray]) -> FloatArray:
+    """(P,) how much of the time of packing columns is left."""
+    return np.where(f["pack_on_the_way"] > 0, COPY_SHARE, 1.0)
+
+
+def merge_with_first_tile(
+    w: TraceWriter, sketch: TileSketch, v: dict[str, int], s: dict[str, int], depth: list[str]
+) -> None:
+    """Let the first tile pack. Called when all else is written but what threads share; `depth` are
+    the loops of the reduction that are not written out, outermost first."""
+    stage = sketch.view.name
+    _stand_alone(w, f"{stage}.pack0", f"{stage}.acc", depth[0])
+    step_cycles = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
+    ahead = ceil(AHEAD_CYCLES * UPDATES_A_CYCLE / step_cycles)
+    for n, read in enumerate(packed_on_the_way(sketch)):
+        dims = [read.own_dim(name) for name in (*depth[:-1], sketch.roles.main.name)]
+        _merge(w, f"{stage}.pack{n}", dims, v["unroll"], depth)
+        if ahead < w.loop(depth[-1]).extent:
+            line = sketch.target.caches[0].line_bytes // read.dtype.bytes
+            w.do(FetchAhead(read.tensor, depth[-1], ahead, depth[-1], "", line))
+
+
+def _stand_alone(w: TraceWriter, pack: str, sums: str, reduction: str) -> None:
+    """Give the first tile, of those that use what is packed in `pack`, code of its own."""
+    _, packing = w.writer_of(pack)
+    _, chain = w.update_of(sums)
+    names = [loop.var for loop in chain]
+    shared = sum(loop in packing for loop in chain)
+    for name in names[shared : names.index(reduction)]:
+        if w.loop(name).extent > 1:
+            w.partition(name, 1)
+
+
+def _merge(
+    w: TraceWriter, pack: str, dims: list[int | None], unroll: int, depth: list[str]
+) -> None:
+    """Pack in the reduction's loops, of which each walks one of `dims`."""
+    walked = [f"{pack}.{dim}" for dim in dims]
+    serial = [loop.var for loop in w.own_loops(pack) if loop.kind is LoopKind.SERIAL]
+    inside = [name for name in serial if name not in walked]
+    if unroll > 1:
+        walked[-1], within = w.split(walked[-1], unroll)
+        inside.insert(0, within)
+    w.reorder(*walked, *inside)
+    w.do(*(Unroll(name) for name in inside))
+    w.do(*(Merge(*pair) for pair in zip(walked, depth, strict=True)))

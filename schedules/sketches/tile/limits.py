@@ -1,0 +1,194 @@
+"""Which settings of the tile sketch are worth a try: what the target holds, each structure once.
+
+A setting is left out where registers, caches or code would overflow, where its trace would not be
+legal, and where a knob has no effect beside the others: another setting says the same.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...space import BoolArray, IntArray
+from .border import MOST_BORDER_TILES
+from .first_tile import can_pack_on_the_way
+from .hints import can_hint
+
+if TYPE_CHECKING:
+    from .sketch import TileSketch
+
+MAX_UNROLLED = 48
+"""Most multiply-adds in the unrolled body of the innermost loop, if it is unrolled at all."""
+
+MAX_SLIDING = 112
+"""The same where windows of neighbouring rows overlap, so that they share what they load. Seven
+taps of a tile of six rows, eight and twelve: 0.70, 0.78 and 0.92 of the bound on Zen 5."""
+
+MAX_WRITTEN_OUT = 96
+"""The same where taps are written out, so that neighbouring outputs share what they load."""
+
+MAX_WHOLE = 200
+"""The same where the whole reduction is written out and no loop is left."""
+
+MOST_POINTS_ALONE = 1 << 19
+"""Most updates of which one thread may do all: 4 us with AVX-512, or 5 to 8 where windows or a few
+channels keep it from the peak. A parallel region takes 0.5 to 1.4 and halves the rest at best."""
+
+Values = dict[str, IntArray]
+"""Knob values, or sizes (see `tile_loops`), by name, each (P,)."""
+
+
+def feasible_tiles(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+    """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
+    ok = _fits_registers(sketch, v, s) & _is_short(sketch, v, s) & _panels_fit(sketch, v, s)
+    ok &= _has_one_spelling(sketch, v, s) & _reduction_goes_together(sketch, v)
+    ok &= _tails_are_there(sketch, v, s) & _is_shared_out(sketch, v)
+    ok &= (v["fetch"] == 0) | can_hint(sketch, v, s)
+    ok &= (v["pack_on_the_way"] == 0) | can_pack_on_the_way(sketch, v, s)
+    ok &= (v["skip_padding"] == 0) | _leaves_out_padding(sketch, v, s)
+    if sketch.is_sliding:
+        # Tiles along long rows of the image, which are read and written from end to end: with
+        # tiles of rows inside, lines of many rows are written in parts and pages change.
+        ok &= v["row_tiles_inside"] == 0
+        # Each row of a tile would be a stream of its own, a line at a time: measured slower.
+        ok &= v["stream"] == 0
+    if sketch.epilogue:
+        ok &= _block_of_sums_fits(sketch, v, s)
+    return ok
+
+
+def _fits_registers(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+    """Sums, a step's vectors of columns and an element of the rows are in registers at once."""
+    registers = sketch.target.vector_registers
+    reads = len(sketch.roles.column_reads)
+    live = s["mr"] * s["mr2"] * v["vectors"] + v["vectors"] * max(reads, 1) + 1
+    ok: BoolArray = live <= registers - (1 if registers > 16 else 0)
+    # With one vector a row, all rows of a step are loaded ahead: they need registers as well.
+    ok &= (v["vectors"] > 1) | (v["unroll"] == 1) | (2 * s["mr"] * s["mr2"] + 1 <= registers)
+    if sketch.is_sliding:  # what one tap has loaded waits for the next
+        waiting = s["mr"] * s["mr2"] * v["vectors"] * (s["taps_inside"] > 1)
+        if sketch.lane_step > 1:  # so do the vectors that phases are taken from
+            waiting = waiting * (1 + sketch.lane_step)
+        ok &= live + waiting <= registers
+    return ok
+
+
+def _is_short(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+    """The body that is written out is no longer than pays. More copies of a step only bring spills:
+    LLVM moves their loads to the front."""
+    view = sketch.view
+    body = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
+    plain = (v["unroll"] == 1) & (v["tap_unroll"] == 0)
+    whole = v["unroll"] * s["taps_inside"] * view.outputs == view.points
+    most_steps = MAX_SLIDING if sketch.is_sliding else MAX_UNROLLED
+    most = np.where(v["tap_unroll"] > 0, MAX_WRITTEN_OUT, most_steps)
+    ok: BoolArray = plain | (body <= np.where(whole, MAX_WHOLE, most))
+    return ok
+
+
+def _has_one_spelling(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+    """Numbers of blocks are what they say: those that give other numbers are skipped."""
+    ok: BoolArray = s["k_count"] == v["k_blocks"]
+    for blocks, axis in (("column_blocks", "col"), ("row_blocks", "row"), ("row2_blocks", "row2")):
+        tiles = s[f"{axis}_tiles"]
+        ok &= s[f"{axis}_blocks"] == np.minimum(v[blocks], tiles)
+        ok &= v[blocks] <= tiles
+    if not sketch.roles.is_reused:
+        ok &= v["rows_outside"] == 0
+    return ok
+
+
+def _panels_fit(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+    """Packed panels fit half of the last cache, and what cannot be loaded as vectors is packed."""
+    roles, operands = sketch.roles, sketch.operands
+    taps = prod(loop.extent for loop in roles.taps)
+    panel = s["kc"] * taps * s["nr"] * s["col_per"] * sketch.view.dtype.bytes
+    whole_ahead = (v["pack_columns"] == 2) & (not operands.packed_inside(ahead=True))
+    room = sketch.target.caches[-1].bytes // 2
+    ok: BoolArray = (v["pack_columns"] == 0) | whole_ahead | (panel <= room)
+    columns = roles.columns.name
+    if any(read.element_stride(columns) not in (0, 1) for read in operands.packable):
+        ok &= v["pack_columns"] >= 1
+    if sketch.epilogue and any(loop.dim == roles.columns.dim for loop in roles.batch):
+        # Tiles of columns across two groups read rows of both, which are no block.
+        ok &= (v["copy_rows"] == 0) | (roles.columns.extent % s["nr"] == 0)
+    return ok
+
+
+def _block_of_sums_fits(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+    """With blocks of the reduction and an epilogue, partial sums of a block wait in a private
+    buffer: half of the second cache holds it, it is whole, and more than one row."""
+    roles, caches = sketch.roles, sketch.target.caches
+    rows = s["mr"] * s["row_per"] * s["mr2"] * s["row2_per"]
+    block = rows * s["nr"] * s["col_per"] * sketch.view.dtype.bytes
+    small = block <= caches[min(1, len(caches) - 1)].bytes // 2
+    several = all(loop.extent > 1 for loop in (*roles.rows, roles.columns))
+    one = (s["mr"] * s["row_per"] == 1) & bool(roles.rows)
+    one |= (s["mr2"] * s["row2_per"] == 1) & (len(roles.rows) > 1)
+    ok: BoolArray = (v["k_blocks"] == 1) | (small & (v["tails"] == 0) & several & ~one)
+    return ok
+
+
+def _reduction_goes_together(sketch: TileSketch, v: Values) -> BoolArray:
+    """What divides the reduction agrees with what else is done: sums that are read again are not
+    streamed, parts that threads add up are plain, steps far apart are in one block."""
+    alone = (v["stream"] == 0) & (v["skip_padding"] == 0) & (v["pack_columns"] < 2)
+    ok: BoolArray = (v["parts"] == 1) | (alone & (v["parallel"] > 0))
+    if not sketch.epilogue:
+        ok &= (v["stream"] == 0) | (v["k_blocks"] == 1)
+    if sketch.apart > 1:
+        ok &= (v["unroll"] == 1) | ((v["k_blocks"] == 1) & (v["parts"] == 1))
+    return ok
+
+
+def _tails_are_there(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+    """Incomplete tiles have code of their own where there are some."""
+    m = [loop.extent for loop in sketch.roles.rows] + [1, 1]
+    ragged_rows = (m[0] % s["mr"] != 0) | (m[1] % s["mr2"] != 0)
+    ragged = ragged_rows | (sketch.roles.columns.extent % s["nr"] != 0)
+    ok: BoolArray = ((v["tails"] == 0) | ragged) & ((v["tails"] != 1) | ragged_rows)
+    return ok
+
+
+def _is_shared_out(sketch: TileSketch, v: Values) -> BoolArray:
+    """Threads have something to divide, and divide it, unless it is little."""
+    roles = sketch.roles
+    ok: BoolArray = v["parallel"] <= len(roles.block_loops(rows_outside=False))
+    if sketch.target.threads > 1:
+        batches = prod(loop.extent for loop in roles.batch)
+        alone = sketch.view.points <= MOST_POINTS_ALONE
+        ok &= (v["parallel"] > 0) | alone | (batches > 1 and not sketch.is_uneven)
+    return ok
+
+
+def _leaves_out_padding(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+    """Some padding can be left out: around rows that are copied, or where tiles decide it."""
+    ok: BoolArray = (v["copy_rows"] == 1) & (sketch.share_around(v) < 1.0)
+    if sketch.border:
+        ok |= _tiles_decide_padding(sketch, v, s)
+    return ok
+
+
+def _tiles_decide_padding(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+    """Rows are in one block and as they are, tiles whole, the taps written out, and not too many
+    tiles at the edges."""
+    border, roles = sketch.border, sketch.roles
+    assert border is not None
+    taps = [loop.name for loop in sketch.short_taps()]
+    needed = max((taps.index(name) + 1 for name in border.taps if name in taps), default=0)
+    ok: BoolArray = (v["copy_rows"] == 0) & (s["row_blocks"] == 1) & (v["tap_unroll"] >= needed)
+    if roles.main.name in border.taps:
+        ok &= v["unroll"] == roles.main.extent
+    rows = roles.rows[0].extent if roles.rows else 1
+    ok &= (v["tails"] > 0) | (rows % s["mr"] == 0)
+    if any(read.padded for read in sketch.operands.panels):  # a copy takes the conditions with it
+        ok &= v["pack_columns"] == 0
+    if border.lane_conds:  # tiles of columns are cut as those of rows are
+        edges = sketch.edge_columns[np.searchsorted(sketch.knobs[0].values, v["vectors"])]
+        ok &= (s["col_tiles"] % s["col_blocks"] == 0) & (edges <= MOST_BORDER_TILES)
+        ok &= ((s["col_blocks"] == 1) | (edges < s["col_per"])) & (v["tails"] != 1)
+        ok &= (v["tails"] == 2) | (roles.columns.extent % s["nr"] == 0)
+    few: BoolArray = sketch.edge_tiles[v["rows"] - 1] <= MOST_BORDER_TILES
+    return ok & few

@@ -1,0 +1,176 @@
+"""Copies of what tiles read: panels of columns, blocks of rows, what is packed ahead of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from ...nest.loop_ir import LoopKind
+from ...primitives import (
+    CacheRead,
+    CacheReadAlong,
+    PackAhead,
+    Parallel,
+    Partition,
+    TransformLayout,
+    Unroll,
+    Vectorize,
+)
+from ...primitives.caching import ROOT
+from ..analysis import Read
+from ..writer import TraceWriter
+
+if TYPE_CHECKING:
+    from .sketch import TileSketch
+
+LEAST_PARALLEL_BYTES = 1 << 18
+"""Operands smaller than this are packed ahead by one thread."""
+
+ROWS_PACKED_AT_ONCE = 32
+"""Rows of an operand that are copied into one panel after another: the TLB holds their pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Writes the copies for knob values `v` and sizes `s` of tiles whose sums are in `buffer`."""
+
+    w: TraceWriter
+    k: TileSketch
+    v: dict[str, int]
+    s: dict[str, int]
+    buffer: str
+
+    @property
+    def stage(self) -> str:
+        return self.k.view.name
+
+    def write(self, column_place: str, row_place: str, ko: str) -> None:
+        """Copy inside of these loops over blocks of columns and of rows, or inside of `ko` where
+        there are several blocks of the reduction."""
+        k, s, w = self.k, self.s, self.w
+        blocked = s["k_count"] > 1
+        if self.v["copy_rows"]:
+            for n, read in enumerate(k.operands.copyable):
+                name = f"{self.stage}.rows{n}"
+                inside = [loop.var for loop in w.own_loops(self.buffer, inside=row_place)]
+                place = ko if blocked and ko in inside else row_place
+                w.do(CacheRead(read.tensor, place, name))
+                w.vectorise_writer(name, k.target.lanes(read.dtype))
+        if self.v["pack_columns"]:
+            for n, read in enumerate(k.operands.packed_inside(ahead=self.v["pack_columns"] == 2)):
+                name = f"{self.stage}.pack{n}"
+                place = ko if blocked else column_place
+                if k.operands.moves_as_one(read):
+                    w.do(CacheRead(read.tensor, place, name))
+                else:
+                    w.do(CacheReadAlong(read.tensor, place, name, self._lanes()))
+                self._pack_layout(read, name)
+        if self.v["pack_columns"] == 2:
+            self._pack_ahead()
+
+    def _lanes(self) -> str:
+        """The vectorised loop around the reduction."""
+        _, chain = self.w.update_of(self.buffer)
+        return next(loop.var for loop in chain if loop.kind is LoopKind.VECTORIZED)
+
+    def _pack_ahead(self) -> None:
+        """All of each constant column operand, in panels as wide as a tile, once for all calls."""
+        w, target = self.w, self.k.target
+        for n, read in enumerate(self.k.operands.packed_ahead):
+            name = f"{self.stage}.ahead{n}"
+            w.do(CacheRead(read.tensor, ROOT, name), PackAhead(name))
+            panel = self._pack_layout(read, name)
+            if not panel:
+                continue
+            shared = self._outermost_ahead(name, panel)
+            large = prod(read.shape) * read.dtype.bytes >= LEAST_PARALLEL_BYTES
+            if target.threads > 1 and large and w.loop(shared).extent > 1:
+                w.do(Parallel(shared))
+
+    def _outermost_ahead(self, name: str, panel: str) -> str:
+        """Bring a loop that threads can share to the outside and give its name: they meet once a
+        copy then, and not once a row of it. Where each panel is gathered or turned, these are the
+        panels. Else blocks of rows are spread over the panels of a thread, so that lines follow
+        each other on both sides, and are in the cache of whom they are for; or over all panels,
+        where these are too few to be divided."""
+        w, threads = self.w, self.k.target.threads
+        own = [loop.var for loop in w.own_loops(name) if loop.kind is LoopKind.SERIAL]
+        at = own.index(panel)
+        above, below = own[:at], own[at + 1 :]
+        if below or not above:
+            w.reorder(panel, *above)
+            return panel
+        longest = max(above, key=lambda loop: w.loop(loop).extent)
+        above.remove(longest)
+        size = min(ROWS_PACKED_AT_ONCE, -(-w.loop(longest).extent // threads))
+        blocks, rows = w.split(longest, size)
+        panels = w.loop(panel).extent
+        if threads > 1 and (panels % threads == 0 or panels >= 4 * threads):
+            share, panel = w.split(panel, -(-panels // threads))
+            blocks, above = share, [blocks, *above]
+        w.reorder(blocks, *above, panel, rows)
+        return blocks
+
+    def _depth_of(self, read: Read) -> Callable[[int], int]:
+        """How far inside the reduction's loops each dimension of `read` is walked: a panel kept in
+        that order is read from end to end."""
+        roles, taps = self.k.roles, self.k.short_taps()
+        written_out = taps[: self.v["tap_unroll"]]
+        outside = [loop for loop in roles.taps if loop not in written_out]
+        walked = [loop.name for loop in (*outside, roles.main, *reversed(written_out))]
+
+        def depth(dim: int) -> int:
+            used = read.index[dim].vars()
+            return max((n for n, name in enumerate(walked) if name in used), default=-1)
+
+        return depth
+
+    def _pack_layout(self, read: Read, name: str) -> str:
+        """Tile by tile, in each the reduction outside and the tile's columns inside. The loop over
+        tiles, "" where there is but one column."""
+        w, nr = self.w, self.s["nr"]
+        dim = self.k.operands.column_dim(read)
+        assert dim is not None
+        others = sorted((d for d in range(len(read.shape)) if d != dim), key=self._depth_of(read))
+        parts = ((dim, 1), *((d, 0) for d in others), (dim, 2))
+        w.do(TransformLayout(name, ((dim, nr),), parts))
+        loop = f"{name}.{dim}"
+        if not w.has(loop):
+            return ""
+        turned = f"{name}.{len(read.shape) - 1}" if self.k.operands.is_turned(read) else ""
+        if turned and not w.has(turned):  # one element of it a block
+            turned = ""
+        rest = [other.var for other in w.own_loops(name) if other.var not in (loop, turned)]
+        panel, column = w.split(loop, nr)
+        vectors, lanes = w.split(column, self.k.lanes)
+        if turned:
+            self._turn_panels(read.tensor, name, rest, panel, vectors, lanes, turned)
+            return panel
+        # Columns that are gathered come a panel at a time: fewer lines are open at once.
+        gathered = read.element_stride(self.k.roles.columns.name) != 1
+        w.reorder(*((panel, *rest) if gathered else (*rest, panel)), vectors, lanes)
+        w.do(Vectorize(lanes), Unroll(vectors))
+        return panel
+
+    def _turn_panels(
+        self,
+        tensor: str,
+        name: str,
+        rest: list[str],
+        panel: str,
+        vectors: str,
+        lanes: str,
+        along: str,
+    ) -> None:
+        """Fill panels from a tensor that is contiguous along another loop than the lanes: blocks of
+        vectors along it are turned in registers. Whole blocks are parts of their own."""
+        w = self.w
+        whole = w.loop(along).extent // self.k.lanes
+        blocks, within = w.split(along, self.k.lanes)
+        w.reorder(*rest, panel, vectors, blocks, within, lanes)
+        w.read_block(tensor, blocks, f"{name}.block")
+        w.do(Unroll(within), Vectorize(lanes))
+        if 0 < whole < w.loop(blocks).extent:
+            w.do(Partition(blocks, whole))

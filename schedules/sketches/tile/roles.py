@@ -1,0 +1,182 @@
+"""Which loop of a stage plays which part in the tile sketch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import prod
+
+from ...target import Target
+from ..analysis import MOST_STEP, Loop, Read, StageView
+
+LEAST_SCATTERED_DEPTH = 32
+"""Shortest reduction whose sums may be written element by element: by then they cost little."""
+
+MOST_EMPTY_LANES = 0.1
+"""Empty lanes, as a share of the columns, up to which no other axis is tried for lanes."""
+
+FEWEST_FREE_ROWS = 4
+"""With fewer iterations that use a vector of columns again, windows that overlap are rows too."""
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclass(frozen=True, slots=True)
+class TileRoles:
+    """Which loop plays which part. `rows` are innermost first, `outer_rows` are further axes the
+    column operands do not use; `main` is the blocked reduction."""
+
+    columns: Loop
+    rows: tuple[Loop, ...]
+    outer_rows: tuple[Loop, ...]
+    batch: tuple[Loop, ...]
+    taps: tuple[Loop, ...]
+    main: Loop
+    column_reads: tuple[Read, ...]
+    row_reads: tuple[Read, ...]
+
+    @property
+    def is_reused(self) -> bool:
+        """Whether column operands are used for more than one row."""
+        return bool(self.rows or self.outer_rows)
+
+    def block_loops(self, rows_outside: bool) -> list[str]:
+        """Which axes have a loop over blocks, outermost first."""
+        rows = [*self.outer_rows, *reversed(self.rows)]
+        order = (*rows, self.columns) if rows_outside else (self.columns, *rows)
+        return [loop.name for loop in order]
+
+    def moves_with_rows(self, read: Read) -> bool:
+        """Whether different rows use different elements of `read`."""
+        return any(read.uses(loop.name) for loop in (*self.rows, *self.outer_rows))
+
+
+def assign_roles(view: StageView) -> TileRoles | None:
+    """The parts of the tile sketch for a stage, None if it does not fit: no reduction, or no
+    spatial axis worth a vector."""
+    if not view.is_reduction or not view.spatial or not view.reduce:
+        return None
+    last = view.spatial[-1]
+    return roles_along(view, last) or next(scattered_roles(view), None) or stepped_roles(view, last)
+
+
+def stepped_roles(view: StageView, columns: Loop) -> TileRoles | None:
+    """Parts with lanes along windows that overlap and are two to four elements apart: whole vectors
+    hold them, and neighbouring rows and taps share those."""
+    roles = roles_along(view, columns, MOST_STEP)
+    return roles if roles and slides(view, roles.column_reads, columns) else None
+
+
+def scattered_roles(view: StageView) -> Iterator[TileRoles]:
+    """Parts with lanes along an axis that is not contiguous in the result, where all that lanes
+    need is loaded or packed without gaps, and rows walk the contiguous one: channels of an image
+    kept plane by plane."""
+    if prod(loop.extent for loop in view.reduce) < LEAST_SCATTERED_DEPTH:
+        return
+    for columns in reversed(view.spatial[:-1]):
+        roles = roles_along(view, columns) if columns.extent > 1 else None
+        if roles and roles.rows and roles.rows[0] is view.spatial[-1] and roles.row_reads:
+            yield roles
+
+
+def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileRoles, ...]:
+    """`roles`, and other ones that are worth a sketch: where the contiguous axis leaves many lanes
+    of its last vector empty."""
+    lanes = target.lanes(view.dtype)
+    extent = roles.columns.extent
+    empty = ceil_div(extent, lanes) * lanes - extent
+    if roles.columns is not view.spatial[-1] or empty <= MOST_EMPTY_LANES * extent:
+        return (roles,)
+    fuller = (r for r in scattered_roles(view) if r.columns.extent % lanes == 0)
+    return (roles, *islice(fuller, 1))
+
+
+def lane_step(roles: TileRoles) -> int:
+    """How many elements lanes of column operands are apart that are taken from whole vectors."""
+    steps = (r.element_stride(roles.columns.name) or 0 for r in roles.column_reads)
+    return max((step for step in steps if step <= MOST_STEP), default=1)
+
+
+def taps_apart(roles: TileRoles, lanes: int) -> int:
+    """How many steps of the reduction move all column operands by a vector of `lanes`: windows
+    that slide along the lanes in steps of one. Neighbouring vectors of a tile share what taps that
+    far apart read. 1 where taps do not slide so, or are too few."""
+    found = set()
+    for read in roles.column_reads:
+        moved = [i for i in read.index if i.vars() & {roles.columns.name, roles.main.name}]
+        if len(moved) != 1:
+            return 1
+        far, near = (moved[0].coefficient(loop.name) for loop in (roles.columns, roles.main))
+        if far != 1 or near <= 0 or lanes % near:
+            return 1
+        found.add(lanes // near)
+    apart = found.pop() if len(found) == 1 else 1
+    return apart if roles.main.extent > apart else 1
+
+
+def roles_along(view: StageView, columns: Loop, most_step: int = 1) -> TileRoles | None:
+    """The parts with lanes along `columns`, None where those cannot be loaded as vectors, or from
+    vectors that reach over lanes up to `most_step` elements apart."""
+    column_reads = tuple(r for r in view.reads if r.uses(columns.name))
+    if not column_reads:
+        return None
+    others = tuple(loop for loop in view.spatial if loop is not columns)
+    free = [loop for loop in reversed(others) if any(not r.uses(loop.name) for r in column_reads)]
+    reused = any(loop.extent > 1 for loop in free)
+    if not all(_vector_friendly(r, columns.name, reused, most_step) for r in column_reads):
+        return None
+    free = [loop for loop in free if loop.extent > 1]  # one of one iteration gives no tasks
+    if prod(loop.extent for loop in free) < FEWEST_FREE_ROWS:
+        free = [
+            loop for loop in reversed(others) if loop in free or slides(view, column_reads, loop)
+        ]
+    rows = free[:2]
+    main = max(view.reduce, key=lambda loop: (loop.extent, view.reduce.index(loop)))
+    # An axis outside of one that all operands share stays there: data of one of its steps lie
+    # together. What has one iteration stands outside, where it is in nobody's way.
+    shared = [n for n, x in enumerate(others) if x not in free and x.extent > 1]
+    inside = others[max(shared, default=-1) + 1 :]
+    outer_rows = tuple(x for x in inside if x in free and x not in rows and x.extent > 1)
+    return TileRoles(
+        columns=columns,
+        rows=tuple(rows),
+        outer_rows=outer_rows,
+        batch=tuple(x for x in others if x not in rows and x not in outer_rows),
+        taps=tuple(loop for loop in view.reduce if loop is not main),
+        main=main,
+        column_reads=column_reads,
+        row_reads=tuple(r for r in view.reads if not r.uses(columns.name)),
+    )
+
+
+def slides(view: StageView, reads: tuple[Read, ...], loop: Loop) -> bool:
+    """Whether neighbours along `loop` share most of what they read of all `reads` that move with
+    it: windows that overlap. Rows of such an axis share vectors from one tap to the next."""
+    if loop.extent == 1:
+        return False
+    return all(_overlaps(view, r, loop.name) for r in reads if r.uses(loop.name))
+
+
+def _overlaps(view: StageView, read: Read, loop: str) -> bool:
+    """Whether one dimension of `read` is walked by `loop` and, in steps as long or shorter, by a
+    reduction loop."""
+    using = [index for index in read.index if loop in index.vars()]
+    if len(using) != 1 or not using[0].is_linear_in(loop):
+        return False
+    step = abs(using[0].coefficient(loop))
+    for tap in view.reduce:
+        along = abs(using[0].coefficient(tap.name))
+        if along and step % along == 0 and step < along * tap.extent:
+            return True
+    return False
+
+
+def _vector_friendly(read: Read, loop: str, reused: bool, most_step: int) -> bool:
+    """Whether lanes along `loop` can be loaded whole, from the tensor or from a packed copy that
+    is used more than once."""
+    step = read.element_stride(loop)
+    near = step is not None and 1 <= step <= most_step
+    return near or (reused and read.own_dim(loop) is not None)

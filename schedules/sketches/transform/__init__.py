@@ -1,0 +1,1 @@
+"""Small dense transforms held in registers, as Winograd's are."""

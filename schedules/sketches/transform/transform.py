@@ -1,0 +1,257 @@
+"""The transform sketch: elementwise stages that pick one of a few formulas by an index.
+
+Such an axis (`select(k == 0, .., select(k == 1, .., ..))`, or `h % 4 == 0`) is short, and written
+out it costs nothing: every copy has its own formula left. What is constant along a vector axis is
+done for a vector at once:
+
+    tiles (parallel) | vectors of the contiguous axis | formulas, written out | lanes
+
+A chain of such stages is computed together, the values between them in registers. The small dense
+transforms of fast convolutions look like this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from ...algebra.affine import Affine, Eq0, Mod, Var
+from ...algebra.scalar import All, Scalar, Select, loads, walk
+from ...space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
+from ...target import Target
+from ...workload.workload import Workload
+from ..analysis import Loop, StageView
+from ..conflicts import lost_levels
+from ..knobs import Knobbed
+from ..writer import TraceWriter
+from .transform_trace import AROUND, OUTSIDE, WITHIN, TransformCluster, write_transform_trace
+
+MAX_FORMULAS = 8
+"""Longest axis that is written out."""
+
+
+def choices(value: Scalar) -> dict[str, int]:
+    """Loops that choose a formula, and the period of the choice; 0 where it is the loop itself."""
+    found: dict[str, int] = {}
+    for node in walk(value):
+        if isinstance(node, Select) and isinstance(node.cond, All):
+            for cond in node.cond.conds:
+                if isinstance(cond, Eq0):
+                    found |= _chooser(cond.index)
+    return found
+
+
+def _chooser(index: Affine) -> dict[str, int]:
+    if len(index.terms) != 1:
+        return {}
+    match index.terms[0][0]:
+        case Var(name):
+            return {name: 0}
+        case Mod(numerator, divisor) if len(numerator.terms) == 1 and not numerator.const:
+            atom, coefficient = numerator.terms[0]
+            if isinstance(atom, Var) and coefficient == 1:
+                return {atom.name: divisor}
+        case _:
+            pass
+    return {}
+
+
+def is_transform(view: StageView) -> bool:
+    """Whether the stage picks formulas by short axes and is elementwise otherwise."""
+    found = choices(view.value)
+    extents = {loop.name: loop.extent for loop in view.spatial}
+    sizes = [period or extents.get(name, MAX_FORMULAS + 1) for name, period in found.items()]
+    return bool(sizes) and not view.is_reduction and all(n <= MAX_FORMULAS for n in sizes)
+
+
+def all_choices(value: Scalar, inside: Sequence[StageView]) -> dict[str, int]:
+    """`choices` of a stage's expression, and of the stages `inside` that it reads: an index that
+    chooses there is chosen here as well."""
+    dims: dict[str, set[int]] = {}
+    for view in inside:
+        found = choices(view.value) | _passed_on(view.value, dims)
+        dims[view.name] = {loop.dim for loop in view.spatial if loop.name in found}
+    return choices(value) | _passed_on(value, dims)
+
+
+def _passed_on(value: Scalar, dims: dict[str, set[int]]) -> dict[str, int]:
+    """Loops that index dimensions `dims` of other stages."""
+    found: dict[str, int] = {}
+    for load in loads(value):
+        for d in dims.get(load.tensor, ()):
+            found |= _chooser(load.index[d])
+    return found
+
+
+def transform_cluster(
+    workload: Workload, views: dict[str, StageView], name: str, remaining: Sequence[str]
+) -> TransformCluster | None:
+    """Stage `name` with the transforms that only it needs; None if it is none itself."""
+    if not is_transform(views[name]):
+        return None
+    inside: list[StageView] = []
+    members = {name}
+    for other in reversed(remaining):
+        readers = {v.name for v in views.values() if any(r.tensor == other for r in v.reads)}
+        if other in workload.outputs or not readers or not readers <= members:
+            continue
+        if is_transform(views[other]) and not views[other].presplit:
+            inside.insert(0, views[other])
+            members.add(other)
+    return TransformCluster(views[name], tuple(inside))
+
+
+@dataclass(frozen=True)
+class TransformSketch(Knobbed):
+    """See the module. Knob `place` says where stages inside are computed, see `transform_trace`."""
+
+    workload: Workload
+    cluster: TransformCluster
+    target: Target
+
+    @property
+    def name(self) -> str:
+        return "transform"
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.cluster.last.dtype)
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        parallel = self.target.threads > 1 and self._tasks > 1
+        return (
+            Knob("place", self._places()),
+            Knob("parallel", (0, 1) if parallel else (0,)),
+        )
+
+    def _places(self) -> tuple[int, ...]:
+        within = (WITHIN,) if self.cluster.inside else ()
+        whole = all(period == 0 for period in self._choices.values())
+        return (AROUND, *within, *((OUTSIDE,) if whole else ()))
+
+    # What follows walks through expressions: once, not for every array of settings.
+
+    @cached_property
+    def _choices(self) -> dict[str, int]:
+        return all_choices(self.cluster.last.value, self.cluster.inside)
+
+    @cached_property
+    def _planes(self) -> list[Loop]:
+        """Loops that choose formulas, outer to inner."""
+        return [loop for loop in self.cluster.last.spatial if loop.name in self._choices]
+
+    @cached_property
+    def _written(self) -> int:
+        """Copies of the last stage's statement once its formulas are written out."""
+        periods = ((loop.extent, self._choices[loop.name]) for loop in self._planes)
+        return prod(min(period or extent, extent) for extent, period in periods)
+
+    @cached_property
+    def _tasks(self) -> int:
+        """Iterations of the parallel loop, about."""
+        points = prod(loop.extent for loop in self.cluster.last.spatial[:-1])
+        return max(points // self._written, 1)
+
+    @cached_property
+    def _operations(self) -> float:
+        views = self.cluster.stages
+        return sum(v.points * max(v.operations / _formulas(v), 1.0) for v in views)
+
+    @cached_property
+    def _reads(self) -> float:
+        """Elements read from tensors outside the cluster."""
+        inside = {view.name for view in self.cluster.inside}
+        return sum(
+            v.points * sum(ld.tensor not in inside for ld in loads(v.value)) / _formulas(v)
+            for v in self.cluster.stages
+        )
+
+    def feasible(self, settings: IntArray) -> BoolArray:
+        return np.ones(len(np.atleast_2d(settings)), np.bool_)
+
+    @property
+    def loop_axes(self) -> tuple[int, ...]:
+        return (0, 1)
+
+    def extents(self, settings: IntArray) -> IntArray:
+        """(P, 2): tiles, and elements of a tile."""
+        inner = max(self.cluster.last.points // self._tasks, 1)
+        return np.tile(
+            np.array([[self._tasks, inner]], np.int64), (len(np.atleast_2d(settings)), 1)
+        )
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        inside = {view.name for view in self.cluster.inside}
+        found = {
+            r.tensor: Access(r.tensor, r.dtype.bytes, ((1, 0), (0, 1)))
+            for view in self.cluster.stages
+            for r in view.reads
+            if r.tensor not in inside
+        }
+        last = self.cluster.last
+        out = Access(last.name, last.dtype.bytes, ((1, 0), (0, 1)), is_output=True)
+        return (*found.values(), out)
+
+    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+        """See COLUMNS. Of a stage's formulas each point computes one: an even share is counted."""
+        v = self.values(settings)
+        places, parallel = v["place"], v["parallel"].astype(np.float64)
+        ones = np.ones(len(places))
+        again = np.where(places == OUTSIDE, float(self._planes[0].extent), 1.0)
+        last, ops, read = self.cluster.last, self._operations, self._reads
+        vectors = last.points / self.lanes
+        whole = any(r.element_stride(last.spatial[-1].name) == 1 for r in last.reads)
+        entering = sum(prod(r.shape) for r in self.cluster.stages[0].reads[:1])
+        found: dict[str, FloatArray] = {
+            "flops": ones * ops,
+            "vector_ops": ones * ops / self.lanes,
+            "vector_loads": again * read / self.lanes,
+            "vector_stores": ones * vectors,
+            "scalar_accesses": ones * (0.0 if whole else read),
+            "conflict_misses": self._lost_stores(places),
+            "live_registers": ones * float(min(self.target.vector_registers, 32)),
+            "inner_trips": ones,
+            "inner_entries": again * vectors / self._written,
+            "code_ops": ones * ops / max(last.points, 1) * self._written,
+            "packed_bytes": ones * float((last.points + entering) * last.dtype.bytes) / 2.0,
+            "tasks": np.where(parallel > 0, float(self._tasks), 1.0),
+            "regions": parallel,
+        }
+        return with_zeros(found)
+
+    def _lost_stores(self, places: IntArray) -> FloatArray:
+        """(P,) lines written to planes whose distance maps them to few sets, all caches."""
+        last, planes = self.cluster.last, self._planes
+        apart = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
+        at_once = self._written / np.where(places == OUTSIDE, float(planes[0].extent), 1.0)
+        lost = lost_levels(self.target, apart, np.ones_like(at_once), at_once)
+        return np.asarray(lost * last.points / self.lanes)
+
+    def default(self) -> tuple[int, ...]:
+        """Values between stages in registers all at once, every thread."""
+        return self.clipped({"place": 0, "parallel": 1})
+
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
+        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        v, threads = self.chosen(setting), self.target.threads
+
+        def found(value: Scalar) -> dict[str, int]:
+            return all_choices(value, self.cluster.inside)
+
+        write_transform_trace(writer, self.cluster, found, self.lanes, threads, v)
+
+
+def _formulas(view: StageView) -> int:
+    """How many formulas the stage's expression holds."""
+    return 1 + sum(
+        isinstance(n, Select) and isinstance(n.cond, All) and any(
+            isinstance(c, Eq0) for c in n.cond.conds
+        )
+        for n in walk(view.value)
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Blocks transposed in registers, copied or summed."""

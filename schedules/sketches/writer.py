@@ -1,0 +1,261 @@
+"""Writing a trace by doing it: each step is applied as it is written, so names can be looked up."""
+
+from __future__ import annotations
+
+import re
+
+from ..algebra.affine import Affine, FloorDiv, Var, affine, recombine
+from ..algebra.scalar import loads
+from ..lowering.lower import plain_nest
+from ..nest.loop_ir import For, LoopKind, Nest, Store, Update, loop_called, loops, loops_named
+from ..primitives import (
+    BlockRead,
+    CacheRead,
+    Fuse,
+    Partition,
+    Primitive,
+    Reorder,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from ..primitives.nest_edit import buffers_in, chain_to, writes_of
+from ..trace import Trace
+from ..workload.workload import Workload
+from .analysis import MOST_REPEATS, MOST_STEP
+
+_PARTS = re.compile(r"(\.t\d*)*")
+"""What Partition puts behind the names of loops in a second part."""
+
+
+class TraceWriter:
+    """Builds a trace for a workload in normal form. ScheduleError from a step that is not legal
+    is a bug of the rule that wrote it."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._steps: list[Primitive] = []
+        self.nest: Nest = plain_nest(workload)
+
+    @property
+    def trace(self) -> Trace:
+        return Trace(tuple(self._steps))
+
+    def do(self, *steps: Primitive) -> None:
+        for step in steps:
+            self.nest = step.apply(self.nest)
+            self._steps.append(step)
+
+    def split(self, loop: str, factor: int) -> tuple[str, str]:
+        """Split and give the names of the two loops."""
+        before = loops_named(self.nest.body)
+        self.do(Split(loop, factor))
+        outer, inner = self._loops_since(before)
+        return outer, inner
+
+    def fuse(self, outer: str, inner: str) -> str:
+        """Fuse and give the name of the new loop."""
+        before = loops_named(self.nest.body)
+        self.do(Fuse(outer, inner))
+        (fused,) = self._loops_since(before)
+        return fused
+
+    def reorder(self, *order: str) -> None:
+        if len(order) > 1:
+            self.do(Reorder(order))
+
+    def has(self, loop: str) -> bool:
+        return loop in loops_named(self.nest.body)
+
+    def loop(self, name: str) -> For:
+        found = loop_called(self.nest.body, name)
+        assert found is not None, f"no loop {name}"
+        return found
+
+    def _loops_since(self, before: set[str]) -> list[str]:
+        """Loops that are not among `before`, in program order."""
+        return [loop.var for loop in loops(self.nest.body) if loop.var not in before]
+
+    def partition(self, loop: str, at: int) -> dict[str, str]:
+        """Cut a loop in two; what each loop of the first part is called in the second."""
+        before = loops_named(self.nest.body)
+        inside = [found.var for found in loops((self.loop(loop),))]
+        self.do(Partition(loop, at))
+        return dict(zip(inside, self._loops_since(before), strict=True))
+
+    def is_inside(self, loop: str, outer: str) -> bool:
+        return any(found.var == loop for found in loops(self.loop(outer).body))
+
+    def copies(self, loop: str) -> list[str]:
+        """The loop and what Partition made of it: all loops that only have `.t`, `.t1` and so on
+        behind its name."""
+        return [
+            found.var
+            for found in loops(self.nest.body)
+            if found.var.startswith(loop) and _PARTS.fullmatch(found.var[len(loop) :])
+        ]
+
+    def writer_of(self, buffer: str) -> tuple[Store | Update, tuple[For, ...]]:
+        """The first leaf that writes `buffer`, and the loops around it."""
+        leaf = writes_of(self.nest.body, buffer)[0]
+        chain = chain_to(self.nest.body, leaf)
+        assert chain is not None
+        return leaf, chain
+
+    def update_of(self, buffer: str) -> tuple[Update, tuple[For, ...]]:
+        """The first update of `buffer`, and the loops around it."""
+        leaf = next(w for w in writes_of(self.nest.body, buffer) if isinstance(w, Update))
+        chain = chain_to(self.nest.body, leaf)
+        assert chain is not None
+        return leaf, chain
+
+    def writer_within(self, buffer: str, loop: str) -> tuple[Store | Update, tuple[For, ...]]:
+        """The first leaf below `loop` that writes `buffer`, and the loops around it."""
+        leaf = writes_of(self.loop(loop).body, buffer)[0]
+        chain = chain_to(self.nest.body, leaf)
+        assert chain is not None
+        return leaf, chain
+
+    def own_loops(self, buffer: str, inside: str = "") -> list[For]:
+        """The loops around the writer of `buffer` that belong to it: those below loop `inside`,
+        or all that are named after it if `inside` is not around it."""
+        _, chain = self.writer_of(buffer)
+        if inside in [loop.var for loop in chain]:
+            names = [loop.var for loop in chain]
+            return list(chain[names.index(inside) + 1 :])
+        return [loop for loop in chain if loop.var.startswith(f"{buffer}.")]
+
+    def vectorise_writer(
+        self, buffer: str, lanes: int, most_unrolled: int = 4, inside: str = "", cut: bool = False
+    ) -> None:
+        """Vectorise the plain loops around the one leaf that writes `buffer`, along the axis that
+        is contiguous in the most accesses, with a few vectors at once; `cut` as below."""
+        leaf, _ = self.writer_of(buffer)
+        own = [loop for loop in self.own_loops(buffer, inside) if loop.kind is LoopKind.SERIAL]
+        best = self.best_vector_loop(leaf, [loop.var for loop in own if not loop.reduce])
+        if best is None:
+            return
+        self.reorder(*(loop.var for loop in own if loop.var != best), best)
+        if cut:
+            self.vectorise_parts(best, lanes, most_unrolled)
+        else:
+            self.vectorise_loop(best, lanes, most_unrolled)
+
+    def vectorise_parts(self, loop: str, lanes: int, most_unrolled: int) -> None:
+        """Vectorise one innermost loop, cut where its last few whole vectors end: only what is
+        left has a mask."""
+        extent, step = self.loop(loop).extent, lanes
+        while step < lanes * most_unrolled and 2 * step <= extent:
+            step *= 2
+        whole = extent // step * step
+        if whole in (0, extent):
+            self.vectorise_loop(loop, lanes, most_unrolled)
+            return
+        before = loops_named(self.nest.body)
+        self.do(Partition(loop, whole))
+        (rest,) = self._loops_since(before)
+        self.vectorise_loop(loop, lanes, step // lanes)
+        self.vectorise_loop(rest, lanes, most_unrolled)
+
+    def read_block(self, tensor: str, place: str, buffer: str, along: str = "") -> None:
+        """Read what loop `place` needs of `tensor` into registers, with vectors along its own axis:
+        a box of it, or what the one read with loop `along` in the last dimension takes."""
+        if along:
+            self.do(BlockRead(tensor, place, buffer, along))
+        else:
+            self.do(CacheRead(tensor, place, buffer, register=True))
+        leaf, _ = self.writer_of(buffer)
+        for loop in self.own_loops(buffer):
+            self.do(Vectorize(loop.var) if self.reads_along(leaf, loop.var) else Unroll(loop.var))
+
+    def best_vector_loop(self, leaf: Store | Update, candidates: list[str]) -> str | None:
+        """The loop that is contiguous in the most accesses of `leaf`; None if none is."""
+        scored = [
+            (self._contiguity(leaf, name), n, name)
+            for n, name in enumerate(candidates)
+            if self.loop(name).extent > 1
+        ]
+        if not scored:
+            return None
+        score, _, name = max(scored)
+        return name if score > 0 else None
+
+    def accesses(self, leaf: Store | Update) -> list[tuple[str, tuple[Affine, ...]]]:
+        """What `leaf` writes and reads: buffers and indices."""
+        return [(leaf.buffer, leaf.index), *((ld.tensor, ld.index) for ld in loads(leaf.value))]
+
+    def step_of(self, buffer: str, index: tuple[Affine, ...], loop: str) -> int | None:
+        """Elements between neighbours along `loop`; None if the index divides it."""
+        return element_step(buffers_in(self.nest)[buffer].shape, index, loop)
+
+    def reads_along(self, leaf: Store | Update, loop: str) -> bool:
+        """Whether some read of `leaf` is contiguous along `loop`."""
+        shapes = buffers_in(self.nest)
+        return any(
+            element_step(shapes[read.tensor].shape, read.index, loop) == 1
+            for read in loads(leaf.value)
+        )
+
+    def vectorise_loop(self, loop: str, lanes: int, most_unrolled: int = 4) -> None:
+        """Vectorise one innermost loop, several vectors an iteration where it is long enough."""
+        extent = self.loop(loop).extent
+        width = lanes
+        while width > extent and width > 1:
+            width //= 2
+        if width == 1:
+            return
+        # A tail of less than a vector is masked in a vector of the full width.
+        if extent % width and extent > width // 2:
+            width = min(lanes, 2 * width) if width < lanes else width
+        outer, inner = self.split(loop, width)
+        count = self.loop(outer).extent
+        times = next(u for u in range(min(most_unrolled, count), 0, -1) if count % u == 0)
+        if times > 1:
+            _, middle = self.split(outer, times)
+            self.do(Vectorize(inner), Unroll(middle))
+        else:
+            self.do(Vectorize(inner))
+
+    def _contiguity(self, leaf: Store | Update, loop: str) -> int:
+        """How well lanes along `loop` suit the leaf: contiguous accesses count for it, strided
+        ones against it, the written one double. Reads from whole vectors that reach over the lanes
+        do neither."""
+        score = 2 * self._step_score(leaf.buffer, leaf.index, loop)
+        for read in loads(leaf.value):
+            near = is_near(buffers_in(self.nest)[read.tensor].shape, read.index, loop)
+            score += 0 if near else self._step_score(read.tensor, read.index, loop)
+        return score
+
+    def _step_score(self, buffer: str, index: tuple[Affine, ...], loop: str) -> int:
+        step = element_step(buffers_in(self.nest)[buffer].shape, index, loop)
+        return {0: 0, 1: 2}.get(step if step is not None else -1, -1)
+
+
+def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
+    """Whether neighbours along `loop` are not contiguous but lie within a few vectors: elements a
+    few apart, or each taken a few times in turn."""
+    step = element_step(shape, index, loop)
+    if step is not None:
+        return 2 <= abs(step) <= MOST_STEP
+    *outer, last = index
+    if any(loop in i.vars() for i in outer) or last.coefficient(loop):
+        return False
+    return all(
+        isinstance(atom, FloorDiv)
+        and abs(c) == 1
+        and atom.numerator.is_linear_in(loop)
+        and abs(atom.numerator.coefficient(loop)) <= atom.divisor <= MOST_REPEATS
+        for atom, c in last.terms
+        if not isinstance(atom, Var) and loop in atom.numerator.vars()
+    )
+
+
+def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> int | None:
+    """Elements between neighbours along `loop` in a dense array; None if the index divides it."""
+    total, size = affine(0), 1
+    for i, extent in zip(reversed(index), reversed(shape), strict=True):
+        total = total + i * size
+        size *= extent
+    total = recombine(total)
+    if not total.is_linear_in(loop):
+        return None
+    return total.coefficient(loop)

@@ -1,0 +1,65 @@
+"""What names, extents and shapes may be; used wherever a user can write one."""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import WorkloadError
+from ..limits import MAX_DIMS, MAX_EXTENT
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+
+
+def check_name(name: str, what: str, pointer: str = "") -> None:
+    """WorkloadError unless `name` is an identifier of C, of at most 64 characters."""
+    if not isinstance(name, str) or not IDENTIFIER.fullmatch(name):
+        raise WorkloadError(
+            f"the name of {what} must be a letter or _ and up to 63 letters, digits and _,"
+            f" got {name!r}",
+            code="bad_name",
+            pointer=pointer,
+        )
+
+
+def check_shape(name: str, shape: tuple[int, ...], pointer: str = "") -> None:
+    """WorkloadError unless there are 1..8 extents, each 1..2**31-1."""
+    if not 1 <= len(shape) <= MAX_DIMS:
+        raise WorkloadError(
+            f"tensor {name!r} must have 1..{MAX_DIMS} dimensions, got {len(shape)}"
+            + ("; a single value has the shape (1,)" if not shape else ""),
+            code="bad_shape",
+            pointer=pointer,
+        )
+    for dim, extent in enumerate(shape):
+        check_extent(extent, f"dimension {dim} of tensor {name!r}", pointer)
+
+
+def check_extent(extent: int, what: str, pointer: str = "") -> None:
+    if not isinstance(extent, int) or isinstance(extent, bool):
+        raise WorkloadError(
+            f"{what}: an extent is an integer, got {extent!r}", code="bad_extent", pointer=pointer
+        )
+    if not 1 <= extent <= MAX_EXTENT:
+        raise WorkloadError(
+            f"{what}: an extent must be 1..{MAX_EXTENT}, got {shorten(str(extent))}",
+            code="bad_extent",
+            pointer=pointer,
+        )
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """`text`, cut in the middle if it is longer than `limit` characters."""
+    return text if len(text) <= limit else f"{text[: limit - 20]}...{text[-12:]}"
+
+
+def check_allowed_error(error: object, pointer: str = "") -> None:
+    """WorkloadError unless `error` is None or a number between 0 and 1, neither included."""
+    if error is None:
+        return
+    number = isinstance(error, int | float) and not isinstance(error, bool)
+    if not number or not 0.0 < error < 1.0:  # type: ignore[operator]  # a number by now
+        raise WorkloadError(
+            f"an allowed error is relative, between 0 and 1, such as 1e-3; got {str(error)[:40]}",
+            code="bad_error",
+            pointer=pointer,
+        )

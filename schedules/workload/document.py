@@ -1,0 +1,94 @@
+"""The canonical JSON of a workload, written: what keys are made of needs nothing that reads it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, assert_never
+
+from ..algebra.scalar import (
+    All,
+    Binary,
+    Cast,
+    Compare,
+    Const,
+    IndexValue,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+)  # fmt: skip
+from .workload import Stage, Tensor, Workload
+
+FORMAT_VERSION = 1
+
+
+def to_json(workload: Workload) -> dict[str, Any]:
+    """The document of `workload`. Fields that say nothing (no name, no reduction) are left out."""
+    document: dict[str, Any] = {
+        "version": FORMAT_VERSION,
+        "inputs": [_tensor_json(t) for t in workload.inputs],
+        "stages": [_stage_json(s) for s in workload.stages],
+        "outputs": list(workload.outputs),
+    }
+    if workload.name:
+        document["name"] = workload.name
+    if workload.declared_flops is not None:
+        document["declared_flops"] = workload.declared_flops
+    if workload.declared_min_bytes is not None:
+        document["declared_min_bytes"] = workload.declared_min_bytes
+    if workload.allowed_error is not None:
+        document["allowed_error"] = workload.allowed_error
+    return document
+
+
+def _tensor_json(tensor: Tensor) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": tensor.name,
+        "dtype": str(tensor.dtype),
+        "shape": list(tensor.shape),
+    }
+    return {**found, "constant": True} if tensor.constant else found
+
+
+def _stage_json(stage: Stage) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": stage.name,
+        "dtype": str(stage.tensor.dtype),
+        "axes": [[a.name, a.extent] for a in stage.axes],
+        "body": _node_json(stage.body),
+    }
+    if stage.reducer is not None:
+        found["reducer"] = str(stage.reducer)
+        found["reduce_axes"] = [[a.name, a.extent] for a in stage.reduce_axes]
+    return found
+
+
+def _node_json(node: Scalar) -> dict[str, Any]:
+    match node:
+        case Const():
+            return {"op": "const", "value": _number_json(node.value), "dtype": str(node.dtype)}
+        case Load():
+            return {"op": "load", "tensor": node.tensor, "index": [str(i) for i in node.index]}
+        case IndexValue():
+            return {"op": "index", "index": str(node.index), "dtype": str(node.dtype)}
+        case Unary():
+            return {"op": str(node.op), "x": _node_json(node.x)}
+        case Binary() | Compare():
+            return {"op": str(node.op), "a": _node_json(node.a), "b": _node_json(node.b)}
+        case Cast():
+            return {"op": "cast", "x": _node_json(node.x), "dtype": str(node.dtype)}
+        case All():
+            return {"op": "all", "conds": [str(c) for c in node.conds]}
+        case Select():
+            return {
+                "op": "select",
+                "cond": _node_json(node.cond),
+                "on_true": _node_json(node.on_true),
+                "on_false": _node_json(node.on_false),
+            }
+        case _:
+            assert_never(node)
+
+
+def _number_json(value: float) -> int | float | str:
+    return value if math.isfinite(value) else str(value)

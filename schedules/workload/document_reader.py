@@ -1,0 +1,168 @@
+"""The canonical JSON of a workload: what HTTP takes, files hold and keys are made of.
+
+`docs/workload.md` describes the format, `docs/workload.schema.json` is its JSON Schema. Indices
+and index conditions are text in the syntax of index notation ("2*h + r - 1", "h >= 1").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..algebra.scalar import (
+    Reducer,
+)  # fmt: skip
+from ..limits import MAX_DIMS, MAX_INPUTS, MAX_JSON_NODES, MAX_STAGES
+from .body_json import BodyReader
+from .checks import check_allowed_error
+from .document import FORMAT_VERSION, to_json
+from .json_fields import (
+    json_count,
+    json_dtype,
+    json_extent,
+    json_fields,
+    json_list,
+    json_name,
+    json_string,
+    shown,
+    wrong,
+)
+from .strict_json import parse_json_text
+from .validate import settled
+from .workload import Axis, Stage, Tensor, Workload
+
+_MAX_NAME = 200
+
+
+def from_text(text: bytes | str) -> Workload:
+    """The workload of a JSON text; WorkloadError says what is wrong and where."""
+    return from_json(parse_json_text(text))
+
+
+def from_json(document: object) -> Workload:
+    """The workload of a parsed document; WorkloadError with a JSON pointer if it is not one.
+
+    The document may come from anywhere: nothing in it can make this slow, deep or crash.
+    """
+    check_size(document)
+    fields = json_fields(
+        document,
+        "",
+        required=("inputs", "stages", "outputs"),
+        optional=("version", "name", "declared_flops", "declared_min_bytes", "allowed_error"),
+    )
+    version = fields.get("version", FORMAT_VERSION)
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        raise wrong(f"version must be {FORMAT_VERSION}, got {shown(version)}", "/version",
+                     "bad_version")  # fmt: skip
+    name = json_string(fields.get("name", ""), "/name")
+    if len(name) > _MAX_NAME or not name.isprintable():
+        raise wrong(f"a name has at most {_MAX_NAME} printable characters", "/name", "bad_name")
+    inputs = tuple(
+        _tensor(item, f"/inputs/{n}")
+        for n, item in enumerate(json_list(fields["inputs"], "/inputs", MAX_INPUTS))
+    )
+    known: dict[str, Tensor] = {}
+    for n, tensor in enumerate(inputs):
+        if tensor.name in known:
+            raise wrong(f"two inputs are named {tensor.name!r}", f"/inputs/{n}", "duplicate")
+        known[tensor.name] = tensor
+    stages: list[Stage] = []
+    for n, item in enumerate(json_list(fields["stages"], "/stages", MAX_STAGES)):
+        stage = _stage(item, f"/stages/{n}", known)
+        stages.append(stage)
+        known.setdefault(stage.name, stage.tensor)
+    outputs = tuple(
+        json_string(item, f"/outputs/{n}")
+        for n, item in enumerate(json_list(fields["outputs"], "/outputs", MAX_STAGES))
+    )
+    workload = Workload(
+        inputs,
+        tuple(stages),
+        outputs,
+        name,
+        json_count(fields.get("declared_flops"), "/declared_flops"),
+        json_count(fields.get("declared_min_bytes"), "/declared_min_bytes"),
+        _allowed_error(fields.get("allowed_error")),
+    )
+    return settled(workload)
+
+
+def _allowed_error(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong(f"needs a number, got {shown(value)}", "/allowed_error", "bad_error")
+    check_allowed_error(value, "/allowed_error")
+    return float(value)
+
+
+def check_size(document: object) -> None:
+    """WorkloadError unless `document` is within the limits on values; needs no deep stack."""
+    pending, count = [document], 0
+    while pending:
+        item = pending.pop()
+        count += 1
+        if count > MAX_JSON_NODES:
+            raise wrong(f"a document may hold {MAX_JSON_NODES} values", "", "too_large")
+        if isinstance(item, Mapping):
+            pending.extend(item.values())
+        elif isinstance(item, list | tuple):
+            pending.extend(item)
+
+
+def _tensor(value: object, pointer: str) -> Tensor:
+    fields = json_fields(value, pointer, ("name", "dtype", "shape"), ("constant",))
+    name = json_name(fields["name"], "a tensor", f"{pointer}/name")
+    shape = tuple(
+        json_extent(item, f"dimension {n} of tensor {name!r}", f"{pointer}/shape/{n}")
+        for n, item in enumerate(json_list(fields["shape"], f"{pointer}/shape", MAX_DIMS))
+    )
+    constant = fields.get("constant", False)
+    if not isinstance(constant, bool):
+        raise wrong(f"needs true or false, got {shown(constant)}", f"{pointer}/constant")
+    return Tensor(name, shape, json_dtype(fields["dtype"], f"{pointer}/dtype"), constant)
+
+
+def _axes(value: object, pointer: str) -> tuple[Axis, ...]:
+    axes: list[Axis] = []
+    for n, item in enumerate(json_list(value, pointer, MAX_DIMS)):
+        here = f"{pointer}/{n}"
+        pair = json_list(item, here, 2)
+        if len(pair) != 2:
+            raise wrong("an axis is a name and an extent", here)
+        name = json_name(pair[0], "an axis", f"{here}/0")
+        axes.append(Axis(name, json_extent(pair[1], f"axis {name!r}", f"{here}/1")))
+    return tuple(axes)
+
+
+def _stage(value: object, pointer: str, known: Mapping[str, Tensor]) -> Stage:
+    fields = json_fields(
+        value, pointer, ("name", "dtype", "axes", "body"), ("reducer", "reduce_axes")
+    )
+    name = json_name(fields["name"], "a tensor", f"{pointer}/name")
+    dtype = json_dtype(fields["dtype"], f"{pointer}/dtype")
+    axes = _axes(fields["axes"], f"{pointer}/axes")
+    reducer = None
+    if "reducer" in fields:
+        reducer = _member(Reducer, fields["reducer"], f"{pointer}/reducer")
+    reduce_axes = _axes(fields.get("reduce_axes", []), f"{pointer}/reduce_axes")
+    body = BodyReader(known).read(fields["body"], f"{pointer}/body", 1)
+    tensor = Tensor(name, tuple(a.extent for a in axes), dtype)
+    return Stage(tensor, axes, body, reducer, reduce_axes)
+
+
+def _member(kind: type[Reducer], value: object, pointer: str) -> Reducer:
+    text = json_string(value, pointer)
+    try:
+        return kind(text)
+    except ValueError:
+        raise wrong(
+            f"unknown reducer {shown(text)}; choices: {', '.join(kind)}", pointer, "bad_reduction"
+        ) from None
+
+
+__all__ = ["FORMAT_VERSION", "check_size", "from_json", "from_text",
+           "parse_json_text", "to_json"]  # fmt: skip
+
+
+__all__ = ["check_size", "from_json", "from_text", "to_json"]

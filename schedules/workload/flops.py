@@ -1,0 +1,140 @@
+"""Counting arithmetic: the published flops of a workload, and the useful part of them.
+
+One operation for every `+ - * / min max` and every function (`exp`, `sqrt`, `abs`, ...) a point of
+the iteration space, and one for every point a reduction combines: a sum of products is 2 a point.
+Casts, comparisons, selections and index arithmetic count nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from math import prod
+from typing import TYPE_CHECKING
+
+from ..algebra.affine import Affine, Cond, Eq0, substitute_cond
+from ..algebra.scalar import All, Binary, Cast, Load, Scalar, Select, Unary, walk
+from ..limits import MAX_ALL_CONDS
+from .workload import Stage, Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Above this a connected group of axes is counted as if no guard excluded anything.
+_MAX_COUNTED_POINTS = 1 << 22
+
+
+def counted_flops(workload: Workload) -> int:
+    """Operations of one call by the rule above, guards taken as always true."""
+    return sum(_points(s) * _per_point(s) for s in workload.stages)
+
+
+def useful_flops(workload: Workload) -> int:
+    """`workload.flops` without the products and sums with padding and inserted zeros.
+
+    Where a declared count leaves them out already (transposed convolution), that count is kept
+    if it is the smaller one. A group of axes with more than 2**22 points counts in full.
+    """
+    guards = _zero_guards_of({s.name: s for s in workload.stages})
+    useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in workload.stages)
+    return min(useful, workload.flops)
+
+
+def _points(stage: Stage) -> int:
+    return prod(a.extent for a in (*stage.axes, *stage.reduce_axes))
+
+
+def _per_point(stage: Stage) -> int:
+    operations = sum(isinstance(n, Binary | Unary) for n in walk(stage.body))
+    return operations + (stage.reducer is not None)
+
+
+def useful_points(stage: Stage, stages: Mapping[str, Stage]) -> int:
+    """Points at which no factor of the body is a guarded zero; `stages` are in program order."""
+    if stage.reducer is None:
+        return _points(stage)
+    return _useful_points(stage, _zero_guards_of(stages)[stage.name])
+
+
+def _useful_points(stage: Stage, conds: tuple[Cond, ...]) -> int:
+    if stage.reducer is None or not conds:
+        return _points(stage)
+    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+    return points_where(extents, conds)
+
+
+def points_where(extents: Mapping[str, int], conds: tuple[Cond, ...]) -> int:
+    """Points of a box at which every condition holds; a group of axes with more than 2**22 points
+    counts in full."""
+    points = 1
+    for names, group in _groups(conds, list(extents)):
+        points *= _count({n: extents[n] for n in names}, group)
+    return points
+
+
+def _zero_guards_of(stages: Mapping[str, Stage]) -> dict[str, tuple[Cond, ...]]:
+    """`_zero_guards` of each of `stages`, which are in program order: each is found once, and no
+    more than `MAX_ALL_CONDS` are kept, however often a stage is read by those that read it."""
+    found: dict[str, tuple[Cond, ...]] = {}
+    for name, stage in stages.items():
+        guards = dict.fromkeys(_zero_guards(stage.body, stages, found))
+        found[name] = tuple(islice(guards, MAX_ALL_CONDS))
+    return found
+
+
+def _zero_guards(
+    node: Scalar, stages: Mapping[str, Stage], before: Mapping[str, tuple[Cond, ...]]
+) -> list[Cond]:
+    """Conditions without which a product of the body is zero, those of an elementwise stage that it
+    reads included: `before` has them."""
+    match node:
+        case Select(All(conds), on_true, on_false):
+            zero = getattr(on_false, "value", None) == 0
+            return [*conds, *_zero_guards(on_true, stages, before)] if zero else []
+        case Binary(op="mul"):
+            return _zero_guards(node.a, stages, before) + _zero_guards(node.b, stages, before)
+        case Unary(op="neg"):
+            return _zero_guards(node.x, stages, before)
+        case Load(tensor, index) if tensor in before and stages[tensor].reducer is None:
+            axes = stages[tensor].axes
+            at = {axis.name: i for axis, i in zip(axes, index, strict=True)}
+            return [substitute_cond(c, at) for c in before[tensor]]
+        case Cast(x):
+            return _zero_guards(x, stages, before)
+        case _:
+            return []
+
+
+def _groups(conds: tuple[Cond, ...], names: list[str]) -> list[tuple[list[str], list[Cond]]]:
+    """Axes that meet in a condition, together; their counts multiply."""
+    groups: list[tuple[set[str], list[Cond]]] = [({n}, []) for n in names]
+    for cond in conds:
+        meeting = [g for g in groups if g[0] & cond.index.vars()]
+        groups = [g for g in groups if not g[0] & cond.index.vars()]
+        joined = set().union(*(g[0] for g in meeting))
+        groups.append((joined, [c for g in meeting for c in g[1]] + [cond]))
+    return [(sorted(g[0]), g[1]) for g in groups]
+
+
+def _count(extents: dict[str, int], conds: list[Cond]) -> int:
+    """How many points of the box satisfy every condition, by trying them."""
+    total = prod(extents.values())
+    if not conds or total > _MAX_COUNTED_POINTS:
+        return total
+    import numpy  # only conditions need it, and queries should start at once
+
+    grids = numpy.meshgrid(
+        *(numpy.arange(e, dtype=numpy.int64) for e in extents.values()), indexing="ij", sparse=True
+    )
+    env = dict(zip(extents, grids, strict=True))
+    holds = numpy.ones(tuple(extents.values()), dtype=bool)
+    for cond in conds:
+        found = _evaluate(cond.index, env)
+        holds &= found == 0 if isinstance(cond, Eq0) else found >= 0
+    return int(holds.sum())
+
+
+def _evaluate(index: Affine, env: dict[str, np.ndarray]) -> np.ndarray:
+    import numpy
+
+    return numpy.asarray(index.evaluate(env))  # type: ignore[arg-type]  # arrays work as well

@@ -1,0 +1,224 @@
+"""The normal form: one value for every way of writing the same computation.
+
+How names and orders are found, so that neither depends on the names it was written with:
+
+1. A stage is taken after the stages it reads. Its spatial axes are d0, d1, ... by position.
+2. Operands of commutative operations are put in order of their text, in which inputs are called
+   i0, i1, ... and a stage by the digest of its own canonical text.
+3. Reduction axes are put in an order that depends only on how the body uses them: each one is
+   marked in turn, all others made anonymous, and the texts compared. Axes this leaves tied are
+   tried in every order; the least text wins.
+4. Stages are numbered s0, s1, ... as a walk from the outputs meets them, reads first. Stages with
+   the same text are one; those no output needs are gone.
+
+Two computations that only differ in ways a tie of more than `_MAX_ORDERS` orders hides may get
+different keys; that costs a lookup, never a wrong answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby, islice, permutations, product
+
+from ..algebra.affine import Interval, var
+from ..algebra.conditions import normal_cond
+from ..algebra.scalar import (
+    COMMUTATIVE,
+    All,
+    Binary,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    IndexValue,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+    loads,
+    rename_tensors,
+    substitute,
+)  # fmt: skip
+from .settle import settled_body
+from .validate import stage_ranges
+from .workload import Axis, Stage, Tensor, Workload
+
+_MAX_ORDERS = 24
+_MARKED, _ANONYMOUS = "@", "?"
+
+
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """A workload in normal form, and what its tensors and axes are called there.
+
+    `tensors` maps the names it was written with to canonical ones; `axes` the (tensor, axis)
+    pairs of stages to canonical axes.
+    """
+
+    workload: Workload
+    tensors: Mapping[str, str]
+    axes: Mapping[tuple[str, str], str]
+
+
+def normalised(workload: Workload) -> Workload:
+    """The normal form of a valid workload; see the module's description."""
+    return normal_form(workload).workload
+
+
+def normal_form(workload: Workload) -> NormalForm:
+    """The normal form with the names that lead to it."""
+    names = {t.name: f"i{n}" for n, t in enumerate(workload.inputs)}
+    axes: dict[tuple[str, str], str] = {}
+    canonical: dict[str, Stage] = {}
+    needed = _needed(workload)
+    for stage in workload.stages:
+        if stage.name not in needed:
+            continue
+        found = _canonical_stage(stage, names)
+        axes |= {(stage.name, old): new for old, new in found.axes.items()}
+        digest = _digest(found, workload, stage.name)
+        names[stage.name] = digest
+        canonical[digest] = replace(found.stage, tensor=replace(stage.tensor, name=digest))
+    order = _from_outputs([names[n] for n in workload.outputs], canonical)
+    final = {digest: f"s{n}" for n, digest in enumerate(order)}
+    form = Workload(
+        tuple(Tensor(f"i{n}", t.shape, t.dtype, t.constant) for n, t in enumerate(workload.inputs)),
+        tuple(_renamed(canonical[d], final) for d in order),
+        tuple(final[names[n]] for n in workload.outputs),
+        allowed_error=workload.allowed_error,
+    )
+    return NormalForm(form, {old: final.get(new, new) for old, new in names.items()}, axes)
+
+
+def _needed(workload: Workload) -> set[str]:
+    """Names of the stages some output depends on."""
+    needed = set(workload.outputs)
+    for stage in reversed(workload.stages):
+        if stage.name in needed:
+            needed.update(ld.tensor for ld in loads(stage.body))
+    return needed
+
+
+@dataclass(frozen=True, slots=True)
+class _Canonical:
+    stage: Stage
+    text: str
+    axes: Mapping[str, str]
+
+
+def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
+    """`stage` with canonical axes and operand order; loads name inputs and digests."""
+    reduced = frozenset(a.name for a in stage.reduce_axes)
+    body = rename_tensors(settled_body(stage.body, stage_ranges(stage), reduced), names)
+    spatial = {a.name: f"d{n}" for n, a in enumerate(stage.axes)}
+    axes = tuple(Axis(f"d{n}", a.extent) for n, a in enumerate(stage.axes))
+    best: _Canonical | None = None
+    for order in _reduction_orders(body, spatial, stage.reduce_axes):
+        renamed = spatial | {a.name: f"r{n}" for n, a in enumerate(order)}
+        reduce_axes = tuple(Axis(f"r{n}", a.extent) for n, a in enumerate(order))
+        moved = substitute(body, {old: var(new) for old, new in renamed.items()})
+        ranges = {a.name: Interval(0, a.extent - 1) for a in (*axes, *reduce_axes)}
+        ordered, text = _ordered(
+            settled_body(moved, ranges, frozenset(a.name for a in reduce_axes))
+        )
+        if best is None or text < best.text:
+            found = Stage(stage.tensor, axes, ordered, stage.reducer, reduce_axes)
+            best = _Canonical(found, text, renamed)
+    assert best is not None
+    return best
+
+
+def _digest(found: _Canonical, workload: Workload, name: str) -> str:
+    """A name made of content. Outputs are told apart by position, so none of them merge."""
+    stage = found.stage
+    position = workload.outputs.index(name) if name in workload.outputs else -1
+    extents = [[a.extent for a in axes] for axes in (stage.axes, stage.reduce_axes)]
+    text = f"{position}|{stage.tensor.dtype}|{stage.reducer}|{extents}|{found.text}"
+    return "s" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _reduction_orders(
+    body: Scalar, spatial: Mapping[str, str], axes: tuple[Axis, ...]
+) -> Iterable[tuple[Axis, ...]]:
+    """Orders of the reduction axes worth trying: one, unless axes are used in the same way."""
+    if len(axes) < 2:
+        return [axes]
+    keyed = sorted(
+        ((_use(body, spatial, axis, axes), n) for n, axis in enumerate(axes)), key=lambda k: k[0]
+    )
+    tied = [[axes[n] for _, n in group] for _, group in groupby(keyed, key=lambda k: k[0])]
+    orders = product(*(permutations(group) for group in tied))
+    return (tuple(a for group in order for a in group) for order in islice(orders, _MAX_ORDERS))
+
+
+def _use(
+    body: Scalar, spatial: Mapping[str, str], axis: Axis, axes: tuple[Axis, ...]
+) -> tuple[int, str, int]:
+    """How `body` uses `axis`, in a way that neither its name nor its position enters."""
+    names = dict(spatial) | {a.name: _MARKED if a is axis else _ANONYMOUS for a in axes}
+    _, text = _ordered(substitute(body, {old: var(new) for old, new in names.items()}))
+    return text.find(_MARKED), text, axis.extent
+
+
+def _ordered(node: Scalar) -> tuple[Scalar, str]:
+    """`node` with commutative operands sorted by text and conditions in normal form, and its text.
+
+    Rebuilds the tree: it is done a few times for each stage, on trees of some ten nodes.
+    """
+    match node:
+        case Const():
+            return node, f"{node.value!r}:{node.dtype}"
+        case Load():
+            return node, f"{node.tensor}[{','.join(map(str, node.index))}]"
+        case IndexValue():
+            return node, f"<{node.index}>:{node.dtype}"
+        case Unary():
+            x, text = _ordered(node.x)
+            return Unary(node.op, x), f"{node.op}({text})"
+        case Cast():
+            x, text = _ordered(node.x)
+            return Cast(x, node.dtype), f"{node.dtype}({text})"
+        case Binary() | Compare():
+            return _ordered_pair(node)
+        case All():
+            conds = sorted({normal_cond(c) for c in node.conds}, key=str)
+            return All(tuple(conds)), f"all({','.join(map(str, conds))})"
+        case Select():
+            cond, c = _ordered(node.cond)
+            on_true, t = _ordered(node.on_true)
+            on_false, f = _ordered(node.on_false)
+            return Select(cond, on_true, on_false), f"select({c},{t},{f})"
+
+
+def _ordered_pair(node: Binary | Compare) -> tuple[Scalar, str]:
+    a, a_text = _ordered(node.a)
+    b, b_text = _ordered(node.b)
+    commutes = node.op in COMMUTATIVE or node.op in (CompareOp.EQ, CompareOp.NE)
+    if commutes and b_text < a_text:
+        a, b, a_text, b_text = b, a, b_text, a_text
+    text = f"{node.op}({a_text},{b_text})"
+    return replace(node, a=a, b=b), text
+
+
+def _from_outputs(outputs: list[str], stages: Mapping[str, Stage]) -> list[str]:
+    """Digests of all stages, reads first, in the order a walk from the outputs meets them."""
+    order: list[str] = []
+    pending = [(d, False) for d in reversed(outputs)]
+    seen: set[str] = set()
+    while pending:
+        digest, visited = pending.pop()
+        if visited:
+            order.append(digest)
+        elif digest not in seen:
+            seen.add(digest)
+            pending.append((digest, True))
+            reads = [ld.tensor for ld in loads(stages[digest].body) if ld.tensor in stages]
+            pending.extend((d, False) for d in reversed(reads))
+    return order
+
+
+def _renamed(stage: Stage, final: Mapping[str, str]) -> Stage:
+    body = rename_tensors(stage.body, final)
+    return replace(stage, tensor=replace(stage.tensor, name=final[stage.name]), body=body)

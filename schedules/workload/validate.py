@@ -1,0 +1,234 @@
+"""What must be true of every workload, whoever made it: `validate` proves it or says what fails.
+
+Every read is proved in bounds, or guarded by a condition that keeps it in bounds, from the
+axes' ranges alone. Pointers in errors are those of the workload's JSON document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..algebra.affine import Interval
+from ..algebra.scalar import (
+    Scalar,
+    children,
+    index_conds,
+    vars_of,
+)  # fmt: skip
+from ..dtypes import DType
+from ..errors import WorkloadError
+from ..limits import (
+    MAX_ALL_CONDS,
+    MAX_BODY_DEPTH,
+    MAX_BYTES,
+    MAX_DIMS,
+    MAX_INPUTS,
+    MAX_JSON_NODES,
+    MAX_STAGES,
+    check_limits,
+    json_nodes,
+)  # fmt: skip
+from .checks import check_extent, check_name, check_shape
+from .settle import settled_body
+from .validate_body import check_nodes, check_reads
+
+if TYPE_CHECKING:
+    from .workload import Axis, Stage, Tensor, Workload
+
+
+def validate(workload: Workload) -> None:
+    """WorkloadError with a stable code and a JSON pointer unless every rule holds."""
+    _stages(workload, settle=False)
+
+
+def settled(workload: Workload) -> Workload:
+    """`workload` with every body in its one form (`schedules.workload.settle`), which is valid;
+    WorkloadError as `validate`. Reads that never happen may be anywhere."""
+    return replace(workload, stages=_stages(workload, settle=True))
+
+
+def _stages(workload: Workload, *, settle: bool) -> tuple[Stage, ...]:
+    """The stages, each one checked and, if asked for, settled; all other rules are checked too."""
+    _check_counts(workload)
+    found: list[Stage] = []
+    known: dict[str, Tensor] = {}
+    for number, tensor in enumerate(workload.inputs):
+        _check_new(tensor, known, f"/inputs/{number}")
+        known[tensor.name] = tensor
+    nodes = conds = 0
+    for number, stage in enumerate(workload.stages):
+        pointer = f"/stages/{number}"
+        _check_new(stage.tensor, known, pointer)
+        check_depth(stage.body, f"{pointer}/body")
+        nodes += json_nodes(stage.body)
+        if nodes > MAX_JSON_NODES:
+            raise WorkloadError(
+                f"the expressions have {nodes} or more JSON values, at most {MAX_JSON_NODES}",
+                code="too_large",
+                pointer=f"{pointer}/body",
+            )
+        conds += sum(1 for _ in index_conds(stage.body))
+        if conds > MAX_ALL_CONDS:
+            raise WorkloadError(
+                f"the guards have {conds} or more conditions, at most {MAX_ALL_CONDS}",
+                code="too_large",
+                pointer=f"{pointer}/body",
+            )
+        if settle:
+            found.append(settled_stage(stage, known, pointer))
+        else:
+            validate_stage(stage, known, pointer)
+            found.append(stage)
+        known[stage.name] = stage.tensor
+    _check_outputs(workload)
+    check_limits(workload, max_bytes=MAX_BYTES)
+    return tuple(found)
+
+
+def _check_counts(workload: Workload) -> None:
+    for what, found, limit in (
+        ("inputs", len(workload.inputs), MAX_INPUTS),
+        ("stages", len(workload.stages), MAX_STAGES),
+    ):
+        if found > limit:
+            raise WorkloadError(
+                f"at most {limit} {what} are allowed, got {found}",
+                code="too_large",
+                pointer=f"/{what}",
+            )
+
+
+def _check_outputs(workload: Workload) -> None:
+    stages = [s.name for s in workload.stages]
+    if not workload.outputs:
+        raise WorkloadError("a workload needs at least one output", pointer="/outputs")
+    for number, name in enumerate(workload.outputs):
+        if name not in stages:
+            raise WorkloadError(
+                f"output {name!r} is not computed by a stage; stages: {', '.join(stages)}",
+                code="unknown_tensor",
+                pointer=f"/outputs/{number}",
+            )
+        if name in workload.outputs[:number]:
+            raise WorkloadError(
+                f"output {name!r} is named twice", code="duplicate", pointer=f"/outputs/{number}"
+            )
+
+
+def _check_new(tensor: Tensor, known: Mapping[str, Tensor], pointer: str) -> None:
+    check_name(tensor.name, "a tensor", pointer)
+    if tensor.name in known:
+        raise WorkloadError(
+            f"two tensors are named {tensor.name!r}", code="duplicate", pointer=pointer
+        )
+    check_shape(tensor.name, tensor.shape, pointer)
+    if tensor.dtype is DType.BOOL:
+        raise WorkloadError(
+            f"tensor {tensor.name!r} is bool; store i8 or u8 and compare with 0",
+            code="bad_dtype",
+            pointer=pointer,
+        )
+
+
+def check_depth(node: Scalar, pointer: str = "") -> None:
+    """WorkloadError if `node` is deeper than `MAX_BODY_DEPTH`; needs no deep call stack itself."""
+    level, depth = [node], 0
+    while level:
+        depth += 1
+        if depth > MAX_BODY_DEPTH:
+            raise WorkloadError(
+                f"an expression may be {MAX_BODY_DEPTH} levels deep; split it into two stages",
+                code="too_deep",
+                pointer=pointer,
+            )
+        level = [child for n in level for child in children(n)]
+
+
+def stage_ranges(stage: Stage) -> dict[str, Interval]:
+    """The values each axis of `stage` takes."""
+    return {a.name: Interval(0, a.extent - 1) for a in (*stage.axes, *stage.reduce_axes)}
+
+
+def validate_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> None:
+    """WorkloadError unless `stage` is well formed; `known` are the tensors it may read."""
+    _check_form(stage, known, pointer)
+    check_reads(stage, stage.body, known, stage_ranges(stage), pointer)
+
+
+def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") -> Stage:
+    """`stage` with its body in its one form; WorkloadError unless it is well formed.
+
+    Everything it says must make sense, and what is left of it must stay in bounds.
+    """
+    _check_form(stage, known, pointer)
+    ranges = stage_ranges(stage)
+    body = settled_body(stage.body, ranges, frozenset(a.name for a in stage.reduce_axes))
+    check_reads(stage, body, known, ranges, pointer)
+    return stage if body is stage.body else replace(stage, body=body)
+
+
+def _check_form(stage: Stage, known: Mapping[str, Tensor], pointer: str) -> None:
+    """Every rule of one stage but the bounds of its reads."""
+    _check_axes(stage, pointer)
+    if stage.reducer is not None and stage.tensor.dtype is DType.BF16:
+        raise WorkloadError(
+            f"stage {stage.name!r} reduces in bf16; reduce in f32 and cast the result",
+            code="bad_dtype",
+            pointer=pointer,
+        )
+    check_nodes(stage, known, stage_ranges(stage), f"{pointer}/body")
+    if stage.body.dtype is not stage.tensor.dtype:
+        raise WorkloadError(
+            f"stage {stage.name!r} stores {stage.tensor.dtype}, its expression is"
+            f" {stage.body.dtype}; cast it",
+            code="dtype_clash",
+            pointer=f"{pointer}/body",
+        )
+    used = vars_of(stage.body)
+    for axis in stage.reduce_axes:
+        if axis.name not in used:
+            raise WorkloadError(
+                f"stage {stage.name!r} reduces over {axis.name!r}, which its expression never uses",
+                code="unused_axis",
+                pointer=f"{pointer}/reduce_axes",
+            )
+
+
+def _check_axes(stage: Stage, pointer: str) -> None:
+    seen: set[str] = set()
+    for axis in (*stage.axes, *stage.reduce_axes):
+        check_name(axis.name, "an axis", f"{pointer}/axes")
+        check_extent(axis.extent, f"axis {axis.name!r} of stage {stage.name!r}", f"{pointer}/axes")
+        if axis.name in seen:
+            raise WorkloadError(
+                f"stage {stage.name!r} has two axes named {axis.name!r}",
+                code="duplicate",
+                pointer=f"{pointer}/axes",
+            )
+        seen.add(axis.name)
+    if tuple(a.extent for a in stage.axes) != stage.tensor.shape:
+        raise WorkloadError(
+            f"stage {stage.name!r} has the shape {stage.tensor.shape}, its axes have"
+            f" {_extents(stage.axes)}",
+            code="bad_shape",
+            pointer=f"{pointer}/axes",
+        )
+    if len(stage.reduce_axes) > MAX_DIMS:
+        raise WorkloadError(
+            f"stage {stage.name!r}: at most {MAX_DIMS} reduction axes,"
+            f" got {len(stage.reduce_axes)}",
+            code="too_large",
+            pointer=f"{pointer}/reduce_axes",
+        )
+    if (stage.reducer is None) != (not stage.reduce_axes):
+        raise WorkloadError(
+            f"stage {stage.name!r}: a reducer needs reduction axes and they need a reducer",
+            code="bad_reduction",
+            pointer=f"{pointer}/reduce_axes",
+        )
+
+
+def _extents(axes: tuple[Axis, ...]) -> tuple[int, ...]:
+    return tuple(a.extent for a in axes)

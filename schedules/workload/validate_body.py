@@ -1,0 +1,253 @@
+"""Rules of one expression: nodes make sense, reads are in bounds wherever they are evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, assert_never
+
+from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Mod, Ranges, interval
+from ..algebra.conditions import follows, negated, within
+from ..algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    Const,
+    IndexValue,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+    children,
+)
+from ..dtypes import DType
+from ..errors import WorkloadError
+from ..limits import MAX_CONDS, MAX_DIMS, MAX_INDEX_CONST
+from .checks import shorten
+
+if TYPE_CHECKING:
+    from .workload import Stage, Tensor
+
+_ANY_TYPE = frozenset({UnaryOp.NEG, UnaryOp.ABS})
+
+
+def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
+    """WorkloadError unless every node of the body makes sense, evaluated or not: types, names,
+    numbers of indices. `pointer` is that of the body."""
+    _NodeChecker(stage.name, known, ranges).check(stage.body, pointer)
+
+
+def check_reads(
+    stage: Stage, body: Scalar, known: Mapping[str, Tensor], ranges: Ranges, pointer: str
+) -> None:
+    """WorkloadError unless every read of `body` is proved in bounds wherever it is evaluated.
+
+    `body` is made of the reads of `stage.body`, where errors point; `pointer` is the stage's.
+    """
+    for load, given in _reads(body, ()):
+        extents = known[load.tensor].shape
+        for dim, (index, extent) in enumerate(zip(load.index, extents, strict=True)):
+            if all(follows(c, given, ranges) for c in within(index, extent)):
+                continue
+            found = interval(index, ranges)
+            place = _place(stage.body, load, f"{pointer}/body") or f"{pointer}/body"
+            raise WorkloadError(
+                f"stage {stage.name!r}: {load.tensor}[{', '.join(map(str, load.index))}] may be"
+                f" out of bounds: {shorten(str(index))} in dimension {dim} takes"
+                f" {found.lo}..{found.hi}, the extent is {extent}; guard it with select or read it"
+                " with padded",
+                code="out_of_bounds",
+                pointer=f"{place}/index/{dim}",
+            )
+
+
+def _reads(node: Scalar, given: tuple[Cond, ...]) -> Iterator[tuple[Load, tuple[Cond, ...]]]:
+    """Every read with the index conditions known to hold where it is evaluated."""
+    if isinstance(node, Load):
+        yield node, given
+    if not isinstance(node, Select):
+        for child in children(node):
+            yield from _reads(child, given)
+        return
+    holds: tuple[Cond, ...] = ()
+    fails: tuple[Cond, ...] = ()
+    if isinstance(node.cond, All):
+        holds = node.cond.conds
+        only = holds[0]
+        fails = (negated(only),) if len(holds) == 1 and isinstance(only, Ge0) else ()
+    yield from _reads(node.cond, given)
+    yield from _reads(node.on_true, given + holds)
+    yield from _reads(node.on_false, given + fails)
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {
+    Unary: ("x",), Cast: ("x",), Binary: ("a", "b"), Compare: ("a", "b"),
+    Select: ("cond", "on_true", "on_false"),
+}  # fmt: skip
+
+
+def _place(node: Scalar, wanted: Scalar, pointer: str) -> str | None:
+    """The JSON pointer of the node `wanted`, itself and not one like it; None if it is not here."""
+    if node is wanted:
+        return pointer
+    for name in _FIELDS.get(type(node), ()):
+        found = _place(getattr(node, name), wanted, f"{pointer}/{name}")
+        if found is not None:
+            return found
+    return None
+
+
+class _NodeChecker:
+    """Checks the nodes of one body; index numbers must fit over the `ranges` of its axes."""
+
+    def __init__(self, stage: str, known: Mapping[str, Tensor], ranges: Ranges) -> None:
+        self._stage = stage
+        self._known = known
+        self._ranges = ranges
+
+    def check(self, node: Scalar, pointer: str) -> None:
+        match node:
+            case Const():
+                if node.dtype is DType.BOOL:
+                    raise self._error("a constant may not be bool", "bad_dtype", pointer)
+            case Load():
+                self._check_load(node, pointer)
+            case IndexValue():
+                self._check_index_value(node, pointer)
+            case Unary():
+                self.check(node.x, f"{pointer}/x")
+                self._check_unary(node, pointer)
+            case Binary() | Compare():
+                self.check(node.a, f"{pointer}/a")
+                self.check(node.b, f"{pointer}/b")
+                self._check_pair(node, pointer)
+            case Cast():
+                self.check(node.x, f"{pointer}/x")
+                if DType.BOOL in (node.x.dtype, node.dtype):
+                    raise self._error("a cast may not be from or to bool", "bad_dtype", pointer)
+            case All():
+                if not 1 <= len(node.conds) <= MAX_CONDS:
+                    raise self._error(
+                        f"a guard needs 1..{MAX_CONDS} conditions, got {len(node.conds)}",
+                        "bad_node",
+                        pointer,
+                    )
+                for cond in node.conds:
+                    self._check_index(cond.index, pointer)
+            case Select():
+                self._check_select(node, pointer)
+            case _:
+                assert_never(node)
+
+    def _error(self, what: str, code: str, pointer: str) -> WorkloadError:
+        return WorkloadError(f"stage {self._stage!r}: {what}", code=code, pointer=pointer)
+
+    def _check_load(self, node: Load, pointer: str) -> None:
+        tensor = self._known.get(node.tensor)
+        if tensor is None:
+            names = ", ".join(self._known) or "none"
+            raise self._error(
+                f"reads {node.tensor!r}, which is not an input or an earlier stage ({names})",
+                "unknown_tensor",
+                pointer,
+            )
+        if tensor.dtype is not node.dtype:
+            raise self._error(
+                f"reads {node.tensor!r} as {node.dtype}, it is {tensor.dtype}",
+                "dtype_clash",
+                pointer,
+            )
+        if len(node.index) != len(tensor.shape):
+            raise self._error(
+                f"{node.tensor!r} has {len(tensor.shape)} dimensions,"
+                f" got {len(node.index)} indices",
+                "bad_rank",
+                pointer,
+            )
+        for dim, index in enumerate(node.index):
+            self._check_index(index, f"{pointer}/index/{dim}")
+
+    def _check_index(self, index: Affine, pointer: str, level: int = 0) -> None:
+        unknown = index.vars() - self._ranges.keys()
+        if unknown:
+            raise self._error(
+                f"{shorten(str(index))} uses {sorted(unknown)[0]}, which is not one of its"
+                f" axes ({', '.join(self._ranges)})",
+                "unknown_axis",
+                pointer,
+            )
+        numbers = [index.const, *(c for _, c in index.terms)]
+        for atom, _ in index.terms:
+            if isinstance(atom, FloorDiv | Mod):
+                numbers.append(atom.divisor)
+                if level >= MAX_DIMS:
+                    raise self._error("divisions are nested too deeply", "too_deep", pointer)
+                self._check_index(atom.numerator, pointer, level + 1)
+        if any(abs(n) > MAX_INDEX_CONST for n in numbers):
+            raise self._error(
+                f"numbers in an index must be within +-{MAX_INDEX_CONST}", "bad_index", pointer
+            )
+
+    def _check_index_value(self, node: IndexValue, pointer: str) -> None:
+        self._check_index(node.index, pointer)
+        if node.dtype.is_float and node.dtype is not DType.BF16:
+            return
+        if node.dtype not in (DType.I32, DType.I64):
+            raise self._error(
+                f"an index is a number of type i32, i64, f32 or f64, got {node.dtype}",
+                "bad_dtype",
+                pointer,
+            )
+        found = interval(node.index, self._ranges)
+        if found.lo < -(2**31) or found.hi >= 2**31:
+            raise self._error(
+                f"{node.index} takes {found.lo}..{found.hi}, more than 32 bits hold",
+                "bad_index",
+                pointer,
+            )
+
+    def _check_unary(self, node: Unary, pointer: str) -> None:
+        dtype = node.x.dtype
+        wide_float = dtype.is_float and dtype is not DType.BF16
+        integer = dtype in (DType.I8, DType.U8, DType.I32, DType.I64)
+        if not (wide_float or (node.op in _ANY_TYPE and integer)):
+            raise self._error(
+                f"{node.op} of {dtype}: cast the operand to f32 or f64 first", "bad_dtype", pointer
+            )
+
+    def _check_pair(self, node: Binary | Compare, pointer: str) -> None:
+        a, b = node.a.dtype, node.b.dtype
+        if a is not b:
+            raise self._error(f"{node.op} of {a} and {b}: cast one of them", "dtype_clash", pointer)
+        if a in (DType.BF16, DType.BOOL):
+            raise self._error(
+                f"{node.op} of {a}: there is no arithmetic on it, cast to f32 or use select",
+                "bad_dtype",
+                pointer,
+            )
+        if node.op is BinaryOp.DIV and not a.is_float:
+            raise self._error(f"div of {a}: only floats divide, cast first", "bad_dtype", pointer)
+
+    def _check_select(self, node: Select, pointer: str) -> None:
+        self.check(node.cond, f"{pointer}/cond")
+        if node.cond.dtype is not DType.BOOL:
+            raise self._error(
+                f"a select needs a condition, got a value of type {node.cond.dtype}",
+                "bad_dtype",
+                f"{pointer}/cond",
+            )
+        self.check(node.on_true, f"{pointer}/on_true")
+        self.check(node.on_false, f"{pointer}/on_false")
+        a, b = node.on_true.dtype, node.on_false.dtype
+        if DType.BOOL in (a, b):
+            raise self._error(
+                "a select chooses between values, not conditions; nest the selects",
+                "bad_dtype",
+                pointer,
+            )
+        if a is not b:
+            raise self._error(
+                f"the two sides of a select are {a} and {b}: cast one", "dtype_clash", pointer
+            )
