@@ -34,7 +34,8 @@ from schedules.sketches.forms.regrouping import regrouped
 from schedules.sketches.forms.rewriting import rewrites_for, rewritten
 from schedules.target import Probes, Target
 from schedules.workload.flops import counted_flops, useful_flops
-from schedules.workload.workload import Stage, Workload
+from schedules.workload.tensors import Stage
+from schedules.workload.workload import Workload
 
 from .probed import raised_bandwidth, raised_peak
 

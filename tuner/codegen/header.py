@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from schedules.dtypes import DType
 from schedules.rewritten import rewritten_document
 from schedules.trace import Trace
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 
 from .c_names import KEYWORDS, RESERVED
 from .cpu_features import essential

@@ -207,10 +207,12 @@ def alarm(secs: float, what: str) -> Iterator[None]:
 def choose_default(document: dict[str, Any]) -> Frame:
     """The default trace of `workload` on `target`."""
     from schedules.target import Target
-    from schedules.workload.document_reader import from_json
+    from schedules.workload.workload import Workload
     from tuner.default import default_trace
 
-    trace = default_trace(from_json(document["workload"]), Target.from_json(document["target"]))
+    trace = default_trace(
+        Workload.from_json(document["workload"]), Target.from_json(document["target"])
+    )
     return Frame({"trace": trace.to_json()})
 
 

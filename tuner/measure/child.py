@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules.record import MeasureStatus
-from schedules.workload.workload import Tensor
+from schedules.workload.tensors import Tensor
 
 from . import elf, loader, races
 from .arena import WORKSPACE_ALIGN_BYTES, Arena, FlatBuffers, as_array, as_bytes, flat_buffers

@@ -29,11 +29,11 @@ _MEMORY_BYTES = 4 << 30
 
 def compile_document(document: dict[str, Any]) -> Any:
     """The `CompiledKernel` of workload, trace and target as JSON. ScheduleError: not legal."""
-    from schedules.workload import document_reader as workload_json
+    from schedules.workload.workload import Workload
     from tuner.codegen.kernel import compile_kernel
 
     return compile_kernel(
-        workload_json.from_json(document["workload"]),
+        Workload.from_json(document["workload"]),
         Trace.from_json(document["trace"]),
         Target.from_json(document["target"]),
     )

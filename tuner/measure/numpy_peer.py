@@ -36,7 +36,8 @@ from schedules.dtypes import DType
 from schedules.reference.contract import Contraction
 from schedules.reference.math import combiner, compare
 from schedules.reference.reads import Box, conditions_hold, full_box, index_values, read
-from schedules.workload.workload import Axis, Stage, Workload
+from schedules.workload.tensors import Axis, Stage
+from schedules.workload.workload import Workload
 
 from .product_form import contraction_of
 from .ways import Call, Choice, NoPeerError, Way, choose

@@ -44,7 +44,8 @@ from schedules.reference.boxes import MAX_BOX_POINTS, over_boxes
 from schedules.reference.evaluate import evaluate_stage, load_inputs, value_of
 from schedules.reference.math import bf16_bits, bf16_to_f32, round_to_bf16
 from schedules.reference.reads import Box, full_box, leading_tiles
-from schedules.workload.workload import Stage, Tensor, Workload
+from schedules.workload.tensors import Stage, Tensor
+from schedules.workload.workload import Workload
 
 from .inputs import tiled
 

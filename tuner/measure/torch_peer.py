@@ -31,7 +31,8 @@ from schedules.algebra.scalar import (
 from schedules.dtypes import DType
 from schedules.reference.contract import Contraction
 from schedules.reference.reads import conditions_hold, full_box, index_values
-from schedules.workload.workload import Axis, Stage, Workload
+from schedules.workload.tensors import Axis, Stage
+from schedules.workload.workload import Workload
 
 from .convolution_form import ConvolutionForm, convolution_form
 from .epilogue_form import EpilogueForm, epilogue_form
