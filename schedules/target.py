@@ -1,7 +1,8 @@
 """Target: the hardware a kernel is made for, as a plain JSON value with a key.
 
 `probes` (what was measured on it) never enter the key: two machines of one kind share records.
-Detection and probing are the tuner's (`tuner/native_target.py`); this file is only the value.
+Detection and probing are the tuner's (`tuner/machine/native_target.py`); this file is only the
+value.
 """
 
 from __future__ import annotations
