@@ -18,7 +18,8 @@ from costmodel.blend import BlendedModel
 from costmodel.gaussian import MOST_SAMPLES, GaussianModel, times_on_one_core
 from costmodel.metrics import spearman
 from costmodel.model import ResidualModel
-from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+from schedules.arrays import FloatArray, IntArray
+from schedules.space import Candidate, ScheduleSpace
 from tests.contracts.cost_model_contract import SPACE, CostModelContract, drawn, samples
 from tests.synthetic_machine import bent_log2_secs
 

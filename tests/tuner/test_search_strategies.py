@@ -13,8 +13,9 @@ from costmodel.base import Description, Prediction, Sample
 from costmodel.baselines import PriorModel
 from costmodel.blend import BlendedModel
 from costmodel.prior import Prior
+from schedules.arrays import IntArray
 from schedules.record import MeasureResult, MeasureStatus
-from schedules.space import Candidate, IntArray, ScheduleSpace
+from schedules.space import Candidate, ScheduleSpace
 from tests.contracts.strategy_contract import StrategyContract
 from tests.synthetic_machine import bent_log2_secs, optimum_secs, result_of
 from tests.synthetic_sketch import synthetic_space

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.prior import Prior
+from schedules.arrays import FloatArray, IntArray
 from schedules.errors import ScheduleError
 from schedules.sketches.program import ProgramSketch
-from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+from schedules.space import Candidate, ScheduleSpace
 from schedules.trace import Trace
 
 from .chains import Cooling, anneal
