@@ -42,8 +42,8 @@ from schedules.sketches import space_for
 from schedules.space import Candidate, ScheduleSpace
 from schedules.spelling import parse_workload
 from schedules.trace import Trace
+from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, read_simulated
 from tuner.measure.protocol import MeasureRequest
-from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer, read_simulated
 from tuner.pytest_plugin import mocked_target
 from tuner.search.annealing import AnnealingStrategy
 from tuner.search.base import SearchGoal, SearchStrategy

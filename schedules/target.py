@@ -1,10 +1,10 @@
 """Target: the hardware a kernel is made for, as a plain JSON value with a key.
 
 `probes` (what was measured on it) never enter the key: two machines of one kind share records.
-Detection and probing are the tuner's (`tuner/native_target.py`); this file is only the value, and
-what holds a description from outside, a file or a field of a request, to what code generation and
-measuring can work with: numbers that no machine has would divide by zero, ask for all memory, or
-end a worker inside LLVM.
+Detection and probing are the tuner's (`tuner/machine/native_target.py`); this file is only the
+value, and what holds a description from outside, a file or a field of a request, to what code
+generation and measuring can work with: numbers that no machine has would divide by zero, ask for
+all memory, or end a worker inside LLVM.
 """
 
 from __future__ import annotations

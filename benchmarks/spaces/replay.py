@@ -24,7 +24,7 @@ from schedules.sketches import space_for
 from schedules.space import ScheduleSpace, Sketch
 from schedules.target import Target
 from schedules.workload.workload import Workload
-from tuner.codegen.kernel import llvm_text
+from tuner.emit.kernel import llvm_text
 
 HERE = Path(__file__).resolve().parent
 TARGETS = HERE.parent.parent / "examples" / "targets"

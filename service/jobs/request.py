@@ -21,7 +21,7 @@ from service.resolve.requests import JobIn, admit, located, read_model
 
 if TYPE_CHECKING:
     from service.settings import Settings
-    from tuner.measure.control import Control
+    from tuner.process.control import Control
 
 
 @dataclass(frozen=True, slots=True)

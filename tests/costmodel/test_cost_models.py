@@ -174,7 +174,7 @@ print(json.dumps(model.predict(0, drawn(20)).log2_secs.tolist()))
 
 LIGHT = """
 import sys
-import costmodel, costmodel.model, costmodel.prior, costmodel.features, tuner, tuner.session
+import costmodel, costmodel.model, costmodel.prior, costmodel.features, tuner, tuner.session.run
 import tuner.search.strategies, tuner.measure.choose, tuner.pytest_plugin
 print(sorted(m for m in ("xgboost", "llvmlite", "sqlalchemy") if m in sys.modules))
 """

@@ -14,13 +14,13 @@ from schedules.record import MeasureResult, MeasureStatus
 from schedules.target import Probes
 from schedules.trace import Trace
 from tests.fleet.simulated import another_target
-from tuner.measure.control import Control
+from tuner.machine.native_target import detect
 from tuner.measure.fleet import task
 from tuner.measure.fleet.task import GivenUp, Host
 from tuner.measure.fleet.wire import Description, Note, Order, Purpose
 from tuner.measure.local import local_toolchain
 from tuner.measure.protocol import MeasureRequest
-from tuner.native_target import detect
+from tuner.process.control import Control
 
 WORKLOAD = operators.build("matmul", M=17, N=16, K=16).normalised()
 TRACES = (Trace(), Trace((Split("no_such_axis", 4),)))

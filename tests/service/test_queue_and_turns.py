@@ -27,8 +27,8 @@ from service.resolve import toolchains, workloads
 from tests.service.preparing_cases import Counted, prepare_all
 from tests.service.service_cases import HOST, MATMUL, fake_run
 from tests.service.test_worker import queued, read
-from tuner.measure.control import MeasurementAborted
-from tuner.native_target import native_target
+from tuner.machine.native_target import native_target
+from tuner.process.control import MeasurementAborted
 
 LONG, MIDDLE, SHORT = WaitingJob("1", 5000), WaitingJob("2", 500), WaitingJob("3", 4)
 

@@ -25,9 +25,9 @@ from tests.schedules.reference_cases import (
     softmax,
     vector,
 )
-from tuner.measure import compare
-from tuner.measure.compare import Case, Oracle, expect
-from tuner.measure.inputs import InputKind
+from tuner.measure.verify import compare
+from tuner.measure.verify.compare import Case, Oracle, expect
+from tuner.measure.verify.inputs import InputKind
 
 Array = np.ndarray[Any, Any]
 

@@ -18,8 +18,8 @@ from schedules.trace import Trace
 from tests.schedule_fuzz.cases import matmul, notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.synthetic_sketch import tiny_space
-from tuner.codegen.plan import plan_storage
-from tuner.default import default_trace
+from tuner.codegen.storage import plan_storage
+from tuner.search.default import default_trace
 from tuner.search.first_look import MOST_TRIED, default_look
 
 

@@ -19,8 +19,8 @@ from schedules.space import Candidate, ScheduleSpace
 from tests.contracts.strategy_contract import StrategyContract
 from tests.synthetic_machine import bent_log2_secs, optimum_secs, result_of
 from tests.synthetic_sketch import synthetic_space
+from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer
 from tuner.measure.protocol import MeasureRequest
-from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer
 from tuner.search import first_look
 from tuner.search.annealing import AnnealingStrategy
 from tuner.search.base import SearchGoal, SearchStrategy

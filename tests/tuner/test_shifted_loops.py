@@ -22,7 +22,7 @@ from schedules.workload.workload import Workload
 from tuner import compile as compile_kernel
 from tuner.codegen.nest_writer import generate
 from tuner.codegen.shifted import shift_of
-from tuner.native_target import detect
+from tuner.machine.native_target import detect
 
 Array = npt.NDArray[Any]
 

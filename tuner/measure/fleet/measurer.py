@@ -15,8 +15,8 @@ from schedules.errors import TargetError, TilewrightError, WorkloadError
 from schedules.record import MeasureResult, Toolchain
 from schedules.target import Target
 from schedules.workload.workload import Workload
-from tuner.measure.control import Control
 from tuner.measure.protocol import MeasureRequest, OnResult
+from tuner.process.control import Control
 
 from .address import parse_address
 from .bookings import bookings_of, share_of

@@ -20,8 +20,8 @@ from schedules.record import MeasureResult
 from schedules.target import Target
 from schedules.workload.workload import Workload
 from tuner.measure.choose import parse_measurer
-from tuner.measure.control import Control, Controllable, MeasurementAborted
 from tuner.measure.protocol import Measurer
+from tuner.process.control import Control, Controllable, MeasurementAborted
 
 from .machines import kind
 from .wire import Description, Note, Order
