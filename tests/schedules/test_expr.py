@@ -16,8 +16,9 @@ from schedules.errors import WorkloadError
 from schedules.frontend import expr as x
 from schedules.frontend.expr_core import Expr, Index, TensorExpr
 from schedules.reference.evaluate import evaluate
+from schedules.workload.tensors import Axis
 from schedules.workload.validate import validate
-from schedules.workload.workload import Axis, Workload
+from schedules.workload.workload import Workload
 
 
 def run(output: TensorExpr, *arrays: np.ndarray) -> np.ndarray:
