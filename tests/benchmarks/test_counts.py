@@ -1,4 +1,4 @@
-"""The recounter of nests: every instruction run one by one, and nests that are written down here."""
+"""The recounter of nests: every iteration run one by one."""
 
 from __future__ import annotations
 
