@@ -14,14 +14,16 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.spaces.replay import CPUS, THREADS, target_of
+from schedules.arrays import IntArray
 from schedules.errors import ScheduleError, WorkloadError
 from schedules.frontend.notation import from_notation
 from schedules.lowering.lower import lower
 from schedules.nest.ahead import split_ahead
 from schedules.nest.loop_ir import Allocate, Nest, Prefetch, Stmt, leaves
 from schedules.operators import build
+from schedules.plan import Plan
 from schedules.sketches import space_for
-from schedules.space import IntArray, Sketch
+from schedules.space import Sketch
 from schedules.target import Cache, Target
 from schedules.workload.workload import Workload
 
@@ -41,15 +43,13 @@ Drawing = Callable[[random.Random], Workload]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One part of one setting: where it comes from, what its sketch counts, and its statements in
-    the nest. `buffers` are the names of the accesses, `loop_axes`, `trips` and `strides` what the
-    footprints are made of."""
+    """One part of one setting: its kind of sketch, where it comes from in words, what the sketch
+    counts and plans, and its statements of the nest."""
 
     kind: str
     text: str
     columns: Mapping[str, float]
-    sketch: Sketch
-    setting: tuple[int, ...]
+    plan: Plan
     target: Target
     stages: frozenset[str]
     nest: Nest
@@ -219,32 +219,29 @@ def _parts(
     sketch: Sketch, setting: tuple[int, ...], nest: Nest, target: Target
 ) -> Iterator[Counted]:
     """What each part of a program says, with its statements."""
-    whole = cast(Any, sketch)
+    settings = np.asarray([setting])
     parts: tuple[Sketch, ...] = getattr(sketch, "parts", (sketch,))
-    own: list[IntArray] = (
-        whole.own_settings(np.asarray([setting])) if len(parts) > 1 else [np.asarray([setting])]
-    )
+    own: list[IntArray] = cast(Any, sketch).own_settings(settings) if len(parts) > 1 else [settings]
+    plans = [part.plan(mine) for part, mine in zip(parts, own, strict=True)]
     stages = frozenset(stage.name for stage in sketch.workload.stages)
-    divided = _divided(nest, parts)
-    for part, mine, statements in zip(parts, own, divided, strict=True):
+    divided = _divided(nest, plans)
+    for part, mine, plan, statements in zip(parts, own, plans, divided, strict=True):
         values = {name: float(column[0]) for name, column in part.columns(mine).items()}
         chosen = {k.name: k.values[i] for k, i in zip(part.knobs, mine[0].tolist(), strict=True)}
         shapes = ", ".join(f"{t.name}{list(t.shape)}" for t in part.workload.tensors.values())
         text = f"{target.cpu} x{target.threads} {shapes} {chosen}"
-        yield Counted(
-            part.name, text, values, part, tuple(mine[0].tolist()), target, stages, nest, statements
-        )
+        yield Counted(part.name, text, values, plan, target, stages, nest, statements)
 
 
-def _divided(nest: Nest, parts: tuple[Sketch, ...]) -> list[tuple[Stmt, ...]]:
+def _divided(nest: Nest, plans: Sequence[Plan]) -> list[tuple[Stmt, ...]]:
     """The nest's statements outside of all loops by the part that wrote them: in the order of the
     parts, each up to the last that has to do with the part's output."""
     statements = list(_outermost(split_ahead(nest).rest))
-    if len(parts) == 1:
+    if len(plans) == 1:
         return [tuple(statements)]
     divided: list[tuple[Stmt, ...]] = []
-    for part in parts:
-        output = next(access.buffer for access in part.accesses if access.is_output)
+    for plan in plans:
+        output = next(access.buffer for access in plan.accesses if access.is_output)
         last = max(n for n, stmt in enumerate(statements) if output in _roots(stmt))
         divided.append(tuple(statements[: last + 1]))
         statements = statements[last + 1 :]
