@@ -19,7 +19,6 @@ from ..algebra.scalar import (
     Scalar,
     Select,
     Unary,
-    UnaryOp,
     children,
 )
 from ..dtypes import DType
@@ -29,8 +28,6 @@ from .checks import shorten
 
 if TYPE_CHECKING:
     from .workload import Stage, Tensor
-
-_ANY_TYPE = frozenset({UnaryOp.NEG, UnaryOp.ABS})
 
 
 def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
@@ -212,7 +209,7 @@ class _NodeChecker:
         dtype = node.x.dtype
         wide_float = dtype.is_float and dtype is not DType.BF16
         integer = dtype in (DType.I8, DType.U8, DType.I32, DType.I64)
-        if not (wide_float or (node.op in _ANY_TYPE and integer)):
+        if not (wide_float or (node.op.function.on_integers and integer)):
             raise self._error(
                 f"{node.op} of {dtype}: cast the operand to f32 or f64 first", "bad_dtype", pointer
             )
