@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from .frontend.functions import ValueFunction
     from .frontend.notation import from_notation, parse_tensor_spec
-    from .limits import check_limits
     from .spelling import parse_workload
     from .target import Target
+    from .workload.size import check_limits
     from .workload.workload import Workload
 
 _EXPR = (
@@ -57,7 +57,7 @@ _HOME = {
     "TilewrightError": "errors",
     "Workload": "workload.workload",
     "WorkloadError": "errors",
-    "check_limits": "limits",
+    "check_limits": "workload.size",
     "from_notation": "frontend.notation",
     "parse_tensor_spec": "frontend.notation",
     "parse_workload": "spelling",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..algebra import values
 from ..algebra.affine import Eq0, Interval, prove, var
@@ -24,7 +24,7 @@ from ..algebra.scalar import BinaryOp, CompareOp, Load, Reducer
 from ..dtypes import DType
 from ..errors import WorkloadError
 from ..workload.checks import check_name, check_shape
-from ..workload.workload import Tensor
+from ..workload.tensors import Tensor
 from .expr_core import (
     Condition,
     Expr,
@@ -47,9 +47,7 @@ from .expr_core import (
     typed_pair,
     value_condition,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    from ..workload.workload import Workload
+from .staging import build_stages
 
 
 def minimum(a: Operand, b: Operand) -> Expr:
@@ -231,8 +229,6 @@ def compute_labelled(
     dtype: str | None = None,
 ) -> TensorExpr:
     """`compute` with the axes given as (name, extent) pairs."""
-    from .staging import build_stages
-
     check_name(name, "a tensor")
     check_shape(name, tuple(extent for _, extent in labelled))
     axes = tuple(LoopVar(label, extent, reduce=False) for label, extent in labelled)
@@ -259,12 +255,3 @@ def _labels(fn: Callable[..., Any], name: str, rank: int) -> list[str]:
             code="bad_rank",
         )
     return labels
-
-
-def build_workload(
-    outputs: Sequence[TensorExpr], inputs: Sequence[TensorExpr] | None, name: str
-) -> Workload:
-    """See `Workload.of`."""
-    from .staging import assemble
-
-    return assemble(outputs, inputs, name)

@@ -34,7 +34,8 @@ import numpy as np
 
 from ..algebra.scalar import Scalar, loads, walk
 from ..dtypes import DType
-from ..workload.workload import Stage, Workload
+from ..workload.tensors import Stage
+from ..workload.workload import Workload
 from .boxes import MAX_BOX_POINTS, over_boxes
 from .contract import Contraction, contract, output_slices, pieces, recognise, side_box
 from .error_exact import NO_STEP, exact_sums, is_number_of

@@ -32,7 +32,8 @@ from ..algebra.scalar import (
     UnaryOp,
 )
 from ..dtypes import DType
-from ..workload.workload import Stage, Tensor, Workload
+from ..workload.tensors import Stage, Tensor
+from ..workload.workload import Workload
 from .math import cast as cast_array
 from .math import constant, integer_limits
 

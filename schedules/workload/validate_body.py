@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Mod, Ranges, interval
 from ..algebra.conditions import follows, negated, within
@@ -25,9 +25,7 @@ from ..dtypes import DType
 from ..errors import WorkloadError
 from ..limits import MAX_CONDS, MAX_DIMS, MAX_INDEX_CONST
 from .checks import shorten
-
-if TYPE_CHECKING:
-    from .workload import Stage, Tensor
+from .tensors import Stage, Tensor
 
 
 def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:

@@ -28,7 +28,8 @@ from schedules.algebra.scalar import (
     UnaryOp,
 )
 from schedules.dtypes import DType
-from schedules.workload.workload import Axis, Stage, Tensor, Workload
+from schedules.workload.tensors import Axis, Stage, Tensor
+from schedules.workload.workload import Workload
 from tests import scalar_oracles
 
 F32 = DType.F32

@@ -17,8 +17,9 @@ from schedules.frontend import expr as x
 from schedules.frontend import functions as fn
 from schedules.frontend.expr_core import Expr, Index, TensorExpr
 from schedules.reference.evaluate import evaluate
+from schedules.workload.tensors import Axis
 from schedules.workload.validate import validate
-from schedules.workload.workload import Axis, Workload
+from schedules.workload.workload import Workload
 
 
 def run(output: TensorExpr, *arrays: np.ndarray) -> np.ndarray:

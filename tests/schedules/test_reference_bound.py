@@ -32,7 +32,8 @@ from schedules.reference.error_bound import evaluate_with_bound
 from schedules.reference.evaluate import evaluate
 from schedules.reference.exactness import integer_span, value_ranges
 from schedules.reference.math import bf16_bits
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 from tests import scalar_oracles
 from tests.schedules.reference_cases import (
     F32,

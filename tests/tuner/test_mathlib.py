@@ -21,9 +21,9 @@ from schedules.reference.error_exact import exact_function
 from schedules.reference.math import unary
 from schedules.target import Target
 from tests import scalar_oracles
-from tuner.codegen.emit import emit_assembly, optimised
 from tuner.codegen.mathlib import MathFunction, is_math_function, math_function
-from tuner.native_target import detect
+from tuner.emit.object_code import emit_assembly, optimised
+from tuner.machine.native_target import detect
 
 Array = NDArray[Any]
 OPS = [op for op in UnaryOp if is_math_function(op)]
