@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from schedules.arrays import FloatArray, IntArray
+from schedules.plan import Access
 from schedules.sketches.program import ProgramSketch, distinct_rows
-from schedules.space import Access, FloatArray, IntArray, ScheduleSpace, Sketch
+from schedules.space import ScheduleSpace, Sketch
 from schedules.workload.workload import Workload
 
 from .footprint import Traffic, cache_traffic, past_caches
@@ -155,17 +157,18 @@ class Prior:
         """The calculation for a sketch that is a single cluster of loops."""
         self.check()
         columns = rules.columns(settings)
+        plan = rules.plan(settings)
         traffic = cache_traffic(
-            rules.extents(settings),
-            rules.loop_axes,
-            rules.accesses,
+            plan.trips,
+            plan.loop_axes,
+            plan.accesses,
             self.machine.cache_bytes,
             all_cache_bytes=self.machine.all_cache_bytes,
             line_bytes=self.machine.line_bytes,
-            pitches=[row_pitches(access, rules.workload) for access in rules.accesses],
-            packed=columns["packed_accesses"].astype(np.int64),
+            pitches=[row_pitches(access, rules.workload) for access in plan.accesses],
+            packed=np.broadcast_to(plan.dense, len(plan.trips)),
         )
-        traffic = past_caches(traffic, rules.accesses, columns["streamed_bytes"])
+        traffic = past_caches(traffic, plan.accesses, columns["streamed_bytes"])
         return combine(columns, traffic, self.machine, self.constants)
 
     def log2_secs(self, sketch: int, settings: IntArray) -> FloatArray:

@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from .arrays import BoolArray, FloatArray, IntArray
+from .plan import Plan
 from .target import Target
 from .trace import Trace
 from .workload.workload import Workload
-
-IntArray: TypeAlias = npt.NDArray[np.int64]
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-
 
 COLUMNS: dict[str, str] = {
     "flops": "scalar operations executed, work on padding included",
@@ -41,7 +37,6 @@ COLUMNS: dict[str, str] = {
     "strided_packed_bytes": "the part of packed_bytes whose copy cannot use whole vectors",
     "panel_bytes": "bytes of the largest private copy that is in use at once, a thread",
     "streamed_bytes": "bytes of the output that are written past the caches",
-    "packed_accesses": "bit b set: access b is read through a dense copy, or was asked for ahead",
     "masked_share": "share of vector_ops that are masked, 0..1",
     "tasks": "iterations of the parallel loop, a shorter one as a part; 1 if nothing is parallel",
     "regions": "parallel regions entered a call; 0 if nothing is parallel",
@@ -64,20 +59,6 @@ class Knob:
     values: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How the inner computation touches one buffer, for footprints and traffic.
-
-    `strides[d][a]` is the coefficient of axis `a` (as numbered in `Sketch.loop_axes`) in the
-    buffer's dimension `d`; `element_bytes` is the size of one element.
-    """
-
-    buffer: str
-    element_bytes: int
-    strides: tuple[tuple[int, ...], ...]
-    is_output: bool = False
-
-
 class Sketch(Protocol):
     """A family of traces with the same structure. `settings` are int arrays (P, J): row p holds,
     for each of the J knobs, the index into that knob's `values`."""
@@ -87,27 +68,19 @@ class Sketch(Protocol):
 
     @property
     def workload(self) -> Workload:
-        """What buffers of `accesses` are tensors of: the space's workload after the rewrites
-        its traces begin with."""
+        """What buffers of a plan's accesses are tensors of: the space's workload after the
+        rewrites its traces begin with."""
         ...
 
     @property
     def knobs(self) -> tuple[Knob, ...]: ...
 
-    @property
-    def loop_axes(self) -> tuple[int, ...]:
-        """For each of the L loops, outer to inner, the axis it walks (index into accesses)."""
-        ...
-
-    @property
-    def accesses(self) -> tuple[Access, ...]: ...
-
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether each setting is one the target can hold: registers, caches, extents."""
         ...
 
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, L) trip counts of the loops, outer to inner, tails rounded up."""
+    def plan(self, settings: IntArray) -> Plan:
+        """The loops that (P, J) settings stand for, and what they touch."""
         ...
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:

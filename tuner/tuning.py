@@ -8,9 +8,9 @@ from functools import partial
 from schedules.target import Target
 from schedules.workload.workload import Workload
 
-from .measure.control import Control, Controllable
 from .measure.protocol import MeasurerFactory
-from .report import Begun, Budget, RecordSink, TrialEvent, TuneReport
+from .process.control import Control, Controllable
+from .session.report import Begun, Budget, RecordSink, TrialEvent, TuneReport
 
 
 def tune(
@@ -42,10 +42,10 @@ def tune(
     """
     from schedules.sketches import space_for
 
+    from .machine.native_target import ThisMachine, load_target, probe_target, unprobed_target
     from .measure.choose import parse_measurer
-    from .memory_sink import MemorySink
-    from .native_target import ThisMachine, load_target, probe_target, unprobed_target
-    from .session import SessionOptions, run_session
+    from .session.memory_sink import MemorySink
+    from .session.run import SessionOptions, run_session
 
     # Recorded and simulated times, and those of another factory, are not this machine's.
     control = control or Control()

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from ..algebra.scalar import Load, Reducer, Scalar, children, loads
 from ..limits import MAX_INLINED_DEPTH
 from ..target import Target
-from ..workload.workload import Stage, Workload
+from ..workload.tensors import Stage
+from ..workload.workload import Workload
 from .analysis import StageView, math_calls, view_stage
 from .dots.dots import DotSketch, dot_roles
 from .fused.columns import ColumnSketch, column_group

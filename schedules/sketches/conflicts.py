@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..space import FloatArray
+from ..arrays import FloatArray
 from ..target import Target
 from .analysis import once
 from .hardware import LINE_BYTES

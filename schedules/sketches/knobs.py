@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..space import FloatArray, IntArray, Knob, Sketch
+from ..arrays import FloatArray, IntArray
+from ..space import Knob, Sketch
 from ..trace import Trace
 from ..workload.workload import Workload
 from .writer import TraceWriter

@@ -10,12 +10,14 @@ from math import prod
 
 import numpy as np
 
+from ..arrays import BoolArray, FloatArray, IntArray
 from ..errors import ScheduleError
 from ..lowering.lower import clean
 from ..nest.loop_ir import Nest
+from ..plan import Plan
 from ..primitives import Inline
 from ..rewrites import Rewrite
-from ..space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace, Sketch
+from ..space import Knob, ScheduleSpace, Sketch
 from ..target import Target
 from ..trace import Trace
 from ..workload.workload import Workload
@@ -90,17 +92,9 @@ class ProgramSketch:
             groups.setdefault(structure(part), []).append(number)
         return tuple(tuple(group) for group in groups.values())
 
-    @property
-    def loop_axes(self) -> tuple[int, ...]:
-        return self.parts[self.heaviest].loop_axes
-
-    @property
-    def accesses(self) -> tuple[Access, ...]:
-        return self.parts[self.heaviest].accesses
-
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, L) trip counts of the heaviest part's loops."""
-        return self.parts[self.heaviest].extents(self.own_settings(settings)[self.heaviest])
+    def plan(self, settings: IntArray) -> Plan:
+        """That of the heaviest part."""
+        return self.parts[self.heaviest].plan(self.own_settings(settings)[self.heaviest])
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether every part can be held."""
@@ -176,6 +170,10 @@ def structure(part: Part) -> Hashable:
     """What the models know of a part, names left out: its kind, knobs, loops, the shapes and
     strides it accesses, and what it says of some settings (all single changes of its default, and
     some drawn at random, always the same). Equal structures predict equal times."""
+    knobs = tuple((knob.name, knob.values) for knob in part.knobs)
+    settings = _probed(part.default(), tuple(len(values) for _, values in knobs))
+    feasible = part.feasible(settings)
+    plan = part.plan(settings[feasible])
     tensors = part.workload.tensors
     order: dict[str, int] = {}
     accesses = tuple(
@@ -186,16 +184,13 @@ def structure(part: Part) -> Hashable:
             access.is_output,
             tensors[access.buffer].shape if access.buffer in tensors else None,
         )
-        for access in part.accesses
+        for access in plan.accesses
     )
-    knobs = tuple((knob.name, knob.values) for knob in part.knobs)
-    outside = (type(part), knobs, part.loop_axes, accesses)
-    settings = _probed(part.default(), tuple(len(values) for _, values in knobs))
-    feasible = part.feasible(settings)
+    outside = (type(part), knobs, plan.loop_axes, accesses)
     columns = part.columns(settings[feasible])
-    extents = part.extents(settings[feasible])
     said = tuple((name, columns[name].tobytes()) for name in sorted(columns))
-    return (outside, feasible.tobytes(), extents.tobytes(), said)
+    loops = (plan.trips.tobytes(), np.asarray(plan.dense).tobytes())
+    return (outside, feasible.tobytes(), loops, said)
 
 
 def _probed(default: tuple[int, ...], sizes: tuple[int, ...]) -> IntArray:

@@ -25,7 +25,7 @@ from schedules.sketches.program import space_for
 from schedules.target import Target
 from tests.golden_text import Golden
 from tests.schedule_fuzz.cases import applied, check_meaning, convolution, matmul, notation
-from tuner.native_target import detect
+from tuner.machine.native_target import detect
 
 CACHED = (
     Reorder(("s0.r0", "s0.r1", "s0.r2", "s0.d2")),

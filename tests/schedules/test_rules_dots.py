@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from schedules import operators
+from schedules.arrays import IntArray
 from schedules.lowering.lower import lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.nest.printer import to_text
 from schedules.sketches import space_for
 from schedules.sketches.dots import dots
-from schedules.space import IntArray, Sketch
+from schedules.space import Sketch
 from schedules.target import Cache, Target
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning, notation
@@ -279,7 +280,7 @@ def test_sums_that_wait_and_rows_that_stay_are_counted() -> None:
     assert found["inner_trips"][0] == 4 * found["inner_trips"][1]
     assert found["vector_stores"][1] > found["vector_stores"][0]
     assert found["packed_bytes"].tolist() == [0, 4 * 64 * 4]
-    points = sketch.extents(np.asarray(settings)).prod(axis=1)
+    points = sketch.plan(np.asarray(settings)).trips.prod(axis=1)
     assert points[0] == points[1]
 
 

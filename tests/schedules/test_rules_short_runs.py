@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from schedules import operators
+from schedules.arrays import IntArray
 from schedules.lowering.lower import clean, lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.sketches import space_for
 from schedules.sketches.program import ProgramSketch
 from schedules.sketches.tile.sketch import TileSketch
-from schedules.space import IntArray, Sketch
+from schedules.space import Sketch
 from schedules.target import Cache, Target
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import check_meaning

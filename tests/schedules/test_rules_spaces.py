@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from schedules.arrays import IntArray
 from schedules.errors import ScheduleError
 from schedules.frontend.notation import from_notation
 from schedules.lowering.lower import lower
@@ -15,7 +16,7 @@ from schedules.nest.loop_ir import LoopKind, loops
 from schedules.nest.verify_bounds import unproven_accesses
 from schedules.nest.verify_nest import verify
 from schedules.sketches import space_for
-from schedules.space import COLUMNS, IntArray, Sketch
+from schedules.space import COLUMNS, Sketch
 from schedules.target import Cache, Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
@@ -184,8 +185,9 @@ def test_columns_are_all_there_and_finite(name: str) -> None:
             for column in columns.values():
                 assert np.shape(column) == (50,)
                 assert np.isfinite(column).all()
-            extents = sketch.extents(settings)
-            assert extents.shape == (50, len(sketch.loop_axes))
+            plan = sketch.plan(settings)
+            extents = plan.trips
+            assert extents.shape == (50, len(plan.levels))
             assert (extents >= 1).all()
 
 

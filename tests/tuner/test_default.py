@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from schedules.arrays import BoolArray, IntArray
 from schedules.errors import ScheduleError
 from schedules.lowering.lower import lower
 from schedules.sketches import space_for
 from schedules.sketches.plain import PlainSketch
-from schedules.space import BoolArray, Candidate, IntArray, Knob, ScheduleSpace
+from schedules.space import Candidate, Knob, ScheduleSpace
 from schedules.trace import Trace
 from tests.schedule_fuzz.cases import matmul, notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.synthetic_sketch import tiny_space
-from tuner.codegen.plan import plan_storage
-from tuner.default import default_trace
+from tuner.codegen.storage import plan_storage
+from tuner.search.default import default_trace
 from tuner.search.first_look import MOST_TRIED, default_look
 
 

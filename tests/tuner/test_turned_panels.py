@@ -20,7 +20,7 @@ from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair
 from tests.schedules.test_rules_spaces import target
-from tuner.codegen.kernel import assembly_text
+from tuner.emit.kernel import assembly_text
 
 TARGETS = Path(__file__).parents[2] / "examples" / "targets"
 

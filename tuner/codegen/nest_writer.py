@@ -33,9 +33,9 @@ from schedules.target import Target
 from .indices import Indices, VectorAxis
 from .memory import Array, Memory, Registers
 from .module import ModuleText
-from .plan import ALIGN_BYTES, Storage, plan_storage
 from .scalars import Scalars, is_zero
 from .shifted import LINE_BYTES, Shift, shift_of
+from .storage import ALIGN_BYTES, Storage, plan_storage
 from .text import FunctionText, Val, literal, scalar_type
 
 

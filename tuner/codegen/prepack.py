@@ -18,7 +18,7 @@ from schedules.nest.loop_ir import Nest
 
 from .module import ModuleText
 from .nest_writer import GeneratedModule, NestWriter, refuse_bad_memory, size_function
-from .plan import PackedPlan, plan_packed, plan_storage
+from .storage import PackedPlan, plan_packed, plan_storage
 from .symbols import prepack_symbol, prepacked_symbol
 from .text import FunctionText
 

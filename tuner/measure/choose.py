@@ -27,11 +27,11 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
 
         return LocalMeasurer
     if kind == "replay" and path:
-        from .replay import read_replay
+        from .mocked.replay import read_replay
 
         return read_replay(path)
     if kind == "simulated" and path:
-        from .simulated import read_simulated
+        from .mocked.simulated import read_simulated
 
         return read_simulated(path)
     if kind == "dask" and path:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+from schedules.arrays import FloatArray, IntArray
+from schedules.space import Candidate, ScheduleSpace
 
 from .lattice import Codes, Lattice
 

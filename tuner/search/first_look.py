@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.prior import Prior
+from schedules.arrays import FloatArray, IntArray
 from schedules.errors import ScheduleError
 from schedules.sketches.program import ProgramSketch
-from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+from schedules.space import Candidate, ScheduleSpace
 from schedules.trace import Trace
 
 from .chains import Cooling, anneal
@@ -123,7 +124,7 @@ def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
     """The trace of a candidate. What fits a target is answered for arrays of settings by rules,
     which an expression nobody has seen may prove wrong; the primitives and the plan of storage have
     the last word. ScheduleError: they refuse it."""
-    from ..codegen.plan import plan_storage
+    from ..codegen.storage import plan_storage
 
     sketch = space.sketches[candidate.sketch]
     if not isinstance(sketch, ProgramSketch):

@@ -18,8 +18,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from schedules.arrays import IntArray
 from schedules.sketches.program import ProgramSketch
-from schedules.space import Candidate, IntArray, ScheduleSpace, Sketch
+from schedules.space import Candidate, ScheduleSpace, Sketch
 
 CHUNK = 1 << 15
 """Points handled at once: the arrays of a chunk stay in the caches of one core."""

@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from costmodel.prior import Prior
-from schedules.space import BoolArray, Candidate, FloatArray, IntArray, ScheduleSpace
+from schedules.arrays import BoolArray, FloatArray, IntArray
+from schedules.space import Candidate, ScheduleSpace
 
 from .batch import Scored
 from .descent import descend

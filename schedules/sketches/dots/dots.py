@@ -21,10 +21,12 @@ import numpy as np
 
 from ...algebra.affine import Affine, Cond, Mod
 from ...algebra.scalar import All, Select, walk
-from ...space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
+from ...arrays import BoolArray, FloatArray, IntArray
+from ...plan import Access, Level, Outline, Plan, access_of, axes_of
+from ...space import Knob, with_zeros
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import Loop, Read, StageView, once, stride
+from ..analysis import Loop, Read, StageView, once
 from ..hardware import BUSY_CHAINS, COST_OF_A_LATE_LINE, PAGE_BYTES
 from ..knobs import Knobbed, as_floats
 from ..writer import TraceWriter
@@ -253,44 +255,50 @@ class DotSketch(Knobbed):
         sizes = np.asarray([self.tiles_a_block(width) for width in widths])
         return np.where(v["blocks"] > 1, sizes[np.searchsorted(widths, v["columns"])], 1)
 
-    @property
-    def loop_axes(self) -> tuple[int, ...]:
-        # axes: 0 many, 1 few, 2 along, then one for each loop of batch and of taps
+    @cached_property
+    def _outline(self) -> Outline:
+        roles = self.roles
+        loops = (roles.many, roles.few, roles.along, *roles.batch, *roles.taps)
+        names = [loop.name for loop in loops]
+        found = [
+            access_of(read.tensor, read.dtype.bytes, read.index, names)
+            for read in once(self.view.reads)
+        ]
+        out = tuple(tuple(int(loop is axis) for axis in loops) for loop in self.view.spatial)
+        # Lanes are walked whole, whatever elements there are in the last.
+        whole = -(-roles.along.extent // self.lanes) * self.lanes
+        axes = axes_of((x.name, whole if x is roles.along else x.extent) for x in loops)
+        output = Access(self.view.name, self.view.dtype.bytes, out, is_output=True)
+        return Outline(axes, (*found, output))
+
+    def plan(self, settings: IntArray) -> Plan:
+        """Blocks of tiles, parts of the reduction, tiles, and in each the reduction's vectors."""
+        v = self.values(settings)
+        many, few, along = range(3)
         first_tap = 3 + len(self.roles.batch)
         taps = range(first_tap, first_tap + len(self.roles.taps))
-        return (*range(3, first_tap), 0, 2, 0, 1, *taps, 2, 1, 0, 2)
-
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, L) trip counts."""
-        v = self.values(settings)
-        rows, columns = v["rows"], v["columns"]
-        roles, ones, tiles = self.roles, np.ones_like(rows), self._tiles(v)
-        return np.stack(
-            [
-                *(ones * loop.extent for loop in roles.batch),
-                roles.many.extent // columns // tiles,
-                v["blocks"],
-                tiles,
-                roles.few.extent // rows,
-                *(ones * loop.extent for loop in roles.taps),
-                -(-roles.along.extent // (self.lanes * v["blocks"])),
-                rows,
-                columns,
-                ones * self.lanes,
-            ],
-            axis=1,
+        vectors = -(-self.roles.along.extent // (self.lanes * v["blocks"]))
+        shared = v["parallel"] > 0
+        levels = (
+            *(Level(n, 1, shared) for n in range(3, first_tap)),
+            Level(many, v["columns"] * self._tiles(v), shared),
+            Level(along, vectors * self.lanes),
+            Level(many, v["columns"]),
+            Level(few, v["rows"]),
+            *(Level(n, 1) for n in taps),
+            Level(along, self.lanes),
+            Level(few, 1),
+            Level(many, 1),
+            Level(along, 1),
         )
+        return Plan(self._outline, levels, len(shared), self._dense(v))
 
-    @cached_property
-    def accesses(self) -> tuple[Access, ...]:
-        roles = self.roles
-        axes = (roles.many, roles.few, roles.along, *roles.batch, *roles.taps)
-        found = []
-        for read in once(self.view.reads):
-            dims = tuple(tuple(stride(index, loop) for loop in axes) for index in read.index)
-            found.append(Access(read.tensor, read.dtype.bytes, dims))
-        out = tuple(tuple(int(loop is axis) for axis in axes) for loop in self.view.spatial)
-        return (*found, Access(self.view.name, self.view.dtype.bytes, out, is_output=True))
+    def _dense(self, v: dict[str, IntArray]) -> IntArray:
+        """(P,) which accesses are read through a copy, see `Plan.dense`."""
+        buffers = [access.buffer for access in self._outline.accesses]
+        turned = sum(1 << buffers.index(read.tensor) for read in self.roles.turned)
+        shared = sum(1 << buffers.index(read.tensor) for read in self.shared)
+        return turned + v["pack"] * shared
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS."""
@@ -312,10 +320,7 @@ class DotSketch(Knobbed):
         again = lines * fetch * (roles.few.extent / rows - 1.0)
         work = tiles * taps * trips * chains * ops
         turned = sum(prod(read.shape) * read.dtype.bytes for read in roles.turned)
-        index = [access.buffer for access in self.accesses]
-        dense = sum(1 << index.index(read.tensor) for read in roles.turned)
         packed = pack * sum(prod(read.shape) * read.dtype.bytes for read in self.shared)
-        apart = sum(1 << index.index(read.tensor) for read in self.shared)
         waiting = np.where(blocks > 1, tiles * chains * blocks, 0.0)
         sums = block * columns * roles.few.extent * self.lanes * self.view.dtype.bytes
         found: dict[str, FloatArray] = {
@@ -335,7 +340,6 @@ class DotSketch(Knobbed):
             "packed_bytes": turned + packed,
             "strided_packed_bytes": zeros + turned,
             "panel_bytes": np.maximum(turned + packed, np.where(blocks > 1, sums, 0.0)),
-            "packed_accesses": dense + pack * apart,
             "tasks": np.where(parallel > 0, many / block, 1.0),
             "regions": parallel,
         }

@@ -14,7 +14,9 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from ...space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
+from ...arrays import BoolArray, FloatArray, IntArray
+from ...plan import Access, Level, Outline, Plan, axes_of
+from ...space import Knob, with_zeros
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Read, StageView, math_calls
@@ -117,10 +119,6 @@ class ColumnSketch(Knobbed):
         """Reductions, each with the elementwise stage that one walk computes as well."""
         return merged(self.group, partial(column_walk, self.group))
 
-    @property
-    def loop_axes(self) -> tuple[int, ...]:
-        return (MATRIX, COLUMN, PASS, DEPTH, COLUMN)
-
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         most = -(-self._columns // self.lanes)
@@ -152,15 +150,19 @@ class ColumnSketch(Knobbed):
         ok: BoolArray = (v["groups"] == 1) | (v["vectors"] * v["groups"] <= most)
         return ok
 
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, 5): see `loop_axes`."""
+    def plan(self, settings: IntArray) -> Plan:
+        """Matrices, blocks of columns, passes over the rows, a block's columns in each row."""
         v = self.values(settings)
         width = self.block_vectors(v) * self.lanes
-        blocks = np.ceil(self._columns / width).astype(np.int64)
-        depth = max(column_depth(self.group, view) for view in self.group.stages)
-        ones = np.ones_like(width)
-        loops = (self.group.repeats * ones, blocks, self._passes * ones, depth * ones, width)
-        return np.stack(loops, axis=1)
+        shared = v["parallel"] > 0
+        levels = (
+            Level(MATRIX, 1, shared),
+            Level(COLUMN, width, shared),
+            Level(PASS, 1),
+            Level(DEPTH, 1),
+            Level(COLUMN, 1),
+        )
+        return Plan(self._outline, levels, len(width))
 
     @property
     def _passes(self) -> int:
@@ -174,7 +176,15 @@ class ColumnSketch(Knobbed):
         return len(read.shape) > self.group.shared + 1
 
     @cached_property
-    def accesses(self) -> tuple[Access, ...]:
+    def _outline(self) -> Outline:
+        depth = max(column_depth(self.group, view) for view in self.group.stages)
+        # Vectors are walked whole, whatever columns there are in the last.
+        columns = -(-self._columns // self.lanes) * self.lanes
+        extents = (self.group.repeats, columns, self._passes, depth)
+        axes = axes_of(zip(("matrices", "columns", "passes", "rows"), extents, strict=True))
+        return Outline(axes, self._accesses())
+
+    def _accesses(self) -> tuple[Access, ...]:
         own = {view.name for view in self.group.inside}
         found: dict[str, Access] = {}
         for view in self.group.stages:

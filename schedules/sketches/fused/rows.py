@@ -16,7 +16,9 @@ from math import prod
 
 import numpy as np
 
-from ...space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
+from ...arrays import BoolArray, FloatArray, IntArray
+from ...plan import Access, Axis, Level, Outline, Plan
+from ...space import Knob, with_zeros
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import StageView, math_calls
@@ -72,7 +74,7 @@ def _is_divisible(group: FusionGroup) -> bool:
 
 @dataclass(frozen=True)
 class RowSketch(Knobbed):
-    """See the module. One knob setting schedules every stage of the cluster alike."""
+    """See the module. One knob setting schedules every stage of the group alike."""
 
     workload: Workload
     group: FusionGroup
@@ -195,28 +197,24 @@ class RowSketch(Knobbed):
         ok &= (v["stagger"] == 0) | (merged & fits)
         return ok
 
-    @property
-    def loop_axes(self) -> tuple[int, ...]:
-        return (0, 1)
-
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, 2): rows, and the longest walk within a row."""
-        settings = np.atleast_2d(settings)
-        last = self.group.last
-        rows = prod(loop.extent for loop in last.spatial[: self.group.shared])
-        inner = max(view.points // max(rows, 1) for view in self.group.stages)
-        return np.tile(np.array([[max(rows, 1), max(inner, 1)]], np.int64), (len(settings), 1))
-
     @cached_property
-    def accesses(self) -> tuple[Access, ...]:
+    def _outline(self) -> Outline:
+        """Rows, and the longest walk within a row."""
         last = self.group.last
+        rows = max(self.rows_in_all(), 1)
+        walk = max(view.points // rows for view in self.group.stages)
         found = {
             r.tensor: Access(r.tensor, r.dtype.bytes, ((1, 0), (0, 1)))
             for view in self.group.stages
             for r in view.reads
         }
         out = Access(last.name, last.dtype.bytes, ((1, 0), (0, 1)), is_output=True)
-        return (*found.values(), out)
+        axes = (Axis("rows", rows), Axis("walk", max(walk, 1)))
+        return Outline(axes, (*found.values(), out))
+
+    def plan(self, settings: IntArray) -> Plan:
+        """Row by row, each walked along."""
+        return Plan(self._outline, (Level(0, 1), Level(1, 1)), len(np.atleast_2d(settings)))
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS; every stage is taken to be vectorised."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...space import FloatArray, IntArray
+from ...arrays import FloatArray, IntArray
 from ..analysis import Read, offsets, once
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...space import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, FloatArray, IntArray
 from ..analysis import Read, math_calls, once
 from ..conflicts import conflict_misses
 from ..hardware import BUSY_CHAINS
 from .first_tile import copy_share
 from .hints import lines_late, loads_a_step, loads_a_tile
 from .loads import step_loads
-from .loops import block_counts
+from .loops import block_counts, block_places
 from .passing import FEWEST_ROWS
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ def tile_columns(
         "strided_packed_bytes": strided,
         "panel_bytes": _panel_bytes(sketch, v, f),
         "streamed_bytes": f["stream"] * sketch.workload.tensors[sketch.output].bytes,
-        "packed_accesses": _packed_accesses(sketch, v),
         "masked_share": _masked_share(sketch, v, s, cuts),
         "tasks": np.where(serial, 1.0, _tasks(sketch, v, f, batch / outside)),
         "regions": np.where(serial, 0.0, 1.0),
@@ -124,20 +123,15 @@ def _cuts(
     """(P,) whether an incomplete tile of rows, of the second rows and of columns has code of its
     own: `tails` asks for it, and blocks of the axis are not what threads divide, or most tiles of
     the last one are whole."""
+    places = block_places(sketch.roles, v)
     names = [loop.name for loop in sketch.roles.rows[:2]]
-    places = {}
-    for outside in (False, True):
-        order = sketch.roles.block_loops(outside)
-        places[outside] = [
-            order.index(name) if name in order else len(order)
-            for name in (*names, *[""] * (2 - len(names)), sketch.roles.columns.name)
-        ]
+    names = [*names, *[""] * (2 - len(names)), sketch.roles.columns.name]
     divided = v["parallel"] if sketch.target.threads > 1 else np.zeros_like(v["parallel"])
     found = []
     extents = [*(loop.extent for loop in sketch.roles.rows[:2]), 1, 1][:2]
     extents.append(sketch.roles.columns.extent)
     for n, (key, least) in enumerate((("row", 1), ("row2", 1), ("col", 2))):
-        place = np.where(v["rows_outside"] == 1, places[True][n], places[False][n])
+        place = places.get(names[n], np.full_like(divided, len(places)))
         per, blocks = s[f"{key}_per"], s[f"{key}_blocks"]
         whole = extents[n] // s[("mr", "mr2", "nr")[n]] - (blocks - 1) * per
         cut = (blocks == 1) | (place >= divided) | (2 * whole >= per)
@@ -299,16 +293,3 @@ difference, 24 accumulators at 0.99 of the bound; 5 rows of a dilated 7x7, 2 at 
 
 MASKED_COLUMNS_SHARE = 0.1
 """What lanes that are masked in every step cost, as a share of what branches around rows do."""
-
-
-def _packed_accesses(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray:
-    """(P,) which of `accesses` are read through a copy, as the bits of a number."""
-    bits = {read.tensor: 1 << b for b, read in enumerate(sketch.operands.every)}
-    columns = sum(bits[read.tensor] for read in sketch.operands.packable)
-    rows = sum(bits[read.tensor] for read in sketch.operands.copyable)
-    ahead = columns | sum(bits[read.tensor] for read in sketch.operands.packed_ahead)
-    packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
-    # What hints have brought is where a copy would be: nearby, however far apart its rows are.
-    fetched = sum(bits[read.tensor] for read in sketch.passing)
-    packed = packed | np.where(v["fetch"] > 0, fetched, 0)
-    return np.asarray(packed | (v["copy_rows"] * rows)).astype(np.float64)

@@ -21,7 +21,9 @@ import numpy as np
 
 from ...algebra.affine import Affine, Eq0, Mod, Var
 from ...algebra.scalar import All, Scalar, Select, loads, walk
-from ...space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
+from ...arrays import BoolArray, FloatArray, IntArray
+from ...plan import Access, Axis, Level, Outline, Plan
+from ...space import Knob, with_zeros
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Loop, StageView
@@ -156,7 +158,7 @@ class TransformSketch(Knobbed):
 
     @cached_property
     def _reads(self) -> float:
-        """Elements read from tensors outside the cluster."""
+        """Elements read from tensors outside the group."""
         inside = {view.name for view in self.group.inside}
         return sum(
             v.points * sum(ld.tensor not in inside for ld in loads(v.value)) / _formulas(v)
@@ -166,19 +168,9 @@ class TransformSketch(Knobbed):
     def feasible(self, settings: IntArray) -> BoolArray:
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
-    @property
-    def loop_axes(self) -> tuple[int, ...]:
-        return (0, 1)
-
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, 2): tiles, and elements of a tile."""
-        inner = max(self.group.last.points // self._tasks, 1)
-        return np.tile(
-            np.array([[self._tasks, inner]], np.int64), (len(np.atleast_2d(settings)), 1)
-        )
-
     @cached_property
-    def accesses(self) -> tuple[Access, ...]:
+    def _outline(self) -> Outline:
+        """Tiles, and elements of a tile."""
         inside = {view.name for view in self.group.inside}
         found = {
             r.tensor: Access(r.tensor, r.dtype.bytes, ((1, 0), (0, 1)))
@@ -188,7 +180,12 @@ class TransformSketch(Knobbed):
         }
         last = self.group.last
         out = Access(last.name, last.dtype.bytes, ((1, 0), (0, 1)), is_output=True)
-        return (*found.values(), out)
+        tile = max(last.points // self._tasks, 1)
+        return Outline((Axis("tiles", self._tasks), Axis("tile", tile)), (*found.values(), out))
+
+    def plan(self, settings: IntArray) -> Plan:
+        """Tile by tile."""
+        return Plan(self._outline, (Level(0, 1), Level(1, 1)), len(np.atleast_2d(settings)))
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS. Of a stage's formulas each point computes one: an even share is counted."""

@@ -15,9 +15,11 @@ from math import prod
 import numpy as np
 
 from ...algebra.affine import Affine, affine
+from ...arrays import BoolArray, FloatArray, IntArray
 from ...dtypes import DType
+from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Fuse
-from ...space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
+from ...space import Knob, with_zeros
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Loop, Read, StageView, math_calls
@@ -161,37 +163,28 @@ class TurnSketch(Knobbed):
         turned = {self.turn.across.name, self.turn.along.name}
         return [n for n, loop in enumerate(self.view.spatial) if loop.name not in turned]
 
-    @property
-    def loop_axes(self) -> tuple[int, ...]:
-        """Axes that are walked as they are, then pieces along both, then elements of a piece."""
-        names = [loop.name for loop in self.view.spatial]
-        pair = [names.index(loop.name) for loop in (self.turn.across, self.turn.along)]
-        return (*self._outside, *pair, *pair)
-
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, L): see `loop_axes`."""
-        v = as_floats(self.values(settings))
-        inner, outer = [], []
-        for loop, count in ((self.turn.across, v["rows"]), (self.turn.along, v["columns"])):
-            inner.append(np.minimum(count * self.lanes, loop.extent))
-            outer.append(np.ceil(loop.extent / inner[-1]))
-        whole = [np.full(len(inner[0]), self.view.spatial[n].extent) for n in self._outside]
-        return np.stack([*whole, *outer, *inner], axis=1).astype(np.int64)
-
     @cached_property
-    def accesses(self) -> tuple[Access, ...]:
+    def _outline(self) -> Outline:
         names = [loop.name for loop in self.view.spatial]
-        found = [
-            Access(
-                r.tensor,
-                r.dtype.bytes,
-                tuple(tuple(i.coefficient(name) for name in names) for i in r.index),
-            )
-            for r in self.view.reads
-        ]
+        found = [access_of(r.tensor, r.dtype.bytes, r.index, names) for r in self.view.reads]
         identity = tuple(tuple(int(a == b) for b in names) for a in names)
         out = Access(self.view.name, self.view.dtype.bytes, identity, is_output=True)
-        return (*found, out)
+        axes = axes_of((loop.name, loop.extent) for loop in self.view.spatial)
+        return Outline(axes, (*found, out))
+
+    def plan(self, settings: IntArray) -> Plan:
+        """Axes that are walked as they are, then pieces along both, then elements of a piece."""
+        v = self.values(settings)
+        names = [loop.name for loop in self.view.spatial]
+        across, along = (names.index(x.name) for x in (self.turn.across, self.turn.along))
+        levels = (
+            *(Level(n, 1) for n in self._outside),
+            Level(across, v["rows"] * self.lanes),
+            Level(along, v["columns"] * self.lanes),
+            Level(across, 1),
+            Level(along, 1),
+        )
+        return Plan(self._outline, levels, len(v["rows"]))
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS. Vectors that are turned cost shuffles; rows of the result whose distance

@@ -15,7 +15,9 @@ from math import prod
 
 import numpy as np
 
-from ...space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
+from ...arrays import BoolArray, FloatArray, IntArray
+from ...plan import Access, Level, Outline, Plan, access_of, axes_of
+from ...space import Knob, with_zeros
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Loop, Read, StageView, math_calls
@@ -103,30 +105,28 @@ class TurnedSumSketch(Knobbed):
         pair = (self.turn.across, self.turn.along)
         return [n for n, loop in enumerate(self._loops) if loop not in pair]
 
-    @property
-    def loop_axes(self) -> tuple[int, ...]:
-        """Axes that are walked as they are, pieces of lanes, the reduction, and a block of both."""
-        along, across = (self._loops.index(x) for x in (self.turn.along, self.turn.across))
-        return (*self._outside, along, across, along, across)
-
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, L): see `loop_axes`."""
-        columns = as_floats(self.values(settings))["columns"]
-        ones = np.ones(len(columns))
-        wide = np.minimum(columns * self.lanes, self.turn.along.extent)
-        deep = ones * min(self.lanes, self.turn.across.extent)
-        outer = [np.ceil(self.turn.along.extent / wide), np.ceil(self.turn.across.extent / deep)]
-        whole = [ones * self._loops[n].extent for n in self._outside]
-        return np.stack([*whole, *outer, wide, deep], axis=1).astype(np.int64)
-
     @cached_property
-    def accesses(self) -> tuple[Access, ...]:
+    def _outline(self) -> Outline:
         names = [loop.name for loop in self._loops]
-        found = [Access(r.tensor, r.dtype.bytes, _strides(r, names)) for r in self.view.reads]
+        found = [access_of(r.tensor, r.dtype.bytes, r.index, names) for r in self.view.reads]
         count = len(self.view.spatial)
         identity = tuple(tuple(int(a == b) for b in names) for a in names[:count])
         out = Access(self.view.name, self.view.dtype.bytes, identity, is_output=True)
-        return (*found, out)
+        axes = axes_of((loop.name, loop.extent) for loop in self._loops)
+        return Outline(axes, (*found, out))
+
+    def plan(self, settings: IntArray) -> Plan:
+        """Axes that are walked as they are, pieces of lanes, the reduction, and a block of both."""
+        wide = self.values(settings)["columns"] * self.lanes
+        along, across = (self._loops.index(x) for x in (self.turn.along, self.turn.across))
+        levels = (
+            *(Level(n, 1) for n in self._outside),
+            Level(along, wide),
+            Level(across, self.lanes),
+            Level(along, 1),
+            Level(across, 1),
+        )
+        return Plan(self._outline, levels, len(wide))
 
     def columns(self, settings: IntArray) -> dict[str, FloatArray]:
         """See COLUMNS. Vectors that are turned cost shuffles."""
@@ -160,7 +160,3 @@ class TurnedSumSketch(Knobbed):
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
         v, threads = self.chosen(setting), self.target.threads
         write_turned_sum_trace(writer, self.view, self.turn, self.lanes, threads, v)
-
-
-def _strides(read: Read, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(i.coefficient(name) for name in names) for i in read.index)

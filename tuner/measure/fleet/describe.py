@@ -7,8 +7,8 @@ from pathlib import Path
 
 from schedules.errors import TargetError
 from schedules.record import Toolchain
+from tuner.machine.native_target import load_target, native_target, unprobed_target
 from tuner.measure.choose import MeasurerError, parse_measurer
-from tuner.native_target import load_target, native_target, unprobed_target
 
 from .wire import Description
 
@@ -37,8 +37,8 @@ def describe(measurer: str = "local", target: str = "native", name: str = "") ->
 
 
 def _toolchain(mocked: str) -> Toolchain:
-    from tuner.measure.replay import ReplayFile
-    from tuner.measure.simulated import SimulatedMachine
+    from tuner.measure.mocked.replay import ReplayFile
+    from tuner.measure.mocked.simulated import SimulatedMachine
 
     factory = parse_measurer(mocked)
     assert isinstance(factory, SimulatedMachine | ReplayFile)
