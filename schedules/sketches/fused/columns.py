@@ -20,13 +20,13 @@ from ...space import Knob, with_zeros
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Read, StageView, math_calls
+from ..groups import FusionGroup, Stages, grown, is_loop, leading_axes, merged
 from ..hardware import LINE_BYTES
 from ..knobs import Knobbed
 from ..streams import stream_values, streams_pay
 from ..tile.roles import is_product
 from ..writer import TraceWriter
 from .columns_trace import Block, column_walk, write_column_trace
-from .group import FusionGroup, Stages, grown, is_loop, leading_axes, merged
 from .walks import FEWEST_COLUMNS, contiguous_reduction
 
 VECTORS, GROUPS = (1, 2, 4, 8), (1, 2, 4)

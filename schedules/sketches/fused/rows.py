@@ -22,12 +22,12 @@ from ...space import Knob, with_zeros
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import StageView, math_calls
+from ..groups import FusionGroup, Stages, grown, leading_axes, merged
 from ..hardware import LINE_BYTES, PAGE_BYTES
 from ..knobs import Knobbed, as_floats
 from ..streams import has_aligned_rows, stream_values, streams_pay
 from ..tile.roles import is_product
 from ..writer import TraceWriter
-from .group import FusionGroup, Stages, grown, leading_axes, merged
 from .rows_trace import column_piece, row_walk, spread_tasks, write_row_trace
 from .staggered import ROWS_A_STEP, Steps, can_block, rows_a_task, staggered_steps, sums_at_once
 from .walks import contiguous_reduction, is_along_columns

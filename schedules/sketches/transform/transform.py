@@ -28,7 +28,7 @@ from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Loop, StageView
 from ..conflicts import lost_levels
-from ..fused.group import FusionGroup, Stages, grown
+from ..groups import FusionGroup, Stages, grown
 from ..knobs import Knobbed
 from ..writer import TraceWriter
 from .transform_trace import AROUND, OUTSIDE, WITHIN, write_transform_trace
