@@ -12,7 +12,7 @@ from itertools import count
 from .analysis import StageView
 from .groups import Doubt, Fit, Stages
 from .knobs import Part
-from .rules import ALONE, FUSING
+from .rules import ALONE, DOUBTS, FUSING
 
 Cover = list[tuple[Part, ...]]
 """For each group, in program order, sketches that fit it, the likeliest first."""
@@ -21,8 +21,8 @@ Cover = list[tuple[Part, ...]]
 def covers(stages: Stages) -> list[Cover]:
     """The covers of all stages, the likeliest first."""
     first = _groups(stages, None)
-    doubts = dict.fromkeys(fit.doubt for fit in first if fit.doubt)
-    others = (_groups(stages, doubt) for doubt in doubts)
+    doubts = {fit.doubt for fit in first}
+    others = (_groups(stages, doubt) for doubt in DOUBTS if doubt in doubts)
     return [[fit.parts for fit in groups] for groups in (first, *others)]
 
 

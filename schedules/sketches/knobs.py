@@ -22,7 +22,7 @@ class HasKnobs(Protocol):
 
 
 class Writes(Protocol):
-    """What adds the steps of a setting to a trace that may have other clusters' steps already."""
+    """What adds the steps of a setting to a trace that may have other groups' steps already."""
 
     @property
     def workload(self) -> Workload: ...
@@ -31,11 +31,11 @@ class Writes(Protocol):
 
 
 class Part(Sketch, Writes, Protocol):
-    """A sketch of one cluster."""
+    """A sketch of one group."""
 
 
 class Knobbed:
-    """What the sketches of clusters have in common: they ask for knobs by name, never by place."""
+    """What the sketches of groups have in common: they ask for knobs by name, never by place."""
 
     def values(self: HasKnobs, settings: IntArray) -> dict[str, IntArray]:
         """The value of every knob in each of `settings` (P, J), each (P,)."""

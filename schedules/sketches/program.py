@@ -1,4 +1,4 @@
-"""The space of a workload: its clusters' sketches combined, for each form of the expression."""
+"""The space of a workload: its groups' sketches combined, for each form of the expression."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_SKETCHES = 4
 
 @dataclass(frozen=True)
 class ProgramSketch:
-    """Several clusters one after the other; knobs are those of the parts, in order.
+    """Several groups one after the other; knobs are those of the parts, in order.
 
     `workload` is the one the parts speak of: that of the space after `rewrites`.
     """

@@ -135,7 +135,10 @@ def row(view: StageView, stages: Stages) -> Fit | None:
     return Fit((RowSketch(stages.workload, alone, stages.target),))
 
 
-FEW_RESULTS, BY_COLUMN, FEW_ROWS = Doubt("few results", dots), Doubt("columns"), Doubt("few rows")
+BY_COLUMN, FEW_ROWS, FEW_RESULTS = Doubt("columns"), Doubt("few rows"), Doubt("few results", dots)
+
+DOUBTS = (BY_COLUMN, FEW_ROWS, FEW_RESULTS)
+"""In the order in which programs without them are looked at."""
 
 FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows)
 """The likeliest first: the first that fits takes its stages."""

@@ -358,7 +358,7 @@ class DotSketch(Knobbed):
         return tuple(int(i) for i in grid[np.argmax(worth)])
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
         write_dots(self, writer, self.chosen(setting))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def write_dots(sketch: DotSketch, w: TraceWriter, v: dict[str, int]) -> None:
-    """Add the steps of one setting, `v`, to a trace that may have other clusters' steps."""
+    """Add the steps of one setting, `v`, to a trace that may have other groups' steps."""
     roles, stage = sketch.roles, sketch.view.name
     w.do(*sketch.view.presolve)
     for n, read in enumerate(roles.turned):

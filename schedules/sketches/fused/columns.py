@@ -292,7 +292,7 @@ class ColumnSketch(Knobbed):
         return self.clipped(places)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
         v = self.values(np.asarray([setting]))
         wide = int(self.block_vectors(v)[0])
         block = Block(wide * self.lanes, wide // int(v["groups"][0]), self.lanes)

@@ -369,7 +369,7 @@ class RowSketch(Knobbed):
         return max(fits, default=0)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
         v = self.chosen(setting)
         ahead = self._fetched() if v["ahead"] else ()
         write_row_trace(writer, self.group, self.lanes, self.target.threads, v, ahead)

@@ -227,7 +227,7 @@ class TransformSketch(Knobbed):
         return self.clipped({"place": 0, "parallel": 1})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
         v, threads = self.chosen(setting), self.target.threads
 
         def found(value: Scalar) -> dict[str, int]:
