@@ -23,7 +23,7 @@ from .fused.column_cluster import ColumnCluster, column_cluster
 from .fused.columns import ColumnSketch
 from .fused.row_cluster import RowCluster, contiguous_reduction, is_along_columns
 from .fused.rows import RowSketch
-from .knobs import Part
+from .knobs import PartSketch
 from .phases import inserts_zeros, is_padding
 from .tile.roles import TileRoles, assign_roles, lane_step, tile_roles
 from .tile.sketch import TileSketch
@@ -96,7 +96,7 @@ def clusters(
     absorb: bool = True,
     columns: bool = True,
     dots_apart: bool = False,
-) -> list[list[Part]]:
+) -> list[list[PartSketch]]:
     """The program's clusters in order, each with the sketches that fit it, the likeliest first.
     Unless `absorb`, no stage is computed in the rows of another, and unless `columns`, none in its
     blocks of columns; with `dots_apart`, none from the tiles of a reduction that can be dot
@@ -116,8 +116,8 @@ class _Clusters:
     dots_apart: bool
     remaining: list[str]
 
-    def all(self) -> list[list[Part]]:
-        found: list[list[Part]] = []
+    def all(self) -> list[list[PartSketch]]:
+        found: list[list[PartSketch]] = []
         while self.remaining:
             name = self.remaining.pop()
             found.append(
@@ -134,7 +134,7 @@ class _Clusters:
         for view in inside:
             self.remaining.remove(view.name)
 
-    def _transforms(self, name: str) -> list[Part]:
+    def _transforms(self, name: str) -> list[PartSketch]:
         """Stages that choose formulas by an index."""
         cluster = transform_cluster(self.workload, self.views, name, self.remaining)
         if cluster is None:
@@ -142,7 +142,7 @@ class _Clusters:
         self._take(cluster.inside)
         return [TransformSketch(self.workload, cluster, self.target)]
 
-    def _tile_with_epilogue(self, name: str) -> list[Part]:
+    def _tile_with_epilogue(self, name: str) -> list[PartSketch]:
         """An elementwise stage, computed from the tiles of a reduction."""
         views, workload, target = self.views, self.workload, self.target
         anchor = _anchor(workload, views, views[name], self.remaining)
@@ -156,7 +156,7 @@ class _Clusters:
         tiles = tile_roles(views[anchor], roles, target)
         return [TileSketch(workload, views[anchor], r, target, views[name]) for r in tiles]
 
-    def _columns(self, name: str) -> list[Part]:
+    def _columns(self, name: str) -> list[PartSketch]:
         """Stages with the same columns."""
         if not self.columns:
             return []
@@ -166,15 +166,15 @@ class _Clusters:
         self._take(cluster.inside)
         return [ColumnSketch(self.workload, cluster, self.target)]
 
-    def _tiles_or_rows(self, name: str) -> list[Part]:
+    def _tiles_or_rows(self, name: str) -> list[PartSketch]:
         """What fits every stage: a reduction in tiles, alone, or rows."""
         roles = assign_roles(self.views[name])
         return self._rows(name) if roles is None else self._tiles(name, roles)
 
-    def _tiles(self, name: str, roles: TileRoles) -> list[Part]:
+    def _tiles(self, name: str, roles: TileRoles) -> list[PartSketch]:
         """A reduction alone, with lanes along `roles.columns` and otherwise."""
         workload, view, target = self.workload, self.views[name], self.target
-        parts: list[Part] = []
+        parts: list[PartSketch] = []
         lone = is_along_columns(view) and len(view.reads) == 1 and _reuse(view) <= 1
         if not lone:  # what is read once and only added has nothing to gain from tiles
             tiles = tile_roles(view, roles, target) if _reuse(view) > 1 else (roles,)
@@ -187,11 +187,11 @@ class _Clusters:
             parts.append(RowSketch(workload, alone, target))
         return parts
 
-    def _rows(self, name: str) -> list[Part]:
+    def _rows(self, name: str) -> list[PartSketch]:
         """A stage with others in its rows, or alone and turned."""
         workload, view, target = self.workload, self.views[name], self.target
         members, rows = _row_members(workload, self.views, name, self.remaining, self.absorb)
-        parts: list[Part] = []
+        parts: list[PartSketch] = []
         turned_sum = None if members else find_turned_sum(view)
         if turned_sum is not None:
             parts.append(TurnedSumSketch(workload, view, turned_sum, target))

@@ -14,13 +14,12 @@ from functools import cached_property
 
 import numpy as np
 
-from ...arrays import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...plan import Access, Level, Outline, Plan, axes_of
-from ...space import Knob, with_zeros
+from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import Read, StageView, math_calls
-from ..hardware import LINE_BYTES
+from ..analysis import Read, StageView
 from ..knobs import Knobbed
 from ..streams import stream_values, streams_pay
 from ..writer import TraceWriter
@@ -148,77 +147,22 @@ class ColumnSketch(Knobbed):
         ]
         return Access(read.tensor, read.dtype.bytes, tuple(_step(axis) for axis in kept))
 
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS."""
-        v = self.values(settings)
-        cluster, ones = self.cluster, np.ones(len(v["vectors"]))
-        block = self.block_vectors(v)
-        vectors = (block // v["groups"]).astype(np.float64)
-        width = block * self.lanes
-        blocks = np.ceil(cluster.columns / width) * cluster.matrices
-        # Lanes beyond the last column are computed and thrown away.
-        wider = blocks * width / (cluster.columns * cluster.matrices)
-        merged = merged_columns(cluster)
-        merges = v["merge"] * float(len(merged))
-        saved = v["merge"] * float(sum(x.points for x in cluster.stages if x.name in merged))
-        points = float(sum(x.points for x in cluster.stages))
-        written = float(sum(x.points for x in cluster.stages if not x.is_reduction))
-        loads = float(sum(x.points * len(x.reads) for x in cluster.stages))
-        ops = float(sum(x.points * max(x.operations, 1) for x in cluster.stages))
-        math = float(sum(x.points * math_calls(x.value) for x in cluster.stages))
-        stages = len(cluster.stages) - merges
-        walks = blocks * v["groups"] * stages
-        parallel = v["parallel"].astype(np.float64)
-        found: dict[str, FloatArray] = {
-            "flops": ones * ops,
-            "vector_ops": wider * ops / self.lanes,
-            "vector_loads": wider * (loads - saved) / self.lanes,
-            "vector_stores": wider * written / self.lanes,
-            "conflict_misses": self._lost_lines(v),
-            "math_calls": wider * math / self.lanes,
-            "accumulators": vectors,
-            "live_registers": vectors * 2.0 + 2.0,
-            "inner_trips": np.ceil(points * wider / self.lanes / vectors / walks),
-            "inner_entries": walks,
-            "code_ops": np.asarray(ops / points * vectors * stages, np.float64),
-            "panel_bytes": np.asarray(self._kept_bytes() * width, np.float64),
-            "streamed_bytes": np.asarray(
-                v["stream"] * self._streams_pay * self._output_bytes(), np.float64
-            ),
-            "tasks": np.where(parallel > 0, blocks, 1.0),
-            "regions": parallel,
-        }
-        return with_zeros(found)
-
     @cached_property
-    def _streams_pay(self) -> bool:
+    def streams_pay_here(self) -> bool:
         return streams_pay(self.workload, self.target)
 
-    def _kept_bytes(self) -> float:
+    def kept_bytes(self) -> float:
         """Bytes of the values between stages, a column."""
         kept = (x for x in self.cluster.inside if not x.is_reduction)
         return float(sum(self.cluster.depth(x) * x.dtype.bytes for x in kept))
-
-    def _output_bytes(self) -> float:
-        return float(self.cluster.last.outputs * self.cluster.last.dtype.bytes)
-
-    def _lost_lines(self, v: dict[str, IntArray]) -> FloatArray:
-        """(P,) lines of the values between stages that do not stay in a core's own caches, and of
-        an output that is streamed although the last cache would hold it."""
-        kept = self._kept_bytes()
-        block = kept * self.block_vectors(v) * self.lanes
-        lost = block > 0.75 * self.target.own_cache_bytes
-        lines = 2.0 * kept * self.cluster.columns * self.cluster.matrices / LINE_BYTES
-        wrong = v["stream"] * (not self._streams_pay) * self._output_bytes() / LINE_BYTES
-        return np.asarray(lost * lines + wrong, np.float64)
 
     def default(self) -> tuple[int, ...]:
         """Eight vectors at once, as far as values between stages stay in a core's own caches."""
         vectors = len(VECTORS) - 1
         room = 0.5 * self.target.own_cache_bytes
-        while vectors and self._kept_bytes() * VECTORS[vectors] * self.lanes > room:
+        while vectors and self.kept_bytes() * VECTORS[vectors] * self.lanes > room:
             vectors -= 1
-        stream = int(self._streams_pay)
+        stream = int(self.streams_pay_here)
         places = {"vectors": vectors, "groups": 0, "parallel": 1, "merge": 1, "stream": stream}
         return self.clipped(places)
 
