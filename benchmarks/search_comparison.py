@@ -35,8 +35,9 @@ from costmodel.base import CostModel, Description, Prediction, Sample
 from costmodel.baselines import PriorModel
 from costmodel.blend import BlendedModel
 from schedules.arrays import IntArray
+from schedules.canonical import canonical_bytes
 from schedules.errors import ScheduleError
-from schedules.record import MeasureResult, MeasureStatus, canonical_bytes
+from schedules.record import MeasureResult, MeasureStatus
 from schedules.sketches import space_for
 from schedules.space import Candidate, ScheduleSpace
 from schedules.spelling import parse_workload

@@ -155,7 +155,7 @@ def fill(db: Path, count: int) -> tuple[list[dict[str, Any]], list[str], str]:
     target = targets.target_of("native", 1)
     sizes = [f"M={64 + n % 40},N={64 + n // 40},K=64" for n in range(count)]
     made = [workloads.workload_of(f"matmul:{one}") for one in sizes]
-    documents = [workloads.workload_document(workload) for workload in made]
+    documents = [workload.to_json() for workload in made]
     keys = [workload.key for workload in made]
     trace = None
     with open_store(str(db)) as store:

@@ -21,7 +21,8 @@ from schedules.sketches.writer import TraceWriter
 from schedules.space import Knob, ScheduleSpace
 from schedules.target import Cache, Probes, Target
 from schedules.trace import Trace
-from schedules.workload.workload import Axis, Stage, Tensor, Workload
+from schedules.workload.tensors import Axis, Stage, Tensor
+from schedules.workload.workload import Workload
 
 
 def synthetic_target(threads: int = 1, vector_bits: int = 256) -> Target:

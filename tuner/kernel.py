@@ -11,7 +11,8 @@ import numpy.typing as npt
 from schedules.errors import TilewrightError
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 
 from .emit.kernel import CompiledKernel, compile_kernel
 from .loading.elf import LoadError

@@ -25,7 +25,7 @@ from benchmarks.peers import numpy_peer, numpy_ways
 from benchmarks.suite.cases import Case
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.shelf import Shelf
-from schedules.workload.workload import Tensor
+from schedules.workload.tensors import Tensor
 from tuner.bench.libraries import numpy_libraries, torch_libraries
 from tuner.bench.ways import NoPeerError, choose
 from tuner.process.linux import die_with_parent

@@ -18,7 +18,6 @@ from ..algebra.scalar import (
     Load,
     Scalar,
     Unary,
-    UnaryOp,
     children,
     loads,
     walk,
@@ -276,12 +275,9 @@ def stride(index: Affine, loop: Loop | None) -> int:
     return index.coefficient(loop.name) or 1
 
 
-MATH = frozenset({UnaryOp.EXP, UnaryOp.LOG, UnaryOp.TANH, UnaryOp.ERF, UnaryOp.SIGMOID})
-
-
 def math_calls(value: Scalar) -> int:
     """Evaluations of exp, tanh and the like in one evaluation of `value`."""
-    return sum(1 for n in walk(value) if isinstance(n, Unary) and n.op in MATH)
+    return sum(n.op.function.calls for n in walk(value) if isinstance(n, Unary))
 
 
 def once(reads: Sequence[Read]) -> tuple[Read, ...]:

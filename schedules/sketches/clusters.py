@@ -15,7 +15,8 @@ from ..algebra.affine import Affine, affine, var
 from ..algebra.scalar import Load, Reducer, Scalar, children, loads
 from ..limits import MAX_INLINED_DEPTH
 from ..target import Target
-from ..workload.workload import Stage, Workload
+from ..workload.tensors import Stage
+from ..workload.workload import Workload
 from .analysis import Loop, StageView, math_calls, view_stage
 from .dots.dots import DotSketch, dot_roles
 from .fused.column_cluster import ColumnCluster, column_cluster

@@ -306,7 +306,7 @@ def _spelled(workload: Workload) -> str | dict[str, Any]:
             return workload.name
     except WorkloadError:
         pass
-    return workloads.workload_document(workload)
+    return workload.to_json()
 
 
 def _compiled(
@@ -345,11 +345,11 @@ def _compiled(
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
     from schedules.target import Target
-    from schedules.workload.document_reader import from_json
+    from schedules.workload.workload import Workload
     from tuner.compiling.requests import build_whatever_comes
     from tuner.process.frames import Frame
 
-    workload = from_json(document["workload"])
+    workload = Workload.from_json(document["workload"])
     parts = [
         objects.Part(
             part["label"],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedules.target import Target
 from schedules.workload.workload import Workload
-from service.resolve import targets, workloads
+from service.resolve import targets
 
 if TYPE_CHECKING:
     from db import Store
@@ -117,7 +117,7 @@ def register(store: Store, workload: Workload, target: Target) -> None:
     """Make the work known that records will refer to."""
     store.register(
         workload.key,
-        workloads.workload_document(workload),
+        workload.to_json(),
         workload.name,
         int(workload.flops),
         target.key,

@@ -109,7 +109,7 @@ def check_fits(workload: Workload) -> None:
     """WorkloadError "too_large" if its tensors need more than half of this machine's memory."""
     import psutil
 
-    from schedules.limits import check_limits
+    from schedules.workload.size import check_limits
 
     check_limits(workload, max_bytes=psutil.virtual_memory().total // 2)
 

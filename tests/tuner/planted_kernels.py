@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from schedules.dtypes import DType
-from schedules.workload.workload import Tensor
+from schedules.workload.tensors import Tensor
 from tuner.measure.memory.arena import Array
 
 N = 1001  # 4004 bytes: neither a whole page nor a whole vector

@@ -19,7 +19,6 @@ from schedules.nest.loop_ir import Nest
 from schedules.record import MeasureStatus
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import document_reader as workload_json
 from tuner.codegen.generate import generate
 from tuner.codegen.module import GeneratedModule
 from tuner.compiling.pool import Compiled, CompilePool
@@ -168,7 +167,7 @@ def judge(
     """
     document = {
         "cases": DEFAULT_CASES,
-        "workload": workload_json.to_json(base.workload),
+        "workload": base.workload.to_json(),
         "seed": seed,
         "lanes": base.target.vector_bits // 32,
         "cpus": [],

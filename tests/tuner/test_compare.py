@@ -12,7 +12,7 @@ from schedules.dtypes import DType
 from schedules.errors import WorkloadError
 from schedules.frontend.notation import from_notation, parse_tensor_spec
 from schedules.reference.math import bf16_bits, round_to_bf16
-from schedules.workload.workload import Tensor
+from schedules.workload.tensors import Tensor
 from tests.schedules.reference_cases import (
     F32,
     conv2d,

@@ -24,7 +24,6 @@ from schedules.reference.evaluate import evaluate
 from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload.document_reader import from_json
 from schedules.workload.workload import Workload
 from tuner.codegen.cpu_features import switches
 from tuner.compiling import in_time as compiling
@@ -301,7 +300,7 @@ def test_the_header_names_each_variant_with_what_it_needs() -> None:
 )
 def test_a_tensor_may_be_called_what_c_calls_something_else(name: str) -> None:
     text = json.dumps(parse_workload("matmul:M=4,N=4,K=4").to_json()).replace('"A"', f'"{name}"')
-    first, *_ = argument_names(from_json(json.loads(text)))
+    first, *_ = argument_names(Workload.from_json(json.loads(text)))
     assert re.fullmatch(r"t_[A-Za-z]+(_[A-Za-z]+)*", first)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord, canonical_bytes
+from schedules.canonical import canonical_bytes
+from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Probes
 from schedules.trace import Trace

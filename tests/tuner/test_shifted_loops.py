@@ -17,7 +17,8 @@ from schedules.nest.loop_ir import For, LoopKind, Nest, Store
 from schedules.sketches import space_for
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 from tuner import compile as compile_kernel
 from tuner.codegen.generate import generate
 from tuner.codegen.shifted import shift_of

@@ -28,7 +28,6 @@ from schedules.errors import TilewrightError
 from schedules.record import MeasureStatus
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import document_reader as workload_json
 from schedules.workload.workload import Workload
 from tuner.machine.host import cpu_affinity
 from tuner.process.child_command import module_command
@@ -145,7 +144,7 @@ def bench(
     ours += [WITH_PACKING] if built["kernel"].constants else []
     ours += [MISALIGNED] if bytes_behind_line else []
     document = {
-        "workload": workload_json.to_json(workload),
+        "workload": workload.to_json(),
         "seed": seed,
         "threads": target.threads,
         "lanes": max(target.vector_bits // 32, 1),
@@ -178,7 +177,7 @@ def _build(workload: Workload, traces: dict[str, Trace], target: Target) -> dict
     with CompilePool(workers=len(traces)) as pool:
         for number, each in enumerate(traces.values()):
             document = {
-                "workload": workload_json.to_json(workload),
+                "workload": workload.to_json(),
                 "trace": each.to_json(),
                 "target": target.to_json(),
             }

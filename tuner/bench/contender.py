@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules.trace import Trace
-from schedules.workload import document_reader as workload_json
 from schedules.workload.workload import Workload
 
 from ..loading import elf, loader
@@ -140,7 +139,7 @@ def _peer(name: str, threads: int, workload: Workload, case: Case) -> Contender:
 
 def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict[str, Any]]:
     """The contender and one call's seconds, or none and why there is none."""
-    workload = workload_json.from_json(document["workload"])
+    workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document["rewrites"]).rewrites
     case = Oracle(workload, document["seed"], rewrites).quick
     try:

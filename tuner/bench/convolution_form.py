@@ -18,7 +18,7 @@ from schedules.algebra.scalar import (
     Scalar,
     Select,
 )
-from schedules.workload.workload import Stage
+from schedules.workload.tensors import Stage
 
 
 @dataclass(frozen=True, slots=True)

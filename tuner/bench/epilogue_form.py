@@ -28,7 +28,7 @@ from schedules.algebra.scalar import (
     UnaryOp,
 )
 from schedules.reference import math as reference_math
-from schedules.workload.workload import Stage
+from schedules.workload.tensors import Stage
 
 Values = NDArray[Any]
 _POINTS = np.concatenate([np.linspace(-9, 9, 73), np.linspace(-0.9, 0.9, 7)])

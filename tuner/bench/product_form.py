@@ -9,7 +9,7 @@ from typing import Any
 from schedules.algebra.affine import Affine, Var, var
 from schedules.algebra.scalar import Load, Scalar
 from schedules.reference.contract import Contraction, recognise
-from schedules.workload.workload import Axis, Stage
+from schedules.workload.tensors import Axis, Stage
 
 
 def contraction_of(stage: Stage) -> Contraction | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import document_reader as workload_json
+from schedules.workload.workload import Workload
 
 from ..emit.emitted import build_object
 from ..emit.kernel import CompiledKernel, compile_kernel
@@ -28,7 +28,7 @@ def warm_up() -> None:
 def compile_document(document: dict[str, Any]) -> CompiledKernel:
     """The kernel of `workload`, `trace` and `target`. ScheduleError: not legal."""
     return compile_kernel(
-        workload_json.from_json(document["workload"]),
+        Workload.from_json(document["workload"]),
         Trace.from_json(document["trace"]),
         Target.from_json(document["target"]),
     )

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from schedules.dtypes import DType
 from schedules.rewritten import rewritten_document
 from schedules.trace import Trace
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 
 from ..codegen.cpu_features import essential
 from ..codegen.symbols import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from schedules.canonical import canonical_bytes
 from schedules.errors import TargetError
-from schedules.record import canonical_bytes
 from schedules.target import Probes, Target
 
 from ..codegen.version import llvmlite_version

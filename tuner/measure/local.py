@@ -22,7 +22,6 @@ from schedules.errors import TargetError, WorkloadError
 from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import document_reader as workload_json
 from schedules.workload.workload import Workload
 from tuner.codegen.version import CODEGEN_VERSION
 from tuner.machine.bound import bound, least_secs
@@ -87,7 +86,7 @@ class LocalMeasurer:
         _check_fits(workload, psutil.virtual_memory().available)
         settings = settings or Settings()
         self._workload, self._target, self._settings = workload, target, settings
-        self._workload_document = workload_json.to_json(workload)
+        self._workload_document = workload.to_json()
         limit = bound(workload, target)
         self._limit_secs = limit.secs
         if bound_secs is None and limit.probed and limit.binds == "compute":

@@ -16,8 +16,9 @@ from itertools import islice, takewhile
 from math import inf
 from typing import Any
 
+from schedules.canonical import canonical_bytes
 from schedules.errors import ScheduleError
-from schedules.record import MeasureResult, MeasureStatus, TuningRecord, canonical_bytes
+from schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from schedules.rewritten import rewritten_document
 from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Target

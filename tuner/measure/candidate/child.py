@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules.record import MeasureStatus
-from schedules.workload.workload import Tensor
+from schedules.workload.tensors import Tensor
 
 from ...loading import elf, loader
 from ...loading.entries import Entry, Needs, argument_vector, timed_entry, whole_entry

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.workload.workload import Tensor
+from schedules.workload.tensors import Tensor
 
 from ...process import linux
 from .guarded import Flush, GuardedBuffer, GuardedPool, view_bytes

@@ -15,7 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, canonical_bytes
+from schedules.canonical import canonical_bytes
+from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.workload.workload import Workload
 

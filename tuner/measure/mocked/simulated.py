@@ -18,7 +18,8 @@ from math import cos, exp, log, log2, pi, sin, sqrt
 from pathlib import Path
 from typing import Any, Self
 
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, canonical_bytes
+from schedules.canonical import canonical_bytes
+from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.workload.workload import Workload
 

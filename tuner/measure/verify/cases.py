@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from schedules.trace import Trace
-from schedules.workload import document_reader as workload_json
-from schedules.workload.workload import Tensor
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 
 from ..memory.arena import Case
 from .compare import Oracle
@@ -61,6 +61,6 @@ class WorkloadCases:
 def open_cases(document: dict[str, Any]) -> Cases:
     """The cases of `document["workload"]` with the inputs `document["seed"]` fixes, for kernels
     whose traces begin with `document["rewrites"]`, if there are any."""
-    workload = workload_json.from_json(document["workload"])
+    workload = Workload.from_json(document["workload"])
     rewrites = Trace.from_json(document.get("rewrites", [])).rewrites
     return WorkloadCases(Oracle(workload, document["seed"], rewrites))

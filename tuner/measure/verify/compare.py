@@ -26,7 +26,8 @@ from schedules.reference.math import bf16_to_f32, cast
 from schedules.rewrites import Rewrite
 from schedules.rewrites.scale import error_scale, states_error
 from schedules.trace import Trace
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 
 from .inputs import (
     CONTINUOUS,

@@ -26,7 +26,8 @@ from schedules.reference.exactness import (
     value_ranges,
 )
 from schedules.reference.math import bf16_bits, integer_limits, round_to_bf16
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 
 from .telling_inputs import (
     ANCHOR,
