@@ -25,18 +25,12 @@ from ..analysis import StageView, math_calls
 from ..hardware import LINE_BYTES, PAGE_BYTES
 from ..knobs import Knobbed, as_floats
 from ..streams import has_aligned_rows, stream_values, streams_pay
+from ..tile.roles import is_product
 from ..writer import TraceWriter
-from .row_cluster import (
-    RowCluster,
-    column_piece,
-    contiguous_reduction,
-    is_along_columns,
-    merged_stages,
-    spread_tasks,
-    staggered_steps,
-)
-from .rows_trace import write_row_trace
-from .staggered import ROWS_A_STEP, Steps, can_block, rows_a_task, sums_at_once
+from .group import FusionGroup, Stages, grown, leading_axes, merged
+from .rows_trace import column_piece, row_walk, spread_tasks, write_row_trace
+from .staggered import ROWS_A_STEP, Steps, can_block, rows_a_task, staggered_steps, sums_at_once
+from .walks import contiguous_reduction, is_along_columns
 
 LATE_BY_CHUNK = {0: 0.8, 2: 0.4, 4: 0.1, 8: 0.05, 16: 0.15}
 """Share of the lines of long rows that are waited for, by rows added up at a time: with all of
@@ -46,12 +40,44 @@ WAIT_FOR_A_ROW = 7.0
 """What the horizontal end of a row's sums takes, in misses of a cache near by: about 35 cycles."""
 
 
+def own_rows(view: StageView) -> int:
+    """How many leading axes of a stage that is alone are walked outside: all that vectors and
+    reductions do not need."""
+    if contiguous_reduction(view) is not None:
+        return len(view.spatial)
+    return max(len(view.spatial) - 1, 0)
+
+
+def row_group(stages: Stages, view: StageView) -> FusionGroup:
+    """Stage `view` with the earlier ones that can be computed in its rows; products are not, which
+    have more to gain from tiles."""
+    alone = FusionGroup(view, (), own_rows(view))
+    if view.presplit:
+        return alone
+
+    def common(other: StageView, reader: StageView) -> int:
+        apart = bool(other.presplit) or is_product(other)
+        return -1 if apart else leading_axes(other.name, reader)
+
+    most = FusionGroup(view, (), alone.shared or len(view.spatial))
+    found = grown(stages, most, common, least=1)
+    return found if found.inside else alone
+
+
+def _is_divisible(group: FusionGroup) -> bool:
+    """Whether threads can share a reduction: there is one, over contiguous data, and it needs no
+    other stage."""
+    first, *others = group.stages
+    along = contiguous_reduction(first)
+    return along is not None and not any(view.is_reduction for view in others)
+
+
 @dataclass(frozen=True)
 class RowSketch(Knobbed):
-    """See the module. One knob setting schedules every stage of the cluster alike."""
+    """See the module. One knob setting schedules every stage of the group alike."""
 
     workload: Workload
-    cluster: RowCluster
+    group: FusionGroup
     target: Target
 
     @property
@@ -60,7 +86,7 @@ class RowSketch(Knobbed):
 
     @property
     def lanes(self) -> int:
-        return self.target.lanes(self.cluster.last.dtype)
+        return self.target.lanes(self.group.last.dtype)
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -83,32 +109,32 @@ class RowSketch(Knobbed):
     @property
     def _can_divide(self) -> bool:
         """Whether there are too few rows for the threads, which can share a reduction."""
-        return self.cluster.divisible and self.rows_in_all() < self.target.threads
+        return _is_divisible(self.group) and self.rows_in_all() < self.target.threads
 
     @cached_property
     def _streams_pay(self) -> bool:
         return streams_pay(self.workload, self.target)
 
     def _stream_values(self) -> tuple[int, ...]:
-        output = self.cluster.last.name
+        output = self.group.last.name
         return stream_values(self.workload, output, self.target, flat=self._fusable())
 
     def _blocks(self) -> tuple[int, ...]:
         """Rows whose stages are computed together: one row's sums are waited for meanwhile. They
         are neighbours along the last of several axes."""
-        if not self.cluster.inside or not self.cluster.rows:
+        if not self.group.inside or not self.group.shared:
             return (1,)
-        along = self.cluster.last.spatial[self.cluster.rows - 1].extent
+        along = self.group.last.spatial[self.group.shared - 1].extent
         return tuple(n for n in (1, 2, 4) if along % n == 0)
 
     @cached_property
     def _merged(self) -> dict[str, str]:
         """Sums, each with the elementwise stage that one walk computes as well."""
-        return merged_stages(self.cluster)
+        return merged(self.group, row_walk)
 
     @cached_property
     def _steps(self) -> Steps:
-        return staggered_steps(self.cluster, self.lanes)
+        return staggered_steps(self.group, self.lanes)
 
     def _can_stagger(self) -> bool:
         """Whether steps of several rows can be run together, rows shared out evenly."""
@@ -124,32 +150,32 @@ class RowSketch(Knobbed):
 
     def _fetched(self) -> tuple[str, ...]:
         """Inputs whose rows several stages read and no core's own caches hold."""
-        if not self.cluster.inside or not self.cluster.rows:
+        if not self.group.inside or not self.group.shared:
             return ()
-        row = self.cluster.rows
-        tensors = [r.tensor for view in self.cluster.stages for r in view.reads]
+        row = self.group.shared
+        tensors = [r.tensor for view in self.group.stages for r in view.reads]
         shared = [t for t in self.workload.inputs if tensors.count(t.name) > 1]
         large = [t for t in shared if t.bytes > self.target.own_cache_bytes]
         return tuple(t.name for t in large if len(t.shape) > row)
 
     def _chunks(self) -> tuple[int, ...]:
         """Rows added up at a time by a reduction along columns, 0 for all of them."""
-        lengths = [view.reduce[-1].extent for view in self.cluster.stages if is_along_columns(view)]
+        lengths = [view.reduce[-1].extent for view in self.group.stages if is_along_columns(view)]
         longest = max(lengths, default=0)
         return (0, *(n for n in (2, 4, 8, 16) if 2 * n <= longest))
 
     def rows_in_all(self) -> int:
         """How many rows there are for the threads."""
-        return prod(loop.extent for loop in self.cluster.last.spatial[: self.cluster.rows])
+        return prod(loop.extent for loop in self.group.last.spatial[: self.group.shared])
 
     def _parallel_extent(self) -> int:
-        loops = self.cluster.last.spatial
+        loops = self.group.last.spatial
         return prod(loop.extent for loop in loops) if loops else 1
 
     def _fusable(self) -> bool:
         """Whether the one stage walks all its tensors in the same dense order."""
-        last = self.cluster.last
-        if self.cluster.inside or last.is_reduction or len(last.spatial) < 2 or last.presplit:
+        last = self.group.last
+        if self.group.inside or last.is_reduction or len(last.spatial) < 2 or last.presplit:
             return False
         identity = tuple(loop.name for loop in last.spatial)
         whole = [
@@ -174,12 +200,12 @@ class RowSketch(Knobbed):
     @cached_property
     def _outline(self) -> Outline:
         """Rows, and the longest walk within a row."""
-        last = self.cluster.last
+        last = self.group.last
         rows = max(self.rows_in_all(), 1)
-        walk = max(view.points // rows for view in self.cluster.stages)
+        walk = max(view.points // rows for view in self.group.stages)
         found = {
             r.tensor: Access(r.tensor, r.dtype.bytes, ((1, 0), (0, 1)))
-            for view in self.cluster.stages
+            for view in self.group.stages
             for r in view.reads
         }
         out = Access(last.name, last.dtype.bytes, ((1, 0), (0, 1)), is_output=True)
@@ -198,8 +224,8 @@ class RowSketch(Knobbed):
             f[name] for name in ("vectors", "parallel", "merge", "stagger")
         )
         ones = np.ones_like(vectors)
-        views = self.cluster.stages
-        rows = max(prod(loop.extent for loop in self.cluster.last.spatial[: self.cluster.rows]), 1)
+        views = self.group.stages
+        rows = max(prod(loop.extent for loop in self.group.last.spatial[: self.group.shared]), 1)
         points = float(sum(x.points for x in views))
         ops = float(sum(x.points * max(x.operations, 1) for x in views))
         reductions = sum(1 for x in views if x.is_reduction)
@@ -236,7 +262,7 @@ class RowSketch(Knobbed):
     def _late_rows(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) waits of later walks for the ends of rows' sums, those of a block together; and for
         half of the lines that are read where the rows at work crowd the first cache."""
-        sums = any(contiguous_reduction(view) for view in self.cluster.stages)
+        sums = any(contiguous_reduction(view) for view in self.group.stages)
         if not sums or sum(1 for walk in self._walks() if walk > 1) < 2:
             return np.zeros(len(v["block"]))
         crowded = (v["block"] > 1) & (v["block"] > self._uncrowded_rows())
@@ -247,7 +273,7 @@ class RowSketch(Knobbed):
         """(P,) lines that are waited for: of inputs that are not asked for ahead, and of an output
         that is fetched to be written over, or streamed although the last cache would hold it."""
         inputs = sum(self.workload.tensors[name].bytes for name in self._fetched())
-        output = self.workload.tensors[self.cluster.last.name].bytes
+        output = self.workload.tensors[self.group.last.name].bytes
         can_stream = len(self._stream_values()) > 1
         wrong = self._is_streamed(v) != self._streams_pay
         late = np.where(v["ahead"] > 0, 0.0, 0.5 * inputs)
@@ -265,25 +291,25 @@ class RowSketch(Knobbed):
 
     def _walks(self) -> list[int]:
         """Elements that each stage walks along in a row."""
-        return [view.points // max(self.rows_in_all(), 1) for view in self.cluster.stages]
+        return [view.points // max(self.rows_in_all(), 1) for view in self.group.stages]
 
     def _uncrowded_rows(self) -> int:
         """How many rows, as read, kept and written, fill a third of the first cache."""
         walks = self._walks()
         kept = len(self._steps) + 1 if self._steps else sum(1 for walk in walks if walk > 1)
-        row = kept * max(walks) * self.cluster.last.dtype.bytes
+        row = kept * max(walks) * self.group.last.dtype.bytes
         cache = min((cache.bytes for cache in self.target.caches), default=0)
         return cache // (3 * max(row, 1))
 
     def _read_bytes(self) -> int:
-        own = {view.name for view in self.cluster.stages}
-        reads = [r for view in self.cluster.stages for r in view.reads if r.tensor not in own]
+        own = {view.name for view in self.group.stages}
+        reads = [r for view in self.group.stages for r in view.reads if r.tensor not in own]
         return sum({r.tensor: prod(r.shape) * r.dtype.bytes for r in reads}.values())
 
     def _is_streamed(self, v: dict[str, IntArray]) -> BoolArray:
         """(P,) whether the output is written past the caches indeed: not where each chunk of a
         reduction adds to it, and rows that begin anywhere only where all are walked as one."""
-        last = self.cluster.last
+        last = self.group.last
         streamed: BoolArray = v["stream"] > 0
         if is_along_columns(last):
             streamed &= v["chunk"] == 0
@@ -293,7 +319,7 @@ class RowSketch(Knobbed):
 
     def _column_bytes(self) -> int:
         """Bytes of long rows that are added up along columns."""
-        stages = [view for view in self.cluster.stages if is_along_columns(view)]
+        stages = [view for view in self.group.stages if is_along_columns(view)]
         read = (self.workload.tensors[r.tensor] for view in stages for r in view.reads)
         long = [t for t in read if t.shape and t.shape[-1] * t.dtype.bytes > PAGE_BYTES]
         return sum(t.bytes for t in long if t.bytes > self.target.own_cache_bytes)
@@ -301,11 +327,11 @@ class RowSketch(Knobbed):
     def _tasks(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) iterations of the parallel loop."""
         rows = max(self.rows_in_all(), 1)
-        wide = spread_tasks(self.cluster, rows, self.target.threads)
+        wide = spread_tasks(self.group, rows, self.target.threads)
         tasks: FloatArray = np.maximum(rows * v["parts"].astype(np.float64), float(wide))
         if not self._divides_columns(rows):
             return tasks
-        columns = self.cluster.last.spatial[-1].extent
+        columns = self.group.last.spatial[-1].extent
         pieces = [
             -(-columns // column_piece(columns, self.target.threads, int(n) * self.lanes))
             for n in v["vectors"]
@@ -314,8 +340,8 @@ class RowSketch(Knobbed):
 
     def _divides_columns(self, rows: int) -> bool:
         """Whether threads share the columns of a lone reduction that walks along them."""
-        few = not self.cluster.rows or rows < self.target.threads
-        return few and not self.cluster.inside and is_along_columns(self.cluster.last)
+        few = not self.group.shared or rows < self.target.threads
+        return few and not self.group.inside and is_along_columns(self.group.last)
 
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread; a few rows at once where they are in the caches,
@@ -346,7 +372,7 @@ class RowSketch(Knobbed):
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
         v = self.chosen(setting)
         ahead = self._fetched() if v["ahead"] else ()
-        write_row_trace(writer, self.cluster, self.lanes, self.target.threads, v, ahead)
+        write_row_trace(writer, self.group, self.lanes, self.target.threads, v, ahead)
 
 
 def _has_contiguous(view: StageView) -> bool:
