@@ -6,7 +6,6 @@ import numpy as np
 
 from schedules.arrays import FloatArray, IntArray
 from schedules.sketches.analysis import math_calls
-from schedules.sketches.fused.column_cluster import merged_columns
 from schedules.sketches.fused.columns import ColumnSketch
 from schedules.sketches.hardware import LINE_BYTES
 
@@ -16,22 +15,22 @@ from .table import Counts, with_zeros
 def column_counts(sketch: ColumnSketch, settings: IntArray) -> Counts:
     """See the module."""
     v = sketch.values(settings)
-    cluster, ones = sketch.cluster, np.ones(len(v["vectors"]))
+    group, ones = sketch.group, np.ones(len(v["vectors"]))
     block = sketch.block_vectors(v)
     vectors = (block // v["groups"]).astype(np.float64)
     width = block * sketch.lanes
-    blocks = np.ceil(cluster.columns / width) * cluster.matrices
+    blocks = np.ceil(sketch.columns / width) * group.repeats
     # Lanes beyond the last column are computed and thrown away.
-    wider = blocks * width / (cluster.columns * cluster.matrices)
-    merged = merged_columns(cluster)
-    merges = v["merge"] * float(len(merged))
-    saved = v["merge"] * float(sum(x.points for x in cluster.stages if x.name in merged))
-    points = float(sum(x.points for x in cluster.stages))
-    written = float(sum(x.points for x in cluster.stages if not x.is_reduction))
-    loads = float(sum(x.points * len(x.reads) for x in cluster.stages))
-    ops = float(sum(x.points * max(x.operations, 1) for x in cluster.stages))
-    math = float(sum(x.points * math_calls(x.value) for x in cluster.stages))
-    stages = len(cluster.stages) - merges
+    wider = blocks * width / (sketch.columns * group.repeats)
+    merges_with = sketch.merged
+    merges = v["merge"] * float(len(merges_with))
+    saved = v["merge"] * float(sum(x.points for x in group.stages if x.name in merges_with))
+    points = float(sum(x.points for x in group.stages))
+    written = float(sum(x.points for x in group.stages if not x.is_reduction))
+    loads = float(sum(x.points * len(x.reads) for x in group.stages))
+    ops = float(sum(x.points * max(x.operations, 1) for x in group.stages))
+    math = float(sum(x.points * math_calls(x.value) for x in group.stages))
+    stages = len(group.stages) - merges
     walks = blocks * v["groups"] * stages
     parallel = v["parallel"].astype(np.float64)
     found: Counts = {
@@ -57,7 +56,7 @@ def column_counts(sketch: ColumnSketch, settings: IntArray) -> Counts:
 
 
 def _output_bytes(sketch: ColumnSketch) -> float:
-    return float(sketch.cluster.last.outputs * sketch.cluster.last.dtype.bytes)
+    return float(sketch.group.last.outputs * sketch.group.last.dtype.bytes)
 
 
 def _lost_lines(sketch: ColumnSketch, v: dict[str, IntArray]) -> FloatArray:
@@ -66,6 +65,6 @@ def _lost_lines(sketch: ColumnSketch, v: dict[str, IntArray]) -> FloatArray:
     kept = sketch.kept_bytes()
     block = kept * sketch.block_vectors(v) * sketch.lanes
     lost = block > 0.75 * sketch.target.own_cache_bytes
-    lines = 2.0 * kept * sketch.cluster.columns * sketch.cluster.matrices / LINE_BYTES
+    lines = 2.0 * kept * sketch.columns * sketch.group.repeats / LINE_BYTES
     wrong = v["stream"] * (not sketch.streams_pay_here) * _output_bytes(sketch) / LINE_BYTES
     return np.asarray(lost * lines + wrong, np.float64)

@@ -8,14 +8,10 @@ import numpy as np
 
 from schedules.arrays import BoolArray, FloatArray, IntArray
 from schedules.sketches.analysis import StageView, math_calls
-from schedules.sketches.fused.row_cluster import (
-    column_piece,
-    contiguous_reduction,
-    is_along_columns,
-    spread_tasks,
-)
 from schedules.sketches.fused.rows import RowSketch
+from schedules.sketches.fused.rows_trace import column_piece, spread_tasks
 from schedules.sketches.fused.staggered import sums_at_once
+from schedules.sketches.fused.walks import contiguous_reduction, is_along_columns
 from schedules.sketches.hardware import LINE_BYTES, PAGE_BYTES
 from schedules.sketches.knobs import as_floats
 from schedules.sketches.streams import has_aligned_rows
@@ -38,8 +34,8 @@ def row_counts(sketch: RowSketch, settings: IntArray) -> Counts:
         f[name] for name in ("vectors", "parallel", "merge", "stagger")
     )
     ones = np.ones_like(vectors)
-    views = sketch.cluster.stages
-    rows = max(prod(loop.extent for loop in sketch.cluster.last.spatial[: sketch.cluster.rows]), 1)
+    views = sketch.group.stages
+    rows = max(prod(loop.extent for loop in sketch.group.last.spatial[: sketch.group.shared]), 1)
     points = float(sum(x.points for x in views))
     ops = float(sum(x.points * max(x.operations, 1) for x in views))
     reductions = sum(1 for x in views if x.is_reduction)
@@ -78,7 +74,7 @@ def _sums_at_once(sketch: RowSketch, v: dict[str, IntArray]) -> FloatArray:
 def _late_rows(sketch: RowSketch, v: dict[str, IntArray]) -> FloatArray:
     """(P,) waits of later walks for the ends of rows' sums, those of a block together; and for
     half of the lines that are read where the rows at work crowd the first cache."""
-    sums = any(contiguous_reduction(view) for view in sketch.cluster.stages)
+    sums = any(contiguous_reduction(view) for view in sketch.group.stages)
     if not sums or sum(1 for walk in sketch.walks() if walk > 1) < 2:
         return np.zeros(len(v["block"]))
     crowded = (v["block"] > 1) & (v["block"] > sketch.uncrowded_rows())
@@ -90,7 +86,7 @@ def _late_lines(sketch: RowSketch, v: dict[str, IntArray]) -> FloatArray:
     """(P,) lines that are waited for: of inputs that are not asked for ahead, and of an output
     that is fetched to be written over, or streamed although the last cache would hold it."""
     inputs = sum(sketch.workload.tensors[name].bytes for name in sketch.fetched())
-    output = sketch.workload.tensors[sketch.cluster.last.name].bytes
+    output = sketch.workload.tensors[sketch.group.last.name].bytes
     can_stream = len(sketch.stream_choices()) > 1
     wrong = _is_streamed(sketch, v) != sketch.streams_pay_here
     late = np.where(v["ahead"] > 0, 0.0, 0.5 * inputs)
@@ -109,15 +105,15 @@ def _late_bytes_staggered(sketch: RowSketch, v: dict[str, IntArray], fetched: in
 
 
 def _read_bytes(sketch: RowSketch) -> int:
-    own = {view.name for view in sketch.cluster.stages}
-    reads = [r for view in sketch.cluster.stages for r in view.reads if r.tensor not in own]
+    own = {view.name for view in sketch.group.stages}
+    reads = [r for view in sketch.group.stages for r in view.reads if r.tensor not in own]
     return sum({r.tensor: prod(r.shape) * r.dtype.bytes for r in reads}.values())
 
 
 def _is_streamed(sketch: RowSketch, v: dict[str, IntArray]) -> BoolArray:
     """(P,) whether the output is written past the caches indeed: not where each chunk of a
     reduction adds to it, and rows that begin anywhere only where all are walked as one."""
-    last = sketch.cluster.last
+    last = sketch.group.last
     streamed: BoolArray = v["stream"] > 0
     if is_along_columns(last):
         streamed &= v["chunk"] == 0
@@ -128,7 +124,7 @@ def _is_streamed(sketch: RowSketch, v: dict[str, IntArray]) -> BoolArray:
 
 def _column_bytes(sketch: RowSketch) -> int:
     """Bytes of long rows that are added up along columns."""
-    stages = [view for view in sketch.cluster.stages if is_along_columns(view)]
+    stages = [view for view in sketch.group.stages if is_along_columns(view)]
     read = (sketch.workload.tensors[r.tensor] for view in stages for r in view.reads)
     long = [t for t in read if t.shape and t.shape[-1] * t.dtype.bytes > PAGE_BYTES]
     return sum(t.bytes for t in long if t.bytes > sketch.target.own_cache_bytes)
@@ -137,11 +133,11 @@ def _column_bytes(sketch: RowSketch) -> int:
 def _tasks(sketch: RowSketch, v: dict[str, IntArray]) -> FloatArray:
     """(P,) iterations of the parallel loop."""
     rows = max(sketch.rows_in_all(), 1)
-    wide = spread_tasks(sketch.cluster, rows, sketch.target.threads)
+    wide = spread_tasks(sketch.group, rows, sketch.target.threads)
     tasks: FloatArray = np.maximum(rows * v["parts"].astype(np.float64), float(wide))
     if not _divides_columns(sketch, rows):
         return tasks
-    columns = sketch.cluster.last.spatial[-1].extent
+    columns = sketch.group.last.spatial[-1].extent
     pieces = [
         -(-columns // column_piece(columns, sketch.target.threads, int(n) * sketch.lanes))
         for n in v["vectors"]
@@ -151,8 +147,8 @@ def _tasks(sketch: RowSketch, v: dict[str, IntArray]) -> FloatArray:
 
 def _divides_columns(sketch: RowSketch, rows: int) -> bool:
     """Whether threads share the columns of a lone reduction that walks along them."""
-    few = not sketch.cluster.rows or rows < sketch.target.threads
-    return few and not sketch.cluster.inside and is_along_columns(sketch.cluster.last)
+    few = not sketch.group.shared or rows < sketch.target.threads
+    return few and not sketch.group.inside and is_along_columns(sketch.group.last)
 
 
 def _has_contiguous(view: StageView) -> bool:

@@ -20,10 +20,10 @@ def transform_counts(sketch: TransformSketch, settings: IntArray) -> Counts:
     places, parallel = v["place"], v["parallel"].astype(np.float64)
     ones = np.ones(len(places))
     again = np.where(places == OUTSIDE, float(sketch.planes[0].extent), 1.0)
-    last, ops, read = sketch.cluster.last, sketch.operations, sketch.reads
+    last, ops, read = sketch.group.last, sketch.operations, sketch.reads
     vectors = last.points / sketch.lanes
     whole = any(r.element_stride(last.spatial[-1].name) == 1 for r in last.reads)
-    entering = sum(prod(r.shape) for r in sketch.cluster.stages[0].reads[:1])
+    entering = sum(prod(r.shape) for r in sketch.group.stages[0].reads[:1])
     found: Counts = {
         "flops": ones * ops,
         "vector_ops": ones * ops / sketch.lanes,
@@ -44,7 +44,7 @@ def transform_counts(sketch: TransformSketch, settings: IntArray) -> Counts:
 
 def _lost_stores(sketch: TransformSketch, places: IntArray) -> FloatArray:
     """(P,) lines written to planes whose distance maps them to few sets, all caches."""
-    last, planes = sketch.cluster.last, sketch.planes
+    last, planes = sketch.group.last, sketch.planes
     apart = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
     at_once = sketch.written / np.where(places == OUTSIDE, float(planes[0].extent), 1.0)
     lost = lost_levels(sketch.target, apart, np.ones_like(at_once), at_once)

@@ -253,7 +253,7 @@ def _has_few_rows(part: PartSketch, target: Target) -> bool:
     """Whether a part computes several stages in fewer rows than there are threads."""
     return (
         isinstance(part, RowSketch)
-        and bool(part.cluster.inside)
+        and bool(part.group.inside)
         and part.rows_in_all() < target.threads
     )
 

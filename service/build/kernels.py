@@ -346,7 +346,7 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
     from schedules.target import Target
     from schedules.workload.workload import Workload
-    from tuner.compiling.in_time import build_whatever_comes
+    from tuner.compiling.requests import build_whatever_comes
     from tuner.process.frames import Frame
 
     workload = Workload.from_json(document["workload"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -22,13 +22,73 @@ from ...workload.workload import Workload
 from ..analysis import Read, StageView
 from ..knobs import Knobbed
 from ..streams import stream_values, streams_pay
+from ..tile.roles import is_product
 from ..writer import TraceWriter
-from .column_cluster import ColumnCluster, merged_columns
-from .columns_trace import Block, write_column_trace
+from .columns_trace import Block, column_walk, write_column_trace
+from .group import FusionGroup, Stages, grown, is_loop, leading_axes, merged
+from .walks import FEWEST_COLUMNS, contiguous_reduction
 
 VECTORS, GROUPS = (1, 2, 4, 8), (1, 2, 4)
 MATRIX, COLUMN, PASS, DEPTH = range(4)
 """What the loops of the traffic model walk along; a pass goes over the rows once."""
+
+
+def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
+    """Stage `view` with the earlier ones that have its columns; None if there is no reduction over
+    rows among them, or no second stage, or where rows of the narrowest block do not stay in a
+    core's own caches. Products are left out, which have more to gain from tiles."""
+    few = not view.spatial or view.spatial[-1].extent < FEWEST_COLUMNS
+    if few or is_product(view) or not _is_by_column(view):
+        return None
+
+    def common(other: StageView, reader: StageView) -> int:
+        apart = is_product(other) or not _is_by_column(other)
+        return -1 if apart else _shared_beside_last(other.name, reader)
+
+    found = grown(stages, FusionGroup(view, (), len(view.spatial) - 1), common, least=0)
+    if not found.inside or not any(stage.is_reduction for stage in found.stages):
+        return None
+    block = _read_bytes(found) * stages.target.lanes(view.dtype)
+    return found if block <= stages.target.own_cache_bytes else None
+
+
+def _is_by_column(view: StageView) -> bool:
+    """Whether vectors along the stage's last axis are loaded whole, or are one element."""
+    if view.presolve or view.presplit or not view.spatial:
+        return False
+    if view.spatial[-1].dim != len(view.shape) - 1 or contiguous_reduction(view) is not None:
+        return False
+    along = [read.element_stride(view.spatial[-1].name) for read in view.reads]
+    return all(step in (0, 1) for step in along) and 1 in along
+
+
+def _shared_beside_last(tensor: str, reader: StageView) -> int:
+    """How many leading axes of `reader` are those of every read of `tensor`; -1 unless the last
+    axes are the same."""
+    shared = leading_axes(tensor, reader)
+    for read in reader.reads:
+        if read.tensor == tensor:
+            if not read.index or not is_loop(read.index[-1], reader.spatial[-1]):
+                return -1
+            shared = min(shared, len(read.index) - 1, len(reader.spatial) - 1)
+    return shared
+
+
+def column_depth(group: FusionGroup, view: StageView) -> int:
+    """Evaluations of a stage for one column of one iteration of the shared axes."""
+    return view.points // (group.repeats * group.last.spatial[-1].extent)
+
+
+def _read_bytes(group: FusionGroup) -> int:
+    """Bytes of the rows that are walked over again, for one column of one matrix."""
+    inside = {view.name for view in group.inside}
+    deepest: dict[str, int] = {}
+    for view in group.stages:
+        for read in view.reads:
+            if read.tensor not in inside and len(read.shape) > group.shared + 1:
+                size = column_depth(group, view) * read.dtype.bytes
+                deepest[read.tensor] = max(size, deepest.get(read.tensor, 0))
+    return sum(deepest.values())
 
 
 @dataclass(frozen=True)
@@ -37,7 +97,7 @@ class ColumnSketch(Knobbed):
     as many as that needs, all as wide, and a multiple of the threads."""
 
     workload: Workload
-    cluster: ColumnCluster
+    group: FusionGroup
     target: Target
 
     @property
@@ -46,28 +106,38 @@ class ColumnSketch(Knobbed):
 
     @property
     def lanes(self) -> int:
-        return self.target.lanes(self.cluster.last.dtype)
+        return self.target.lanes(self.group.last.dtype)
+
+    @property
+    def columns(self) -> int:
+        """How many columns there are."""
+        return self.group.last.spatial[-1].extent
+
+    @cached_property
+    def merged(self) -> dict[str, str]:
+        """Reductions, each with the elementwise stage that one walk computes as well."""
+        return merged(self.group, partial(column_walk, self.group))
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        most = -(-self.cluster.columns // self.lanes)
-        blocks = self.cluster.matrices * most
-        output = self.cluster.last.name
+        most = -(-self.columns // self.lanes)
+        blocks = self.group.repeats * most
+        output = self.group.last.name
         streams = stream_values(self.workload, output, self.target)
         return (
             Knob("vectors", tuple(n for n in VECTORS if n == 1 or n <= most)),
             Knob("groups", tuple(n for n in GROUPS if n == 1 or 2 * n <= most)),
             Knob("parallel", (0, 1) if self.target.threads > 1 and blocks > 1 else (0,)),
-            Knob("merge", (0, 1) if merged_columns(self.cluster) else (0,)),
-            Knob("stream", (0,) if self.cluster.last.is_reduction else streams),
+            Knob("merge", (0, 1) if self.merged else (0,)),
+            Knob("stream", (0,) if self.group.last.is_reduction else streams),
         )
 
     def block_vectors(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) how many vectors wide blocks are: whole groups, all of the same size."""
-        most = -(-self.cluster.columns // self.lanes)
+        most = -(-self.columns // self.lanes)
         blocks = np.ceil(most / (v["vectors"] * v["groups"]))
         threads = np.where(v["parallel"] > 0, self.target.threads, 1)
-        if self.cluster.matrices == 1:
+        if self.group.repeats == 1:
             blocks = np.minimum(np.ceil(blocks / threads) * threads, most)
         groups = v["groups"]
         return (np.ceil(np.ceil(most / blocks) / groups) * groups).astype(np.int64)
@@ -75,7 +145,7 @@ class ColumnSketch(Knobbed):
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) all but groups of columns that are not there."""
         v = self.values(settings)
-        most = -(-self.cluster.columns // self.lanes)
+        most = -(-self.columns // self.lanes)
         ok: BoolArray = (v["groups"] == 1) | (v["vectors"] * v["groups"] <= most)
         return ok
 
@@ -96,33 +166,32 @@ class ColumnSketch(Knobbed):
     @property
     def _passes(self) -> int:
         """How often the rows of a tensor are walked over, on average."""
-        reads = [read for view in self.cluster.stages for read in view.reads if self._is_deep(read)]
+        reads = [read for view in self.group.stages for read in view.reads if self._is_deep(read)]
         tensors = {read.tensor for read in reads}
         return max(round(len(reads) / max(len(tensors), 1)), 1)
 
     def _is_deep(self, read: Read) -> bool:
         """Whether a tensor has rows to walk over, and not one value for a column."""
-        return len(read.shape) > self.cluster.lead + 1
+        return len(read.shape) > self.group.shared + 1
 
     @cached_property
     def _outline(self) -> Outline:
-        cluster = self.cluster
-        depth = max(cluster.depth(view) for view in cluster.stages)
+        depth = max(column_depth(self.group, view) for view in self.group.stages)
         # Vectors are walked whole, whatever columns there are in the last.
-        columns = -(-cluster.columns // self.lanes) * self.lanes
-        extents = (cluster.matrices, columns, self._passes, depth)
+        columns = -(-self.columns // self.lanes) * self.lanes
+        extents = (self.group.repeats, columns, self._passes, depth)
         axes = axes_of(zip(("matrices", "columns", "passes", "rows"), extents, strict=True))
         return Outline(axes, self._accesses())
 
     def _accesses(self) -> tuple[Access, ...]:
-        own = {view.name for view in self.cluster.inside}
+        own = {view.name for view in self.group.inside}
         found: dict[str, Access] = {}
-        for view in self.cluster.stages:
+        for view in self.group.stages:
             for read in view.reads:
                 if read.tensor not in own:
                     found.setdefault(read.tensor, self._access(view, read))
-        last = self.cluster.last
-        lead, others = self.cluster.lead, len(last.spatial) - 1 - self.cluster.lead
+        last = self.group.last
+        lead, others = self.group.shared, len(last.spatial) - 1 - self.group.shared
         strides = [_step(MATRIX if d == 0 else None) for d in range(lead)]
         strides += [_step(DEPTH if d == others - 1 else None) for d in range(others)]
         size = last.dtype.bytes
@@ -133,7 +202,7 @@ class ColumnSketch(Knobbed):
         """Matrices along the first dimension they move, and rows along the last one: what lies
         between is as far apart."""
         column = view.spatial[-1].name
-        shared = {loop.name for loop in view.spatial[: self.cluster.lead]}
+        shared = {loop.name for loop in view.spatial[: self.group.shared]}
         axes: list[int | None] = []
         for index in read.index:
             used = index.vars()
@@ -153,8 +222,8 @@ class ColumnSketch(Knobbed):
 
     def kept_bytes(self) -> float:
         """Bytes of the values between stages, a column."""
-        kept = (x for x in self.cluster.inside if not x.is_reduction)
-        return float(sum(self.cluster.depth(x) * x.dtype.bytes for x in kept))
+        kept = (x for x in self.group.inside if not x.is_reduction)
+        return float(sum(column_depth(self.group, x) * x.dtype.bytes for x in kept))
 
     def default(self) -> tuple[int, ...]:
         """Eight vectors at once, as far as values between stages stay in a core's own caches."""
@@ -171,7 +240,7 @@ class ColumnSketch(Knobbed):
         v = self.values(np.asarray([setting]))
         wide = int(self.block_vectors(v)[0])
         block = Block(wide * self.lanes, wide // int(v["groups"][0]), self.lanes)
-        write_column_trace(writer, self.cluster, block, self.chosen(setting))
+        write_column_trace(writer, self.group, block, self.chosen(setting))
 
 
 def _step(axis: int | None) -> tuple[int, ...]:

@@ -21,25 +21,55 @@ from ...plan import Access, Axis, Level, Outline, Plan
 from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
+from ..analysis import StageView
 from ..knobs import Knobbed
 from ..streams import stream_values, streams_pay
+from ..tile.roles import is_product
 from ..writer import TraceWriter
-from .row_cluster import (
-    RowCluster,
-    is_along_columns,
-    merged_stages,
-    staggered_steps,
-)
-from .rows_trace import write_row_trace
-from .staggered import ROWS_A_STEP, Steps, can_block, rows_a_task
+from .group import FusionGroup, Stages, grown, leading_axes, merged
+from .rows_trace import row_walk, write_row_trace
+from .staggered import ROWS_A_STEP, Steps, can_block, rows_a_task, staggered_steps
+from .walks import contiguous_reduction, is_along_columns
+
+
+def own_rows(view: StageView) -> int:
+    """How many leading axes of a stage that is alone are walked outside: all that vectors and
+    reductions do not need."""
+    if contiguous_reduction(view) is not None:
+        return len(view.spatial)
+    return max(len(view.spatial) - 1, 0)
+
+
+def row_group(stages: Stages, view: StageView) -> FusionGroup:
+    """Stage `view` with the earlier ones that can be computed in its rows; products are not, which
+    have more to gain from tiles."""
+    alone = FusionGroup(view, (), own_rows(view))
+    if view.presplit:
+        return alone
+
+    def common(other: StageView, reader: StageView) -> int:
+        apart = bool(other.presplit) or is_product(other)
+        return -1 if apart else leading_axes(other.name, reader)
+
+    most = FusionGroup(view, (), alone.shared or len(view.spatial))
+    found = grown(stages, most, common, least=1)
+    return found if found.inside else alone
+
+
+def _is_divisible(group: FusionGroup) -> bool:
+    """Whether threads can share a reduction: there is one, over contiguous data, and it needs no
+    other stage."""
+    first, *others = group.stages
+    along = contiguous_reduction(first)
+    return along is not None and not any(view.is_reduction for view in others)
 
 
 @dataclass(frozen=True)
 class RowSketch(Knobbed):
-    """See the module. One knob setting schedules every stage of the cluster alike."""
+    """See the module. One knob setting schedules every stage of the group alike."""
 
     workload: Workload
-    cluster: RowCluster
+    group: FusionGroup
     target: Target
 
     @property
@@ -48,7 +78,7 @@ class RowSketch(Knobbed):
 
     @property
     def lanes(self) -> int:
-        return self.target.lanes(self.cluster.last.dtype)
+        return self.target.lanes(self.group.last.dtype)
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -71,32 +101,32 @@ class RowSketch(Knobbed):
     @property
     def _can_divide(self) -> bool:
         """Whether there are too few rows for the threads, which can share a reduction."""
-        return self.cluster.divisible and self.rows_in_all() < self.target.threads
+        return _is_divisible(self.group) and self.rows_in_all() < self.target.threads
 
     @cached_property
     def streams_pay_here(self) -> bool:
         return streams_pay(self.workload, self.target)
 
     def stream_choices(self) -> tuple[int, ...]:
-        output = self.cluster.last.name
+        output = self.group.last.name
         return stream_values(self.workload, output, self.target, flat=self._fusable())
 
     def blocks(self) -> tuple[int, ...]:
         """Rows whose stages are computed together: one row's sums are waited for meanwhile. They
         are neighbours along the last of several axes."""
-        if not self.cluster.inside or not self.cluster.rows:
+        if not self.group.inside or not self.group.shared:
             return (1,)
-        along = self.cluster.last.spatial[self.cluster.rows - 1].extent
+        along = self.group.last.spatial[self.group.shared - 1].extent
         return tuple(n for n in (1, 2, 4) if along % n == 0)
 
     @cached_property
     def merged(self) -> dict[str, str]:
         """Sums, each with the elementwise stage that one walk computes as well."""
-        return merged_stages(self.cluster)
+        return merged(self.group, row_walk)
 
     @cached_property
     def steps(self) -> Steps:
-        return staggered_steps(self.cluster, self.lanes)
+        return staggered_steps(self.group, self.lanes)
 
     def can_stagger(self) -> bool:
         """Whether steps of several rows can be run together, rows shared out evenly."""
@@ -112,32 +142,32 @@ class RowSketch(Knobbed):
 
     def fetched(self) -> tuple[str, ...]:
         """Inputs whose rows several stages read and no core's own caches hold."""
-        if not self.cluster.inside or not self.cluster.rows:
+        if not self.group.inside or not self.group.shared:
             return ()
-        row = self.cluster.rows
-        tensors = [r.tensor for view in self.cluster.stages for r in view.reads]
+        row = self.group.shared
+        tensors = [r.tensor for view in self.group.stages for r in view.reads]
         shared = [t for t in self.workload.inputs if tensors.count(t.name) > 1]
         large = [t for t in shared if t.bytes > self.target.own_cache_bytes]
         return tuple(t.name for t in large if len(t.shape) > row)
 
     def _chunks(self) -> tuple[int, ...]:
         """Rows added up at a time by a reduction along columns, 0 for all of them."""
-        lengths = [view.reduce[-1].extent for view in self.cluster.stages if is_along_columns(view)]
+        lengths = [view.reduce[-1].extent for view in self.group.stages if is_along_columns(view)]
         longest = max(lengths, default=0)
         return (0, *(n for n in (2, 4, 8, 16) if 2 * n <= longest))
 
     def rows_in_all(self) -> int:
         """How many rows there are for the threads."""
-        return prod(loop.extent for loop in self.cluster.last.spatial[: self.cluster.rows])
+        return prod(loop.extent for loop in self.group.last.spatial[: self.group.shared])
 
     def _parallel_extent(self) -> int:
-        loops = self.cluster.last.spatial
+        loops = self.group.last.spatial
         return prod(loop.extent for loop in loops) if loops else 1
 
     def _fusable(self) -> bool:
         """Whether the one stage walks all its tensors in the same dense order."""
-        last = self.cluster.last
-        if self.cluster.inside or last.is_reduction or len(last.spatial) < 2 or last.presplit:
+        last = self.group.last
+        if self.group.inside or last.is_reduction or len(last.spatial) < 2 or last.presplit:
             return False
         identity = tuple(loop.name for loop in last.spatial)
         whole = [
@@ -162,12 +192,12 @@ class RowSketch(Knobbed):
     @cached_property
     def _outline(self) -> Outline:
         """Rows, and the longest walk within a row."""
-        last = self.cluster.last
+        last = self.group.last
         rows = max(self.rows_in_all(), 1)
-        walk = max(view.points // rows for view in self.cluster.stages)
+        walk = max(view.points // rows for view in self.group.stages)
         found = {
             r.tensor: Access(r.tensor, r.dtype.bytes, ((1, 0), (0, 1)))
-            for view in self.cluster.stages
+            for view in self.group.stages
             for r in view.reads
         }
         out = Access(last.name, last.dtype.bytes, ((1, 0), (0, 1)), is_output=True)
@@ -180,13 +210,13 @@ class RowSketch(Knobbed):
 
     def walks(self) -> list[int]:
         """Elements that each stage walks along in a row."""
-        return [view.points // max(self.rows_in_all(), 1) for view in self.cluster.stages]
+        return [view.points // max(self.rows_in_all(), 1) for view in self.group.stages]
 
     def uncrowded_rows(self) -> int:
         """How many rows, as read, kept and written, fill a third of the first cache."""
         walks = self.walks()
         kept = len(self.steps) + 1 if self.steps else sum(1 for walk in walks if walk > 1)
-        row = kept * max(walks) * self.cluster.last.dtype.bytes
+        row = kept * max(walks) * self.group.last.dtype.bytes
         cache = min((cache.bytes for cache in self.target.caches), default=0)
         return cache // (3 * max(row, 1))
 
@@ -219,4 +249,4 @@ class RowSketch(Knobbed):
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
         v = self.chosen(setting)
         ahead = self.fetched() if v["ahead"] else ()
-        write_row_trace(writer, self.cluster, self.lanes, self.target.threads, v, ahead)
+        write_row_trace(writer, self.group, self.lanes, self.target.threads, v, ahead)

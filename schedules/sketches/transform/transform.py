@@ -27,9 +27,10 @@ from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Loop, StageView
+from ..fused.group import FusionGroup, Stages, grown
 from ..knobs import Knobbed
 from ..writer import TraceWriter
-from .transform_trace import AROUND, OUTSIDE, WITHIN, TransformCluster, write_transform_trace
+from .transform_trace import AROUND, OUTSIDE, WITHIN, write_transform_trace
 
 MAX_FORMULAS = 8
 """Longest axis that is written out."""
@@ -88,22 +89,13 @@ def _passed_on(value: Scalar, dims: dict[str, set[int]]) -> dict[str, int]:
     return found
 
 
-def transform_cluster(
-    workload: Workload, views: dict[str, StageView], name: str, remaining: Sequence[str]
-) -> TransformCluster | None:
-    """Stage `name` with the transforms that only it needs; None if it is none itself."""
-    if not is_transform(views[name]):
-        return None
-    inside: list[StageView] = []
-    members = {name}
-    for other in reversed(remaining):
-        readers = {v.name for v in views.values() if any(r.tensor == other for r in v.reads)}
-        if other in workload.outputs or not readers or not readers <= members:
-            continue
-        if is_transform(views[other]) and not views[other].presplit:
-            inside.insert(0, views[other])
-            members.add(other)
-    return TransformCluster(views[name], tuple(inside))
+def transform_group(stages: Stages, view: StageView) -> FusionGroup | None:
+    """Stage `view` with the transforms that only it needs; None if it is none itself."""
+
+    def common(other: StageView, reader: StageView) -> int:
+        return 0 if is_transform(other) and not other.presplit else -1
+
+    return grown(stages, FusionGroup(view), common, least=0) if is_transform(view) else None
 
 
 @dataclass(frozen=True)
@@ -111,7 +103,7 @@ class TransformSketch(Knobbed):
     """See the module. Knob `place` says where stages inside are computed, see `transform_trace`."""
 
     workload: Workload
-    cluster: TransformCluster
+    group: FusionGroup
     target: Target
 
     @property
@@ -120,7 +112,7 @@ class TransformSketch(Knobbed):
 
     @property
     def lanes(self) -> int:
-        return self.target.lanes(self.cluster.last.dtype)
+        return self.target.lanes(self.group.last.dtype)
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -131,7 +123,7 @@ class TransformSketch(Knobbed):
         )
 
     def _places(self) -> tuple[int, ...]:
-        within = (WITHIN,) if self.cluster.inside else ()
+        within = (WITHIN,) if self.group.inside else ()
         whole = all(period == 0 for period in self.choices.values())
         return (AROUND, *within, *((OUTSIDE,) if whole else ()))
 
@@ -139,12 +131,12 @@ class TransformSketch(Knobbed):
 
     @cached_property
     def choices(self) -> dict[str, int]:
-        return all_choices(self.cluster.last.value, self.cluster.inside)
+        return all_choices(self.group.last.value, self.group.inside)
 
     @cached_property
     def planes(self) -> list[Loop]:
         """Loops that choose formulas, outer to inner."""
-        return [loop for loop in self.cluster.last.spatial if loop.name in self.choices]
+        return [loop for loop in self.group.last.spatial if loop.name in self.choices]
 
     @cached_property
     def written(self) -> int:
@@ -155,21 +147,21 @@ class TransformSketch(Knobbed):
     @cached_property
     def tasks(self) -> int:
         """Iterations of the parallel loop, about."""
-        points = prod(loop.extent for loop in self.cluster.last.spatial[:-1])
+        points = prod(loop.extent for loop in self.group.last.spatial[:-1])
         return max(points // self.written, 1)
 
     @cached_property
     def operations(self) -> float:
-        views = self.cluster.stages
+        views = self.group.stages
         return sum(v.points * max(v.operations / _formulas(v), 1.0) for v in views)
 
     @cached_property
     def reads(self) -> float:
-        """Elements read from tensors outside the cluster."""
-        inside = {view.name for view in self.cluster.inside}
+        """Elements read from tensors outside the group."""
+        inside = {view.name for view in self.group.inside}
         return sum(
             v.points * sum(ld.tensor not in inside for ld in loads(v.value)) / _formulas(v)
-            for v in self.cluster.stages
+            for v in self.group.stages
         )
 
     def feasible(self, settings: IntArray) -> BoolArray:
@@ -178,14 +170,14 @@ class TransformSketch(Knobbed):
     @cached_property
     def _outline(self) -> Outline:
         """Tiles, and elements of a tile."""
-        inside = {view.name for view in self.cluster.inside}
+        inside = {view.name for view in self.group.inside}
         found = {
             r.tensor: Access(r.tensor, r.dtype.bytes, ((1, 0), (0, 1)))
-            for view in self.cluster.stages
+            for view in self.group.stages
             for r in view.reads
             if r.tensor not in inside
         }
-        last = self.cluster.last
+        last = self.group.last
         out = Access(last.name, last.dtype.bytes, ((1, 0), (0, 1)), is_output=True)
         tile = max(last.points // self.tasks, 1)
         return Outline((Axis("tiles", self.tasks), Axis("tile", tile)), (*found.values(), out))
@@ -203,9 +195,9 @@ class TransformSketch(Knobbed):
         v, threads = self.chosen(setting), self.target.threads
 
         def found(value: Scalar) -> dict[str, int]:
-            return all_choices(value, self.cluster.inside)
+            return all_choices(value, self.group.inside)
 
-        write_transform_trace(writer, self.cluster, found, self.lanes, threads, v)
+        write_transform_trace(writer, self.group, found, self.lanes, threads, v)
 
 
 def _formulas(view: StageView) -> int:
