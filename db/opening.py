@@ -11,6 +11,7 @@ from .errors import StoreDenied, StoreMissing
 from .location import default_url, file_is_there, is_postgres, sqlite_path, without_secrets
 from .schema import HEAD, refuse_older
 from .sql_store import Clock, SqlStore, utc_now
+from .sqlite import SqliteDatabase, make_file
 from .store import Store
 from .upgrade import read_revision
 from .upgrade import upgrade as upgrade_schema
@@ -59,7 +60,6 @@ def _database(url: str, *, create: bool, timeout_secs: float) -> Database:
                 "`postgres`: pip install 'tilewright[postgres]'"
             ) from error
         return PostgresDatabase(url, timeout_secs=timeout_secs)
-    from .sqlite import SqliteDatabase, make_file
 
     path = sqlite_path(url)
     if not file_is_there(path):

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from schedules.errors import TilewrightError, WorkloadError
-from schedules.record import MeasureResult, MeasureStatus
+from schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from db import Store
     from db.artefacts import ArtefactFile
     from db.preparations import Preparation
-    from schedules.record import TuningRecord
 
 log = logging.getLogger("tilewright.preparing")
 

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from schedules.errors import WorkloadError
+from schedules.target import Probes, Target
+from schedules.trace import Trace
+from schedules.workload.workload import Workload
 from service.answers import analytic, objects
 from service.answers.find import find_answer
 from service.answers.grades import Answer, Grade, grade_of
@@ -25,9 +28,6 @@ from .locked import FileRef, LockedKernel, LockedVariant
 
 if TYPE_CHECKING:
     from db import Store
-    from schedules.target import Target
-    from schedules.trace import Trace
-    from schedules.workload.workload import Workload
     from tuner.emit.emitted import EmittedKernel
     from tuner.process.frames import Frame
 
@@ -165,7 +165,6 @@ def plain_targets(named: Sequence[Target]) -> list[Target]:
 
 
 def _target(asked: BuildIn, number: int) -> Target:
-    from schedules.target import Probes
     from tuner.machine.cpus import LEVELS
 
     spec = asked.targets[number]
@@ -212,8 +211,6 @@ def _pinned(
 ) -> Answer:
     """The schedule of a record, or the one that is given, whatever would be chosen today. NoAnswer
     if the record is not here."""
-    from schedules.target import Target as Description
-    from schedules.trace import Trace
 
     if record_key is None:
         chosen = None if trace is None else Trace.from_json(trace)
@@ -225,7 +222,7 @@ def _pinned(
             f"record {record_key} is not stored here",
             advice="`tilewright lock --upgrade` pins what is stored now.",
         )
-    made_for = Description.from_json(document)
+    made_for = Target.from_json(document)
     return Answer(
         grade=grade_of(made_for, target) or Grade.COMPATIBLE,
         workload=workloads.workload_summary(workload),
@@ -344,8 +341,6 @@ def _compiled(
 
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
-    from schedules.target import Target
-    from schedules.workload.workload import Workload
     from tuner.compiling.in_time import build_whatever_comes
     from tuner.process.frames import Frame
 

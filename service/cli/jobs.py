@@ -11,6 +11,7 @@ from service.cli.options import Common, Machine, Service, WorkloadSpelling, comm
 from service.cli.output import Output
 from service.cli.tuning import Strategy
 from service.exit_codes import ExitCode
+from service.resolve.targets import is_mocked
 
 if TYPE_CHECKING:
     from service.client import Client, Job
@@ -139,7 +140,6 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
 
 def _print_job(job: Job, output: Output) -> None:
     from service.cli.render import facts, job_facts, tune_summary
-    from service.resolve.targets import is_mocked
 
     result: dict[str, Any] | None = job.document.get("result")
     if result and job.done and not output.as_json:

@@ -14,6 +14,7 @@ import typer
 from service.cli.options import Common, WorkloadSpelling, command
 from service.cli.output import writing
 from service.cli.where import Where
+from service.errors import UsageProblem
 from service.exit_codes import ExitCode
 
 
@@ -73,7 +74,6 @@ def add_commands(app: typer.Typer) -> None:
         from db.transfer import RecordState, Selection
         from service import database
         from service.cli.render import facts
-        from service.errors import UsageProblem
 
         if bundle is not None:
             from .locking import export_bundle

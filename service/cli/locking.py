@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.cli.options import WorkloadSpelling
+from service.database import opened, session
+from service.errors import UsageProblem
 from service.exit_codes import ExitCode
+from service.units import byte_size, duration
 
 from .asking import MinGrade
 from .cpus import CpusOption, split_names
@@ -96,7 +100,6 @@ def add_commands(app: typer.Typer) -> None:
         """
         from service.build.locked import LockFile
         from service.build.locking import checked, locked, read_lock, write_lock
-        from service.errors import UsageProblem
 
         if check and (upgrade or kernels):
             raise UsageProblem("--check looks at the lock file as it is: no WORKLOAD, no --upgrade")
@@ -175,7 +178,6 @@ def add_commands(app: typer.Typer) -> None:
         from service.build.files import gathered, write
         from service.build.locking import read_lock
         from service.cli.render import facts
-        from service.errors import UsageProblem
 
         lock = read_lock(lockfile)
         if lock is None:
@@ -202,8 +204,6 @@ def export_bundle(lockfile: Path, file: Path | None, where: Where, common: Commo
     from service.build.bundle import bundle_bytes
     from service.build.locking import read_lock
     from service.cli.render import facts
-    from service.errors import UsageProblem
-    from service.units import byte_size
     from service.written import write_whole
 
     lock = read_lock(lockfile)
@@ -237,7 +237,6 @@ def _target(name: str) -> str | dict[str, Any]:
 
 def _kernel(text: str) -> dict[str, Any]:
     """`[NAME=]WORKLOAD` as fields of a request."""
-    from service.cli.options import WorkloadSpelling
     from service.cli.payloads import workload_payload
 
     found = _NAMED.fullmatch(text)
@@ -253,7 +252,6 @@ def _default_name(workload: str | dict[str, Any]) -> str:
 
 
 def _refuse_doubles(names: list[str]) -> None:
-    from service.errors import UsageProblem
 
     for name in names:
         if names.count(name) > 1:
@@ -274,7 +272,6 @@ def _builder(where: Where, common: Common) -> Iterator[Builder]:
             yield ServiceSource(client)
         return
     from service.build.source import LocalSource
-    from service.database import opened
 
     with opened(common.db) as store:
         yield LocalSource(store)
@@ -283,7 +280,6 @@ def _builder(where: Where, common: Common) -> Iterator[Builder]:
 def _keep(builder: Builder, found: Locked, common: Common) -> None:
     """What was built here stays here, for `fetch`, bundles and a service on this database."""
     from service.build.source import LocalSource
-    from service.database import session
 
     if isinstance(builder, LocalSource):
         with session(common.db) as store:
@@ -330,7 +326,6 @@ def _what_to_do(found: Locked, file: Path) -> str:
 
 def _table(found: Locked, file: Path) -> Any:
     from service.cli.render import grid
-    from service.units import duration
 
     rows = []
     for change in found.changes:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from service.cli.options import Common, Machine, command
+from service.exit_codes import ExitCode
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -20,7 +21,6 @@ def add_commands(app: typer.Typer) -> None:
         """
         from service.cli.render import findings_table
         from service.doctor import examine
-        from service.exit_codes import ExitCode
 
         findings = examine(common.db)
         failed = any(finding.status == "fail" for finding in findings)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from schedules.errors import TargetError
 from schedules.target import Target
 from schedules.workload.workload import Workload
 from service.resolve import targets
@@ -57,7 +58,6 @@ def tuning_target(
 
 def check_measurable(target: Target, measurer: str) -> None:
     """TargetError if `measurer` would have to run code here that this machine cannot run."""
-    from schedules.errors import TargetError
     from service.answers.grades import grade_of
     from tuner.machine.native_target import native_target
 

@@ -22,6 +22,7 @@ from service.identity import FileIdentity
 from service.jobs import queue
 from service.jobs.places import FleetSize, Places
 from service.jobs.run import JobRun, Means
+from service.logs import configure
 
 if TYPE_CHECKING:
     from db import Store
@@ -162,7 +163,6 @@ def main() -> int:
     """Run a worker until SIGTERM, with the settings that its standard input holds, as JSON: its
     environment and command line, which others may read, hold no password of a database."""
     from db import open_store
-    from service.logs import configure
 
     settings = WorkerSettings(**json.load(sys.stdin))
     configure(as_json=settings.json_log)

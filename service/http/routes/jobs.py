@@ -10,6 +10,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from db.errors import BadPageToken
 from schedules.canonical import canonical_bytes
 from service.access.keys import key_of_owner
 from service.errors import InvalidField, NotFound, TooBusy
@@ -203,7 +204,6 @@ def trials(
     state: State, job_id: str, size: PageSize, page_token: PageToken = None
 ) -> dict[str, Any]:
     """Every trial of the job with its status and samples, in order."""
-    from db.errors import BadPageToken
 
     if state.store.get_job(checked_job_id(job_id)) is None:
         raise NotFound(f"job {job_id}: there is no such job")
