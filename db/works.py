@@ -12,6 +12,7 @@ from sqlalchemy import or_, update
 from sqlalchemy.orm import Session
 
 from schedules.canonical import canonical_bytes
+from schedules.target import Target
 
 from .engine import insert_ignore
 from .errors import KeyConflict, RefusedError
@@ -131,7 +132,6 @@ def workload_key_of(document: dict[str, Any]) -> str:
 
 def target_key_of(document: dict[str, Any]) -> str:
     """The key that a target document gives; TargetError if it is not one."""
-    from schedules.target import Target  # brings NumPy, which queries do not need
 
     return Target.from_json(document).key
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from schedules.errors import TilewrightError
+from service import database as stored
 from service.errors import problem_of
 
 NOISE_SECS = 0.4
@@ -201,7 +202,6 @@ def probes() -> Finding:
 
 def database(url: str | None) -> Finding:
     """Whether the database can be opened, without creating it."""
-    from service import database as stored
 
     try:
         detail = stored.database_state(url)

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from db.errors import StaleLease, StoreError
 from schedules.errors import TilewrightError, WorkloadError
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from schedules.target import Target
@@ -39,6 +40,7 @@ from service.answers.publish import Publish, publish
 from service.answers.verification import WRONG, renewed
 from service.errors import problem_of
 from service.resolve import targets, toolchains, workloads
+from tuner.machine.host import cpu_affinity
 
 if TYPE_CHECKING:
     from db import Store
@@ -109,7 +111,6 @@ class Preparer:
 
     def work_once(self) -> bool:
         """Take one step of one preparation if there is one; whether there was."""
-        from db.errors import StaleLease
 
         found = self.store.claim_preparation(
             toolchains.toolchain_name(toolchains.toolchain()), self.owner
@@ -248,7 +249,6 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, state, document)
 
     def _keep_lease(self, found: Preparation, over: threading.Event) -> None:
-        from db.errors import StoreError
         from db.preparations import LEASE_SECS
 
         deadline = time.monotonic() + MOST_SECS
@@ -311,7 +311,6 @@ def main() -> int:
     """Prepare until told to stop, or until the process that started it is gone."""
     from db import open_store
     from service.logs import configure
-    from tuner.machine.host import cpu_affinity
 
     settings = json.load(sys.stdin)
     configure(as_json=settings["json_log"])

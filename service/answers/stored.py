@@ -6,7 +6,12 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from db.errors import StoreMissing
+from schedules.target import Target as Description
 from service import database
+from service.answers.find import Found, find_answer
+from service.answers.grades import Answer, Grade, Stored, choose, grade_of
+from service.answers.links import links
 from service.errors import NoAnswer, UsageProblem
 from service.resolve.targets import target_summary
 from service.resolve.toolchains import toolchain
@@ -37,8 +42,6 @@ def answer(
     for `verify`, which rebuilds it.
     """
     from db.quick import artefacts_of_record
-    from service.answers.grades import Grade
-    from service.answers.links import links
 
     minimum = Grade(min_grade)
     found = _stored_answer(db, workload, target, minimum, None if any_toolchain else toolchain())
@@ -54,7 +57,6 @@ def answer(
 
 def default_answer(workload: Workload, target: Target) -> Answer:
     """The schedule chosen without measurement, in this process. DeadlineError, ScheduleError."""
-    from service.answers.grades import Answer, Grade
 
     return Answer(
         grade=Grade.DEFAULT,
@@ -68,7 +70,6 @@ def default_answer(workload: Workload, target: Target) -> Answer:
 def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None:
     """The schedule of the fastest imported record, which nobody here has checked; None if none."""
     from db import open_store
-    from db.errors import StoreMissing
 
     try:
         with open_store(database.database_url(db), create=False, upgrade=False) as store:
@@ -80,8 +81,6 @@ def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None
 
 def recorded(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
     """The schedule of record `key`, whatever machine it was measured on. NoAnswer, UsageProblem."""
-    from schedules.target import Target as Description
-    from service.answers.grades import Answer, Grade, grade_of
 
     name = "sha256:" + key.removeprefix("sha256:")
     with database.session(db) as store:
@@ -138,10 +137,7 @@ def _stored_answer(
     made_by: Toolchain | None,
 ) -> Found | None:
     """An exact answer is found without SQLAlchemy, whose import takes longer than all the rest."""
-    from db.errors import StoreMissing
     from db.quick import best_record
-    from service.answers.find import Found, find_answer
-    from service.answers.grades import Grade, Stored, choose
 
     url = database.database_url(db)
     try:

@@ -23,6 +23,10 @@ from service.resolve import targets as target_names
 from service.resolve import workloads
 from service.resolve.requests import GradeName, Strict, located
 from service.resolve.toolchains import real_toolchain, toolchain
+from tuner.codegen.cpu_features import essential
+from tuner.codegen.version import EMIT_VERSION
+from tuner.machine.cpus import LEVELS, PLAIN, level_target
+from tuner.process.frames import Frame
 
 from .locked import FileRef, LockedKernel, LockedVariant
 
@@ -134,7 +138,6 @@ def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[objects
 def in_order(named: Sequence[Target]) -> list[Target]:
     """Targets as a CPU is asked for them: wide vectors first, then a CPU before a level, then as
     they were named. Each once."""
-    from tuner.machine.cpus import LEVELS
 
     def rank(target: Target) -> tuple[int, int]:
         level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)
@@ -146,7 +149,6 @@ def in_order(named: Sequence[Target]) -> list[Target]:
 def plain_targets(named: Sequence[Target]) -> list[Target]:
     """What every CPU of the architecture of `named` can run, if they are x86-64. InvalidField if
     they are not all of one architecture, or several that cannot be told apart."""
-    from tuner.machine.cpus import PLAIN, level_target
 
     triples = sorted({target.triple for target in named})
     if len(triples) > 1:
@@ -165,7 +167,6 @@ def plain_targets(named: Sequence[Target]) -> list[Target]:
 
 
 def _target(asked: BuildIn, number: int) -> Target:
-    from tuner.machine.cpus import LEVELS
 
     spec = asked.targets[number]
     if isinstance(spec, str) and spec not in ("native", *LEVELS):
@@ -278,7 +279,6 @@ def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[obje
 
 
 def _toolchain() -> dict[str, Any]:
-    from tuner.codegen.version import EMIT_VERSION
 
     made_by = real_toolchain()
     return {
@@ -342,7 +342,6 @@ def _compiled(
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
     from tuner.compiling.in_time import build_whatever_comes
-    from tuner.process.frames import Frame
 
     workload = Workload.from_json(document["workload"])
     parts = [
@@ -365,7 +364,6 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
 
 def variant_documents(kernel: EmittedKernel, parts: Sequence[objects.Part]) -> list[dict[str, Any]]:
     """What `emit --json` says of each variant, in the order in which a CPU is asked."""
-    from tuner.codegen.cpu_features import essential
 
     return [
         {

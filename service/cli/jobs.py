@@ -9,6 +9,7 @@ import typer
 
 from service.cli.options import Common, Machine, Service, WorkloadSpelling, command
 from service.cli.output import Output
+from service.cli.payloads import target_payload, workload_payload
 from service.cli.tuning import Strategy
 from service.exit_codes import ExitCode
 from service.resolve.targets import is_mocked
@@ -44,7 +45,6 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Ask a service to tune a workload. With --wait, follow it and print the result."""
-        from service.cli.payloads import target_payload, workload_payload
 
         output = common.output()
         with _client(service) as client:

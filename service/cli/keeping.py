@@ -11,11 +11,13 @@ from typing import Annotated
 
 import typer
 
+from service import database
 from service.cli.options import Common, WorkloadSpelling, command
 from service.cli.output import writing
 from service.cli.where import Where
 from service.errors import UsageProblem
 from service.exit_codes import ExitCode
+from service.resolve.targets import read_target
 
 
 class State(StrEnum):
@@ -72,7 +74,6 @@ def add_commands(app: typer.Typer) -> None:
         or the database here.
         """
         from db.transfer import RecordState, Selection
-        from service import database
         from service.cli.render import facts
 
         if bundle is not None:
@@ -106,7 +107,6 @@ def add_commands(app: typer.Typer) -> None:
 
         Exit code 1 if lines were not taken; the others are.
         """
-        from service import database
         from service.build.bundle import import_bundle, is_bundle
         from service.cli.render import facts
 
@@ -131,7 +131,6 @@ def add_commands(app: typer.Typer) -> None:
     @command(group, "upgrade")
     def upgrade(common: Common = Common()) -> None:  # noqa: B008
         """Bring the database to this version's schema."""
-        from service import database
         from service.cli.render import facts
 
         document = database.upgrade(common.db)
@@ -144,7 +143,6 @@ def add_commands(app: typer.Typer) -> None:
 
         Exit code 4 if something is wrong.
         """
-        from service import database
         from service.cli.render import facts
 
         document = database.check(common.db)
@@ -166,7 +164,6 @@ def add_commands(app: typer.Typer) -> None:
         FILE is a SQLite database, whatever it is a copy of: use it as it is, or move it back to
         a server with `tilewright db move URL --db FILE`.
         """
-        from service import database
         from service.cli.render import facts
 
         document = database.backup(common.db, file)
@@ -191,7 +188,6 @@ def add_commands(app: typer.Typer) -> None:
 
         What came within the last day stays.
         """
-        from service import database
         from service.cli.render import facts
 
         document = database.prune(common.db, dry_run=dry_run, built=built)
@@ -208,7 +204,6 @@ def add_commands(app: typer.Typer) -> None:
 
         This one stays as it is: name the other with --db or TILEWRIGHT_DB from then on.
         """
-        from service import database
         from service.cli.render import facts
 
         document = database.move(common.db, url)
@@ -226,7 +221,6 @@ def _workload_key(text: str) -> str:
 
 def _target_key(text: str, threads: int | None) -> str:
     """The key of a target given as its key, as `native` or as a file."""
-    from service.resolve.targets import read_target
 
     return _key(text) or read_target(text, threads, probe=False).key
 

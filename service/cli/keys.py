@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from db.errors import UnknownKey
+from service import database
+from service.access import keys
 from service.cli.options import Common, command
 
 if TYPE_CHECKING:
@@ -54,8 +57,6 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Make a key. It is shown this once: what is stored cannot be turned back into it."""
-        from service import database
-        from service.access import keys
 
         now = datetime.now(UTC)
         text, key = keys.new_key(
@@ -73,7 +74,6 @@ def add_commands(app: typer.Typer) -> None:
     @command(group, "list")
     def list_(common: Common = Common()) -> None:  # noqa: B008
         """Every key with its owner, scopes and state. The secrets are not kept, so not shown."""
-        from service import database
         from service.cli.render import grid
 
         with database.session(common.db) as store:
@@ -104,9 +104,6 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Make a key of the same owner and scopes in the stead of another, which ends later."""
-        from db.errors import UnknownKey
-        from service import database
-        from service.access import keys
 
         now = datetime.now(UTC)
         with database.session(common.db) as store:
@@ -128,7 +125,6 @@ def add_commands(app: typer.Typer) -> None:
     @command(group, "revoke")
     def revoke(key_id: KeyArgument, common: Common = Common()) -> None:  # noqa: B008
         """End a key at once. It stays in the list, and cannot be brought back."""
-        from service import database
         from service.cli.render import facts
 
         with database.session(common.db) as store:

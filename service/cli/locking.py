@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.build.cmake_files import cmake_dir as find
+from service.build.files import gathered, write
+from service.build.locked import LockFile
+from service.build.locking import NOTHING_NOW, checked, locked, not_pinned, read_lock, write_lock
+from service.build.source import LocalSource
 from service.cli.options import WorkloadSpelling
+from service.cli.payloads import target_payload, workload_payload
 from service.database import opened, session
 from service.errors import UsageProblem
 from service.exit_codes import ExitCode
 from service.units import byte_size, duration
+from service.written import write_whole
 
 from .asking import MinGrade
 from .cpus import CpusOption, split_names
@@ -98,8 +105,6 @@ def add_commands(app: typer.Typer) -> None:
 
         Kernels that are locked stay as they are until --upgrade. Commit the file.
         """
-        from service.build.locked import LockFile
-        from service.build.locking import checked, locked, read_lock, write_lock
 
         if check and (upgrade or kernels):
             raise UsageProblem("--check looks at the lock file as it is: no WORKLOAD, no --upgrade")
@@ -175,8 +180,6 @@ def add_commands(app: typer.Typer) -> None:
         but the bytes that are locked is ever written.
         """
         from service.build.bundle import Bundle
-        from service.build.files import gathered, write
-        from service.build.locking import read_lock
         from service.cli.render import facts
 
         lock = read_lock(lockfile)
@@ -194,7 +197,6 @@ def add_commands(app: typer.Typer) -> None:
     @command(app, "cmake-dir")
     def cmake_dir(common: Common = Common()) -> None:  # noqa: B008
         """Print the folder of TilewrightConfig.cmake: -DTilewright_DIR=$(tilewright cmake-dir)."""
-        from service.build.cmake_files import cmake_dir as find
 
         common.output().text({"cmake_dir": str(find())}, str(find()))
 
@@ -202,9 +204,7 @@ def add_commands(app: typer.Typer) -> None:
 def export_bundle(lockfile: Path, file: Path | None, where: Where, common: Common) -> None:
     """`export FILE --bundle LOCKFILE`. UsageProblem, NotTheBytes."""
     from service.build.bundle import bundle_bytes
-    from service.build.locking import read_lock
     from service.cli.render import facts
-    from service.written import write_whole
 
     lock = read_lock(lockfile)
     if lock is None:
@@ -230,14 +230,12 @@ def target_list(cpus: str | None, target: str) -> list[str | dict[str, Any]]:
 
 
 def _target(name: str) -> str | dict[str, Any]:
-    from service.cli.payloads import target_payload
 
     return name if _LEVEL.fullmatch(name) else target_payload(name)
 
 
 def _kernel(text: str) -> dict[str, Any]:
     """`[NAME=]WORKLOAD` as fields of a request."""
-    from service.cli.payloads import workload_payload
 
     found = _NAMED.fullmatch(text)
     name, spelled = (found[1], found[2]) if found else ("", text)
@@ -271,7 +269,6 @@ def _builder(where: Where, common: Common) -> Iterator[Builder]:
         with Client(where.url, where.api_key) as client:
             yield ServiceSource(client)
         return
-    from service.build.source import LocalSource
 
     with opened(common.db) as store:
         yield LocalSource(store)
@@ -279,7 +276,6 @@ def _builder(where: Where, common: Common) -> Iterator[Builder]:
 
 def _keep(builder: Builder, found: Locked, common: Common) -> None:
     """What was built here stays here, for `fetch`, bundles and a service on this database."""
-    from service.build.source import LocalSource
 
     if isinstance(builder, LocalSource):
         with session(common.db) as store:
@@ -291,7 +287,6 @@ def _say_whether_pinned(
     lock: LockFile, asked: list[dict[str, Any]], file: Path, common: Common
 ) -> None:
     """`lock --locked`. Exit with NO_ANSWER where a build cannot go by the file."""
-    from service.build.locking import not_pinned
     from service.cli.render import facts
 
     problems = not_pinned(lock, asked)
@@ -311,7 +306,6 @@ def _say_whether_pinned(
 
 
 def _what_to_do(found: Locked, file: Path) -> str:
-    from service.build.locking import NOTHING_NOW
 
     if any(change.fields == NOTHING_NOW for change in found.changes):
         return (

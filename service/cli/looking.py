@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from service.answers import stored
+from service.answers.grades import Grade
 from service.cli.asking import MinGrade
 from service.cli.cpus import CpusOption, split_names
 from service.cli.options import Common, Machine, WorkloadSpelling, command
@@ -106,7 +107,6 @@ def add_commands(app: typer.Typer) -> None:
             document = {**answer.to_json(), "files": objects.write(files, folder)}
             common.output().result(document, emitted_facts(document))
             return
-        from service.answers.grades import Grade
         from service.build.kernels import choose_parts, variant_documents
 
         named = [

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from service.answers import stored
-from service.cli import asking
+from service.cli import asking, benching
 from service.cli.options import Common, Machine, WorkloadSpelling, command
 from service.errors import NoAnswer, VerificationFailed
 from service.resolve import targets, workloads
@@ -93,7 +93,6 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Time the best kernel and the peers, in alternation on this machine."""
-        from service.cli import benching
         from service.cli.render import bench_table
 
         peers = benching.peer_names(against)

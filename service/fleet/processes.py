@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from service.errors import CannotServe, MissingExtra
 from service.settings import is_loopback
+from tuner.measure.fleet.leash import PARENT
 from tuner.process.child_command import module_command
 
 from .keeper import Keeper
@@ -44,7 +45,6 @@ _NO_PAGES = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 
 def scheduler(address: str) -> Keeper:
     """Keeps a scheduler running at `address`; machines and jobs come back to it by themselves."""
-    from tuner.measure.fleet.leash import PARENT
 
     _needs_dask()
     command = [
@@ -83,7 +83,6 @@ def local_machine(address: str) -> Keeper:
 
 def machine(address: str, description: Description) -> Keeper:
     """Keeps this machine in the fleet of the scheduler at `address`, which may come later."""
-    from tuner.measure.fleet.leash import PARENT
     from tuner.measure.fleet.machines import resource_name
     from tuner.measure.fleet.preload import ENVIRONMENT
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from db.errors import StoreError
 from schedules.errors import TilewrightError
 from service.access.keyring import Keyring
 from service.access.keys import Principal
@@ -101,7 +102,6 @@ class Guard:
 
     async def _still_admitted(self, text: str | None) -> bool:
         """Whether the key opens anything still, for what goes on after it was asked for."""
-        from db.errors import StoreError
 
         try:
             await self._keyring.principal(text)

@@ -16,6 +16,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from db.errors import StoreError, StoreHeld
 from schedules.errors import TilewrightError
 from service.errors import problem_of
 from service.identity import FileIdentity
@@ -74,7 +75,6 @@ class Worker:
 
     def work(self) -> None:
         """Run jobs as they come, until told to stop; then wait for those that are open."""
-        from db.errors import StoreError
 
         pause_secs = self.poll_secs
         while not self.means.stop.is_set():
@@ -202,7 +202,6 @@ def coordinate(
 ) -> bool:
     """Become the one coordinator, which ends the leases of the one before, who is gone; False if
     told to stop first. With `standby` it waits while another lives. StoreHeld names the other."""
-    from db.errors import StoreHeld
 
     told = False
     while not stop.is_set():

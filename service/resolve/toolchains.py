@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from schedules.record import Toolchain
+from tuner.codegen.version import CODEGEN_VERSION, llvmlite_version
+
 if TYPE_CHECKING:
     from schedules.record import Toolchain
 
@@ -15,8 +18,6 @@ def toolchain() -> Toolchain:
 
     Looked up once: a process goes on with the code it has loaded, whatever is installed later.
     """
-    from schedules.record import Toolchain
-    from tuner.codegen.version import CODEGEN_VERSION, llvmlite_version
 
     return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite_version(), llvm="")
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from db.errors import BadPageToken
+from db.job_states import JobState
 from schedules.canonical import canonical_bytes
 from service.access.keys import key_of_owner
 from service.errors import InvalidField, NotFound, TooBusy
@@ -120,7 +121,6 @@ def list_jobs(
     only: Annotated[StateName | None, Query(alias="state")] = None,
 ) -> dict[str, Any]:
     """Jobs, newest first."""
-    from db.job_states import JobState
 
     page = state.store.list_jobs(page_token, size, JobState(only) if only else None, asking.jobs_of)
     return {
@@ -257,7 +257,6 @@ def _job(state: ServiceState, job_id: str) -> dict[str, Any]:
 
 def _shown(state: ServiceState, job: Job) -> dict[str, Any]:
     """The job's document; of one that waits, with its place in the queue."""
-    from db.job_states import JobState
 
     if job.state is not JobState.QUEUED:
         return job_document(job)
