@@ -28,7 +28,7 @@ from service.errors import (
     TooSlow,
 )
 from service.http.cookie import COOKIE
-from service.http.problems import refusal
+from service.http.refusals import refusal
 from service.http.rules import RULES, Found, Rule, Rules
 from service.limits import Limits
 
