@@ -51,7 +51,6 @@ def create(database: Database) -> None:
 
     A test holds it to what all migrations make one after the other, at a tenth of the time.
     """
-
     with database.connection(immediate=True) as connection:
         Base.metadata.create_all(connection, checkfirst=False)
         connection.execute(

@@ -125,14 +125,14 @@ def target_document(row: TargetRow) -> dict[str, Any] | None:
 
 def workload_key_of(document: dict[str, Any]) -> str:
     """The key of the computation a document describes; WorkloadError if it describes none."""
-    from schedules.workload.workload import Workload  # brings NumPy, which queries do not need
+    # start-up: most questions to the store hold a key.
+    from schedules.workload.workload import Workload
 
     return Workload.from_json(document).key
 
 
 def target_key_of(document: dict[str, Any]) -> str:
     """The key that a target document gives; TargetError if it is not one."""
-
     return Target.from_json(document).key
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from db import Store
     from db.transfer import Selection
 
+# start-up: `db` loads SQLAlchemy with its first name; wrong words are told before.
+
 
 def database_url(flag: str | None) -> str | None:
     """`--db`, else `TILEWRIGHT_DB`, else None for the user's own. UsageProblem for an empty `--db`:

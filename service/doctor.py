@@ -18,6 +18,8 @@ from schedules.errors import TilewrightError
 from service import database as stored
 from service.errors import problem_of
 
+# start-up: each finding loads what it looks at.
+
 NOISE_SECS = 0.4
 NOISY_SPREAD = 0.05
 
@@ -202,7 +204,6 @@ def probes() -> Finding:
 
 def database(url: str | None) -> Finding:
     """Whether the database can be opened, without creating it."""
-
     try:
         detail = stored.database_state(url)
     except TilewrightError as error:

@@ -99,6 +99,6 @@ class Workload(Computation):
     @classmethod
     def from_text(cls, text: bytes | str) -> Self:
         """The workload of a JSON text; WorkloadError says what is wrong and where."""
-        from .strict_json import parse_json_text  # start-up: as in `from_json`
+        from .document_reader import read_text  # start-up: as in `from_json`
 
-        return cls.from_json(parse_json_text(text))
+        return cls._on(read_text(text))

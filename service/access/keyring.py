@@ -98,7 +98,6 @@ class Keyring:
 
     async def _known_keys(self, not_before: float) -> StoredKeys:
         """The keys as `_keys` has them, or as they were last read if that fails now."""
-
         if self._stored is None or self._clock() - self._read_at > KNOWN_SECS:
             return await self._keys(not_before)
         if self._read_at >= not_before or self._failed_at >= not_before:

@@ -33,7 +33,6 @@ class Answers:
 
     def start(self) -> None:
         """Go on with what was asked for before this process was there."""
-
         try:
             self.untuned.waiting()
         except StoreError as error:  # it may be usable when somebody asks
@@ -58,5 +57,4 @@ def answers_of(store: Store, settings: Settings) -> Answers:
 def preparer_count(asked: int | None) -> int:
     """How many processes may prepare at once: as asked, or one for each CPU but the last one,
     on which kernels are timed."""
-
     return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if asked is None else asked

@@ -26,6 +26,8 @@ from tuner.emit.c_names import why_not
 if TYPE_CHECKING:
     from tuner.emit.emitted import Build, EmittedKernel
 
+# start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
@@ -43,7 +45,6 @@ class Artefact:
 def symbol_name(asked: str | None, workload: Workload) -> str:
     """The C name: as asked, or made from the workload's name. UsageProblem for one that C, C++ or
     the C library do not leave to us."""
-
     if asked is None:
         words = re.sub(r"[^A-Za-z0-9_]+", "_", workload.name.split(":")[0]).strip("_")
         stem = words[:50].rstrip("_") or "kernel"

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from db.artefacts import ArtefactFile
     from db.preparations import Preparation
 
+# start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+
 log = logging.getLogger("tilewright.preparing")
 
 IDLE_SECS = 60.0
@@ -111,7 +113,6 @@ class Preparer:
 
     def work_once(self) -> bool:
         """Take one step of one preparation if there is one; whether there was."""
-
         found = self.store.claim_preparation(
             toolchains.toolchain_name(toolchains.toolchain()), self.owner
         )

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from db.errors import StoreMissing
-from schedules.target import Target as Description
+from schedules.record import Toolchain
+from schedules.target import Target
 from service import database
 from service.answers.find import Found, find_answer
 from service.answers.grades import Answer, Grade, Stored, choose, grade_of
@@ -20,12 +21,10 @@ from service.resolve.workloads import workload_summary
 from . import analytic
 
 if TYPE_CHECKING:
-    from schedules.record import Toolchain
-    from schedules.target import Target
     from schedules.workload.workload import Workload
 
-    from .find import Found
-    from .grades import Answer, Grade
+
+# start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 
 def answer(
@@ -57,7 +56,6 @@ def answer(
 
 def default_answer(workload: Workload, target: Target) -> Answer:
     """The schedule chosen without measurement, in this process. DeadlineError, ScheduleError."""
-
     return Answer(
         grade=Grade.DEFAULT,
         workload=workload_summary(workload),
@@ -81,7 +79,6 @@ def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None
 
 def recorded(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
     """The schedule of record `key`, whatever machine it was measured on. NoAnswer, UsageProblem."""
-
     name = "sha256:" + key.removeprefix("sha256:")
     with database.session(db) as store:
         record = store.record(name)
@@ -90,7 +87,7 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
         raise NoAnswer(f"no record {name} stored", advice="`tilewright export` lists the records.")
     if record.workload_key != workload.key:
         raise UsageProblem(f"record {name} is of another workload ({record.workload_key})")
-    made_for = Description.from_json(document)
+    made_for = Target.from_json(document)
     return Answer(
         grade=grade_of(made_for, target) or Grade.DEFAULT,
         workload=workload_summary(workload),

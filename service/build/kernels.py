@@ -33,7 +33,8 @@ from .locked import FileRef, LockedKernel, LockedVariant
 if TYPE_CHECKING:
     from db import Store
     from tuner.emit.emitted import EmittedKernel
-    from tuner.process.frames import Frame
+
+# start-up: choosing kernels needs no compiler, making them does.
 
 MOST_TARGETS = 8
 
@@ -149,7 +150,6 @@ def in_order(named: Sequence[Target]) -> list[Target]:
 def plain_targets(named: Sequence[Target]) -> list[Target]:
     """What every CPU of the architecture of `named` can run, if they are x86-64. InvalidField if
     they are not all of one architecture, or several that cannot be told apart."""
-
     triples = sorted({target.triple for target in named})
     if len(triples) > 1:
         raise InvalidField(
@@ -212,7 +212,6 @@ def _pinned(
 ) -> Answer:
     """The schedule of a record, or the one that is given, whatever would be chosen today. NoAnswer
     if the record is not here."""
-
     if record_key is None:
         chosen = None if trace is None else Trace.from_json(trace)
         return _analytic(workload, target, chosen)
@@ -364,7 +363,6 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
 
 def variant_documents(kernel: EmittedKernel, parts: Sequence[objects.Part]) -> list[dict[str, Any]]:
     """What `emit --json` says of each variant, in the order in which a CPU is asked."""
-
     return [
         {
             "cpu": part.label,

@@ -17,6 +17,8 @@ from service.resolve.targets import is_mocked
 if TYPE_CHECKING:
     from service.client import Client, Job
 
+# start-up: a command loads what it works with when it runs.
+
 TERMINAL_SECS = 5.0
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
@@ -45,7 +47,6 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Ask a service to tune a workload. With --wait, follow it and print the result."""
-
         output = common.output()
         with _client(service) as client:
             job = client.submit(

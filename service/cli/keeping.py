@@ -19,6 +19,8 @@ from service.errors import UsageProblem
 from service.exit_codes import ExitCode
 from service.resolve.targets import read_target
 
+# start-up: a command loads what it works with when it runs.
+
 
 class State(StrEnum):
     """What `export --state` takes: `db.transfer.RecordState`, which costs an import."""
@@ -221,7 +223,6 @@ def _workload_key(text: str) -> str:
 
 def _target_key(text: str, threads: int | None) -> str:
     """The key of a target given as its key, as `native` or as a file."""
-
     return _key(text) or read_target(text, threads, probe=False).key
 
 

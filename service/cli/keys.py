@@ -20,6 +20,8 @@ from service.cli.options import Common, command
 if TYPE_CHECKING:
     from db.keys import ApiKey
 
+# start-up: a command loads what it works with when it runs.
+
 KeyArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The key's id: the ten letters after tw_.")
 ]
@@ -57,7 +59,6 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Make a key. It is shown this once: what is stored cannot be turned back into it."""
-
         now = datetime.now(UTC)
         text, key = keys.new_key(
             owner=keys.checked_owner(owner) if owner else "",
@@ -104,7 +105,6 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Make a key of the same owner and scopes in the stead of another, which ends later."""
-
         now = datetime.now(UTC)
         with database.session(common.db) as store:
             old = store.keys().by_id.get(key_id)

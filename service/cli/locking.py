@@ -6,15 +6,23 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from service.build.cmake_files import cmake_dir as find
 from service.build.files import gathered, write
 from service.build.locked import LockFile
-from service.build.locking import NOTHING_NOW, checked, locked, not_pinned, read_lock, write_lock
-from service.build.source import LocalSource
+from service.build.locking import (
+    NOTHING_NOW,
+    Locked,
+    checked,
+    locked,
+    not_pinned,
+    read_lock,
+    write_lock,
+)
+from service.build.source import Builder, LocalSource
 from service.cli.options import WorkloadSpelling
 from service.cli.payloads import target_payload, workload_payload
 from service.database import opened, session
@@ -28,10 +36,7 @@ from .cpus import CpusOption, split_names
 from .options import MACHINE_PANEL, Common, command
 from .where import Where
 
-if TYPE_CHECKING:
-    from service.build.locked import LockFile
-    from service.build.locking import Locked
-    from service.build.source import Builder
+# start-up: a command loads what it works with when it runs.
 
 LOCK_NAME = "tilewright.lock.json"
 
@@ -105,7 +110,6 @@ def add_commands(app: typer.Typer) -> None:
 
         Kernels that are locked stay as they are until --upgrade. Commit the file.
         """
-
         if check and (upgrade or kernels):
             raise UsageProblem("--check looks at the lock file as it is: no WORKLOAD, no --upgrade")
         if only_locked and (check or upgrade):
@@ -197,7 +201,6 @@ def add_commands(app: typer.Typer) -> None:
     @command(app, "cmake-dir")
     def cmake_dir(common: Common = Common()) -> None:  # noqa: B008
         """Print the folder of TilewrightConfig.cmake: -DTilewright_DIR=$(tilewright cmake-dir)."""
-
         common.output().text({"cmake_dir": str(find())}, str(find()))
 
 
@@ -236,7 +239,6 @@ def _target(name: str) -> str | dict[str, Any]:
 
 def _kernel(text: str) -> dict[str, Any]:
     """`[NAME=]WORKLOAD` as fields of a request."""
-
     found = _NAMED.fullmatch(text)
     name, spelled = (found[1], found[2]) if found else ("", text)
     workload = workload_payload(WorkloadSpelling(workload=spelled))
@@ -276,7 +278,6 @@ def _builder(where: Where, common: Common) -> Iterator[Builder]:
 
 def _keep(builder: Builder, found: Locked, common: Common) -> None:
     """What was built here stays here, for `fetch`, bundles and a service on this database."""
-
     if isinstance(builder, LocalSource):
         with session(common.db) as store:
             for change in found.changes:

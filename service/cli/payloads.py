@@ -51,7 +51,6 @@ def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
 
 def _parsed_here(spelling: Spelling) -> dict[str, Any]:
     """The document of a workload that only this side can spell out."""
-
     return read_workload(spelling).to_json()
 
 

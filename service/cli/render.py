@@ -155,7 +155,6 @@ def best_text(event: Document, flops: float) -> str:
 
 def bench_table(document: Document, flops: float) -> RenderableType:
     """The kernel beside its peers, each asked in its fastest way; speed-up with its interval."""
-
     rows = [["tilewright", duration(document["kernel"]["run_secs"]),
              speed(flops, document["kernel"]["run_secs"]), "", ""]]  # fmt: skip
     packing = document["kernel"].get("run_secs_with_packing")

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -22,8 +21,7 @@ from service.exit_codes import ExitCode
 from service.resolve import targets
 from tuner.process.control import Control
 
-if TYPE_CHECKING:
-    from tuner.process.control import Control
+# start-up: a command loads what it works with when it runs.
 
 
 def tune(

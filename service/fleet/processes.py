@@ -24,6 +24,8 @@ from .keeper import Keeper
 if TYPE_CHECKING:
     from tuner.measure.fleet.wire import Description
 
+# start-up: wrong words are told before what a fleet is made of is loaded.
+
 _QUIETLY = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "warning"}
 _SCHEDULER_SETTINGS = {
     **_QUIETLY,
@@ -45,7 +47,6 @@ _NO_PAGES = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 
 def scheduler(address: str) -> Keeper:
     """Keeps a scheduler running at `address`; machines and jobs come back to it by themselves."""
-
     _needs_dask()
     command = [
         *module_command("distributed.cli.dask_scheduler"),

@@ -102,7 +102,6 @@ class Guard:
 
     async def _still_admitted(self, text: str | None) -> bool:
         """Whether the key opens anything still, for what goes on after it was asked for."""
-
         try:
             await self._keyring.principal(text)
         except NotAuthenticated:

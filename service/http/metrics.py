@@ -94,7 +94,6 @@ class Metrics:
 
     def look_at(self, store: Store) -> bool:
         """Take the store's counts of this moment; False where it cannot be read."""
-
         try:
             self._records.set(store.counts().records)
             found = open_jobs(store)

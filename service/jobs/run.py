@@ -28,11 +28,13 @@ from service.jobs.tuning import TuneOptions, run_tuning
 from service.jobs.turns import Turns
 from service.resolve import toolchains
 from tuner.process.control import Control, MeasurementAborted
+from tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from db import Store
     from db.jobs import Job
-    from tuner.session.report import TuneReport
+
+# start-up: a query loads no SQLAlchemy; what needs it imports it.
 
 log = logging.getLogger("tilewright.worker")
 
@@ -108,7 +110,6 @@ class JobRun:
 
     def to_its_end(self) -> None:
         """Run the job. Nothing is raised: what went wrong is in the job, or in the log."""
-
         heartbeat = threading.Thread(target=self._keep_lease, daemon=True)
         heartbeat.start()
         with (
@@ -129,7 +130,6 @@ class JobRun:
     def _try_until_told(self) -> None:
         """Run it, again and again while its database cannot be used: what was measured is known
         to the next try."""
-
         pause_secs = STORE_PAUSE_SECS
         while True:
             try:
@@ -276,7 +276,6 @@ class JobRun:
         self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
     ) -> None:
         """End the job with what was found; as FAILED where there is an `error`."""
-
         document = result_document(
             self._store, request.workload, request.target, report, self._publish_in_time
         )
@@ -379,7 +378,6 @@ class JobRun:
     def _keep_lease(self) -> None:
         """Renew the lease in time, store what was noted, and look four times a second whether the
         job is to end: native work that does not end by itself is killed."""
-
         lease_secs = self._means.lease_secs
         renewed = self._means.clock()
         while not self._over.wait(min(lease_secs / 4, LOOK_SECS)):
@@ -411,7 +409,6 @@ class JobRun:
     def _leave(self) -> None:
         """End the cancelled job while its thread is at something it cannot be called away from:
         that ends by itself, and finds that the job is no longer its own."""
-
         if self._over.is_set() or self._lost.is_set():
             return
         try:

@@ -14,12 +14,13 @@ from schedules.target import Target
 from schedules.workload.workload import Workload
 from service.answers.grades import grade_of
 from service.resolve import targets
-from tuner.session.report import Begun, Budget
+from tuner.session.report import Begun, Budget, TrialEvent, TuneReport
 
 if TYPE_CHECKING:
     from db import Store
     from tuner.process.control import Control
-    from tuner.session.report import TrialEvent, TuneReport
+
+# start-up: registering a job loads nothing that tunes.
 
 
 REAL = "local"

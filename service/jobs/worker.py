@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from db.job_rows import WaitingJob
     from db.jobs import Job
 
+# start-up: a query loads no SQLAlchemy; what needs it imports it.
+
 log = logging.getLogger("tilewright.worker")
 
 BEAT_SECS = 0.5
@@ -75,7 +77,6 @@ class Worker:
 
     def work(self) -> None:
         """Run jobs as they come, until told to stop; then wait for those that are open."""
-
         pause_secs = self.poll_secs
         while not self.means.stop.is_set():
             try:
@@ -202,7 +203,6 @@ def coordinate(
 ) -> bool:
     """Become the one coordinator, which ends the leases of the one before, who is gone; False if
     told to stop first. With `standby` it waits while another lives. StoreHeld names the other."""
-
     told = False
     while not stop.is_set():
         try:

@@ -73,7 +73,6 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> Any:
     """A file's JSON, as strict as the service will be; InvalidField if it will not do."""
-
     try:
         return parse_json_text(read_text(path))
     except WorkloadError as error:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 from schedules.record import Toolchain
 from tuner.codegen.version import CODEGEN_VERSION, llvmlite_version
-
-if TYPE_CHECKING:
-    from schedules.record import Toolchain
 
 
 @cache
@@ -18,7 +14,6 @@ def toolchain() -> Toolchain:
 
     Looked up once: a process goes on with the code it has loaded, whatever is installed later.
     """
-
     return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite_version(), llvm="")
 
 
@@ -29,6 +24,7 @@ def toolchain_name(made_by: Toolchain) -> str:
 
 def real_toolchain() -> Toolchain:
     """The toolchain installed here in full, as records name it. Loads LLVM."""
+    # start-up: a query names its toolchain without what measures.
     from tuner.measure.local import local_toolchain
 
     return local_toolchain()

@@ -17,6 +17,8 @@ from .spelling import Spelling, check_one_spelling, read_text
 if TYPE_CHECKING:
     from schedules.workload.workload import Workload
 
+# start-up: a key, a bad spelling and a list of operators need no parser.
+
 
 def read_workload(spelling: Spelling) -> Workload:
     """The workload as typed, in normal form. WorkloadError, UsageProblem."""
@@ -69,7 +71,6 @@ def flops_of(workload: Workload) -> float:
 
 def parse_json(text: bytes, *, max_bytes: int, max_values: int) -> Any:
     """Strict JSON: no duplicate keys, NaN or deep nesting. WorkloadError says where."""
-
     return parse_json_text(text, max_bytes=max_bytes, max_values=max_values)
 
 

@@ -168,7 +168,6 @@ def _listed(
     state: ServiceState, asking: Principal, text: str, only: str, after: str | None
 ) -> dict[str, Any]:
     """Jobs of one state, or of all: then those that run or wait stand first, on the first page."""
-
     owner = asking.jobs_of
     chosen = JobState(only) if only in STATES else None
     states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
