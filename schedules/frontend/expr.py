@@ -20,7 +20,7 @@ from typing import Any
 from ..algebra import values
 from ..algebra.affine import Eq0, Interval, prove, var
 from ..algebra.conditions import within
-from ..algebra.scalar import BinaryOp, CompareOp, Load, Reducer, UnaryOp
+from ..algebra.scalar import BinaryOp, CompareOp, Load, Reducer
 from ..dtypes import DType
 from ..errors import WorkloadError
 from ..workload.checks import check_name, check_shape
@@ -39,7 +39,6 @@ from .expr_core import (
     as_value,
     derived,
     described,
-    function,
     guard,
     index_condition,
     number,
@@ -59,45 +58,6 @@ def minimum(a: Operand, b: Operand) -> Expr:
 def maximum(a: Operand, b: Operand) -> Expr:
     """The larger of two values (the reducer is `max`)."""
     return arithmetic(BinaryOp.MAX, a, b)
-
-
-def exp(x: Operand) -> Expr:
-    return function(UnaryOp.EXP, x)
-
-
-def log(x: Operand) -> Expr:
-    return function(UnaryOp.LOG, x)
-
-
-def sqrt(x: Operand) -> Expr:
-    return function(UnaryOp.SQRT, x)
-
-
-def rsqrt(x: Operand) -> Expr:
-    """`1 / sqrt(x)`."""
-    return function(UnaryOp.RSQRT, x)
-
-
-def tanh(x: Operand) -> Expr:
-    return function(UnaryOp.TANH, x)
-
-
-def erf(x: Operand) -> Expr:
-    return function(UnaryOp.ERF, x)
-
-
-def sigmoid(x: Operand) -> Expr:
-    """`1 / (1 + exp(-x))`."""
-    return function(UnaryOp.SIGMOID, x)
-
-
-def floor(x: Operand) -> Expr:
-    """The greatest whole number not above `x`, still a float."""
-    return function(UnaryOp.FLOOR, x)
-
-
-def abs(x: Operand) -> Expr:
-    return function(UnaryOp.ABS, x)
 
 
 def const(value: float, dtype: str = "f32") -> Expr:

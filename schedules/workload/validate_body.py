@@ -19,7 +19,6 @@ from ..algebra.scalar import (
     Scalar,
     Select,
     Unary,
-    UnaryOp,
     children,
 )
 from ..dtypes import DType
@@ -27,8 +26,6 @@ from ..errors import WorkloadError
 from ..limits import MAX_CONDS, MAX_DIMS, MAX_INDEX_CONST
 from .checks import shorten
 from .tensors import Stage, Tensor
-
-_ANY_TYPE = frozenset({UnaryOp.NEG, UnaryOp.ABS})
 
 
 def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
@@ -210,7 +207,7 @@ class _NodeChecker:
         dtype = node.x.dtype
         wide_float = dtype.is_float and dtype is not DType.BF16
         integer = dtype in (DType.I8, DType.U8, DType.I32, DType.I64)
-        if not (wide_float or (node.op in _ANY_TYPE and integer)):
+        if not (wide_float or (node.op.function.on_integers and integer)):
             raise self._error(
                 f"{node.op} of {dtype}: cast the operand to f32 or f64 first", "bad_dtype", pointer
             )

@@ -31,5 +31,5 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
     from schedules.trace import Trace
 
     document = {"workload": workload.to_json(), "target": target.to_json()}
-    frame = shared().call("tuner.compiling.aside:choose_default", document, what, secs)
+    frame = shared().call("tuner.compiling.default_request:choose_default", document, what, secs)
     return Trace.from_json(frame.document["trace"])

@@ -340,7 +340,7 @@ def _compiled(
 
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
-    from tuner.compiling.in_time import build_whatever_comes
+    from tuner.compiling.requests import build_whatever_comes
 
     workload = Workload.from_json(document["workload"])
     parts = [

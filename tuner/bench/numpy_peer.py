@@ -298,28 +298,14 @@ class NumpyPeer:
 
     def _unary(self, node: Unary, x: Value) -> Value:
         result = self._empty(x().shape, node.dtype)
-        match node.op:
-            case UnaryOp.ERF:
-                raise NoPeerError("NumPy has no erf")
-            case UnaryOp.RSQRT:
-                return lambda: np.reciprocal(np.sqrt(x(), out=result), out=result)
-            case UnaryOp.SIGMOID:
-                return partial(_sigmoid, x, result)
-            case UnaryOp.FLOOR if not node.dtype.is_float:
-                return x
-        ufunc = _UFUNCS[node.op]
+        if node.op is UnaryOp.FLOOR and not node.dtype.is_float:
+            return x
+        if node.op in _SEQUENCES:
+            return partial(_SEQUENCES[node.op], x, result)
+        if node.op.function.numpy is None:
+            raise NoPeerError(f"NumPy has no {node.op}")
+        ufunc: np.ufunc = getattr(np, node.op.function.numpy)
         return lambda: ufunc(x(), out=result)
-
-
-_UFUNCS: dict[UnaryOp, np.ufunc] = {
-    UnaryOp.NEG: np.negative,
-    UnaryOp.ABS: np.abs,
-    UnaryOp.EXP: np.exp,
-    UnaryOp.LOG: np.log,
-    UnaryOp.SQRT: np.sqrt,
-    UnaryOp.TANH: np.tanh,
-    UnaryOp.FLOOR: np.floor,
-}
 
 
 def _product_ways(
@@ -363,8 +349,16 @@ def _cast(x: Value, out: Array) -> Array:
     return out
 
 
+def _rsqrt(x: Value, out: Array) -> Array:
+    return np.reciprocal(np.sqrt(x(), out=out), out=out)
+
+
 def _sigmoid(x: Value, out: Array) -> Array:
     np.negative(x(), out=out)
     np.exp(out, out=out)
     np.add(out, 1, out=out)
     return np.reciprocal(out, out=out)
+
+
+# Functions that NumPy has no ufunc for, and that a practised user would make of a few.
+_SEQUENCES = {UnaryOp.RSQRT: _rsqrt, UnaryOp.SIGMOID: _sigmoid}

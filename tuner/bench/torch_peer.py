@@ -48,11 +48,6 @@ _MOST_STEPS = 1024
 _TOLERANCE = 1e-4
 """Of the largest element, between ways. Whether the chosen ones are right is checked exactly."""
 
-_UNARY = {
-    UnaryOp.NEG: "neg", UnaryOp.ABS: "abs", UnaryOp.EXP: "exp", UnaryOp.LOG: "log",
-    UnaryOp.SQRT: "sqrt", UnaryOp.RSQRT: "rsqrt", UnaryOp.TANH: "tanh", UnaryOp.ERF: "erf",
-    UnaryOp.SIGMOID: "sigmoid", UnaryOp.FLOOR: "floor",
-}  # fmt: skip
 _BINARY = {
     BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul", BinaryOp.DIV: "div",
     BinaryOp.MIN: "minimum", BinaryOp.MAX: "maximum",
@@ -433,7 +428,7 @@ class TorchPeer:
                 x, kind = self._value(node.x, axes), torch.from_numpy(np.empty(0, node.dtype.numpy))
                 return lambda: x().to(kind.dtype)
             case Unary():
-                return self._into(getattr(torch, _UNARY[node.op]), (node.x,), axes)
+                return self._into(self._function(node.op), (node.x,), axes)
             case Binary():
                 return self._into(getattr(torch, _BINARY[node.op]), (node.a, node.b), axes)
             case Compare():
@@ -446,6 +441,12 @@ class TorchPeer:
                 return lambda: torch.where(c(), t(), f())
             case _:
                 assert_never(node)
+
+    def _function(self, op: UnaryOp) -> Any:
+        """PyTorch's function of this name."""
+        if not hasattr(self._torch, op.value):
+            raise NoPeerError(f"PyTorch has no {op}")
+        return getattr(self._torch, op.value)
 
     def _into(self, function: Any, nodes: Sequence[Scalar], axes: tuple[Axis, ...]) -> Value:
         """`function` with an output allocated beforehand: an operand's own where that is as large

@@ -25,7 +25,6 @@ from schedules.algebra.scalar import (
     Scalar,
     Select,
     Unary,
-    UnaryOp,
     children,
     loads,
     vars_of,
@@ -38,9 +37,6 @@ from schedules.workload.tensors import Stage
 from schedules.workload.workload import Workload
 
 from .probed import raised_bandwidth, raised_peak
-
-_MATH_SLOTS = 6
-"""Pipe slots of exp, tanh, erf and the like: the shortest f32 polynomials use no fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +176,8 @@ def pipe_slots(stage: Stage) -> float:
                 multiplied += times
             case Binary(op=BinaryOp.ADD | BinaryOp.SUB, a=a, b=b):
                 added += 0 if _is_product(a) or _is_product(b) else times
-            case Unary(op=op) if op in _TRANSCENDENTAL:
-                multiplied += _MATH_SLOTS * times
-            case Unary(op=UnaryOp.SQRT | UnaryOp.RSQRT):
-                multiplied += times
+            case Unary(op=op):
+                multiplied += op.function.slots * times
             case Binary():
                 added += times
             case _:
@@ -210,6 +204,3 @@ def _is_product(node: Scalar) -> bool:
     while isinstance(node, Cast):
         node = node.x
     return isinstance(node, Binary) and node.op is BinaryOp.MUL
-
-
-_TRANSCENDENTAL = frozenset({UnaryOp.EXP, UnaryOp.LOG, UnaryOp.TANH, UnaryOp.ERF, UnaryOp.SIGMOID})

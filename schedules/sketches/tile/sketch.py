@@ -42,7 +42,6 @@ from .first_tile import packed_on_the_way
 from .hints import has_hints
 from .limits import feasible_tiles
 from .loops import tile_outline, tile_plan, tile_sizes
-from .model import tile_columns
 from .next_batch import next_panels
 from .next_rows import far_rows
 from .operands import TileOperands
@@ -319,11 +318,6 @@ class TileSketch(Knobbed):
         """Blocks, tiles, and what is inside of them: see `loops.py`."""
         v = self.values(settings)
         return tile_plan(self, v, tile_sizes(self, v))
-
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS."""
-        v = self.values(settings)
-        return tile_columns(self, v, tile_sizes(self, v))
 
     def default(self) -> tuple[int, ...]:
         """A feasible setting that is sensible with no model: see `tile_default`."""

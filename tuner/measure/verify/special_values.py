@@ -66,9 +66,6 @@ _MODEST_F32 = 2.0**30
 _TINY = 2.0**-60
 _MODEST_EXPONENT = 60.0
 _LOST = (1.0, -np.inf)  # what may be left of a NaN in a maximum
-_KEEP_SIGNS = frozenset(
-    {UnaryOp.NEG, UnaryOp.ABS, UnaryOp.SQRT, UnaryOp.FLOOR, UnaryOp.TANH, UnaryOp.ERF}
-)
 _MAX_OR_MIN = (BinaryOp.MAX, BinaryOp.MIN)
 
 
@@ -380,7 +377,9 @@ def _exponents_are_modest(stage: Stage, tensors: dict[str, Array]) -> bool:
     exponents = [
         node.x
         for node in walk(stage.body)
-        if isinstance(node, Unary) and node.op is UnaryOp.EXP and not isinstance(node.x, Load)
+        if isinstance(node, Unary)
+        and node.op.function.may_leave_range
+        and not isinstance(node.x, Load)
     ]
     boxes = list(leading_tiles(full_box((*stage.axes, *stage.reduce_axes)), MAX_BOX_POINTS))
     for exponent in exponents:
@@ -492,7 +491,7 @@ def _keeps_signs(node: Scalar) -> bool:
         case Load() | Const():
             return node.dtype.is_float
         case Unary(op, x):
-            return op in _KEEP_SIGNS and _keeps_signs(x)
+            return op.function.keeps_zero_sign and _keeps_signs(x)
         case Binary(op, a, b):
             return op in (BinaryOp.MUL, BinaryOp.DIV) and _keeps_signs(a) and _keeps_signs(b)
         case Select(cond, on_true, on_false):

@@ -1,30 +1,29 @@
-"""What a setting of the tile sketch does, counted: the columns that prior and features read."""
+"""Counts of tiles of registers."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...arrays import BoolArray, FloatArray, IntArray
-from ..analysis import Read, math_calls, once
-from ..conflicts import conflict_misses
-from ..hardware import BUSY_CHAINS
-from .first_tile import copy_share
-from .hints import lines_late, loads_a_step, loads_a_tile
-from .loads import step_loads
-from .loops import block_counts, block_places
-from .passing import FEWEST_ROWS
+from schedules.arrays import BoolArray, FloatArray, IntArray
+from schedules.sketches.analysis import Read, math_calls, once
+from schedules.sketches.hardware import BUSY_CHAINS
+from schedules.sketches.tile.first_tile import copy_share
+from schedules.sketches.tile.hints import lines_late, loads_a_step, loads_a_tile
+from schedules.sketches.tile.loops import block_counts, block_places, tile_sizes
+from schedules.sketches.tile.passing import FEWEST_ROWS
+from schedules.sketches.tile.sketch import TileSketch
 
-if TYPE_CHECKING:
-    from .sketch import TileSketch
+from .conflicts import conflict_misses
+from .table import Counts
+from .tile_loads import step_loads
 
 
-def tile_columns(
-    sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
-) -> dict[str, FloatArray]:
-    """COLUMNS for knob values `v` and sizes `s`, arrays (P,)."""
+def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
+    """See the module."""
+    v = sketch.values(settings)
+    s = tile_sizes(sketch, v)
     f = {key: value.astype(np.float64) for key, value in {**v, **s}.items()}
     roles, view = sketch.roles, sketch.view
     outside = float(prod(loop.extent for loop in roles.outer_rows))
