@@ -53,7 +53,7 @@ def open_store(
 def _database(url: str, *, create: bool, timeout_secs: float) -> Database:
     if is_postgres(url):
         try:
-            # start-up: most databases are files; psycopg is an extra besides.
+            # Start-up: most databases are files; psycopg is an extra besides.
             from .postgres import PostgresDatabase
         except ImportError as error:
             raise StoreDenied(

@@ -125,7 +125,7 @@ def target_document(row: TargetRow) -> dict[str, Any] | None:
 
 def workload_key_of(document: dict[str, Any]) -> str:
     """The key of the computation a document describes; WorkloadError if it describes none."""
-    # start-up: most questions to the store hold a key.
+    # Start-up: most questions to the store hold a key.
     from schedules.workload.workload import Workload
 
     return Workload.from_json(document).key

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from db import Store
     from db.transfer import Selection
 
-# start-up: `db` loads SQLAlchemy with its first name; wrong words are told before.
+# Start-up: `db` loads SQLAlchemy with its first name; wrong words are told before.
 
 
 def database_url(flag: str | None) -> str | None:

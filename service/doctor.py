@@ -17,8 +17,9 @@ from typing import Any
 from schedules.errors import TilewrightError
 from service import database as stored
 from service.errors import problem_of
+from tuner.process.environment import steering
 
-# start-up: each finding loads what it looks at.
+# Start-up: each finding loads what it looks at.
 
 NOISE_SECS = 0.4
 NOISY_SPREAD = 0.05
@@ -150,7 +151,6 @@ def steal(path: Path = Path("/proc/stat")) -> Finding:
 
 def library_settings(environment: dict[str, str]) -> Finding:
     """Variables that steer NumPy, PyTorch and what computes for them: cores, caches, threads."""
-    from tuner.process.environment import steering
 
     found = ", ".join(f"{name}={value}" for name, value in steering(environment).items())
     if found:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from db import Store
     from service.client import Client, Job
 
-# start-up: pytest loads this plugin in every run, whatever is tested.
+# Start-up: pytest loads this plugin in every run, whatever is tested.
 
 MACHINE = "machine.json"
 PATIENCE_SECS = 120.0

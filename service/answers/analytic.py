@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from schedules.trace import Trace
     from schedules.workload.workload import Workload
 
-# start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 
 def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:

@@ -26,7 +26,7 @@ from tuner.emit.c_names import why_not
 if TYPE_CHECKING:
     from tuner.emit.emitted import Build, EmittedKernel
 
-# start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from db.artefacts import ArtefactFile
     from db.preparations import Preparation
 
-# start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 log = logging.getLogger("tilewright.preparing")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from schedules.workload.workload import Workload
 
 
-# start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 
 def answer(

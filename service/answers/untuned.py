@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from service.answers.preparers import Preparers
     from service.limits import Limits
 
-# start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 log = logging.getLogger("tilewright.untuned")
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from db import Store
     from tuner.emit.emitted import EmittedKernel
 
-# start-up: choosing kernels needs no compiler, making them does.
+# Start-up: choosing kernels needs no compiler, making them does.
 
 MOST_TARGETS = 8
 

@@ -11,7 +11,7 @@ from .locked import FileRef, LockedKernel, LockFile, NotTheBytes
 if TYPE_CHECKING:
     from db import Store
 
-# start-up: only a build without a service compiles here.
+# Start-up: only a build without a service compiles here.
 
 Document = dict[str, Any]
 

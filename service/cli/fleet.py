@@ -8,7 +8,7 @@ import typer
 
 from service.cli.options import Common, command
 
-# start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it works with when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -17,7 +17,7 @@ from service.resolve.targets import is_mocked
 if TYPE_CHECKING:
     from service.client import Client, Job
 
-# start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it works with when it runs.
 
 TERMINAL_SECS = 5.0
 

@@ -19,7 +19,7 @@ from service.errors import UsageProblem
 from service.exit_codes import ExitCode
 from service.resolve.targets import read_target
 
-# start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it works with when it runs.
 
 
 class State(StrEnum):

@@ -20,7 +20,7 @@ from service.cli.options import Common, command
 if TYPE_CHECKING:
     from db.keys import ApiKey
 
-# start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it works with when it runs.
 
 KeyArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The key's id: the ten letters after tw_.")

@@ -36,7 +36,7 @@ from .cpus import CpusOption, split_names
 from .options import MACHINE_PANEL, Common, command
 from .where import Where
 
-# start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it works with when it runs.
 
 LOCK_NAME = "tilewright.lock.json"
 

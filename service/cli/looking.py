@@ -16,7 +16,7 @@ from service.cli.options import Common, Machine, WorkloadSpelling, command
 from service.database import opened
 from service.resolve import targets, workloads
 
-# start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it works with when it runs.
 
 
 class What(StrEnum):

@@ -11,7 +11,7 @@ from service.doctor import examine
 from service.exit_codes import ExitCode
 from service.resolve import targets
 
-# start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it works with when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:

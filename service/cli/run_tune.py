@@ -21,7 +21,7 @@ from service.exit_codes import ExitCode
 from service.resolve import targets
 from tuner.process.control import Control
 
-# start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it works with when it runs.
 
 
 def tune(

@@ -126,7 +126,7 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Serve the API and run its jobs, until Ctrl-C or SIGTERM."""
-        # start-up: a command loads what it works with when it runs.
+        # Start-up: a command loads what it works with when it runs.
         from service.cli.server import serve as run
         from service.settings import Settings
 

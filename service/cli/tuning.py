@@ -14,7 +14,7 @@ from service.cli.options import Common, Machine, WorkloadSpelling, command
 from service.errors import NoAnswer, VerificationFailed
 from service.resolve import targets, workloads
 
-# start-up: a command loads what it works with when it runs.
+# Start-up: a command loads what it works with when it runs.
 
 
 class Strategy(StrEnum):

@@ -24,7 +24,7 @@ from .keeper import Keeper
 if TYPE_CHECKING:
     from tuner.measure.fleet.wire import Description
 
-# start-up: wrong words are told before what a fleet is made of is loaded.
+# Start-up: wrong words are told before what a fleet is made of is loaded.
 
 _QUIETLY = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "warning"}
 _SCHEDULER_SETTINGS = {

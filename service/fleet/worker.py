@@ -17,7 +17,7 @@ from service.exit_codes import ExitCode
 
 from . import processes
 
-# start-up: wrong words are told before what a fleet is made of is loaded.
+# Start-up: wrong words are told before what a fleet is made of is loaded.
 
 _LOOK_SECS, _PATIENCE_SECS = 0.5, 2.0
 

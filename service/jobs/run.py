@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from db import Store
     from db.jobs import Job
 
-# start-up: a query loads no SQLAlchemy; what needs it imports it.
+# Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
 log = logging.getLogger("tilewright.worker")
 

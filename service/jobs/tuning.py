@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from db import Store
     from tuner.process.control import Control
 
-# start-up: registering a job loads nothing that tunes.
+# Start-up: registering a job loads nothing that tunes.
 
 
 REAL = "local"

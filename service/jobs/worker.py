@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from db.job_rows import WaitingJob
     from db.jobs import Job
 
-# start-up: a query loads no SQLAlchemy; what needs it imports it.
+# Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
 log = logging.getLogger("tilewright.worker")
 

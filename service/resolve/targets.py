@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from schedules.workload.workload import Workload
     from tuner.process.control import Control
 
-# start-up: a query for a named target loads nothing that detects or measures.
+# Start-up: a query for a named target loads nothing that detects or measures.
 
 FILE_MEASURERS = ("replay", "simulated")
 

@@ -24,7 +24,7 @@ def toolchain_name(made_by: Toolchain) -> str:
 
 def real_toolchain() -> Toolchain:
     """The toolchain installed here in full, as records name it. Loads LLVM."""
-    # start-up: a query names its toolchain without what measures.
+    # Start-up: a query names its toolchain without what measures.
     from tuner.measure.local import local_toolchain
 
     return local_toolchain()

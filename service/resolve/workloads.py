@@ -17,7 +17,7 @@ from .spelling import Spelling, check_one_spelling, read_text
 if TYPE_CHECKING:
     from schedules.workload.workload import Workload
 
-# start-up: a key, a bad spelling and a list of operators need no parser.
+# Start-up: a key, a bad spelling and a list of operators need no parser.
 
 
 def read_workload(spelling: Spelling) -> Workload:

@@ -93,7 +93,7 @@ async def submit(
         response.status_code = 200
         return preview(request)
     await run_sync(_check_room, state)
-    # start-up: what documents the routes loads no SQLAlchemy.
+    # Start-up: what documents the routes loads no SQLAlchemy.
     from db.job_owners import JobQuota
 
     job, _ = await state.write(
