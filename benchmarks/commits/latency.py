@@ -20,7 +20,7 @@ ROWS = {
     "first": ("mm_512x512x512", "R50_07_b1", "two layers"),
     "trial": ("R50_07_b1", "two layers"),
 }
-TRIALS = 48
+TRIALS = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ ONE = Ratio(1.0, 1.0, 1.0, equal=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What one line of a table is about."""
+class RowAt:
+    """A row on a number of threads: what one line of a list is about."""
 
     row: str
     family: str
@@ -84,18 +84,18 @@ def geomean_interval(values: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def by_place(
+def by_row(
     results: ResultsFile, part: str, figure: Callable[[Mapping[str, Any]], Ratio]
-) -> dict[Place, Ratio]:
+) -> dict[RowAt, Ratio]:
     """A figure of every row of `part` that has one."""
-    found: dict[Place, list[Ratio]] = defaultdict(list)
+    found: dict[RowAt, list[Ratio]] = defaultdict(list)
     for result in results.matching(f"{part}/").values():
         data = result.data
-        found[Place(data["row"], data["family"], data["threads"])].append(figure(data))
+        found[RowAt(data["row"], data["family"], data["threads"])].append(figure(data))
     return {place: joined(ratios) for place, ratios in found.items()}
 
 
-def too_slow(ratios: Mapping[Place, Ratio]) -> list[Place]:
+def too_slow(ratios: Mapping[RowAt, Ratio]) -> list[RowAt]:
     """Rows that lost more than is allowed, beyond their spread; the worst first."""
     found = [place for place, each in ratios.items() if each.high < LEAST_RATIO]
     return sorted(found, key=lambda place: ratios[place].median)
@@ -133,7 +133,7 @@ def _head(results: ResultsFile) -> str:
     )
 
 
-def _line(name: str, ratios: Mapping[Place, Ratio]) -> str:
+def _line(name: str, ratios: Mapping[RowAt, Ratio]) -> str:
     values = [each.median for each in ratios.values()]
     low, high = geomean_interval(values)
     equal = sum(each.equal for each in ratios.values())
@@ -146,7 +146,7 @@ def _line(name: str, ratios: Mapping[Place, Ratio]) -> str:
 _COLUMNS = f"{'':24s}  rows  equal  geomean  95 % interval     least     most"
 
 
-def _table(name: str, ratios: Mapping[Place, Ratio]) -> list[str]:
+def _table(name: str, ratios: Mapping[RowAt, Ratio]) -> list[str]:
     """All rows, those of a number of threads, and each family."""
     lines = [_line(name, ratios)]
     counts = sorted({place.threads for place in ratios})
@@ -156,7 +156,7 @@ def _table(name: str, ratios: Mapping[Place, Ratio]) -> list[str]:
     return lines
 
 
-def _families(ratios: Mapping[Place, Ratio]) -> list[str]:
+def _families(ratios: Mapping[RowAt, Ratio]) -> list[str]:
     families = dict.fromkeys(place.family for place in ratios)
     return [
         _line(f"  {family}", {p: r for p, r in ratios.items() if p.family == family})
@@ -164,7 +164,7 @@ def _families(ratios: Mapping[Place, Ratio]) -> list[str]:
     ]
 
 
-def _rows(ratios: Mapping[Place, Ratio], places: Iterable[Place]) -> list[str]:
+def _rows(ratios: Mapping[RowAt, Ratio], places: Iterable[RowAt]) -> list[str]:
     return [
         f"  {ratios[place].median:6.3f} [{ratios[place].low:.3f}, {ratios[place].high:.3f}]"
         f"{' equal' if ratios[place].equal else ''}  {place}"
@@ -172,14 +172,14 @@ def _rows(ratios: Mapping[Place, Ratio], places: Iterable[Place]) -> list[str]:
     ]
 
 
-def _worst(ratios: Mapping[Place, Ratio], every_row: bool) -> list[str]:
+def _worst(ratios: Mapping[RowAt, Ratio], every_row: bool) -> list[str]:
     places = sorted(ratios, key=lambda place: ratios[place].median)
     title = "every row, by its median" if every_row else f"the {WORST} rows with the least median"
     return [f"{title}, with quartiles:", *_rows(ratios, places if every_row else places[:WORST])]
 
 
 def _race(results: ResultsFile, every_row: bool) -> str:
-    ratios = by_place(results, "race", lambda data: ratio(data, "old best", "new best"))
+    ratios = by_row(results, "race", lambda data: ratio(data, "old best", "new best"))
     if not ratios:
         return ""
     slow = too_slow(ratios)
@@ -197,15 +197,15 @@ def _race(results: ResultsFile, every_row: bool) -> str:
 
 
 def _proposals(results: ResultsFile, every_row: bool) -> str:
-    own = {side: by_place(results, "proposals", share_of_best(side)) for side in SIDES}
+    own = {side: by_row(results, "proposals", share_of_best(side)) for side in SIDES}
     if not own["new"]:
         return ""
     lines = ["Schedules proposed with no measurement: time of the final best over theirs", _COLUMNS]
     for side in SIDES:
         lines += _table(f"{side}, its own best", own[side])
-        better = by_place(results, "proposals", share_of_better(side))
+        better = by_row(results, "proposals", share_of_better(side))
         lines += _table(f"{side}, the better best", better)
-    gain = by_place(results, "proposals", lambda data: ratio(data, "old proposal", "new proposal"))
+    gain = by_row(results, "proposals", lambda data: ratio(data, "old proposal", "new proposal"))
     lines += _table("old proposal over new", gain)
     lines += ["new, its own best: " + _worst(own["new"], every_row)[0]]
     lines += _worst(own["new"], every_row)[1:]
