@@ -32,11 +32,11 @@ from schedules.dtypes import DType  # noqa: E402
 from schedules.frontend.notation import from_notation, parse_tensor_spec  # noqa: E402
 from schedules.reference.math import bf16_bits, round_to_bf16  # noqa: E402
 from schedules.workload.workload import Workload  # noqa: E402
-from tuner.default import default_trace  # noqa: E402
-from tuner.measure.compare import Case, Oracle  # noqa: E402
+from tuner.machine.native_target import detect  # noqa: E402
 from tuner.measure.local import LocalMeasurer  # noqa: E402
 from tuner.measure.protocol import MeasureRequest  # noqa: E402
-from tuner.native_target import detect  # noqa: E402
+from tuner.measure.verify.compare import Case, Oracle  # noqa: E402
+from tuner.search.default import default_trace  # noqa: E402
 
 _SOFTMAX = (
     "M[b,h,i] max= X[b,h,i,j]; E[b,h,i,j] = exp(X[b,h,i,j] - M[b,h,i]); "

@@ -36,14 +36,14 @@ if str(ROOT) not in sys.path:
 from schedules.spelling import parse_workload  # noqa: E402
 from schedules.target import Probes, Target  # noqa: E402
 from schedules.workload.workload import Workload  # noqa: E402
-from tuner.bound import bound  # noqa: E402
-from tuner.limit import PROBE_ERROR  # noqa: E402
+from tuner.machine.bound import bound  # noqa: E402
+from tuner.machine.native_target import ThisMachine, native_target  # noqa: E402
 from tuner.measure.local import LocalMeasurer  # noqa: E402
-from tuner.memory_sink import MemorySink  # noqa: E402
-from tuner.native_target import ThisMachine, native_target  # noqa: E402
-from tuner.report import Budget, TuneReport  # noqa: E402
 from tuner.search.annealing import CLOSE_TO_BOUND  # noqa: E402
-from tuner.session import SessionOptions, run_session  # noqa: E402
+from tuner.session.limit import PROBE_ERROR  # noqa: E402
+from tuner.session.memory_sink import MemorySink  # noqa: E402
+from tuner.session.report import Budget, TuneReport  # noqa: E402
+from tuner.session.run import SessionOptions, run_session  # noqa: E402
 
 CASES = (
     ("matmul:M=512,N=512,K=512", 1),

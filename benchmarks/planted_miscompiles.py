@@ -41,8 +41,8 @@ from tests.tuner.planting_bases import TARGET, Base, load_bases  # noqa: E402
 from tests.tuner.planting_run import COMPILER, Judged, Verdict, judge, plant  # noqa: E402
 from tests.tuner.planting_run import right_kernel as kernel_of  # noqa: E402
 from tests.tuner.planting_tuned import tuned_bases, tuned_workloads  # noqa: E402
-from tuner.measure.compile_pool import CompilePool  # noqa: E402
-from tuner.native_target import detect  # noqa: E402
+from tuner.compiling.pool import CompilePool  # noqa: E402
+from tuner.machine.native_target import detect  # noqa: E402
 
 CAUGHT = (Verdict.QUICK, Verdict.FULL)
 SURVIVED = (Verdict.EQUIVALENT, Verdict.MISSED)

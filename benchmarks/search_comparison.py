@@ -34,14 +34,16 @@ import numpy as np
 from costmodel.base import CostModel, Description, Prediction, Sample
 from costmodel.baselines import PriorModel
 from costmodel.blend import BlendedModel
+from schedules.arrays import IntArray
+from schedules.canonical import canonical_bytes
 from schedules.errors import ScheduleError
-from schedules.record import MeasureResult, MeasureStatus, canonical_bytes
+from schedules.record import MeasureResult, MeasureStatus
 from schedules.sketches import space_for
-from schedules.space import Candidate, IntArray, ScheduleSpace
+from schedules.space import Candidate, ScheduleSpace
 from schedules.spelling import parse_workload
 from schedules.trace import Trace
+from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, read_simulated
 from tuner.measure.protocol import MeasureRequest
-from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer, read_simulated
 from tuner.pytest_plugin import mocked_target
 from tuner.search.annealing import AnnealingStrategy
 from tuner.search.base import SearchGoal, SearchStrategy

@@ -150,12 +150,12 @@ def fill(db: Path, count: int) -> tuple[list[dict[str, Any]], list[str], str]:
     from schedules.record import MeasureResult, MeasureStatus, TuningRecord
     from service.jobs.tuning import register
     from service.resolve import targets, toolchains, workloads
-    from tuner.default import default_trace
+    from tuner.search.default import default_trace
 
     target = targets.target_of("native", 1)
     sizes = [f"M={64 + n % 40},N={64 + n // 40},K=64" for n in range(count)]
     made = [workloads.workload_of(f"matmul:{one}") for one in sizes]
-    documents = [workloads.workload_document(workload) for workload in made]
+    documents = [workload.to_json() for workload in made]
     keys = [workload.key for workload in made]
     trace = None
     with open_store(str(db)) as store:

@@ -1,6 +1,6 @@
 """How a practised user asks PyTorch (CPU) for each computation of `benchmarks/suite/cases.py`.
 
-Every computation comes as several ways, of which `tuner.measure.ways` takes the fastest. `out=` is
+Every computation comes as several ways, of which `tuner.bench.ways` takes the fastest. `out=` is
 used wherever PyTorch takes it. Products and convolutions are spelled by `tuner.measure`, as for
 `tilewright bench`; those with windows are in `torch_window_peers.py`.
 """
@@ -18,8 +18,8 @@ from torch import Tensor
 from benchmarks import torch_window_peers
 from benchmarks.peer_types import LAYERNORM_EPS, Array, Sizes
 from benchmarks.torch_window_peers import Request, epilogue_of
-from tuner.measure.torch_products import product_ways
-from tuner.measure.ways import Way
+from tuner.bench.torch_products import product_ways
+from tuner.bench.ways import Way
 
 Call = Callable[[], Tensor]
 """Gives the result, in the layout of the workload (perhaps as a view)."""

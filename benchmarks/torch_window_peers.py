@@ -16,9 +16,9 @@ from torch import Tensor
 
 from benchmarks.peer_types import Sizes
 from benchmarks.windows import Windows
-from tuner.measure.torch_convolutions import Convolution, convolution_ways
-from tuner.measure.torch_products import ACTIVATIONS, Epilogue, product_ways
-from tuner.measure.ways import Way
+from tuner.bench.torch_convolutions import Convolution, convolution_ways
+from tuner.bench.torch_products import ACTIVATIONS, Epilogue, product_ways
+from tuner.bench.ways import Way
 
 Call = Callable[[], Tensor]
 

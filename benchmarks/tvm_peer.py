@@ -31,7 +31,8 @@ from schedules.algebra.scalar import (
     Select,
     Unary,
 )
-from schedules.workload.workload import Stage, Workload
+from schedules.workload.tensors import Stage
+from schedules.workload.workload import Workload
 
 SEED = 0
 TRIALS_A_ROUND = 64

@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from schedules.space import Candidate, FloatArray, IntArray
+from schedules.arrays import FloatArray, IntArray
+from schedules.space import Candidate
 
 
 @dataclass(frozen=True, slots=True)

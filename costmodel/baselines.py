@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schedules.space import IntArray, ScheduleSpace
+from schedules.arrays import IntArray
+from schedules.space import ScheduleSpace
 
 from .base import Description, Prediction, Sample
 from .model import PRIOR_SIGMA

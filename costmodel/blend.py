@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schedules.space import FloatArray, IntArray, ScheduleSpace
+from schedules.arrays import FloatArray, IntArray
+from schedules.space import ScheduleSpace
 
 from .base import Description, Prediction, Sample
 from .gaussian import GaussianModel

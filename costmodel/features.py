@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.space import IntArray, ScheduleSpace
+from schedules.arrays import IntArray
+from schedules.space import ScheduleSpace
 
 from .prior import COMPONENTS, Analysis, Prior, total
 

@@ -17,7 +17,8 @@ from math import gcd
 import numpy as np
 import numpy.typing as npt
 
-from schedules.space import Access, IntArray
+from schedules.arrays import IntArray
+from schedules.plan import Access
 
 Float32Array = npt.NDArray[np.float32]
 

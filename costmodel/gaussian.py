@@ -22,7 +22,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from schedules.space import FloatArray, IntArray, Knob, ScheduleSpace
+from schedules.arrays import FloatArray, IntArray
+from schedules.space import Knob, ScheduleSpace
 
 from .base import Description, Prediction, Sample
 from .features import FEATURES, FeatureArray, Featuriser

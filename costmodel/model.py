@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schedules.space import FloatArray, IntArray, ScheduleSpace
+from schedules.arrays import FloatArray, IntArray
+from schedules.space import ScheduleSpace
 
 from .base import Description, Prediction, Sample
 from .features import FEATURES, FeatureArray, Featuriser

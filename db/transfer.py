@@ -23,8 +23,8 @@ from typing import Any, TextIO
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
+from schedules.canonical import canonical_bytes
 from schedules.errors import TilewrightError
-from schedules.record import canonical_bytes
 
 from .best import FULL
 from .errors import InvalidRecord, StoreError

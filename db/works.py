@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import or_, update
 from sqlalchemy.orm import Session
 
-from schedules.record import canonical_bytes
+from schedules.canonical import canonical_bytes
 
 from .engine import insert_ignore
 from .errors import KeyConflict, RefusedError

@@ -10,22 +10,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .algebra.functions import NAMED
+
 if TYPE_CHECKING:
     from . import operators
     from .dtypes import DType
     from .errors import ScheduleError, TargetError, TilewrightError, WorkloadError
     from .frontend.expr import (
-        abs,
         all_of,
         any_of,
         cast,
         compute,
         const,
         eq,
-        erf,
-        exp,
-        floor,
-        log,
         max,
         maximum,
         min,
@@ -36,26 +33,23 @@ if TYPE_CHECKING:
         placeholder,
         prod,
         reduce_axis,
-        rsqrt,
         select,
-        sigmoid,
-        sqrt,
         sum,
-        tanh,
     )  # fmt: skip
+    from .frontend.functions import ValueFunction
     from .frontend.notation import from_notation, parse_tensor_spec
-    from .limits import check_limits
     from .spelling import parse_workload
     from .target import Target
+    from .workload.size import check_limits
     from .workload.workload import Workload
 
 _EXPR = (
-    "abs", "all_of", "any_of", "cast", "compute", "const", "eq", "erf", "exp", "floor", "log",
-    "max", "maximum", "min", "minimum", "ne", "not_", "padded", "placeholder", "prod",
-    "reduce_axis", "rsqrt", "select", "sigmoid", "sqrt", "sum", "tanh",
+    "all_of", "any_of", "cast", "compute", "const", "eq", "max", "maximum", "min", "minimum", "ne",
+    "not_", "padded", "placeholder", "prod", "reduce_axis", "select", "sum",
 )  # fmt: skip
 _HOME = {
     **dict.fromkeys(_EXPR, "frontend.expr"),
+    **dict.fromkeys(NAMED, "frontend.functions"),
     "DType": "dtypes",
     "ScheduleError": "errors",
     "Target": "target",
@@ -63,14 +57,14 @@ _HOME = {
     "TilewrightError": "errors",
     "Workload": "workload.workload",
     "WorkloadError": "errors",
-    "check_limits": "limits",
+    "check_limits": "workload.size",
     "from_notation": "frontend.notation",
     "parse_tensor_spec": "frontend.notation",
     "parse_workload": "spelling",
 }
 
 
-def __getattr__(name: str) -> Any:
+def _found(name: str) -> Any:
     if name == "operators":
         return import_module(".operators", __name__)
     if name not in _HOME:
@@ -80,14 +74,21 @@ def __getattr__(name: str) -> Any:
     return found
 
 
+if TYPE_CHECKING:
+    # The names that are not imported above are the scalar functions of the table.
+    def __getattr__(name: str) -> ValueFunction: ...
+else:
+    __getattr__ = _found
+
+
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
 
 
 __all__ = [
     "DType", "ScheduleError", "Target", "TargetError", "TilewrightError", "Workload",
-    "WorkloadError", "abs", "all_of", "any_of", "cast", "check_limits", "compute", "const", "eq",
-    "erf", "exp", "floor", "from_notation", "log", "max", "maximum", "min", "minimum", "ne",
-    "not_", "operators", "padded", "parse_tensor_spec", "parse_workload", "placeholder", "prod",
-    "reduce_axis", "rsqrt", "select", "sigmoid", "sqrt", "sum", "tanh",
+    "WorkloadError", "all_of", "any_of", "cast", "check_limits", "compute", "const", "eq",
+    "from_notation", "max", "maximum", "min", "minimum", "ne", "not_", "operators", "padded",
+    "parse_tensor_spec", "parse_workload", "placeholder", "prod", "reduce_axis", "select", "sum",
 ]  # fmt: skip
+__all__ += list(NAMED)

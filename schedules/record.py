@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
+
+from .canonical import canonical_bytes
 
 RECORD_VERSION = 1
 
@@ -124,11 +125,3 @@ class TuningRecord:
                 "toolchain": Toolchain(**document["toolchain"]),
             }
         )
-
-
-def canonical_bytes(document: Any) -> bytes:
-    """The one byte string of a JSON value: sorted keys, no spaces, UTF-8, no NaN."""
-    text = json.dumps(
-        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-    return text.encode()

@@ -84,9 +84,7 @@ def _parsed(
                 f"files are not read here: {text[:80]!r}; send the document itself",
                 code="bad_spelling",
             )
-        from .workload.document_reader import from_text
-
-        found = from_text(read_file(text))
+        found = Workload.from_text(read_file(text))
         return found if allow_error is None else found.allowing(allow_error)
     return parse_operator(text, allow_error)
 

@@ -147,7 +147,7 @@ def steal(path: Path = Path("/proc/stat")) -> Finding:
 
 def library_settings(environment: dict[str, str]) -> Finding:
     """Variables that steer NumPy, PyTorch and what computes for them: cores, caches, threads."""
-    from tuner.measure.environment import steering
+    from tuner.process.environment import steering
 
     found = ", ".join(f"{name}={value}" for name, value in steering(environment).items())
     if found:
@@ -181,7 +181,7 @@ def noise(clock: Callable[[], float]) -> Finding:
 
 def probes() -> Finding:
     """Whether what is known of this machine's speed was measured while it was quiet."""
-    from tuner.native_target import native_target
+    from tuner.machine.native_target import native_target
 
     try:
         known = native_target(probe=False).probes

@@ -386,7 +386,7 @@ TABLE: dict[str, Kind] = {
     "tuner.search.strategies.StrategyError": Kind(
         422, "bad_strategy", ExitCode.USAGE, "No such strategy", "See `tilewright tune --help`."
     ),
-    "tuner.measure.choose.MeasurerError": Kind(
+    "tuner.measure.protocol.MeasurerError": Kind(
         422,
         "bad_measurer",
         ExitCode.USAGE,
@@ -407,14 +407,14 @@ TABLE: dict[str, Kind] = {
         "The schedule is not legal",
         "Change the step named.",
     ),
-    "tuner.measure.aside.DeadlineError": Kind(
+    "tuner.compiling.aside.DeadlineError": Kind(
         422,
         "took_too_long",
         ExitCode.FAILED,
         "Not done by its deadline",
         "Divide the expression into stages that store what they compute.",
     ),
-    "tuner.measure.aside.CompileError": Kind(
+    "tuner.compiling.aside.CompileError": Kind(
         422,
         "compile_failed",
         ExitCode.FAILED,

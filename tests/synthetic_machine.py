@@ -11,8 +11,9 @@ from functools import lru_cache
 import numpy as np
 
 from costmodel.prior import Prior
+from schedules.arrays import FloatArray, IntArray
 from schedules.record import MeasureResult, MeasureStatus
-from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+from schedules.space import Candidate, ScheduleSpace
 from tests.synthetic_sketch import synthetic_space
 from tuner.search.lattice import lattices
 

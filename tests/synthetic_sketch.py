@@ -11,15 +11,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from costmodel.counts.counting import counts
+from costmodel.counts.table import Counts
 from schedules.algebra.affine import var
 from schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer
+from schedules.arrays import BoolArray, IntArray
 from schedules.dtypes import DType
+from schedules.lowering.lower import plain_nest
+from schedules.nest.loop_ir import Nest
+from schedules.plan import Access, Level, Outline, Plan, axes_of
 from schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from schedules.sketches.writer import TraceWriter
-from schedules.space import Access, BoolArray, FloatArray, IntArray, Knob, ScheduleSpace
+from schedules.space import Knob, Part, ScheduleSpace, Sketch
 from schedules.target import Cache, Probes, Target
 from schedules.trace import Trace
-from schedules.workload.workload import Axis, Stage, Tensor, Workload
+from schedules.workload.tensors import Axis, Stage, Tensor
+from schedules.workload.workload import Workload
 
 
 def synthetic_target(threads: int = 1, vector_bits: int = 256) -> Target:
@@ -93,16 +100,18 @@ class SyntheticSketch:
         return "packed" if self.packed else "direct"
 
     @property
-    def loop_axes(self) -> tuple[int, ...]:
-        return (1, 2, 0, 1, 0, 2, 0, 1)  # jc pc ic jr ir k i j
+    def parts(self) -> tuple[Part, ...]:
+        return (self,)
 
     @property
-    def accesses(self) -> tuple[Access, ...]:
-        return (
-            Access("A", 4, ((1, 0, 0), (0, 0, 1))),
-            Access("B", 4, ((0, 0, 1), (0, 1, 0))),
-            Access("C", 4, ((1, 0, 0), (0, 1, 0)), is_output=True),
-        )
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        return ((0,),)
+
+    def alone(self, number: int) -> Sketch:
+        return self
+
+    def own_settings(self, settings: IntArray) -> list[IntArray]:
+        return [settings]
 
     def values(self, settings: IntArray) -> list[IntArray]:
         return [np.asarray(k.values, np.int64)[settings[:, j]] for j, k in enumerate(self.knobs)]
@@ -112,16 +121,24 @@ class SyntheticSketch:
         fits: BoolArray = (mr * nv + nv + 1 <= self.registers) & (mr * qm <= 2 * self.m)
         return fits & (ku * qk <= self.k) & (nv * self.lanes * qn <= 2 * self.n)
 
-    def extents(self, settings: IntArray) -> IntArray:
+    def plan(self, settings: IntArray) -> Plan:
+        """jc pc ic jr ir k i j"""
         mr, nv, qk, qm, qn, _, _ = self.values(settings)
-        nr = nv * self.lanes
-        kc = -(-self.k // qk)
+        nr, kc = nv * self.lanes, -(-self.k // qk)
         mc, nc = -(-self.m // qm), -(-self.n // qn)
-        return np.stack([qn, qk, qm, -(-nc // nr), -(-mc // mr), kc, mr, nr], axis=1)
+        accesses = (
+            Access("A", 4, ((1, 0, 0), (0, 0, 1))),
+            Access("B", 4, ((0, 0, 1), (0, 1, 0))),
+            Access("C", 4, ((1, 0, 0), (0, 1, 0)), is_output=True),
+        )
+        axes = axes_of((("m", self.m), ("n", self.n), ("k", self.k)))
+        steps = ((1, nc), (2, kc), (0, mc), (1, nr), (0, mr), (2, 1), (0, 1), (1, 1))
+        levels = tuple(Level(axis, step) for axis, step in steps)
+        return Plan(Outline(axes, accesses), levels, len(mr), 2 if self.packed else 0)
 
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+    def counts(self, settings: IntArray) -> Counts:
         mr, nv, _, qm, qn, ku, parallel = (v.astype(np.float64) for v in self.values(settings))
-        jc, pc, ic, jr, ir, kc, _, nr = (e.astype(np.float64) for e in self.extents(settings).T)
+        jc, pc, ic, jr, ir, kc, _, nr = (e.astype(np.float64) for e in self.plan(settings).trips.T)
         calls = jc * pc * ic * jr * ir
         zero = np.zeros(len(settings))
         packed = 4.0 * self.k * self.n if self.packed else 0.0
@@ -142,7 +159,6 @@ class SyntheticSketch:
             "strided_packed_bytes": zero,
             "panel_bytes": zero,
             "streamed_bytes": zero,
-            "packed_accesses": zero + (2 if self.packed else 0),
             "conflict_misses": zero,
             "masked_share": (self.n % nr != 0) / (jc * jr),
             "tasks": np.where(parallel > 0, qm * qn, 1.0),
@@ -168,6 +184,10 @@ class SyntheticSketch:
         steps += [Unroll("tile")] if self.packed else []
         return Trace(tuple(steps))
 
+    def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
+        """Not what the steps would make: nothing runs them."""
+        return self.trace(setting), plain_nest(self.workload)
+
     def default(self) -> tuple[int, ...]:
         return (3, 0, 0, 0, 0, 0, 0)
 
@@ -187,3 +207,6 @@ def tiny_space() -> ScheduleSpace:
     return ScheduleSpace(
         synthetic_workload(2, 8, 1), target, (SyntheticSketch(2, 8, 1, small=True),)
     )
+
+
+counts.register(SyntheticSketch, lambda sketch, settings: sketch.counts(settings))

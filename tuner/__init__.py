@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .arrays import aligned, empty
     from .kernel import compile
-    from .native_target import native_target
-    from .report import Budget
+    from .machine.native_target import native_target
+    from .session.report import Budget
     from .tuning import tune
 
 __all__ = ["Budget", "aligned", "compile", "empty", "native_target", "tune"]
@@ -28,11 +28,11 @@ def __getattr__(name: str) -> Any:
 
         return compile
     if name == "native_target":
-        from .native_target import native_target
+        from .machine.native_target import native_target
 
         return native_target
     if name == "Budget":
-        from .report import Budget
+        from .session.report import Budget
 
         return Budget
     if name in ("aligned", "empty"):

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from schedules.errors import TilewrightError
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 
-from .codegen.kernel import CompiledKernel, compile_kernel
-from .measure.elf import LoadError
-from .measure.entries import Entry, Needs, timed_entry, whole_entry
-from .measure.loader import LoadedKernel, load_object, use_openmp
+from .emit.kernel import CompiledKernel, compile_kernel
+from .loading.elf import LoadError
+from .loading.entries import Entry, Needs, timed_entry, whole_entry
+from .loading.loader import LoadedKernel, load_object, use_openmp
 
 WORKSPACE_ALIGN = 64
 
@@ -187,9 +188,9 @@ def compile(  # the name the documentation promises
     LoadError if the kernel is parallel and OpenMP's runtime is missing, or if it is made for
     another machine; DeadlineError if LLVM needs longer than a search would give it.
     """
-    from .compiling import emit_in_time, missing_here
-    from .default import default_trace
-    from .native_target import load_target
+    from .compiling.in_time import emit_in_time, missing_here
+    from .machine.native_target import load_target
+    from .search.default import default_trace
 
     if target is None or isinstance(target, str):
         # Probes choose among schedules; one that is given needs none.

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from schedules.workload.workload import Workload
 
     from .measure.protocol import MeasurerFactory
-    from .memory_sink import MemorySink
-    from .report import TuneReport
+    from .session.memory_sink import MemorySink
+    from .session.report import TuneReport
 
 
 def _memory_sink() -> MemorySink:
-    from .memory_sink import MemorySink
+    from .session.memory_sink import MemorySink
 
     return MemorySink()
 
@@ -45,8 +45,8 @@ class MockedTuner:
 
         MeasurerError for a file or setting that cannot be used.
         """
-        from .measure.replay import read_replay
-        from .measure.simulated import machine_from_json, read_simulated
+        from .measure.mocked.replay import read_replay
+        from .measure.mocked.simulated import machine_from_json, read_simulated
 
         if isinstance(source, dict):
             self.factory = machine_from_json(source, "settings")
@@ -69,7 +69,7 @@ class MockedTuner:
 
         `workload` is spelled as on the command line ("matmul:M=64,N=64,K=64"), or is a Workload.
         """
-        from .report import Budget
+        from .session.report import Budget
         from .tuning import tune
 
         if self.factory is None:
@@ -104,7 +104,7 @@ def mocked_target(threads: int = 1) -> Target:
 @pytest.fixture
 def tilewright_simulated() -> MockedTuner:
     """Tuning on a simulated machine with default settings; `.use({...})` changes them."""
-    from .measure.simulated import SimulatedMachine
+    from .measure.mocked.simulated import SimulatedMachine
 
     return MockedTuner(SimulatedMachine())
 

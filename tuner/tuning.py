@@ -8,9 +8,9 @@ from functools import partial
 from schedules.target import Target
 from schedules.workload.workload import Workload
 
-from .measure.control import Control, Controllable
 from .measure.protocol import MeasurerFactory
-from .report import Begun, Budget, RecordSink, TrialEvent, TuneReport
+from .process.control import Control, Controllable
+from .session.report import Begun, Budget, RecordSink, TrialEvent, TuneReport
 
 
 def tune(
@@ -40,12 +40,13 @@ def tune(
     run returns with what was checked before. `begun` are the trials of an earlier process of this
     very run, from its events: it goes on behind them.
     """
+    # Start-up: `tune` is named where nothing is tuned, as in checking what was asked for.
     from schedules.sketches import space_for
 
+    from .machine.native_target import ThisMachine, load_target, probe_target, unprobed_target
     from .measure.choose import parse_measurer
-    from .memory_sink import MemorySink
-    from .native_target import ThisMachine, load_target, probe_target, unprobed_target
-    from .session import SessionOptions, run_session
+    from .session.memory_sink import MemorySink
+    from .session.run import SessionOptions, run_session
 
     # Recorded and simulated times, and those of another factory, are not this machine's.
     control = control or Control()
@@ -55,6 +56,7 @@ def tune(
     factory = parse_measurer(measurer, should_stop) if isinstance(measurer, str) else measurer
     fleet = isinstance(measurer, str) and measurer.startswith("dask:")
     if fleet and (target is None or isinstance(target, str)):
+        # Start-up: most runs have no fleet.
         from .measure.fleet.machines import fleet_status, fleet_target
 
         found = fleet_status(str(measurer).removeprefix("dask:"))

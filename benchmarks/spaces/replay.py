@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from costmodel.prior import Prior
+from costmodel.programs import Program
+from schedules.arrays import IntArray
 from schedules.errors import ScheduleError
 from schedules.sketches import space_for
-from schedules.space import IntArray, ScheduleSpace, Sketch
+from schedules.space import ScheduleSpace, Sketch
 from schedules.target import Target
 from schedules.workload.workload import Workload
-from tuner.codegen.kernel import llvm_text
+from tuner.emit.kernel import llvm_text
 
 HERE = Path(__file__).resolve().parent
 TARGETS = HERE.parent.parent / "examples" / "targets"
@@ -117,8 +119,12 @@ def _sketch_row(space: ScheduleSpace, number: int, place: Place) -> dict[str, An
 def _counts(sketch: Sketch, settings: IntArray) -> Mapping[str, Any]:
     if not len(settings):
         return {}
-    extents = sketch.extents(settings)
-    return {**sketch.columns(settings), "trips": extents.astype(np.float64).ravel()}
+    program = Program(sketch)
+    own = sketch.own_settings(settings)[program.heaviest]
+    plan = sketch.parts[program.heaviest].plan(own)
+    dense = np.broadcast_to(plan.dense, len(settings)).astype(np.float64)
+    trips = plan.trips.astype(np.float64).ravel()
+    return {**program.counts(settings), "packed_accesses": dense, "trips": trips}
 
 
 def _text(workload: Workload, trace: Any, target: Target) -> str:

@@ -38,8 +38,8 @@ def sizes_at(case: Case, position: int, mixed: bool) -> dict[str, int]:
 def check(case: Case, threads: int, trials: int, extents: int = len(EXTENTS)) -> dict[str, Any]:
     """Statuses of all candidates at all extents, and what was wrong."""
     from tuner import tune
-    from tuner.native_target import native_target
-    from tuner.report import Budget
+    from tuner.machine.native_target import native_target
+    from tuner.session.report import Budget
 
     target = native_target(threads)
     statuses: Counter[str] = Counter()

@@ -25,10 +25,10 @@ from benchmarks.peers import numpy_peer, numpy_ways
 from benchmarks.suite.cases import Case
 from benchmarks.suite.registry import every_case, workload_of
 from benchmarks.suite.shelf import Shelf
-from schedules.workload.workload import Tensor
-from tuner.measure.libraries import numpy_libraries, torch_libraries
-from tuner.measure.linux import die_with_parent
-from tuner.measure.ways import NoPeerError, choose
+from schedules.workload.tensors import Tensor
+from tuner.bench.libraries import numpy_libraries, torch_libraries
+from tuner.bench.ways import NoPeerError, choose
+from tuner.process.linux import die_with_parent
 
 TOLERANCE = 1e-4
 """Of the largest element. This only guards against timing something else: what a kernel may
@@ -145,7 +145,7 @@ class PeakSide:
 
         from schedules.dtypes import DType
         from schedules.target import Target
-        from tuner.probe_kernels import BURST_SYMBOL, arithmetic_kernel
+        from tuner.machine.probe_kernels import BURST_SYMBOL, arithmetic_kernel
 
         target = Target.from_json(target_document)
         kernel = arithmetic_kernel(target, DType.F32, BURST_SYMBOL)

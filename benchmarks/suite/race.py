@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.suite.crew import Contestant, Crew, RaceError
-from tuner.measure.bench import speedup_interval
-from tuner.measure.machine_lock import machine_lock
+from tuner.bench.alternation import speedup_interval
+from tuner.machine.lock import machine_lock
 
 PEERS = ("numpy", "torch")
 TIMER = Path(__file__).with_name("timer.c")

@@ -22,7 +22,7 @@ from benchmarks.suite.registry import every_case, workload_of
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
-from tuner.measure.linux import die_with_parent
+from tuner.process.linux import die_with_parent
 
 
 def tuned(
@@ -61,14 +61,14 @@ def found_before(database_file: Path, record_key: str) -> Trace:
 
 def emit(workload: Workload, trace: Trace, target: Target, file: Path) -> None:
     """The object file of `emit --name kernel`."""
-    from tuner.codegen.kernel import compile_kernel
+    from tuner.emit.kernel import compile_kernel
 
     file.write_bytes(compile_kernel(workload, trace, target, "kernel").object_bytes)
 
 
 def bound_of(workload: Workload, target: Target) -> dict[str, Any]:
     """What no schedule can be faster than on this target, by its probes."""
-    from tuner.bound import bound
+    from tuner.machine.bound import bound
 
     found = bound(workload, target)
     return {
@@ -85,8 +85,8 @@ def run(
     """The report and the bound. The folder gets the database, `kernel.o` and `reference.npy`, the
     float64 result for inputs of `input_seed`; and `default.o`, the schedule chosen without
     measuring, if asked for."""
-    from tuner.default import default_trace
-    from tuner.native_target import native_target
+    from tuner.machine.native_target import native_target
+    from tuner.search.default import default_trace
 
     start = time.perf_counter()
     chosen, to = every_case()[case], Path(folder)
@@ -103,7 +103,7 @@ def run(
 
 def again(case: str, threads: int, record_key: str, folder: str, input_seed: int) -> dict[str, Any]:
     """`run` for a kernel that was found before: nothing is tuned, the bound is today's."""
-    from tuner.native_target import native_target
+    from tuner.machine.native_target import native_target
 
     chosen, to = every_case()[case], Path(folder)
     workload, target = workload_of(chosen), native_target(threads)

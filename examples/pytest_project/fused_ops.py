@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from schedules import Workload, parse_workload
-from tuner.report import TuneReport
+from tuner.session.report import TuneReport
 
 LAYERS = ("matmul:M=64,N=256,K=128,epilogue=bias+relu", "softmax_mn:M=64,N=256")
 

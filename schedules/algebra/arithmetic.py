@@ -100,19 +100,8 @@ def unary(op: UnaryOp, dtype: DType) -> Callable[[Value], Value]:
         return abs if dtype.is_signed else lambda x: x
     if dtype not in (DType.F32, DType.F64):
         raise UndefinedOperationError(f"{op} is defined on {_choices(op)}, got {dtype}")
-    kind = value_type(dtype)
-    one: Value = kind(1)
-    functions: dict[UnaryOp, Callable[[Value], Value]] = {
-        UnaryOp.EXP: np.exp,
-        UnaryOp.LOG: np.log,
-        UnaryOp.SQRT: np.sqrt,
-        UnaryOp.RSQRT: lambda x: one / np.sqrt(x),
-        UnaryOp.TANH: np.tanh,
-        UnaryOp.ERF: lambda x: kind(math.erf(x)),
-        UnaryOp.SIGMOID: lambda x: one / (one + np.exp(-x)),
-        UnaryOp.FLOOR: np.floor,
-    }
-    return functions[op]
+    kind, values = value_type(dtype), op.function.values
+    return lambda x: kind(values(np, x))
 
 
 def binary(op: BinaryOp, dtype: DType) -> Callable[[Value, Value], Value]:
@@ -128,9 +117,8 @@ def compare(op: CompareOp) -> Callable[[Value, Value], Value]:
 
 
 def _choices(op: UnaryOp | BinaryOp) -> str:
-    if op in _ON_INTEGERS:
-        return "f32, f64 and integers"
-    return "f32 and f64"
+    integers = op is not BinaryOp.DIV if isinstance(op, BinaryOp) else op.function.on_integers
+    return "f32, f64 and integers" if integers else "f32 and f64"
 
 
 def _rounded(x: Value, dtype: DType) -> Value:
@@ -174,7 +162,6 @@ _ON_NUMBERS: dict[BinaryOp, Callable[[Value, Value], Value]] = {
     BinaryOp.MIN: _min,
     BinaryOp.MAX: _max,
 }
-_ON_INTEGERS = frozenset({UnaryOp.NEG, UnaryOp.ABS, *BinaryOp}) - {BinaryOp.DIV}
 _COMPARE: dict[CompareOp, Callable[[Value, Value], Value]] = {
     CompareOp.LT: operator.lt,
     CompareOp.LE: operator.le,

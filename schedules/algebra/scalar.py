@@ -15,21 +15,7 @@ from typing import TypeAlias, assert_never
 
 from ..dtypes import DType
 from .affine import Affine, Cond, Eq0, Ge0, substitute_cond
-
-
-class UnaryOp(StrEnum):
-    """Functions of one value; `rsqrt` is 1/sqrt, `sigmoid` is 1/(1+exp(-x))."""
-
-    NEG = "neg"
-    ABS = "abs"
-    EXP = "exp"
-    LOG = "log"
-    SQRT = "sqrt"
-    RSQRT = "rsqrt"
-    TANH = "tanh"
-    ERF = "erf"
-    SIGMOID = "sigmoid"
-    FLOOR = "floor"
+from .functions import UnaryOp
 
 
 class BinaryOp(StrEnum):

@@ -133,7 +133,7 @@ def compare(op: CompareOp, a: Scalar, b: Scalar) -> Scalar:
 def unary(op: UnaryOp, x: Scalar) -> Scalar:
     """`op(x)`; integers have only `neg` and `abs`."""
     x = cast(x, wide(x.dtype))
-    if not x.dtype.is_float and op not in (UnaryOp.NEG, UnaryOp.ABS):
+    if not (x.dtype.is_float or op.function.on_integers):
         raise WorkloadError(f"{op} of {x.dtype}: cast to f32 or f64 first", code="bad_dtype")
     return Unary(op, x)
 

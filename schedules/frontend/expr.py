@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..algebra import values
 from ..algebra.affine import Eq0, Interval, prove, var
 from ..algebra.conditions import within
-from ..algebra.scalar import BinaryOp, CompareOp, Load, Reducer, UnaryOp
+from ..algebra.scalar import BinaryOp, CompareOp, Load, Reducer
 from ..dtypes import DType
 from ..errors import WorkloadError
 from ..workload.checks import check_name, check_shape
-from ..workload.workload import Tensor
+from ..workload.tensors import Tensor
 from .expr_core import (
     Condition,
     Expr,
@@ -39,7 +39,6 @@ from .expr_core import (
     as_value,
     derived,
     described,
-    function,
     guard,
     index_condition,
     number,
@@ -48,9 +47,7 @@ from .expr_core import (
     typed_pair,
     value_condition,
 )  # fmt: skip
-
-if TYPE_CHECKING:
-    from ..workload.workload import Workload
+from .staging import build_stages
 
 
 def minimum(a: Operand, b: Operand) -> Expr:
@@ -61,45 +58,6 @@ def minimum(a: Operand, b: Operand) -> Expr:
 def maximum(a: Operand, b: Operand) -> Expr:
     """The larger of two values (the reducer is `max`)."""
     return arithmetic(BinaryOp.MAX, a, b)
-
-
-def exp(x: Operand) -> Expr:
-    return function(UnaryOp.EXP, x)
-
-
-def log(x: Operand) -> Expr:
-    return function(UnaryOp.LOG, x)
-
-
-def sqrt(x: Operand) -> Expr:
-    return function(UnaryOp.SQRT, x)
-
-
-def rsqrt(x: Operand) -> Expr:
-    """`1 / sqrt(x)`."""
-    return function(UnaryOp.RSQRT, x)
-
-
-def tanh(x: Operand) -> Expr:
-    return function(UnaryOp.TANH, x)
-
-
-def erf(x: Operand) -> Expr:
-    return function(UnaryOp.ERF, x)
-
-
-def sigmoid(x: Operand) -> Expr:
-    """`1 / (1 + exp(-x))`."""
-    return function(UnaryOp.SIGMOID, x)
-
-
-def floor(x: Operand) -> Expr:
-    """The greatest whole number not above `x`, still a float."""
-    return function(UnaryOp.FLOOR, x)
-
-
-def abs(x: Operand) -> Expr:
-    return function(UnaryOp.ABS, x)
 
 
 def const(value: float, dtype: str = "f32") -> Expr:
@@ -271,8 +229,6 @@ def compute_labelled(
     dtype: str | None = None,
 ) -> TensorExpr:
     """`compute` with the axes given as (name, extent) pairs."""
-    from .staging import build_stages
-
     check_name(name, "a tensor")
     check_shape(name, tuple(extent for _, extent in labelled))
     axes = tuple(LoopVar(label, extent, reduce=False) for label, extent in labelled)
@@ -299,12 +255,3 @@ def _labels(fn: Callable[..., Any], name: str, rank: int) -> list[str]:
             code="bad_rank",
         )
     return labels
-
-
-def build_workload(
-    outputs: Sequence[TensorExpr], inputs: Sequence[TensorExpr] | None, name: str
-) -> Workload:
-    """See `Workload.of`."""
-    from .staging import assemble
-
-    return assemble(outputs, inputs, name)

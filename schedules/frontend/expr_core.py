@@ -28,7 +28,7 @@ from ..dtypes import DType
 from ..errors import WorkloadError
 from ..limits import MAX_BODY_DEPTH, MAX_JSON_NODES
 from ..workload.checks import check_extent, check_name
-from ..workload.workload import Stage, Tensor
+from ..workload.tensors import Stage, Tensor
 
 
 class LoopVar:

@@ -28,7 +28,8 @@ from ..algebra.text_parser import (
 )  # fmt: skip
 from ..errors import WorkloadError
 from ..workload.checks import check_extent, check_name, check_shape
-from ..workload.workload import Tensor, Workload
+from ..workload.tensors import Tensor
+from ..workload.workload import Workload
 from . import expr
 from .expr_core import Expr, Index, Operand, ReduceAxis, TensorExpr
 from .notation_eval import CONSTANTS, Evaluator

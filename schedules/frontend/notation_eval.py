@@ -11,6 +11,7 @@ from ..algebra.text_parser import Call, Infix, Name, Number, Prefix, Ref, Tree, 
 from ..errors import WorkloadError
 from . import expr
 from .expr_core import Condition, Expr, Index, Operand, TensorExpr, arithmetic
+from .functions import FUNCTIONS
 
 CONSTANTS = {"inf": math.inf, "pi": math.pi}
 _MAX_INTEGER = 1 << 64
@@ -150,10 +151,7 @@ def relu(x: Operand) -> Expr:
     return expr.maximum(x, 0)
 
 
-_FUNCTIONS: dict[str, Callable[[Operand], Expr]] = {
-    "exp": expr.exp, "log": expr.log, "sqrt": expr.sqrt, "rsqrt": expr.rsqrt, "tanh": expr.tanh,
-    "erf": expr.erf, "sigmoid": expr.sigmoid, "abs": expr.abs, "floor": expr.floor, "relu": relu,
-}  # fmt: skip
+_FUNCTIONS = FUNCTIONS | {"relu": relu}
 _CASTS = frozenset({"f32", "f64", "bf16", "i64", "i32", "i8", "u8"})
 _VALUE = {"+": BinaryOp.ADD, "-": BinaryOp.SUB, "*": BinaryOp.MUL, "/": BinaryOp.DIV}
 _INDEX: dict[str, Callable[[Any, Any], Any]] = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
 from ..algebra.affine import affine, fresh, var
-from ..algebra.scalar import Load, Reducer, Scalar, loads, rename_tensors, rewrite, substitute
+from ..algebra.scalar import Load, Reducer, Scalar, rewrite, substitute
 from ..errors import WorkloadError
-from ..workload.validate import settled_stage, validate
-from ..workload.workload import Axis, Stage, Tensor, Workload
+from ..workload.tensors import Axis, Stage, Tensor
+from ..workload.validate import settled_stage
 from .expr_core import Expr, LoopVar, Reduction, TensorExpr
 
 
@@ -100,82 +99,3 @@ class _Splitter:
         self._known[name] = tensor
         self.stages.append(stage)
         return tensor
-
-
-def assemble(
-    outputs: Sequence[TensorExpr], inputs: Sequence[TensorExpr] | None, name: str
-) -> Workload:
-    """The workload that computes `outputs`; see `Workload.of`."""
-    order = _ordered(outputs)
-    placeholders = [t for t in order if not t.stages]
-    computed = [t for t in order if t.stages]
-    for output in outputs:
-        if not output.stages:
-            raise WorkloadError(
-                f"output {output.name!r} is an input; outputs are computed", code="unknown_tensor"
-            )
-    arguments = placeholders if inputs is None else _declared(inputs, placeholders)
-    stages = _with_unique_names(computed, {t.name for t in (*order, *arguments)})
-    workload = Workload(
-        tuple(t.tensor for t in arguments), stages, tuple(t.name for t in outputs), name
-    )
-    validate(workload)
-    return workload
-
-
-def _ordered(outputs: Sequence[TensorExpr]) -> list[TensorExpr]:
-    """Every tensor the outputs need, each after what it reads, in order of first use."""
-    order: list[TensorExpr] = []
-    done: set[int] = set()
-    pending = [(t, False) for t in reversed(outputs)]
-    while pending:
-        tensor, visited = pending.pop()
-        if id(tensor) in done:
-            continue
-        if visited:
-            done.add(id(tensor))
-            order.append(tensor)
-            continue
-        pending.append((tensor, True))
-        by_name = {t.name: t for t in tensor.reads}
-        first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
-        used = [by_name[n] for n in first_use if n in by_name]
-        # An input whose reads were all proved to be in the padding is still an argument, be it
-        # through a stage that nothing reads any more.
-        used += [t for t in tensor.reads if t.name not in first_use]
-        pending.extend((t, False) for t in reversed(used))
-    return order
-
-
-def _declared(inputs: Sequence[TensorExpr], found: list[TensorExpr]) -> list[TensorExpr]:
-    for tensor in inputs:
-        if tensor.stages:
-            raise WorkloadError(
-                f"input {tensor.name!r} is computed; inputs are placeholders", code="unknown_tensor"
-            )
-        if not any(tensor is t for t in found):
-            raise WorkloadError(f"input {tensor.name!r} is never read", code="unused_tensor")
-    for tensor in found:
-        if not any(tensor is t for t in inputs):
-            raise WorkloadError(
-                f"{tensor.name!r} is read but missing in inputs="
-                f"[{', '.join(t.name for t in inputs)}]",
-                code="unknown_tensor",
-            )
-    return list(inputs)
-
-
-def _with_unique_names(computed: list[TensorExpr], taken: set[str]) -> tuple[Stage, ...]:
-    """All stages; the ones split off get a number where two have the same name."""
-    stages: list[Stage] = []
-    used = set(taken)
-    for tensor in computed:
-        names: dict[str, str] = {}
-        for stage in tensor.stages[:-1]:
-            names[stage.name] = fresh(stage.name, used)
-            used.add(names[stage.name])
-        for stage in tensor.stages:
-            body = rename_tensors(stage.body, names)
-            new = replace(stage.tensor, name=names.get(stage.name, stage.name))
-            stages.append(replace(stage, tensor=new, body=body))
-    return tuple(stages)

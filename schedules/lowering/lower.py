@@ -35,7 +35,8 @@ from ..nest.loop_ir import (
 from ..primitives.nest_edit import simplify_conds, substitute_body
 from ..rewrites import Rewrite
 from ..trace import Trace
-from ..workload.workload import Stage, Workload
+from ..workload.tensors import Stage
+from ..workload.workload import Workload
 from .relax import relax_guards
 
 LOWERING_VERSION = 1

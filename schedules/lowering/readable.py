@@ -25,7 +25,7 @@ def readable(nest: Nest, workload: Workload) -> Nest:
     form = normal_form(workload)
     tensors = {new: old for old, new in reversed(list(form.tensors.items()))}
     axes = {(form.tensors[t], new): (t, old) for (t, old), new in form.axes.items()}
-    several = len(form.workload.stages) > 1
+    several = len(form.computation.stages) > 1
     taken: set[str] = set()
 
     def buffer(name: str) -> str:

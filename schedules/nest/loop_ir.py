@@ -20,7 +20,7 @@ from typing import TypeAlias, assert_never
 from ..algebra.affine import Affine, Cond
 from ..algebra.scalar import Reducer, Scalar
 from ..dtypes import DType
-from ..workload.workload import Tensor
+from ..workload.tensors import Tensor
 
 
 class LoopKind(StrEnum):

@@ -40,7 +40,7 @@ from ..algebra.scalar import (
     UnaryOp,
 )
 from ..dtypes import DType
-from ..workload.workload import Tensor
+from ..workload.tensors import Tensor
 from .loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope, Stmt, Store, Update
 
 INDENT = "  "

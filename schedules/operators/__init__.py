@@ -15,7 +15,8 @@ from dataclasses import replace
 from ..errors import WorkloadError
 from ..frontend.expr_core import TensorExpr
 from ..workload.constants import with_constants
-from ..workload.workload import Stage, Workload
+from ..workload.tensors import Stage
+from ..workload.workload import Workload
 from . import contractions, convolutions, rowwise
 from .epilogue import EPILOGUES, Epilogue, parse_epilogue, published_bytes, with_epilogue
 from .registry import Draft, Operator, Param, Types, closest

@@ -17,9 +17,9 @@ from ..frontend.expr import (
     maximum,
     minimum,
     placeholder,
-    tanh,
 )
 from ..frontend.expr_core import Expr, Index, TensorExpr
+from ..frontend.functions import tanh
 from .registry import Draft, closest
 
 

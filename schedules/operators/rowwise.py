@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from ..frontend.expr import (
     compute,
-    exp,
     max,
     maximum,
     placeholder,
     reduce_axis,
-    rsqrt,
-    sqrt,
     sum,
 )
 from ..frontend.expr_core import TensorExpr
+from ..frontend.functions import exp, rsqrt, sqrt
 from .contractions import ATTENTION, transpose_batch_matmul
 from .registry import ANY, FLOATS, Draft, Operator, Param, Sizes, Types
 

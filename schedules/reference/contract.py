@@ -28,7 +28,7 @@ from ..algebra.scalar import (
     vars_of,
 )
 from ..dtypes import DType
-from ..workload.workload import Axis, Stage
+from ..workload.tensors import Axis, Stage
 from .math import Array
 from .reads import Box, full_box, tiles
 

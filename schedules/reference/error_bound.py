@@ -12,7 +12,7 @@ Rules, with u the unit roundoff of the node's type and e(x) the bound carried by
 - a sum of K terms t: sum e(t) + ((1 + u)**K - 1) sum |t|; Higham, "Accuracy and Stability of
   Numerical Algorithms", 2nd ed., section 4.2.
 - monotone functions: the larger change of f at x - e and x + e, or the largest slope in between
-  times e, and `MATH_ULPS` of the result.
+  times e, and `allowed_ulps` of the result (`algebra/functions.py`).
   Floor, truncation and rounding to bf16 are monotone too: their bound is the jump they make
   if an integer (or a tie) lies within e of x, and zero otherwise.
 - a comparison whose operands are closer than their errors may go either way: a select on it is
@@ -34,11 +34,12 @@ import numpy as np
 
 from ..algebra.scalar import Scalar, loads, walk
 from ..dtypes import DType
-from ..workload.workload import Stage, Workload
+from ..workload.tensors import Stage
+from ..workload.workload import Workload
 from .boxes import MAX_BOX_POINTS, over_boxes
 from .contract import Contraction, contract, output_slices, pieces, recognise, side_box
 from .error_exact import NO_STEP, exact_sums, is_number_of
-from .error_nodes import MATH_ULPS, Bounded, BoundedTensors, bounded_value
+from .error_nodes import Bounded, BoundedTensors, bounded_value
 from .error_rounding import Errors, as_array, dense, rounding_growth, smallest_step, sum_errors
 from .error_sums import (
     PARTS,
@@ -56,7 +57,7 @@ from .exactness import exact_inputs_range
 from .math import Array, combiner, reduce, value_dtype
 from .reads import Box, full_box, leading_tiles
 
-__all__ = ["MATH_ULPS", "bounded_outputs", "evaluate_with_bound", "exact_inputs_range"]
+__all__ = ["bounded_outputs", "evaluate_with_bound", "exact_inputs_range"]
 
 
 def evaluate_with_bound(

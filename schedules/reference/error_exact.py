@@ -12,6 +12,8 @@ bound, so tests that cost time are made where a sample of the values promises so
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..algebra.scalar import UnaryOp
@@ -22,11 +24,6 @@ from .math import Array, round_to_bf16
 
 NO_STEP = 2000
 """The step of zeros: they are multiples of every power of two."""
-SATURATED = 32.0
-"""Magnitude from which tanh and erf are 1, and sigmoid where it is 1 in float64, for kernels too:
-float64 has no number between erf(6), tanh(20), sigmoid(37) and 1."""
-VANISHED = -760.0
-"""Arguments up to this have an exponential that is zero in every type: f64 ends at -745.2."""
 _SAMPLE = 64
 
 
@@ -95,31 +92,26 @@ def exact_function(op: UnaryOp, x: Array, values: Array, dtype: DType) -> Array 
 
     docs/math.md promises them and tests/tuner/test_mathlib.py holds every implementation to them.
     """
-    match op:
-        case UnaryOp.EXP:
-            exact = (x == 0) | (x <= VANISHED)
-        case UnaryOp.SIGMOID:
-            exact = (x == 0) | (x <= VANISHED) | ((values == 1) & (x >= SATURATED))
-        case UnaryOp.TANH | UnaryOp.ERF:
-            exact = (x == 0) | ((np.abs(values) == 1) & (np.abs(x) >= SATURATED))
-        case UnaryOp.LOG:
-            exact = x == 1
-        case UnaryOp.SQRT:
-            return _exact_root(x, values, dtype)
-        case UnaryOp.RSQRT:  # 1 / sqrt(x): powers of four
-            exact = _is_power(values, dtype) & (values * values * x == 1)
-        case _:
-            return None
-    return np.asarray(exact) if exact.any() else None
+    points = op.function.exact
+    if points is None:
+        return None
+    exact = np.asarray(points(np, x, values, _Numbers(dtype)))
+    return exact if exact.any() else None
 
 
-def _exact_root(x: Array, values: Array, dtype: DType) -> Array | None:
-    """Roots of squares, which are correctly rounded."""
-    if dtype is DType.F64:  # whose square must be exact in float64
-        found = is_number_of(values, DType.F32) & (values * values == x)
-    else:
-        found = is_number_of(values, dtype) & (values * values == x)
-    return found if found.any() else None
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """What a function's exact points may ask of `dtype`."""
+
+    dtype: DType
+
+    def is_power(self, values: Array) -> Array:
+        """Where a number and its reciprocal are powers of two and normal numbers of `dtype`."""
+        return _is_power(values, self.dtype)
+
+    def has_square(self, values: Array) -> Array:
+        """Where float64 holds the square of a number of `dtype`."""
+        return is_number_of(values, DType.F32 if self.dtype is DType.F64 else self.dtype)
 
 
 def common_step(values: Array, dtype: DType) -> int | None:

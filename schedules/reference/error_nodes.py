@@ -6,7 +6,7 @@ together with its bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias, assert_never
 
 import numpy as np
@@ -53,18 +53,6 @@ from .evaluate import value_of
 from .exactness import PRECISION
 from .math import Array, binary, cast, compare, round_to_bf16, unary
 from .reads import Box, read
-
-MATH_ULPS: dict[UnaryOp, float] = {
-    UnaryOp.EXP: 4,
-    UnaryOp.LOG: 4,
-    UnaryOp.SQRT: 1,
-    UnaryOp.RSQRT: 4,
-    UnaryOp.TANH: 4,
-    UnaryOp.ERF: 4,
-    UnaryOp.SIGMOID: 4,
-}
-"""Largest error of a kernel's functions, in units in the last place of the exact result for the
-argument they are given. Below the smallest normal number they may also return zero."""
 
 Bounded: TypeAlias = tuple[Array, Errors]
 
@@ -239,8 +227,9 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType) -> Bounded:
     change = None if error is None else _moved(op, value, values, error)
     if op is UnaryOp.FLOOR:
         return values, change
-    # 1 ulp is at most 2 u |result|; the float64 function is within 2 ulps itself.
-    fresh = (MATH_ULPS[op] * 2 * unit_roundoff(dtype) + 2.0**-51) * np.abs(values)
+    # 1 ulp is at most 2 u |result|; the float64 function is within 2 ulps itself. Below the
+    # smallest normal number a kernel may also return zero.
+    fresh = (op.function.allowed_ulps * 2 * unit_roundoff(dtype) + 2.0**-51) * np.abs(values)
     if op is not UnaryOp.SQRT:
         fresh = fresh + np.where(values != 0, smallest_normal(dtype), 0.0)
     exact = exact_function(op, value, values, dtype)
@@ -252,25 +241,14 @@ def _unary(op: UnaryOp, x: Bounded, dtype: DType) -> Bounded:
 def _moved(op: UnaryOp, x: Array, values: Array, error: Array) -> Array:
     """How far a function moves at most while its argument moves by `error`.
 
-    By the largest slope in between where that is known in a formula: evaluating the function at
-    both ends takes three times as long.
+    By a formula where the function has one: evaluating it at both ends takes three times as long.
     """
-    largest = error.max(initial=0.0)
-    if op is UnaryOp.EXP and largest <= 1:  # exp(e) - 1 <= e + e**2
-        return np.asarray(values * (error * (error + 1)))
-    if op in _SLOPES and np.isfinite(largest):
-        nearest = np.maximum(np.abs(x) - error, 0.0)
-        return np.asarray(_SLOPES[op](nearest) * error)
+    change = op.function.change
+    found = None if change is None else change(np, x, values, error)
+    if found is not None:
+        return found
     low, high = _neighbourhood(x, error)
     return _change(values, unary(op, low), unary(op, high))
-
-
-# Upper bounds of the slope at a magnitude and beyond: each falls with it.
-_SLOPES: dict[UnaryOp, Callable[[Array], Array]] = {
-    UnaryOp.TANH: lambda y: np.minimum(1.0, 4.0 * np.exp(-2.0 * y)),
-    UnaryOp.SIGMOID: lambda y: np.minimum(0.25, np.exp(-y)),
-    UnaryOp.ERF: lambda y: 1.1284 * np.exp(-y * y),  # 2 / sqrt(pi) = 1.12838
-}
 
 
 def _neighbourhood(value: Array, error: Array) -> tuple[Array, Array]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..algebra.scalar import Reducer
 from ..dtypes import DType
-from ..workload.workload import Stage
+from ..workload.tensors import Stage
 from .error_exact import common_step, exact_sums, sample
 from .error_nodes import BoundedTensors, bounded_value, chain_terms, joint_step, signed_sum
 from .error_rounding import (

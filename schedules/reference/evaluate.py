@@ -26,7 +26,8 @@ from ..algebra.scalar import (
 )
 from ..dtypes import DType
 from ..errors import WorkloadError
-from ..workload.workload import Stage, Workload
+from ..workload.tensors import Stage
+from ..workload.workload import Workload
 from .boxes import MAX_BOX_POINTS, over_boxes
 from .contract import (
     Contraction,

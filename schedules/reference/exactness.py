@@ -32,7 +32,8 @@ from ..algebra.scalar import (
     UnaryOp,
 )
 from ..dtypes import DType
-from ..workload.workload import Stage, Tensor, Workload
+from ..workload.tensors import Stage, Tensor
+from ..workload.workload import Workload
 from .math import cast as cast_array
 from .math import constant, integer_limits
 
@@ -188,21 +189,15 @@ class _Analysis:
             case UnaryOp.NEG:
                 return self._result(Span(-x.hi, -x.lo, x.step), dtype)
             case UnaryOp.ABS:
-                low = 0.0 if x.lo <= 0 <= x.hi else min(abs(x.lo), abs(x.hi))
-                return self._result(Span(low, x.magnitude, x.step), dtype)
+                return self._result(Span(*op.function.image(x.lo, x.hi), x.step), dtype)
             case UnaryOp.FLOOR:
                 if not dtype.is_float:
                     return x
                 step = None if x.step is None else max(x.step, 0)
-                return Span(_floor(x.lo), _floor(x.hi), step)
-            case UnaryOp.LOG | UnaryOp.RSQRT:
-                self.defined = self.defined and x.lo > 0
-            case UnaryOp.SQRT:
-                self.defined = self.defined and x.lo >= 0
+                return Span(*op.function.image(x.lo, x.hi), step)
             case _:
-                pass
-        ends = sorted(_FUNCTIONS[op](end) for end in (x.lo, x.hi))
-        return self._result(Span(ends[0], ends[1], None), dtype)
+                self.defined = self.defined and op.function.defined(x.lo, x.hi)
+                return self._result(Span(*op.function.image(x.lo, x.hi), None), dtype)
 
     def _binary(self, node: Binary, op: BinaryOp, a: Span, b: Span) -> Span:
         step = None if a.step is None or b.step is None else min(a.step, b.step)
@@ -290,20 +285,3 @@ def _or_inf_beyond(x: float) -> float:
     """`x`, an integer of any length or a float; infinite beyond the largest f64. A square of a
     square of a square would have 2**n digits otherwise."""
     return x if abs(x) <= LARGEST[DType.F64] else math.copysign(math.inf, 1 if x > 0 else -1)
-
-
-def _floor(x: float) -> float:
-    return float(math.floor(x)) if math.isfinite(x) else x
-
-
-# Monotone continuations: where a function has no value its end of the range takes over, and
-# `defined` says so.
-_FUNCTIONS: dict[UnaryOp, Callable[[float], float]] = {
-    UnaryOp.EXP: lambda x: _or_inf(lambda: math.exp(x)),
-    UnaryOp.LOG: lambda x: math.log(x) if x > 0 else -math.inf,
-    UnaryOp.SQRT: lambda x: math.sqrt(max(x, 0.0)),
-    UnaryOp.RSQRT: lambda x: 1.0 / math.sqrt(x) if x > 0 else math.inf,
-    UnaryOp.TANH: math.tanh,
-    UnaryOp.ERF: math.erf,
-    UnaryOp.SIGMOID: lambda x: 0.5 * (1.0 + math.tanh(0.5 * x)),
-}

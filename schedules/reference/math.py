@@ -7,8 +7,6 @@ cast to bf16. Integer nodes are arrays of their own NumPy type, whose arithmetic
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -72,40 +70,12 @@ def constant(value: int | float, dtype: DType) -> Array:
     return np.asarray((int(value) + half) % (1 << dtype.bits) - half, dtype.numpy)
 
 
-def _erf(x: Array) -> Array:
-    # NumPy has no erf; the C library's costs about 50 ns an element.
-    flat = map(math.erf, np.asarray(x, np.float64).ravel().tolist())
-    return np.fromiter(flat, np.float64, np.size(x)).reshape(np.shape(x))
-
-
-def _sigmoid(x: Array) -> Array:
-    # exp of a negative number only: no overflow, full relative accuracy on both sides.
-    small = np.exp(-np.abs(x))
-    return np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small))
-
-
-_UNARY: dict[UnaryOp, Callable[[Array], Array]] = {
-    UnaryOp.NEG: np.negative,
-    UnaryOp.ABS: np.abs,
-    UnaryOp.EXP: np.exp,
-    UnaryOp.LOG: np.log,
-    UnaryOp.SQRT: np.sqrt,
-    UnaryOp.RSQRT: lambda x: 1.0 / np.sqrt(x),
-    UnaryOp.TANH: np.tanh,
-    UnaryOp.ERF: _erf,
-    UnaryOp.SIGMOID: _sigmoid,
-    UnaryOp.FLOOR: np.floor,
-}
-INTEGER_UNARY = frozenset({UnaryOp.NEG, UnaryOp.ABS, UnaryOp.FLOOR})
-
-
 def unary(op: UnaryOp, x: Array) -> Array:
     """`op(x)`. ValueError where `op` is for floats and `x` is not."""
-    if x.dtype.kind == "f":
-        return np.asarray(_UNARY[op](x))
-    if op not in INTEGER_UNARY or x.dtype.kind == "b":
+    whole = op is UnaryOp.FLOOR and x.dtype.kind in "iu"
+    if x.dtype.kind == "b" or not (x.dtype.kind == "f" or whole or op.function.on_integers):
         raise ValueError(f"{op} is defined for floats, got values of type {x.dtype}")
-    return x if op is UnaryOp.FLOOR else np.asarray(_UNARY[op](x))
+    return x if whole else np.asarray(op.function.values(np, x))
 
 
 _BINARY: dict[BinaryOp, np.ufunc] = {

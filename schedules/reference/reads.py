@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..algebra.affine import Affine, Cond, Ge0, Mod, Var
-from ..workload.workload import Axis
+from ..workload.tensors import Axis
 from .math import Array
 
 

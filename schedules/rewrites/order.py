@@ -8,7 +8,8 @@ from ..algebra.affine import affine, fresh, var
 from ..algebra.scalar import Load
 from ..errors import ScheduleError
 from ..limits import MAX_STAGES
-from ..workload.workload import Stage, Tensor, Workload
+from ..workload.tensors import Stage, Tensor
+from ..workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from ..algebra.affine import affine, fresh, var
 from ..algebra.scalar import Binary, BinaryOp, Load, Reducer, Scalar, loads, vars_of
 from ..errors import ScheduleError
 from ..limits import MAX_STAGES
-from ..workload.workload import Axis, Stage, Tensor, Workload
+from ..workload.tensors import Axis, Stage, Tensor
+from ..workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

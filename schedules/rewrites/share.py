@@ -10,7 +10,8 @@ from ..algebra.affine import affine, fresh, var
 from ..algebra.scalar import IndexValue, Load, Scalar, Select, children, rewrite, substitute
 from ..errors import ScheduleError
 from ..limits import MAX_STAGES
-from ..workload.workload import Axis, Stage, Tensor, Workload
+from ..workload.tensors import Axis, Stage, Tensor
+from ..workload.workload import Workload
 
 MOST_SPELLED = 1024
 """Bodies whose formulas are remembered: several times as many as a program has."""

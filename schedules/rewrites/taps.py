@@ -22,7 +22,8 @@ from ..algebra.scalar import (
     vars_of,
 )
 from ..errors import ScheduleError
-from ..workload.workload import Axis, Stage, Tensor, Workload
+from ..workload.tensors import Axis, Stage, Tensor
+from ..workload.workload import Workload
 from .product import factors_of
 
 

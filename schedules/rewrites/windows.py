@@ -15,8 +15,8 @@ from ..algebra.affine import Affine, Interval, Ranges, Var
 from ..algebra.conditions import needed, normal_cond, within
 from ..algebra.scalar import All, Binary, BinaryOp, Const, Load, Reducer, Scalar, Select
 from ..dtypes import DType
+from ..workload.tensors import Axis, Stage, Tensor
 from ..workload.validate import stage_ranges
-from ..workload.workload import Axis, Stage, Tensor
 
 
 @dataclass(frozen=True, slots=True)

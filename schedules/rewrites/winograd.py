@@ -21,7 +21,8 @@ from ..algebra.scalar import (
 )
 from ..errors import ScheduleError
 from ..limits import MAX_DIMS, MAX_STAGES
-from ..workload.workload import Axis, Stage, Tensor, Workload
+from ..workload.tensors import Axis, Stage, Tensor
+from ..workload.workload import Workload
 from .cook_toom import FastFilter, Matrix, fast_filter, has_filter
 from .linear import chosen_row, roundings
 from .windows import Window, WindowedSum, find_windows

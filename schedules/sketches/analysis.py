@@ -18,7 +18,6 @@ from ..algebra.scalar import (
     Load,
     Scalar,
     Unary,
-    UnaryOp,
     children,
     loads,
     walk,
@@ -112,6 +111,11 @@ class StageView:
     def outputs(self) -> int:
         """How many elements the stage computes."""
         return prod(loop.extent for loop in self.spatial)
+
+    @cached_property
+    def reuse(self) -> float:
+        """How often an element that is read is used, on average: about 1 for pure reductions."""
+        return self.points / max(sum(prod(read.shape) for read in self.reads), 1)
 
     def ends(self, loop: str) -> bool:
         """Whether a guard may end `loop` early."""
@@ -276,12 +280,9 @@ def stride(index: Affine, loop: Loop | None) -> int:
     return index.coefficient(loop.name) or 1
 
 
-MATH = frozenset({UnaryOp.EXP, UnaryOp.LOG, UnaryOp.TANH, UnaryOp.ERF, UnaryOp.SIGMOID})
-
-
 def math_calls(value: Scalar) -> int:
     """Evaluations of exp, tanh and the like in one evaluation of `value`."""
-    return sum(1 for n in walk(value) if isinstance(n, Unary) and n.op in MATH)
+    return sum(n.op.function.calls for n in walk(value) if isinstance(n, Unary))
 
 
 def once(reads: Sequence[Read]) -> tuple[Read, ...]:

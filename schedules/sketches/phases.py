@@ -20,7 +20,7 @@ from ..nest.loop_ir import For, Nest, Update
 from ..primitives import Solve, Split
 from ..primitives.nest_edit import chain_to, writes_of
 from ..trace import Trace
-from ..workload.workload import Stage
+from ..workload.tensors import Stage
 
 MAX_PHASES = 64
 """Beyond this many phases of one axis there is little left to do in each."""

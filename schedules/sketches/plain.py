@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
 
+from ..arrays import BoolArray, IntArray
 from ..errors import ScheduleError
 from ..nest.loop_ir import For
+from ..plan import Access, Axis, Level, Outline, Plan
 from ..primitives import Parallel
-from ..space import COLUMNS, Access, BoolArray, FloatArray, IntArray, Knob
+from ..space import Knob
 from ..target import Target
 from ..workload.workload import Workload
 from .knobs import Knobbed
@@ -37,38 +40,24 @@ class PlainSketch(Knobbed):
         return (Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),)
 
     @property
-    def loop_axes(self) -> tuple[int, ...]:
-        return (0,)
-
-    @property
-    def accesses(self) -> tuple[Access, ...]:
-        return tuple(
-            Access(t.name, t.dtype.bytes, ((1,),), t.name in self.workload.outputs)
-            for t in self.workload.tensors.values()
-        )
-
-    def _points(self) -> int:
+    def points(self) -> int:
         return sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in self.workload.stages)
 
     def feasible(self, settings: IntArray) -> BoolArray:
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, 1): evaluations of all stages together."""
-        return np.full((len(np.atleast_2d(settings)), 1), self._points(), np.int64)
+    @cached_property
+    def _outline(self) -> Outline:
+        """One axis: evaluations of all stages together."""
+        accesses = (
+            Access(t.name, t.dtype.bytes, ((1,),), t.name in self.workload.outputs)
+            for t in self.workload.tensors.values()
+        )
+        return Outline((Axis("points", self.points),), tuple(accesses))
 
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS: everything is scalar."""
-        parallel = self.values(settings)["parallel"]
-        columns = {name: np.zeros(len(parallel)) for name in COLUMNS}
-        for name in ("flops", "vector_ops", "vector_loads", "scalar_accesses", "inner_trips"):
-            columns[name] += float(self._points())
-        outer = [s.axes[0].extent if s.axes else 1 for s in self.workload.stages]
-        columns["tasks"] += np.where(parallel > 0, float(max(outer)), 1.0)
-        columns["regions"] += parallel * float(len(outer))
-        for name in ("inner_entries", "code_ops", "live_registers", "accumulators"):
-            columns[name] += 1.0
-        return columns
+    def plan(self, settings: IntArray) -> Plan:
+        """One loop over everything."""
+        return Plan(self._outline, (Level(0, 1),), len(np.atleast_2d(settings)))
 
     def default(self) -> tuple[int, ...]:
         return self.clipped({"parallel": 1})

@@ -27,7 +27,7 @@ from ..algebra.scalar import (
 from ..errors import WorkloadError
 from ..limits import MAX_BODY_DEPTH, MAX_CONDS, MAX_DIMS
 from .json_fields import json_dtype, json_fields, json_list, json_string, shown, wrong
-from .workload import Tensor
+from .tensors import Tensor
 
 _T = TypeVar("_T")
 

@@ -17,27 +17,28 @@ from ..algebra.scalar import (
     Select,
     Unary,
 )  # fmt: skip
-from .workload import Stage, Tensor, Workload
+from .computation import Computation
+from .tensors import Stage, Tensor
 
 FORMAT_VERSION = 1
 
 
-def to_json(workload: Workload) -> dict[str, Any]:
-    """The document of `workload`. Fields that say nothing (no name, no reduction) are left out."""
+def to_json(computation: Computation) -> dict[str, Any]:
+    """The document of `computation`. Fields that say nothing are left out."""
     document: dict[str, Any] = {
         "version": FORMAT_VERSION,
-        "inputs": [_tensor_json(t) for t in workload.inputs],
-        "stages": [_stage_json(s) for s in workload.stages],
-        "outputs": list(workload.outputs),
+        "inputs": [_tensor_json(t) for t in computation.inputs],
+        "stages": [_stage_json(s) for s in computation.stages],
+        "outputs": list(computation.outputs),
     }
-    if workload.name:
-        document["name"] = workload.name
-    if workload.declared_flops is not None:
-        document["declared_flops"] = workload.declared_flops
-    if workload.declared_min_bytes is not None:
-        document["declared_min_bytes"] = workload.declared_min_bytes
-    if workload.allowed_error is not None:
-        document["allowed_error"] = workload.allowed_error
+    if computation.name:
+        document["name"] = computation.name
+    if computation.declared_flops is not None:
+        document["declared_flops"] = computation.declared_flops
+    if computation.declared_min_bytes is not None:
+        document["declared_min_bytes"] = computation.declared_min_bytes
+    if computation.allowed_error is not None:
+        document["allowed_error"] = computation.allowed_error
     return document
 
 

@@ -1,4 +1,4 @@
-"""The canonical JSON of a workload: what HTTP takes, files hold and keys are made of.
+"""The canonical JSON of a workload, read: what HTTP takes, files hold and keys are made of.
 
 `docs/workload.md` describes the format, `docs/workload.schema.json` is its JSON Schema. Indices
 and index conditions are text in the syntax of index notation ("2*h + r - 1", "h >= 1").
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..algebra.scalar import (
-    Reducer,
-)  # fmt: skip
+from ..algebra.scalar import Reducer
 from ..limits import MAX_DIMS, MAX_INPUTS, MAX_JSON_NODES, MAX_STAGES
 from .body_json import BodyReader
 from .checks import check_allowed_error
-from .document import FORMAT_VERSION, to_json
+from .computation import Computation
+from .document import FORMAT_VERSION
 from .json_fields import (
     json_count,
     json_dtype,
@@ -26,20 +25,14 @@ from .json_fields import (
     shown,
     wrong,
 )
-from .strict_json import parse_json_text
+from .tensors import Axis, Stage, Tensor
 from .validate import settled
-from .workload import Axis, Stage, Tensor, Workload
 
 _MAX_NAME = 200
 
 
-def from_text(text: bytes | str) -> Workload:
-    """The workload of a JSON text; WorkloadError says what is wrong and where."""
-    return from_json(parse_json_text(text))
-
-
-def from_json(document: object) -> Workload:
-    """The workload of a parsed document; WorkloadError with a JSON pointer if it is not one.
+def read_document(document: object) -> Computation:
+    """The computation of a parsed document; WorkloadError with a JSON pointer if it is not one.
 
     The document may come from anywhere: nothing in it can make this slow, deep or crash.
     """
@@ -75,7 +68,7 @@ def from_json(document: object) -> Workload:
         json_string(item, f"/outputs/{n}")
         for n, item in enumerate(json_list(fields["outputs"], "/outputs", MAX_STAGES))
     )
-    workload = Workload(
+    computation = Computation(
         inputs,
         tuple(stages),
         outputs,
@@ -84,7 +77,7 @@ def from_json(document: object) -> Workload:
         json_count(fields.get("declared_min_bytes"), "/declared_min_bytes"),
         _allowed_error(fields.get("allowed_error")),
     )
-    return settled(workload)
+    return settled(computation)
 
 
 def _allowed_error(value: object) -> float | None:
@@ -159,10 +152,3 @@ def _member(kind: type[Reducer], value: object, pointer: str) -> Reducer:
         raise wrong(
             f"unknown reducer {shown(text)}; choices: {', '.join(kind)}", pointer, "bad_reduction"
         ) from None
-
-
-__all__ = ["FORMAT_VERSION", "check_size", "from_json", "from_text",
-           "parse_json_text", "to_json"]  # fmt: skip
-
-
-__all__ = ["check_size", "from_json", "from_text", "to_json"]

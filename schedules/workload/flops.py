@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from ..algebra.affine import Affine, Cond, Eq0, substitute_cond
 from ..algebra.scalar import All, Binary, Cast, Load, Scalar, Select, Unary, walk
 from ..limits import MAX_ALL_CONDS
-from .workload import Stage, Workload
+from .computation import Computation
+from .tensors import Stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,20 +25,26 @@ if TYPE_CHECKING:
 _MAX_COUNTED_POINTS = 1 << 22
 
 
-def counted_flops(workload: Workload) -> int:
+def published_flops(computation: Computation) -> int:
+    """Operations of one call: declared, or counted by the rule above."""
+    declared = computation.declared_flops
+    return counted_flops(computation) if declared is None else declared
+
+
+def counted_flops(computation: Computation) -> int:
     """Operations of one call by the rule above, guards taken as always true."""
-    return sum(_points(s) * _per_point(s) for s in workload.stages)
+    return sum(_points(s) * _per_point(s) for s in computation.stages)
 
 
-def useful_flops(workload: Workload) -> int:
-    """`workload.flops` without the products and sums with padding and inserted zeros.
+def useful_flops(computation: Computation) -> int:
+    """`published_flops` without the products and sums with padding and inserted zeros.
 
     Where a declared count leaves them out already (transposed convolution), that count is kept
     if it is the smaller one. A group of axes with more than 2**22 points counts in full.
     """
-    guards = _zero_guards_of({s.name: s for s in workload.stages})
-    useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in workload.stages)
-    return min(useful, workload.flops)
+    guards = _zero_guards_of({s.name: s for s in computation.stages})
+    useful = sum(_useful_points(s, guards[s.name]) * _per_point(s) for s in computation.stages)
+    return min(useful, published_flops(computation))
 
 
 def _points(stage: Stage) -> int:

@@ -21,6 +21,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, islice, permutations, product
+from typing import Generic
 
 from ..algebra.affine import Interval, var
 from ..algebra.conditions import normal_cond
@@ -41,61 +42,67 @@ from ..algebra.scalar import (
     rename_tensors,
     substitute,
 )  # fmt: skip
+from .computation import C, Computation
 from .settle import settled_body
+from .tensors import Axis, Stage, Tensor
 from .validate import stage_ranges
-from .workload import Axis, Stage, Tensor, Workload
 
 _MAX_ORDERS = 24
 _MARKED, _ANONYMOUS = "@", "?"
 
 
 @dataclass(frozen=True, slots=True)
-class NormalForm:
-    """A workload in normal form, and what its tensors and axes are called there.
+class NormalForm(Generic[C]):
+    """A computation in normal form, and what its tensors and axes are called there.
 
     `tensors` maps the names it was written with to canonical ones; `axes` the (tensor, axis)
     pairs of stages to canonical axes.
     """
 
-    workload: Workload
+    computation: C
     tensors: Mapping[str, str]
     axes: Mapping[tuple[str, str], str]
 
 
-def normalised(workload: Workload) -> Workload:
-    """The normal form of a valid workload; see the module's description."""
-    return normal_form(workload).workload
+def normalised(computation: C) -> C:
+    """The normal form of a valid computation; see the module's description."""
+    return normal_form(computation).computation
 
 
-def normal_form(workload: Workload) -> NormalForm:
+def normal_form(computation: C) -> NormalForm[C]:
     """The normal form with the names that lead to it."""
-    names = {t.name: f"i{n}" for n, t in enumerate(workload.inputs)}
+    names = {t.name: f"i{n}" for n, t in enumerate(computation.inputs)}
     axes: dict[tuple[str, str], str] = {}
     canonical: dict[str, Stage] = {}
-    needed = _needed(workload)
-    for stage in workload.stages:
+    needed = _needed(computation)
+    for stage in computation.stages:
         if stage.name not in needed:
             continue
         found = _canonical_stage(stage, names)
         axes |= {(stage.name, old): new for old, new in found.axes.items()}
-        digest = _digest(found, workload, stage.name)
+        digest = _digest(found, computation, stage.name)
         names[stage.name] = digest
         canonical[digest] = replace(found.stage, tensor=replace(stage.tensor, name=digest))
-    order = _from_outputs([names[n] for n in workload.outputs], canonical)
+    order = _from_outputs([names[n] for n in computation.outputs], canonical)
     final = {digest: f"s{n}" for n, digest in enumerate(order)}
-    form = Workload(
-        tuple(Tensor(f"i{n}", t.shape, t.dtype, t.constant) for n, t in enumerate(workload.inputs)),
-        tuple(_renamed(canonical[d], final) for d in order),
-        tuple(final[names[n]] for n in workload.outputs),
-        allowed_error=workload.allowed_error,
+    form = replace(
+        computation,
+        inputs=tuple(
+            Tensor(f"i{n}", t.shape, t.dtype, t.constant) for n, t in enumerate(computation.inputs)
+        ),
+        stages=tuple(_renamed(canonical[d], final) for d in order),
+        outputs=tuple(final[names[n]] for n in computation.outputs),
+        name="",
+        declared_flops=None,
+        declared_min_bytes=None,
     )
     return NormalForm(form, {old: final.get(new, new) for old, new in names.items()}, axes)
 
 
-def _needed(workload: Workload) -> set[str]:
+def _needed(computation: Computation) -> set[str]:
     """Names of the stages some output depends on."""
-    needed = set(workload.outputs)
-    for stage in reversed(workload.stages):
+    needed = set(computation.outputs)
+    for stage in reversed(computation.stages):
         if stage.name in needed:
             needed.update(ld.tensor for ld in loads(stage.body))
     return needed
@@ -130,10 +137,10 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> _Canonical:
     return best
 
 
-def _digest(found: _Canonical, workload: Workload, name: str) -> str:
+def _digest(found: _Canonical, computation: Computation, name: str) -> str:
     """A name made of content. Outputs are told apart by position, so none of them merge."""
     stage = found.stage
-    position = workload.outputs.index(name) if name in workload.outputs else -1
+    position = computation.outputs.index(name) if name in computation.outputs else -1
     extents = [[a.extent for a in axes] for axes in (stage.axes, stage.reduce_axes)]
     text = f"{position}|{stage.tensor.dtype}|{stage.reducer}|{extents}|{found.text}"
     return "s" + hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What must be true of every workload, whoever made it: `validate` proves it or says what fails.
+"""What must be true of every computation, whoever made it: `validate` proves it or says what fails.
 
 Every read is proved in bounds, or guarded by a condition that keeps it in bounds, from the
 axes' ranges alone. Pointers in errors are those of the workload's JSON document.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..algebra.affine import Interval
 from ..algebra.scalar import (
@@ -27,38 +26,36 @@ from ..limits import (
     MAX_INPUTS,
     MAX_JSON_NODES,
     MAX_STAGES,
-    check_limits,
-    json_nodes,
 )  # fmt: skip
 from .checks import check_extent, check_name, check_shape
+from .computation import C, Computation
 from .settle import settled_body
+from .size import check_limits, json_nodes
+from .tensors import Axis, Stage, Tensor
 from .validate_body import check_nodes, check_reads
 
-if TYPE_CHECKING:
-    from .workload import Axis, Stage, Tensor, Workload
 
-
-def validate(workload: Workload) -> None:
+def validate(computation: Computation) -> None:
     """WorkloadError with a stable code and a JSON pointer unless every rule holds."""
-    _stages(workload, settle=False)
+    _stages(computation, settle=False)
 
 
-def settled(workload: Workload) -> Workload:
-    """`workload` with every body in its one form (`schedules.workload.settle`), which is valid;
+def settled(computation: C) -> C:
+    """`computation` with every body in its one form (`schedules.workload.settle`), which is valid;
     WorkloadError as `validate`. Reads that never happen may be anywhere."""
-    return replace(workload, stages=_stages(workload, settle=True))
+    return replace(computation, stages=_stages(computation, settle=True))
 
 
-def _stages(workload: Workload, *, settle: bool) -> tuple[Stage, ...]:
+def _stages(computation: Computation, *, settle: bool) -> tuple[Stage, ...]:
     """The stages, each one checked and, if asked for, settled; all other rules are checked too."""
-    _check_counts(workload)
+    _check_counts(computation)
     found: list[Stage] = []
     known: dict[str, Tensor] = {}
-    for number, tensor in enumerate(workload.inputs):
+    for number, tensor in enumerate(computation.inputs):
         _check_new(tensor, known, f"/inputs/{number}")
         known[tensor.name] = tensor
     nodes = conds = 0
-    for number, stage in enumerate(workload.stages):
+    for number, stage in enumerate(computation.stages):
         pointer = f"/stages/{number}"
         _check_new(stage.tensor, known, pointer)
         check_depth(stage.body, f"{pointer}/body")
@@ -82,15 +79,15 @@ def _stages(workload: Workload, *, settle: bool) -> tuple[Stage, ...]:
             validate_stage(stage, known, pointer)
             found.append(stage)
         known[stage.name] = stage.tensor
-    _check_outputs(workload)
-    check_limits(workload, max_bytes=MAX_BYTES)
+    _check_outputs(computation)
+    check_limits(computation, max_bytes=MAX_BYTES)
     return tuple(found)
 
 
-def _check_counts(workload: Workload) -> None:
+def _check_counts(computation: Computation) -> None:
     for what, found, limit in (
-        ("inputs", len(workload.inputs), MAX_INPUTS),
-        ("stages", len(workload.stages), MAX_STAGES),
+        ("inputs", len(computation.inputs), MAX_INPUTS),
+        ("stages", len(computation.stages), MAX_STAGES),
     ):
         if found > limit:
             raise WorkloadError(
@@ -100,18 +97,18 @@ def _check_counts(workload: Workload) -> None:
             )
 
 
-def _check_outputs(workload: Workload) -> None:
-    stages = [s.name for s in workload.stages]
-    if not workload.outputs:
+def _check_outputs(computation: Computation) -> None:
+    stages = [s.name for s in computation.stages]
+    if not computation.outputs:
         raise WorkloadError("a workload needs at least one output", pointer="/outputs")
-    for number, name in enumerate(workload.outputs):
+    for number, name in enumerate(computation.outputs):
         if name not in stages:
             raise WorkloadError(
                 f"output {name!r} is not computed by a stage; stages: {', '.join(stages)}",
                 code="unknown_tensor",
                 pointer=f"/outputs/{number}",
             )
-        if name in workload.outputs[:number]:
+        if name in computation.outputs[:number]:
             raise WorkloadError(
                 f"output {name!r} is named twice", code="duplicate", pointer=f"/outputs/{number}"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from ..algebra.affine import Affine, Cond, FloorDiv, Ge0, Mod, Ranges, interval
 from ..algebra.conditions import follows, negated, within
@@ -19,18 +19,13 @@ from ..algebra.scalar import (
     Scalar,
     Select,
     Unary,
-    UnaryOp,
     children,
 )
 from ..dtypes import DType
 from ..errors import WorkloadError
 from ..limits import MAX_CONDS, MAX_DIMS, MAX_INDEX_CONST
 from .checks import shorten
-
-if TYPE_CHECKING:
-    from .workload import Stage, Tensor
-
-_ANY_TYPE = frozenset({UnaryOp.NEG, UnaryOp.ABS})
+from .tensors import Stage, Tensor
 
 
 def check_nodes(stage: Stage, known: Mapping[str, Tensor], ranges: Ranges, pointer: str) -> None:
@@ -212,7 +207,7 @@ class _NodeChecker:
         dtype = node.x.dtype
         wide_float = dtype.is_float and dtype is not DType.BF16
         integer = dtype in (DType.I8, DType.U8, DType.I32, DType.I64)
-        if not (wide_float or (node.op in _ANY_TYPE and integer)):
+        if not (wide_float or (node.op.function.on_integers and integer)):
             raise self._error(
                 f"{node.op} of {dtype}: cast the operand to f32 or f64 first", "bad_dtype", pointer
             )

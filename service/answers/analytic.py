@@ -19,8 +19,8 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
     """
     import threading
 
-    from tuner.default import default_trace as choose_default
-    from tuner.measure.aside import DEADLINE_SECS, alarm, shared
+    from tuner.compiling.aside import DEADLINE_SECS, alarm, shared
+    from tuner.search.default import default_trace as choose_default
 
     what = "choosing a schedule without measurement"
     if threading.current_thread() is threading.main_thread():
@@ -29,5 +29,5 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
     from schedules.trace import Trace
 
     document = {"workload": workload.to_json(), "target": target.to_json()}
-    frame = shared().call("tuner.measure.aside:choose_default", document, what, secs)
+    frame = shared().call("tuner.compiling.default_request:choose_default", document, what, secs)
     return Trace.from_json(frame.document["trace"])

@@ -57,6 +57,6 @@ def answers_of(store: Store, settings: Settings) -> Answers:
 def preparer_count(asked: int | None) -> int:
     """How many processes may prepare at once: as asked, or one for each CPU but the last one,
     on which kernels are timed."""
-    from tuner.host import cpu_affinity
+    from tuner.machine.host import cpu_affinity
 
     return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if asked is None else asked

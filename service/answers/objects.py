@@ -20,7 +20,7 @@ from service.errors import UsageProblem
 from service.written import write_whole
 
 if TYPE_CHECKING:
-    from tuner.codegen.emitted import Build, EmittedKernel
+    from tuner.emit.emitted import Build, EmittedKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Artefact:
 def symbol_name(asked: str | None, workload: Workload) -> str:
     """The C name: as asked, or made from the workload's name. UsageProblem for one that C, C++ or
     the C library do not leave to us."""
-    from tuner.codegen.c_names import why_not
+    from tuner.emit.c_names import why_not
 
     if asked is None:
         words = re.sub(r"[^A-Za-z0-9_]+", "_", workload.name.split(":")[0]).strip("_")
@@ -71,12 +71,12 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
                 + _nest_text(workload, trace)
             )
         case "llvm":
-            from tuner.codegen.kernel import llvm_text
+            from tuner.emit.kernel import llvm_text
 
             return llvm_text(workload, trace, target, symbol_name(None, workload))
         case "asm":
-            from tuner.codegen.kernel import llvm_text
-            from tuner.compiling import assembly_in_time
+            from tuner.compiling.in_time import assembly_in_time
+            from tuner.emit.kernel import llvm_text
 
             text = llvm_text(workload, trace, target, symbol_name(None, workload))
             return assembly_in_time(text, target)
@@ -123,9 +123,9 @@ def emitted(
 ) -> tuple[EmittedKernel, list[Artefact]]:
     """The object of several variants, in order of preference, and its header. `build` compiles,
     `build_in_time` if it is None. DeadlineError, CompileError, TargetError."""
-    from tuner.codegen.emitted import Variant, emit_kernel
-    from tuner.codegen.header import Origin, c_header
-    from tuner.compiling import build_in_time
+    from tuner.compiling.in_time import build_in_time
+    from tuner.emit.emitted import Variant, emit_kernel
+    from tuner.emit.header import Origin, c_header
 
     variants = [Variant(part.label, part.answer.trace, part.target) for part in parts]
     kernel = emit_kernel(workload, variants, symbol, build or build_in_time)
@@ -139,8 +139,8 @@ def emitted(
 
 def texts(workload: Workload, part: Part, stem: str, *, ll: bool, asm: bool) -> list[Artefact]:
     """One variant to read: `stem`.ll and `stem`.s, as asked for. DeadlineError, CompileError."""
-    from tuner.codegen.kernel import llvm_text
-    from tuner.compiling import assembly_in_time
+    from tuner.compiling.in_time import assembly_in_time
+    from tuner.emit.kernel import llvm_text
 
     if not ll and not asm:
         return []

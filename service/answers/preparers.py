@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tuner.child_command import module_command
+from tuner.process.child_command import module_command
 
 SECRETS = ("TILEWRIGHT_API_KEY", "TILEWRIGHT_DB")
 """What others may read in a process's environment and a preparer has no use for."""

@@ -184,7 +184,7 @@ class Preparer:
 
     def _choose(self, found: Preparation, workload: Workload, target: Target) -> None:
         from db.preparations import PreparationState
-        from tuner.measure.aside import DeadlineError
+        from tuner.compiling.aside import DeadlineError
 
         try:
             trace = self.steps.choose(workload, target)
@@ -284,8 +284,8 @@ def built_files(
 ) -> list[ArtefactFile]:
     """Object, header and LLVM IR of a schedule that was verified; LLVM IR of another."""
     from db.artefacts import ArtefactFile
-    from tuner.codegen.kernel import llvm_text
-    from tuner.measure.aside import DEADLINE_SECS, alarm
+    from tuner.compiling.aside import DEADLINE_SECS, alarm
+    from tuner.emit.kernel import llvm_text
 
     symbol = objects.symbol_name(None, workload)
     with alarm(DEADLINE_SECS, "building a kernel"):
@@ -312,7 +312,7 @@ def main() -> int:
     """Prepare until told to stop, or until the process that started it is gone."""
     from db import open_store
     from service.logs import configure
-    from tuner.host import cpu_affinity
+    from tuner.machine.host import cpu_affinity
 
     settings = json.load(sys.stdin)
     configure(as_json=settings["json_log"])

@@ -18,7 +18,7 @@ from service.resolve import targets, workloads
 if TYPE_CHECKING:
     from db import Store
     from db.artefact_rows import Artefact
-    from tuner.report import TuneReport
+    from tuner.session.report import TuneReport
 
 KINDS = frozenset({"object", "header", "llvm"})
 """What is kept of every winner."""

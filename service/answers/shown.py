@@ -1,4 +1,5 @@
-"""What is shown of a schedule and takes long to make: for a helper process (`tuner.measure.aside`).
+"""What is shown of a schedule and takes long to make: for a helper process
+(`tuner.compiling.aside`).
 
 Each function takes a JSON document with `workload`, `target` and, where it shows one, `trace`.
 """
@@ -11,7 +12,7 @@ from schedules.target import Target
 from schedules.trace import Trace
 from service.answers import objects
 from service.resolve import workloads
-from tuner.measure.frames import Frame
+from tuner.process.frames import Frame
 
 Document = dict[str, Any]
 
@@ -40,7 +41,7 @@ def assembly(document: Document) -> Frame:
 
 def limits(document: Document) -> Frame:
     """What bounds `workload` on `target`: rates in GFLOP/s and GB/s, times in seconds."""
-    from tuner.bound import bound
+    from tuner.machine.bound import bound
 
     workload = workloads.workload_of(document["workload"])
     target = Target.from_json(document["target"])

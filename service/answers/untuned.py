@@ -165,7 +165,7 @@ def _demand(
 
     return Demand(
         workload_key=workload.key,
-        workload_document=workloads.workload_document(workload),
+        workload_document=workload.to_json(),
         name=workload.name,
         flops=int(workload.flops),
         target_key=target_key,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedules.record import canonical_bytes
+from schedules.canonical import canonical_bytes
 from service.answers.links import MEDIA_TYPES
 
 from .locked import LockedKernel, LockError, LockFile, NotTheBytes
@@ -57,7 +57,7 @@ def bundle_bytes(lock: LockFile, source: Source) -> bytes:
 def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
     """An export of the records that `lock` names, as far as `source` has them and their targets."""
     from db.transfer import FORMAT, FORMAT_VERSION
-    from service.resolve.workloads import workload_document, workload_of
+    from service.resolve.workloads import workload_of
 
     def line(entry: dict[str, Any]) -> str:
         return canonical_bytes(entry).decode() + "\n"
@@ -78,7 +78,7 @@ def _record_lines(lock: LockFile, source: Source) -> Iterator[str]:
                 workload = workload_of(kernel.workload)
                 yield line({
                     "kind": "workload", "key": workload.key, "name": workload.name,
-                    "flops": workload.flops, "document": workload_document(workload),
+                    "flops": workload.flops, "document": workload.to_json(),
                 })  # fmt: skip
             if made_for not in written:
                 target = {name: value for name, value in target.items() if name != "probes"}

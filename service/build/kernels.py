@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from schedules.target import Target
     from schedules.trace import Trace
     from schedules.workload.workload import Workload
-    from tuner.codegen.emitted import EmittedKernel
-    from tuner.measure.frames import Frame
+    from tuner.emit.emitted import EmittedKernel
+    from tuner.process.frames import Frame
 
 MOST_TARGETS = 8
 
@@ -134,7 +134,7 @@ def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[objects
 def in_order(named: Sequence[Target]) -> list[Target]:
     """Targets as a CPU is asked for them: wide vectors first, then a CPU before a level, then as
     they were named. Each once."""
-    from tuner.cpus import LEVELS
+    from tuner.machine.cpus import LEVELS
 
     def rank(target: Target) -> tuple[int, int]:
         level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)
@@ -146,7 +146,7 @@ def in_order(named: Sequence[Target]) -> list[Target]:
 def plain_targets(named: Sequence[Target]) -> list[Target]:
     """What every CPU of the architecture of `named` can run, if they are x86-64. InvalidField if
     they are not all of one architecture, or several that cannot be told apart."""
-    from tuner.cpus import PLAIN, level_target
+    from tuner.machine.cpus import PLAIN, level_target
 
     triples = sorted({target.triple for target in named})
     if len(triples) > 1:
@@ -166,7 +166,7 @@ def plain_targets(named: Sequence[Target]) -> list[Target]:
 
 def _target(asked: BuildIn, number: int) -> Target:
     from schedules.target import Probes
-    from tuner.cpus import LEVELS
+    from tuner.machine.cpus import LEVELS
 
     spec = asked.targets[number]
     if isinstance(spec, str) and spec not in ("native", *LEVELS):
@@ -306,7 +306,7 @@ def _spelled(workload: Workload) -> str | dict[str, Any]:
             return workload.name
     except WorkloadError:
         pass
-    return workloads.workload_document(workload)
+    return workload.to_json()
 
 
 def _compiled(
@@ -319,7 +319,7 @@ def _compiled(
     if threading.current_thread() is threading.main_thread():
         kernel, files = objects.emitted(workload, parts, symbol)
         return files, kernel.uses_openmp
-    from tuner.measure.aside import shared
+    from tuner.compiling.aside import shared
 
     document = {
         "workload": workload.to_json(),
@@ -345,11 +345,11 @@ def _compiled(
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
     from schedules.target import Target
-    from schedules.workload.document_reader import from_json
-    from tuner.compiling import build_whatever_comes
-    from tuner.measure.frames import Frame
+    from schedules.workload.workload import Workload
+    from tuner.compiling.requests import build_whatever_comes
+    from tuner.process.frames import Frame
 
-    workload = from_json(document["workload"])
+    workload = Workload.from_json(document["workload"])
     parts = [
         objects.Part(
             part["label"],

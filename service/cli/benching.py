@@ -33,7 +33,7 @@ def bench(
     bytes_behind_line: int = 0,
 ) -> dict[str, Any]:
     """Time the kernel beside its peers; the document `bench --json` prints."""
-    from tuner.measure.bench import bench as run_bench
+    from tuner.bench.alternation import bench as run_bench
 
     result: dict[str, Any] = run_bench(
         workload,

@@ -50,9 +50,9 @@ def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
 
 def _parsed_here(spelling: Spelling) -> dict[str, Any]:
     """The document of a workload that only this side can spell out."""
-    from service.resolve.workloads import read_workload, workload_document
+    from service.resolve.workloads import read_workload
 
-    return workload_document(read_workload(spelling))
+    return read_workload(spelling).to_json()
 
 
 def target_payload(spec: str) -> str | dict[str, Any]:

@@ -154,7 +154,7 @@ def best_text(event: Document, flops: float) -> str:
 
 def bench_table(document: Document, flops: float) -> RenderableType:
     """The kernel beside its peers, each asked in its fastest way; speed-up with its interval."""
-    from tuner.measure.libraries import described
+    from tuner.bench.libraries import described
 
     rows = [["tilewright", duration(document["kernel"]["run_secs"]),
              speed(flops, document["kernel"]["run_secs"]), "", ""]]  # fmt: skip

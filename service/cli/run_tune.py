@@ -20,7 +20,7 @@ from service.cli.render import tune_summary
 from service.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from tuner.measure.control import Control
+    from tuner.process.control import Control
 
 
 def tune(
@@ -43,7 +43,7 @@ def tune(
     from service.answers.publish import result_document
     from service.jobs import tuning
     from service.resolve import targets, workloads
-    from tuner.measure.control import Control
+    from tuner.process.control import Control
 
     output = common.output()
     database.database_url(common.db)  # what will not do is told before the machine is looked at

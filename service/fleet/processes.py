@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from service.errors import CannotServe, MissingExtra
 from service.settings import is_loopback
-from tuner.child_command import module_command
+from tuner.process.child_command import module_command
 
 from .keeper import Keeper
 

@@ -7,6 +7,7 @@ import json
 from importlib import resources
 from typing import Any
 
+from schedules.algebra.functions import UnaryOp
 from service.http.deps import JOB_ID_PATTERN, KEY_PATTERN, WAIT_PATTERN
 from service.http.problems import problem_responses
 from service.http.rules import RULES, Rule
@@ -81,10 +82,12 @@ def complete(document: Document) -> Document:
 
 
 def workload_schemas() -> dict[str, Document]:
-    """The schema of workload documents, its parts as schemas of their own: `Workload`, ..."""
+    """The schema of workload documents, its parts as schemas of their own: `Workload`, ...; the
+    scalar functions are those of this version."""
     text = resources.files("service.http").joinpath("workload.schema.json").read_text("utf-8")
     whole = json.loads(text)
     parts = whole.pop("$defs")
+    parts["function"] = {"enum": [op.value for op in UnaryOp]}
     whole.pop("$schema")
     named = {"Workload": whole} | {_part(name): part for name, part in parts.items()}
     for name in parts:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from tuner.measure.linux import die_with_parent
+from tuner.process.linux import die_with_parent
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[1]))

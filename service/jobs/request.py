@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedules.record import canonical_bytes
+from schedules.canonical import canonical_bytes
 from schedules.target import Target
 from schedules.workload.workload import Workload
 from service.errors import InvalidField
@@ -21,7 +21,7 @@ from service.resolve.requests import JobIn, admit, located, read_model
 
 if TYPE_CHECKING:
     from service.settings import Settings
-    from tuner.measure.control import Control
+    from tuner.process.control import Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class JobRequest:
     def to_json(self) -> dict[str, Any]:
         """The form that is stored."""
         return {
-            "workload": workloads.workload_document(self.workload),
+            "workload": self.workload.to_json(),
             "workload_summary": workloads.workload_summary(self.workload),
             "target": "native" if self.native else self.target.to_json(),
             "target_summary": targets.target_summary(self.target),

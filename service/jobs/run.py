@@ -25,12 +25,12 @@ from service.jobs.tally import Tally
 from service.jobs.tuning import TuneOptions, run_tuning
 from service.jobs.turns import Turns
 from service.resolve import toolchains
-from tuner.measure.control import Control, MeasurementAborted
+from tuner.process.control import Control, MeasurementAborted
 
 if TYPE_CHECKING:
     from db import Store
     from db.jobs import Job
-    from tuner.report import TuneReport
+    from tuner.session.report import TuneReport
 
 log = logging.getLogger("tilewright.worker")
 

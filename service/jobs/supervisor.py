@@ -20,7 +20,7 @@ from typing import Any
 
 from service.exit_codes import ExitCode
 from service.jobs.worker import WorkerSettings
-from tuner.child_command import module_command
+from tuner.process.child_command import module_command
 
 log = logging.getLogger("tilewright.supervisor")
 

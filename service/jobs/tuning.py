@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from schedules.target import Target
 from schedules.workload.workload import Workload
-from service.resolve import targets, workloads
+from service.resolve import targets
 
 if TYPE_CHECKING:
     from db import Store
-    from tuner.measure.control import Control
-    from tuner.report import TrialEvent, TuneReport
+    from tuner.process.control import Control
+    from tuner.session.report import TrialEvent, TuneReport
 
 
 REAL = "local"
@@ -44,7 +44,7 @@ def tuning_target(
     """The target of a tuning run. What was measured on this machine counts only where it does the
     measuring: mocked timings give the same search on every day; a fleet's machines have their own.
     TargetError, FleetError. MeasurementAborted by `control`, which reaches the probes."""
-    from tuner.native_target import unprobed_target
+    from tuner.machine.native_target import unprobed_target
 
     if fleet := targets.fleet_of(measurer):
         return targets.read_fleet_target(spec, threads, fleet)
@@ -59,7 +59,7 @@ def check_measurable(target: Target, measurer: str) -> None:
     """TargetError if `measurer` would have to run code here that this machine cannot run."""
     from schedules.errors import TargetError
     from service.answers.grades import grade_of
-    from tuner.native_target import native_target
+    from tuner.machine.native_target import native_target
 
     if measurer != "local":
         return
@@ -90,7 +90,7 @@ def run_tuning(
     `control` is that of `tuner.tune`; `begun` are candidate (sketch, then a place of each knob)
     and record key of the trials that an earlier worker told."""
     from schedules.space import Candidate
-    from tuner.report import Begun, Budget
+    from tuner.session.report import Begun, Budget
     from tuner.tuning import tune
 
     check_measurable(target, options.measurer)
@@ -117,7 +117,7 @@ def register(store: Store, workload: Workload, target: Target) -> None:
     """Make the work known that records will refer to."""
     store.register(
         workload.key,
-        workloads.workload_document(workload),
+        workload.to_json(),
         workload.name,
         int(workload.flops),
         target.key,

@@ -141,7 +141,7 @@ def _short(value: object) -> str:
 
 def admit(workload: Workload, settings: Settings) -> None:
     """WorkloadError "too_large" for more memory or work than this service takes on."""
-    from schedules.limits import check_limits
+    from schedules.workload.size import check_limits
 
     check_limits(
         workload,

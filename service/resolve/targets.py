@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from schedules.target import Target
     from schedules.workload.workload import Workload
-    from tuner.measure.control import Control
+    from tuner.process.control import Control
 
 FILE_MEASURERS = ("replay", "simulated")
 
@@ -23,7 +23,7 @@ def read_target(
 ) -> Target:
     """The target a user names. Without `probe` nothing is measured. TargetError.
     MeasurementAborted by `control`, which reaches the probes."""
-    from tuner.native_target import load_target, native_target
+    from tuner.machine.native_target import load_target, native_target
 
     if spec == "native" and fresh:
         return native_target(threads or 1, probe=probe, fresh=True)
@@ -37,7 +37,7 @@ def read_target(
 @cache
 def this_machine(threads: int = 1) -> Target:
     """The machine of this process, not probed; it is looked at once. TargetError."""
-    from tuner.native_target import unprobed_target
+    from tuner.machine.native_target import unprobed_target
 
     return unprobed_target(threads)
 
@@ -46,7 +46,7 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
     """The target of a request's `target` field, not probed; no file is read. TargetError, also for
     a description by which LLVM would end: it is asked in another process, once."""
     from schedules.target import Target
-    from tuner.cpus import is_level, level_target
+    from tuner.machine.cpus import is_level, level_target
 
     if isinstance(spec, str):
         if is_level(spec):
@@ -58,8 +58,8 @@ def target_of(spec: str | dict[str, Any], threads: int | None) -> Target:
 
 
 def _check_known(target: Target) -> None:
-    from tuner.cpus import is_well_known
-    from tuner.llvm_names import check_target
+    from tuner.machine.cpus import is_well_known
+    from tuner.machine.llvm_names import check_target
 
     here = this_machine()
     if not is_well_known(target, here.triple, here.cpu, here.features):
@@ -87,8 +87,8 @@ def read_fleet_target(spec: str, threads: int | None, fleet: str) -> Target:
 
 def fleet_target_of(spec: str | dict[str, Any], threads: int | None, fleet: str) -> Target:
     """The target of a request's `target` field, for a job of a fleet. TargetError, FleetError."""
+    from tuner.machine.native_target import unprobed_target
     from tuner.measure.fleet.machines import fleet_status, fleet_target
-    from tuner.native_target import unprobed_target
 
     if not isinstance(spec, str):
         target = target_of(spec, threads)
@@ -109,7 +109,7 @@ def check_fits(workload: Workload) -> None:
     """WorkloadError "too_large" if its tensors need more than half of this machine's memory."""
     import psutil
 
-    from schedules.limits import check_limits
+    from schedules.workload.size import check_limits
 
     check_limits(workload, max_bytes=psutil.virtual_memory().total // 2)
 

@@ -36,12 +36,12 @@ def read_workload(spelling: Spelling) -> Workload:
 def workload_of(spelled: str | dict[str, Any]) -> Workload:
     """The workload of a request's `workload` field; no file is read. WorkloadError."""
     from schedules.spelling import parse_workload
-    from schedules.workload.document_reader import from_json
+    from schedules.workload.workload import Workload
 
     if isinstance(spelled, str):
         return parse_workload(spelled)
     if "expr" not in spelled:
-        return from_json(spelled)
+        return Workload.from_json(spelled)
     notation = read_notation(spelled)
     return parse_workload(
         expr=notation.expr,
@@ -49,13 +49,6 @@ def workload_of(spelled: str | dict[str, Any]) -> Workload:
         ranges=list(notation.ranges),
         allow_error=notation.allow_error,
     )
-
-
-def workload_document(workload: Workload) -> dict[str, Any]:
-    """Its canonical JSON document."""
-    from schedules.workload.document import to_json
-
-    return to_json(workload)
 
 
 def workload_summary(workload: Workload) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from costmodel.base import CostModel, Sample
-from schedules.space import Candidate, IntArray, ScheduleSpace
+from schedules.arrays import IntArray
+from schedules.space import Candidate, ScheduleSpace
 from tests.synthetic_machine import bent_log2_secs
 from tests.synthetic_sketch import synthetic_space
 from tuner.search.lattice import lattices

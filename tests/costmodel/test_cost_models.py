@@ -18,7 +18,8 @@ from costmodel.blend import BlendedModel
 from costmodel.gaussian import MOST_SAMPLES, GaussianModel, times_on_one_core
 from costmodel.metrics import spearman
 from costmodel.model import ResidualModel
-from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+from schedules.arrays import FloatArray, IntArray
+from schedules.space import Candidate, ScheduleSpace
 from tests.contracts.cost_model_contract import SPACE, CostModelContract, drawn, samples
 from tests.synthetic_machine import bent_log2_secs
 
@@ -173,7 +174,7 @@ print(json.dumps(model.predict(0, drawn(20)).log2_secs.tolist()))
 
 LIGHT = """
 import sys
-import costmodel, costmodel.model, costmodel.prior, costmodel.features, tuner, tuner.session
+import costmodel, costmodel.model, costmodel.prior, costmodel.features, tuner, tuner.session.run
 import tuner.search.strategies, tuner.measure.choose, tuner.pytest_plugin
 print(sorted(m for m in ("xgboost", "llvmlite", "sqlalchemy") if m in sys.modules))
 """

@@ -11,9 +11,10 @@ from costmodel.features import FEATURES, Featuriser
 from costmodel.footprint import cache_traffic, touched
 from costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
 from costmodel.prior import Prior
+from schedules.arrays import IntArray
 from schedules.dtypes import DType
+from schedules.plan import Access
 from schedules.sketches.program import space_for
-from schedules.space import Access, IntArray
 from schedules.target import Probes
 from tests.schedule_fuzz.cases import notation
 from tests.synthetic_sketch import synthetic_space, synthetic_target

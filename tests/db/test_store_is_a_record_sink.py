@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from db import Store, open_store
-from tuner.report import RecordSink
+from tuner.session.report import RecordSink
 
 
 def as_sink(store: Store) -> RecordSink:

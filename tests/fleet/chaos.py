@@ -24,7 +24,7 @@ from typing import Any
 from unittest.mock import patch
 
 from db import open_store
-from schedules.record import canonical_bytes
+from schedules.canonical import canonical_bytes
 from service.fleet.keeper import Keeper
 from service.jobs.tuning import TuneOptions, run_tuning
 from tests.fleet.local_fleet import LocalFleet, local_fleet

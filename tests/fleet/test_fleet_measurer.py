@@ -20,7 +20,7 @@ from tuner.measure.fleet.connection import Line
 from tuner.measure.fleet.machines import Machine
 from tuner.measure.fleet.measurer import Fleet
 from tuner.measure.fleet.wire import Order
-from tuner.measure.simulated import SimulatedMachine
+from tuner.measure.mocked.simulated import SimulatedMachine
 
 ASKED = candidates(8)
 

@@ -13,15 +13,14 @@ from schedules.primitives import Split
 from schedules.record import MeasureResult, MeasureStatus
 from schedules.target import Probes
 from schedules.trace import Trace
-from schedules.workload import document_reader as workload_json
 from tests.fleet.simulated import another_target
-from tuner.measure.control import Control
+from tuner.machine.native_target import detect
 from tuner.measure.fleet import task
 from tuner.measure.fleet.task import GivenUp, Host
 from tuner.measure.fleet.wire import Description, Note, Order, Purpose
 from tuner.measure.local import local_toolchain
 from tuner.measure.protocol import MeasureRequest
-from tuner.native_target import detect
+from tuner.process.control import Control
 
 WORKLOAD = operators.build("matmul", M=17, N=16, K=16).normalised()
 TRACES = (Trace(), Trace((Split("no_such_axis", 4),)))
@@ -38,7 +37,7 @@ def host() -> Iterator[Host]:
 def order(host: Host, purpose: Purpose = "measure", positions: tuple[int, ...] = (4, 7)) -> Order:
     """As it arrives: through its bytes."""
     requests = {p: MeasureRequest(p + 1, t) for p, t in zip(positions, TRACES, strict=False)}
-    document = workload_json.to_json(WORKLOAD)
+    document = WORKLOAD.to_json()
     target = host.description.target
     sent = Order("t1", "topic", purpose, document, target, 0, requests)
     return Order.from_bytes(sent.to_bytes())
@@ -84,7 +83,7 @@ def test_what_this_machine_cannot_measure_it_refuses(host: Host) -> None:
     refusal = told_by(host, foreign)[-1]
     assert (refusal.kind, refusal.error) == ("refused", "TargetError")
     assert "not a machine of kind" in refusal.detail
-    huge = workload_json.to_json(operators.build("matmul", M=1 << 20, N=1 << 20, K=8).normalised())
+    huge = operators.build("matmul", M=1 << 20, N=1 << 20, K=8).normalised().to_json()
     refusal = told_by(host, replace(order(host), workload=huge))[-1]
     assert (refusal.error, refusal.code) == ("WorkloadError", "too_large")
 

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tests import scalar_oracles
+
 from .computation import (
     INTEGERS,
     And,
@@ -57,6 +59,8 @@ _TINY = {"f32": 2e-38, "f64": 1e-307, "bf16": 2e-38}
 
 _ULPS = 8.0
 """What a function of one value is taken to be off by, in units of the last place."""
+_STEPS = 8
+"""Places on each side of an argument with an error, where its function is looked at."""
 
 
 def evaluate(computation: Computation, inputs: Mapping[str, Array]) -> dict[str, list[Number]]:
@@ -315,33 +319,21 @@ def unary(op: str, x: Number, dtype: str) -> Number:
     if op == "floor":
         low, high = _floor(value - error), _floor(value + error)
         return (low, 0.0) if low == high else None
+    function = scalar_oracles.of_number(op)
     try:
-        low, middle, high = (_FUNCTIONS[op](v) for v in (value - error, value, value + error))
+        middle = function(value)
+        others = [function(value + error * k / _STEPS) for k in range(-_STEPS, _STEPS + 1) if error]
     except (ValueError, ZeroDivisionError, OverflowError):
         return None
-    if not all(map(math.isfinite, (low, middle, high))):
+    if not all(map(math.isfinite, (middle, *others))):
         return None
-    spread = max(abs(low - middle), abs(high - middle))
+    # The ends tell of a function that only rises or falls; others may turn in between.
+    spread = max((abs(other - middle) for other in others), default=0.0)
     return _float(middle, spread + _ULPS * abs(middle) * _EPS[dtype] + _TINY[dtype], dtype)
 
 
 def _floor(value: float) -> float:
     return float(math.floor(value)) if math.isfinite(value) else value
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
-
-
-_FUNCTIONS: dict[str, Callable[[float], float]] = {
-    "exp": math.exp,
-    "log": math.log,
-    "sqrt": math.sqrt,
-    "rsqrt": lambda x: 1 / math.sqrt(x),
-    "tanh": math.tanh,
-    "erf": math.erf,
-    "sigmoid": _sigmoid,
-}
 
 
 def binary(op: str, a: Number, b: Number, dtype: str) -> Number:

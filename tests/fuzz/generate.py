@@ -6,6 +6,8 @@ import math
 import random
 from math import prod
 
+from schedules.algebra.functions import UnaryOp
+
 from .computation import (
     INTEGERS,
     And,
@@ -45,7 +47,7 @@ REDUCED_POINTS = 2400
 """Most points of a stage without and with its reduction: the evaluator is plain Python."""
 
 _DTYPES = ("f32", "f32", "f32", "f64", "i32", "i32", "i64", "bf16", "i8", "u8")
-_FUNCTIONS = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "floor", "neg", "abs")
+_FUNCTIONS = tuple(op.value for op in UnaryOp)
 _RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
 _SPECIAL = (math.inf, -math.inf, -0.0, 0.0, 0.0, 1.0, -1.0, 0.1, 1e-5, 3.5)
 

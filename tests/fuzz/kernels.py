@@ -27,9 +27,9 @@ from tests.schedule_fuzz.check import (
     this_machine,
 )
 from tests.schedule_fuzz.traces import random_trace
-from tuner.codegen.kernel import compile_kernel
-from tuner.measure.compare import Case
-from tuner.measure.inputs import InputKind
+from tuner.emit.kernel import compile_kernel
+from tuner.measure.verify.compare import Case
+from tuner.measure.verify.inputs import InputKind
 
 from .computation import Computation
 from .evaluate import Number, evaluate, to_bf16

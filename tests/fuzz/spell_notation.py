@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 
 from schedules.frontend.notation import from_notation
-from schedules.workload.workload import Tensor as ProductTensor
+from schedules.workload.tensors import Tensor as ProductTensor
 from schedules.workload.workload import Workload
 
 from .computation import (

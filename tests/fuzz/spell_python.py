@@ -8,7 +8,7 @@ from typing import Any
 
 import schedules
 from schedules import Workload
-from schedules.frontend import expr
+from schedules.frontend import expr, functions
 
 from .computation import (
     And,
@@ -170,7 +170,7 @@ class _Builder:
             case Un("neg", x, _):
                 return -self._value(x)
             case Un(op, x, _):
-                return getattr(expr, op)(self._value(x))
+                return functions.FUNCTIONS[op](self._value(x))
             case Bin(op, a, b, _):
                 return _PAIRS[op](*self._pair(a, b, op))
             case Cast(x, dtype):

@@ -49,7 +49,7 @@ def best_of(
     found = workloads.workload_of(workload)
     store.register(
         found.key,
-        workloads.workload_document(found),
+        found.to_json(),
         name or found.name,
         int(found.flops),
         target.key,

@@ -6,7 +6,7 @@ from service.answers import objects
 from service.http.pages.hot_loop import HotLoop, hot_loop
 from service.resolve import workloads
 from tests.service.service_cases import HOST
-from tuner.default import default_trace
+from tuner.search.default import default_trace
 
 LISTING = """\
 \t.text

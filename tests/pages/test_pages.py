@@ -20,7 +20,7 @@ from service.resolve import workloads
 from service.settings import Settings
 from tests.pages.page_cases import HOSTILE, best_of, run_trials, stored_job
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN
-from tuner.native_target import native_target
+from tuner.machine.native_target import native_target
 
 NOBODY = "0" * 26
 NO_KEY = "0" * 64

@@ -22,7 +22,7 @@ from schedules.lowering.lower import lower
 from schedules.spelling import parse_workload
 from service.cli import run
 from tests.project.project_texts import ROOT
-from tuner.default import default_trace
+from tuner.search.default import default_trace
 
 REPORT: dict[str, Any] = {
     "workload": {"name": "matmul:M=8,N=8,K=8", "flops": 1024},

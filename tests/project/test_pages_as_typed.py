@@ -23,7 +23,7 @@ from service.http.app import create_app
 from service.settings import Settings
 from tests.project.project_texts import ROOT
 from tuner import Budget, compile, tune
-from tuner.measure.simulated import read_simulated
+from tuner.measure.mocked.simulated import read_simulated
 
 
 def console_lines(page: str, holding: str) -> list[str]:

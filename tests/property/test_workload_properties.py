@@ -34,8 +34,9 @@ from schedules.frontend.notation import from_notation
 from schedules.reference.evaluate import evaluate
 from schedules.spelling import parse_workload
 from schedules.workload.strict_json import parse_json_text
+from schedules.workload.tensors import Axis, Stage
 from schedules.workload.validate import validate
-from schedules.workload.workload import Axis, Stage, Workload
+from schedules.workload.workload import Workload
 
 EXTENTS = st.sampled_from([1, 2, 3, 5, 7])
 

@@ -6,10 +6,10 @@ import pytest
 
 from schedules.frontend.notation import from_notation
 from schedules.workload.workload import Workload
-from tuner.codegen.emit import optimised
-from tuner.codegen.kernel import llvm_text
-from tuner.default import default_trace
-from tuner.native_target import native_target
+from tuner.emit.kernel import llvm_text
+from tuner.emit.object_code import optimised
+from tuner.machine.native_target import native_target
+from tuner.search.default import default_trace
 
 
 def terms(count: int) -> Workload:

@@ -11,9 +11,9 @@ from schedules.target import Target
 from schedules.workload.workload import Workload
 from tests.contracts.measurer_contract import MeasurerContract
 from tests.synthetic_sketch import synthetic_space
+from tuner.measure.mocked.replay import Recorded, ReplayFile
+from tuner.measure.mocked.simulated import SimulatedMachine
 from tuner.measure.protocol import MeasureRequest, MeasurerFactory
-from tuner.measure.replay import Recorded, ReplayFile
-from tuner.measure.simulated import SimulatedMachine
 from tuner.search.lattice import lattices
 
 SPACE = synthetic_space(64, 64, 64, small=True)

@@ -19,10 +19,10 @@ from schedules.sketches import space_for
 from schedules.target import Cache, Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
-from tuner.codegen.kernel import CompiledKernel, compile_kernel
-from tuner.measure.compare import Case, Oracle
-from tuner.measure.entries import Needs, timed_entry
-from tuner.measure.loader import load_object, use_openmp
+from tuner.emit.kernel import CompiledKernel, compile_kernel
+from tuner.loading.entries import Needs, timed_entry
+from tuner.loading.loader import load_object, use_openmp
+from tuner.measure.verify.compare import Case, Oracle
 
 from .traces import random_trace
 from .workloads import random_workload

@@ -10,8 +10,8 @@ from math import prod
 
 from schedules.errors import WorkloadError
 from schedules.frontend.notation import from_notation
-from schedules.limits import iterations
 from schedules.operators import OPERATORS, build
+from schedules.workload.size import iterations
 from schedules.workload.workload import Workload
 
 EXTENTS = (1, 2, 3, 7, 13, 17, 31, 33, 65)

@@ -17,7 +17,7 @@ from schedules.nest.loop_ir import (
     Update,
     transform,
 )
-from schedules.workload.workload import Tensor
+from schedules.workload.tensors import Tensor
 
 F32 = DType.F32
 

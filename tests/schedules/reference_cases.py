@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,9 @@ from schedules.algebra.scalar import (
     UnaryOp,
 )
 from schedules.dtypes import DType
-from schedules.workload.workload import Axis, Stage, Tensor, Workload
+from schedules.workload.tensors import Axis, Stage, Tensor
+from schedules.workload.workload import Workload
+from tests import scalar_oracles
 
 F32 = DType.F32
 
@@ -277,17 +279,7 @@ def _slow_unary(op: UnaryOp, x: Any, dtype: DType) -> Any:
         return -x if dtype.is_float else wrapped(-x, dtype)
     if op is UnaryOp.ABS:
         return abs(x) if dtype.is_float else wrapped(abs(x), dtype)
-    functions: dict[UnaryOp, Callable[[float], float]] = {
-        UnaryOp.EXP: math.exp,
-        UnaryOp.LOG: math.log,
-        UnaryOp.SQRT: math.sqrt,
-        UnaryOp.RSQRT: lambda v: 1 / math.sqrt(v),
-        UnaryOp.TANH: math.tanh,
-        UnaryOp.ERF: math.erf,
-        UnaryOp.SIGMOID: lambda v: 1 / (1 + math.exp(-v)),
-        UnaryOp.FLOOR: lambda v: float(math.floor(v)),
-    }
-    return functions[op](x)
+    return scalar_oracles.of_number(op)(x)
 
 
 # --- random workloads ---------------------------------------------------------------------------

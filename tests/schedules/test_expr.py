@@ -14,10 +14,12 @@ from schedules.algebra.scalar import All, Cast, Load, Reducer, Select
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
 from schedules.frontend import expr as x
+from schedules.frontend import functions as fn
 from schedules.frontend.expr_core import Expr, Index, TensorExpr
 from schedules.reference.evaluate import evaluate
+from schedules.workload.tensors import Axis
 from schedules.workload.validate import validate
-from schedules.workload.workload import Axis, Workload
+from schedules.workload.workload import Workload
 
 
 def run(output: TensorExpr, *arrays: np.ndarray) -> np.ndarray:
@@ -45,7 +47,7 @@ def test_matmul_is_one_stage_with_the_callers_names() -> None:
 def test_a_reduction_inside_an_expression_becomes_a_stage_of_its_own() -> None:
     a = x.placeholder("A", (2, 7))
     k = x.reduce_axis(7)
-    y = x.compute("Y", (2,), lambda b: x.sqrt(x.sum(a[b, k] * a[b, k], axis=k)))
+    y = x.compute("Y", (2,), lambda b: fn.sqrt(x.sum(a[b, k] * a[b, k], axis=k)))
     workload = Workload.of(y)
     assert [s.name for s in workload.stages] == ["Y_sum", "Y"]
     assert workload.stages[0].reducer is Reducer.SUM
@@ -73,7 +75,7 @@ def test_softmax_in_one_line_nests_reductions_and_shares_the_equal_ones() -> Non
     y = x.compute(
         "Y",
         (3, 5),
-        lambda i, j: x.exp(a[i, j] - top(i)) / x.sum(x.exp(a[i, k] - top(i)), axis=k),
+        lambda i, j: fn.exp(a[i, j] - top(i)) / x.sum(fn.exp(a[i, k] - top(i)), axis=k),
     )
     workload = Workload.of(y)
     assert [s.name for s in workload.stages] == ["Y_max", "Y_sum", "Y"]
@@ -102,9 +104,9 @@ def test_every_reducer_and_function_means_what_numpy_means() -> None:
         y = x.compute("Y", (2,), lambda i, f=ours, k=k: f(a[i, k], axis=k))
         np.testing.assert_allclose(run(y, data), theirs(data, axis=1), rtol=1e-6)
     functions: list[tuple[Callable[[Expr], Expr], Callable[..., np.ndarray]]] = [
-        (x.exp, np.exp), (x.log, np.log), (x.sqrt, np.sqrt), (x.tanh, np.tanh),
-        (x.floor, np.floor), (x.abs, np.abs), (x.rsqrt, lambda v: 1 / np.sqrt(v)),
-        (x.sigmoid, lambda v: 1 / (1 + np.exp(-v))),
+        (fn.exp, np.exp), (fn.log, np.log), (fn.sqrt, np.sqrt), (fn.tanh, np.tanh),
+        (fn.floor, np.floor), (fn.abs, np.abs), (fn.rsqrt, lambda v: 1 / np.sqrt(v)),
+        (fn.sigmoid, lambda v: 1 / (1 + np.exp(-v))),
     ]  # fmt: skip
     for f, reference in functions:
         y = x.compute("Y", (2, 3), lambda i, j, f=f: f(a[i, j] - 0.125))
@@ -240,7 +242,7 @@ def test_two_stages_split_off_get_names_of_their_own() -> None:
     a = x.placeholder("A", (3, 4))
     k = x.reduce_axis(4)
     taken = x.compute("Y_sum", (3,), lambda i: a[i, 0])
-    y = x.compute("Y", (3,), lambda i: x.sqrt(x.sum(a[i, k], axis=k)) + taken[i])
+    y = x.compute("Y", (3,), lambda i: fn.sqrt(x.sum(a[i, k], axis=k)) + taken[i])
     names = [s.name for s in Workload.of(y).stages]
     assert len(set(names)) == 3
     assert names[-1] == "Y"
@@ -283,7 +285,7 @@ K = x.reduce_axis(5, "k")
         (lambda i: A[i, 0] + I32[i], "dtype_clash", r"add of f32 and i32.*cast\(x"),
         (lambda i: x.select(i > 0, A[i, 0], F64[i]), "dtype_clash", "select of f32 and f64"),
         (lambda i: I32[i] / 2, "bad_dtype", "only floats divide"),
-        (lambda i: x.exp(I32[i]), "bad_dtype", "exp of i32: cast"),
+        (lambda i: fn.exp(I32[i]), "bad_dtype", "exp of i32: cast"),
         (lambda i: I32[i] * 0.5, "dtype_clash", "0.5 is not a value of i32"),
         (lambda i: I32[i] + 2**40, "bad_constant", "does not fit i32"),
         (lambda i: I32[i] + 10**5000, "bad_constant", "a huge number does not fit i32"),
@@ -386,7 +388,7 @@ def test_numbers_and_indices_stand_on_either_side() -> None:
     whole = x.compute("Y", (4,), lambda *at: x.select(at[0] > 1, at[0], 7))
     assert whole.dtype is DType.I32
     assert Workload.of(whole).stages[0].axes == (Axis("i0", 4),)
-    shares = x.compute("Y", (4,), lambda i: x.erf(a[i] * 0))
+    shares = x.compute("Y", (4,), lambda i: fn.erf(a[i] * 0))
     np.testing.assert_array_equal(run(shares, data), np.zeros(4))
     with pytest.raises(TypeError, match="cannot be iterated"):
         list(a)

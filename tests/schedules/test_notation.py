@@ -13,7 +13,8 @@ from schedules.dtypes import DType
 from schedules.errors import WorkloadError
 from schedules.frontend.notation import from_notation, parse_tensor_spec
 from schedules.reference.evaluate import evaluate
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 
 Specs = Mapping[str, tuple[str, Sequence[int]]]
 

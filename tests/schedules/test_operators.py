@@ -12,10 +12,10 @@ import pytest
 from schedules import operators
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
-from schedules.limits import check_limits
 from schedules.reference.evaluate import evaluate
 from schedules.spelling import parse_operator, parse_ranges, parse_workload
 from schedules.workload.flops import counted_flops, useful_flops
+from schedules.workload.size import check_limits
 from schedules.workload.validate import validate
 from schedules.workload.workload import Workload
 

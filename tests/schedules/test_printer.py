@@ -27,7 +27,7 @@ from schedules.algebra.scalar import (
 from schedules.dtypes import DType
 from schedules.nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Prefetch, Scope, Stmt
 from schedules.nest.printer import to_scalar_text, to_text
-from schedules.workload.workload import Tensor
+from schedules.workload.tensors import Tensor
 from tests.golden_text import Golden
 from tests.schedules.hand_nests import (
     load,

@@ -29,7 +29,8 @@ from schedules.reference import evaluate as reference
 from schedules.reference.contract import recognise
 from schedules.reference.evaluate import evaluate
 from schedules.reference.math import bf16_bits, bf16_to_f32, integer_limits, round_to_bf16
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 from tests.schedules.reference_cases import (
     F32,
     axes,

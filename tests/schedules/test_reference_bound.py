@@ -32,7 +32,9 @@ from schedules.reference.error_bound import evaluate_with_bound
 from schedules.reference.evaluate import evaluate
 from schedules.reference.exactness import integer_span, value_ranges
 from schedules.reference.math import bf16_bits
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
+from tests import scalar_oracles
 from tests.schedules.reference_cases import (
     F32,
     add,
@@ -147,13 +149,9 @@ def f32_value(node: Scalar, x: Array) -> Array:
             return np.asarray(value, np.float32)
         case Unary(op, inner):
             v = f32_value(inner, x)
-            functions: dict[UnaryOp, Callable[[Array], Array]] = {
-                UnaryOp.NEG: np.negative, UnaryOp.ABS: np.abs, UnaryOp.EXP: np.exp,
-                UnaryOp.LOG: np.log, UnaryOp.SQRT: np.sqrt, UnaryOp.RSQRT: lambda v: 1 / np.sqrt(v),
-                UnaryOp.TANH: np.tanh, UnaryOp.SIGMOID: lambda v: 1 / (1 + np.exp(-v)),
-                UnaryOp.FLOOR: np.floor,
-            }  # fmt: skip
-            return functions[op](v)
+            function = scalar_oracles.of_array(op)
+            assert function is not None
+            return function(v)
         case Binary(op, left, right):
             ufuncs = {
                 BinaryOp.ADD: np.add, BinaryOp.SUB: np.subtract, BinaryOp.MUL: np.multiply,
@@ -177,7 +175,7 @@ def random_f32_scalar(rng: random.Random, depth: int) -> Scalar:
         return Binary(rng.choice(list(BinaryOp)), a, b)
     if choice < 0.6:
         return Select(Compare(CompareOp.LT, a, b), random_f32_scalar(rng, depth - 1), b)
-    ops = [op for op in UnaryOp if op is not UnaryOp.ERF]
+    ops = [op for op in UnaryOp if scalar_oracles.of_array(op) is not None]
     return Unary(rng.choice(ops), a)
 
 

@@ -28,7 +28,8 @@ from schedules.dtypes import DType
 from schedules.reference.error_bound import exact_inputs_range
 from schedules.reference.evaluate import evaluate
 from schedules.reference.exactness import Span, fits, integer_span, value_ranges
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 from tests.schedules.reference_cases import (
     F32,
     add,

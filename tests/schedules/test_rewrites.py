@@ -23,7 +23,6 @@ from schedules.rewrites.cook_toom import fast_filter, has_filter
 from schedules.rewrites.scale import error_scale
 from schedules.spelling import parse_workload
 from schedules.trace import Trace
-from schedules.workload.document_reader import from_json
 from schedules.workload.validate import validate
 from schedules.workload.workload import Workload
 
@@ -241,7 +240,7 @@ def test_an_allowance_is_part_of_the_key_only_where_there_is_one() -> None:
     allowed = plain.allowing(1e-3)
     assert allowed.key not in (key, plain.allowing(1e-4).key)
     assert allowed.allowing(None).key == key
-    assert from_json(json.loads(json.dumps(allowed.to_json()))) == allowed
+    assert Workload.from_json(json.loads(json.dumps(allowed.to_json()))) == allowed
     assert allowed.normalised().allowed_error == 1e-3
 
 
@@ -263,7 +262,7 @@ def test_the_spellings_of_an_allowance_agree() -> None:
 def test_an_allowance_is_a_number_between_0_and_1(bad: object) -> None:
     document = conv().to_json() | {"allowed_error": bad}
     with pytest.raises(WorkloadError) as caught:
-        from_json(document)
+        Workload.from_json(document)
     assert (caught.value.code, caught.value.pointer) == ("bad_error", "/allowed_error")
 
 
@@ -291,9 +290,9 @@ def test_a_rewritten_trace_replays_in_another_process() -> None:
         "import json, sys\n"
         "from schedules.lowering.lower import lower\nfrom schedules.nest.printer import to_text\n"
         "from schedules.trace import Trace\n"
-        "from schedules.workload.document_reader import from_json\n"
+        "from schedules.workload.workload import Workload\n"
         "w, t = json.load(sys.stdin)\n"
-        "sys.stdout.write(to_text(lower(from_json(w), Trace.from_json(t))))"
+        "sys.stdout.write(to_text(lower(Workload.from_json(w), Trace.from_json(t))))"
     )
     said = subprocess.run(
         [sys.executable, "-c", code],

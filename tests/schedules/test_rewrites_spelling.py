@@ -21,7 +21,8 @@ from schedules.sketches import space_for
 from schedules.sketches.forms.regrouping import over_taps, regrouped, shared
 from schedules.sketches.forms.rewriting import rewritten
 from schedules.spelling import parse_workload
-from schedules.workload.workload import Axis, Workload
+from schedules.workload.tensors import Axis
+from schedules.workload.workload import Workload
 from tests.schedules.test_rewrites_exact import MACHINE, expression, same_meaning
 
 SCATTERED = "O[b,y,x,f] += W[y+1-2*i,x+1-2*j,c,f] * I[b,i,j,c]"

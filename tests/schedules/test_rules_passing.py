@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from costmodel.programs import Program
 from schedules.lowering.lower import lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.sketches import space_for
@@ -84,7 +85,7 @@ def test_a_tile_that_nobody_asked_for_is_counted_late() -> None:
         base |= {"k_blocks": 16, "unroll": 1, "fetch": 1, "parts": 1} | values
         setting = [k.values.index(base[k.name]) for k in sketch.knobs]
         assert sketch.feasible(np.asarray([setting]))[0]
-        return float(sketch.columns(np.asarray([setting]))["conflict_misses"][0])
+        return float(Program(sketch).counts(np.asarray([setting]))["conflict_misses"][0])
 
     assert late() < late(column_blocks=16)
     assert late() < late(k_blocks=1)

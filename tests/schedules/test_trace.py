@@ -102,7 +102,7 @@ import hashlib, json, sys
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import this_machine
-from tuner.codegen.kernel import compile_kernel, llvm_text
+from tuner.emit.kernel import compile_kernel, llvm_text
 workload, trace = json.loads(sys.stdin.read())
 parts = Workload.from_json(workload), Trace.from_json(trace), this_machine(2)
 text = llvm_text(*parts)

@@ -15,7 +15,6 @@ from schedules import operators
 from schedules.algebra.index_text import parse_condition, parse_index
 from schedules.errors import WorkloadError
 from schedules.frontend.notation import from_notation
-from schedules.workload.document_reader import from_text
 from schedules.workload.strict_json import parse_json_text
 from schedules.workload.workload import Workload
 
@@ -36,8 +35,8 @@ EXAMPLES = [
 def test_documents_read_back_and_satisfy_the_schema(workload: Workload) -> None:
     for each in (workload, workload.normalised()):
         text = json.dumps(each.to_json())
-        assert from_text(text) == each
-        assert from_text(text.encode()).key == workload.key
+        assert Workload.from_text(text) == each
+        assert Workload.from_text(text.encode()).key == workload.key
         jsonschema.validate(json.loads(text), SCHEMA)
 
 

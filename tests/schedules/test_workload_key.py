@@ -17,7 +17,6 @@ from schedules.frontend import expr as x
 from schedules.frontend.expr_core import Expr, Index
 from schedules.frontend.notation import from_notation
 from schedules.spelling import parse_workload
-from schedules.workload.document_reader import from_text, to_json
 from schedules.workload.validate import validate
 from schedules.workload.workload import Workload
 
@@ -134,7 +133,7 @@ def test_the_sign_of_a_zero_is_part_of_the_key() -> None:
     }
     assert len({workload.key for workload in found.values()}) == len(found)
     for workload in found.values():
-        assert from_text(json.dumps(to_json(workload))).key == workload.key
+        assert Workload.from_text(json.dumps(workload.to_json())).key == workload.key
 
 
 def test_equal_constants_are_those_a_kernel_cannot_tell_apart() -> None:

@@ -36,8 +36,9 @@ from schedules.algebra.scalar import (
 )  # fmt: skip
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
+from schedules.workload.tensors import Axis, Stage, Tensor
 from schedules.workload.validate import validate
-from schedules.workload.workload import Axis, Stage, Tensor, Workload
+from schedules.workload.workload import Workload
 
 I, J = var("i"), var("j")
 X = Tensor("X", (8, 8), DType.F32)

@@ -12,7 +12,7 @@ from schedules.target import Cache, Target
 from schedules.workload.workload import Workload
 from service.jobs import tuning
 from service.resolve import targets, toolchains, workloads
-from tuner.report import BestFound, TuneReport
+from tuner.session.report import BestFound, TuneReport
 
 MATMUL = "matmul:M=8,N=8,K=8"
 HOST = Target(

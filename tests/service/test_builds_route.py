@@ -19,7 +19,7 @@ from service.client import Client
 from service.resolve import workloads
 from tests.project.project_texts import ROOT
 from tests.service.service_cases import keep_best
-from tuner.native_target import native_target
+from tuner.machine.native_target import native_target
 
 MATMUL = "matmul:M=8,N=8,K=8"
 

@@ -20,7 +20,7 @@ from service.build.locked import LockError, LockFile
 from service.cli import run
 from service.resolve import workloads
 from tests.service.service_cases import keep_best
-from tuner.native_target import native_target
+from tuner.machine.native_target import native_target
 
 MATMUL = "matmul:M=8,N=8,K=8"
 

@@ -243,7 +243,7 @@ def test_every_spelling_can_mark_constants(
 ) -> None:
     wanted = workloads.workload_of(f"{MATMUL},constant=B").key
     document = tmp_path / "w.json"
-    document.write_text(json.dumps(workloads.workload_document(workloads.workload_of(MATMUL))))
+    document.write_text(json.dumps(workloads.workload_of(MATMUL).to_json()))
     tensors = ["A=f32[8,8]", "B=f32[8,8]"]
     ways = [
         WorkloadSpelling(workload=MATMUL, constant=["b"]),
@@ -265,7 +265,7 @@ def test_every_spelling_can_mark_constants(
 def test_workload_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     workload = workloads.workload_of(MATMUL)
     file = tmp_path / "workload.json"
-    file.write_text(json.dumps(workloads.workload_document(workload)))
+    file.write_text(json.dumps(workload.to_json()))
     assert workloads.read_workload(spelling(str(file))).key == workload.key
     file.write_text("{")
     assert run(["best", str(file)]) == 2

@@ -72,7 +72,7 @@ def test_probes_of_a_busy_machine_are_a_warning(
     known: Probes, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = replace(synthetic_target(), probes=known)
-    monkeypatch.setattr("tuner.native_target.native_target", lambda probe: target)
+    monkeypatch.setattr("tuner.machine.native_target.native_target", lambda probe: target)
     assert doctor.probes().status == status
 
 

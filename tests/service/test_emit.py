@@ -14,7 +14,7 @@ from service.answers import objects
 from service.answers.stored import default_answer
 from service.cli import run
 from service.errors import UsageProblem
-from tuner.native_target import native_target
+from tuner.machine.native_target import native_target
 
 MATMUL = "matmul:M=7,N=13,K=5"
 PROGRAM = """

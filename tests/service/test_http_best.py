@@ -91,7 +91,7 @@ def test_a_lookup_answers_every_item_in_order(
     api: TestClient, store: Store, workload: Workload
 ) -> None:
     record = keep_best(store, workload)
-    document = workloads.workload_document(workload)
+    document = workload.to_json()
     items = ask(
         api,
         [
@@ -146,7 +146,7 @@ def test_a_thousand_documents_are_looked_up_at_once(
     api: TestClient, store: Store, workload: Workload
 ) -> None:
     keep_best(store, workload)
-    document = workloads.workload_document(workload)
+    document = workload.to_json()
     items = ask(api, [document] * 1000)
     assert len(items) == 1000
     assert all(item["found"] for item in items)

@@ -17,9 +17,9 @@ from service.build.locked import FileRef, LockError, LockFile
 from service.cli import run
 from service.resolve import workloads
 from tests.service.service_cases import keep_best
-from tuner.cpus import level_target
-from tuner.default import default_trace
-from tuner.native_target import native_target
+from tuner.machine.cpus import level_target
+from tuner.machine.native_target import native_target
+from tuner.search.default import default_trace
 
 SMALL, OTHER = "matmul:M=8,N=8,K=8", "matmul:M=8,N=16,K=8"
 

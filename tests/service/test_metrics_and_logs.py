@@ -30,7 +30,7 @@ from service.settings import Settings
 from tests.service.access_cases import bearer, make_key
 from tests.service.service_cases import HOST, MATMUL
 from tests.service.test_keys_cli import keyring_of
-from tuner.report import TuneReport
+from tuner.session.report import TuneReport
 
 
 @pytest.fixture

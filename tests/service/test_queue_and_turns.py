@@ -27,8 +27,8 @@ from service.resolve import toolchains, workloads
 from tests.service.preparing_cases import Counted, prepare_all
 from tests.service.service_cases import HOST, MATMUL, fake_run
 from tests.service.test_worker import queued, read
-from tuner.measure.control import MeasurementAborted
-from tuner.native_target import native_target
+from tuner.machine.native_target import native_target
+from tuner.process.control import MeasurementAborted
 
 LONG, MIDDLE, SHORT = WaitingJob("1", 5000), WaitingJob("2", 500), WaitingJob("3", 4)
 
@@ -209,7 +209,7 @@ def ticketed(store: Store, native: Target) -> Job:
     workload = workloads.workload_of(MATMUL)
     job = tickets_for(native, 3)(workload)
     demand = Demand(
-        workload.key, workloads.workload_document(workload), workload.name, 1,
+        workload.key, workload.to_json(), workload.name, 1,
         native.key, native.to_json(), job,
     )  # fmt: skip
     name = toolchains.toolchain_name(toolchains.toolchain())
@@ -250,9 +250,7 @@ def test_the_job_of_a_ticket_at_work_lets_a_preparation_go_first(store: Store) -
                 assert not control.is_wanted()
                 return
             name = toolchains.toolchain_name(toolchains.toolchain())
-            demand = Demand(
-                nine.key, workloads.workload_document(nine), "", 1, native.key, native.to_json()
-            )
+            demand = Demand(nine.key, nine.to_json(), "", 1, native.key, native.to_json())
             store.demand([demand], name, most_waiting=9, most_jobs=9, owner=None, quota=None)
             assert control.is_wanted()
             threading.Timer(0.3, lambda: prepare_all(store, Counted())).start()

@@ -15,7 +15,7 @@ from schedules.trace_document import REWRITES as NAMES
 from service.cli import asking, run
 from service.cli.options import command
 from service.cli.quick import HOMES, read
-from tuner.native_target import native_target
+from tuner.machine.native_target import native_target
 
 SPELLINGS = [
     "matmul:M=4,N=4,K=4",

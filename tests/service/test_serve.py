@@ -21,7 +21,7 @@ from db import open_store
 from schedules.target import Probes
 from service.cli import run
 from service.client import Client
-from tuner.native_target import native_target
+from tuner.machine.native_target import native_target
 
 COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
 MATMUL = "matmul:M=24,N=16,K=20"

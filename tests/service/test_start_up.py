@@ -11,7 +11,7 @@ import pytest
 from db import open_store
 from schedules.workload.workload import Workload
 from tests.service.service_cases import MATMUL, keep_best
-from tuner.native_target import native_target
+from tuner.machine.native_target import native_target
 
 HEAVY = {
     "numpy",

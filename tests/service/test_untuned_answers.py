@@ -32,7 +32,7 @@ from service.resolve import targets, workloads
 from service.settings import Settings
 from tests.service.preparing_cases import CHOSEN, OK, Counted, prepare_all, preparer
 from tests.service.service_cases import HOST, MATMUL, TOOLCHAIN, keep_best, make_record
-from tuner.measure.aside import DeadlineError
+from tuner.compiling.aside import DeadlineError
 
 NINE = "matmul:M=9,N=9,K=9"
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version, "0.1.0", "1.0")
@@ -152,7 +152,7 @@ def test_an_untuned_workload_is_answered_by_and_by_and_each_time_as_well_as_it_c
 def test_the_ticket_is_the_one_job_that_tunes_it(
     api: TestClient, store: Store, workload: Workload
 ) -> None:
-    items = ask(api, MATMUL, workloads.workload_document(workload), workload.key)
+    items = ask(api, MATMUL, workload.to_json(), workload.key)
     assert len({item["ticket"] for item in items[:2]}) == 1
     (again,) = ask(api, workload.key)
     job = api.get(f"/v1/jobs/{again['ticket']}").json()

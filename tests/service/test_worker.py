@@ -22,7 +22,7 @@ from service.jobs.tuning import TuneOptions
 from service.jobs.worker import Worker
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, fake_run
-from tuner.measure.control import MeasurementAborted
+from tuner.process.control import MeasurementAborted
 
 LEASE_SECS = 0.2
 MACHINE = Path(__file__).parents[2] / "examples" / "machine.json"

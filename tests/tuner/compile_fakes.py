@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from schedules.errors import ScheduleError
-from tuner.codegen.kernel import CompiledKernel
+from tuner.emit.kernel import CompiledKernel
 
 
 def compile_fake(document: dict[str, Any]) -> CompiledKernel:

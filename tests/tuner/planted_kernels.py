@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from schedules.dtypes import DType
-from schedules.workload.workload import Tensor
-from tuner.measure.arena import Array
+from schedules.workload.tensors import Tensor
+from tuner.measure.memory.arena import Array
 
 N = 1001  # 4004 bytes: neither a whole page nor a whole vector
 TENSORS = (Tensor("A", (N,), DType.F32), Tensor("B", (N,), DType.F32))

@@ -20,14 +20,14 @@ from schedules.sketches import space_for
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
-from tuner.codegen.emit import emit_object
-from tuner.codegen.kernel import CompiledKernel
-from tuner.measure.compile_worker import compile_document
+from tuner.compiling.requests import compile_document
+from tuner.emit.kernel import CompiledKernel
+from tuner.emit.object_code import emit_object
+from tuner.machine.native_target import detect
 from tuner.measure.local import LocalMeasurer, Settings
-from tuner.memory_sink import MemorySink
-from tuner.native_target import detect
-from tuner.report import Budget, TuneReport
-from tuner.session import run_session
+from tuner.session.memory_sink import MemorySink
+from tuner.session.report import Budget, TuneReport
+from tuner.session.run import run_session
 
 COMPILER = "tests.tuner.planting_bad_kernels:compile_sabotaged"
 HUGE_WORKSPACE_BYTES = 1 << 45

@@ -24,8 +24,8 @@ import numpy.typing as npt
 from schedules.dtypes import DType
 from schedules.reference.evaluate import evaluate
 from schedules.reference.math import bf16_bits, integer_limits, round_to_bf16
-from schedules.workload import document_reader as workload_json
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 
 Array = npt.NDArray[Any]
 
@@ -51,7 +51,7 @@ def examine(
         for file, blob in zip(files, (right, mutant), strict=True):
             file.write_bytes(blob)
         document = {
-            "workload": workload_json.to_json(workload),
+            "workload": workload.to_json(),
             "jobs": jobs,
             "files": [str(f) for f in files],
         }
@@ -157,10 +157,10 @@ def _least_size(dtype: np.dtype[Any]) -> float:
 
 
 def _examine_here(document: dict[str, Any]) -> Examined:
-    from tuner.measure import loader
-    from tuner.measure.entries import Needs, whole_entry
+    from tuner.loading import loader
+    from tuner.loading.entries import Needs, whole_entry
 
-    workload = workload_json.from_json(document["workload"])
+    workload = Workload.from_json(document["workload"])
     jobs = document["jobs"]
     loader.use_openmp(None)  # a mistake may be a parallel loop in a kernel for one thread
     # A mistake may make the workspace smaller: the right kernel needs its own.

@@ -14,18 +14,18 @@ from schedules.target import Target
 from schedules.trace import Trace
 from tests.project.project_texts import ROOT
 from tuner import compile as compile_here
-from tuner import llvm_names
-from tuner.codegen.emit import emit_assembly
-from tuner.codegen.emitted import Variant, emit_kernel
-from tuner.codegen.kernel import generated
-from tuner.compiling import assembly_in_time, build_in_time, emit_in_time, is_well_known
-from tuner.cpus import LEVELS, level_target
-from tuner.default import default_trace
-from tuner.llvm_names import check_target, names_of
-from tuner.measure import runner
-from tuner.measure.aside import CompileError
-from tuner.measure.elf import LoadError
-from tuner.native_target import detect
+from tuner.compiling.aside import CompileError
+from tuner.compiling.in_time import assembly_in_time, build_in_time, emit_in_time, is_well_known
+from tuner.emit.emitted import Variant, emit_kernel
+from tuner.emit.kernel import generated
+from tuner.emit.object_code import emit_assembly
+from tuner.loading.elf import LoadError
+from tuner.machine import llvm_names
+from tuner.machine.cpus import LEVELS, level_target
+from tuner.machine.llvm_names import check_target, names_of
+from tuner.machine.native_target import detect
+from tuner.measure.candidate import runner
+from tuner.search.default import default_trace
 
 WORKLOAD = parse_workload("matmul:M=8,N=8,K=8")
 PLAIN = level_target("x86-64")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schedules.operators import build
-from tuner.codegen.emitted import BuiltVariant, EmittedKernel
-from tuner.codegen.header import Origin, c_header
+from tuner.emit.emitted import BuiltVariant, EmittedKernel
+from tuner.emit.header import Origin, c_header
 
 EVIL = ["x */ int evil(void); /*", "**//", "/*/", "a\n*/ int evil(void);", "\\\n", "a\x00*\u2028/"]
 

@@ -20,8 +20,8 @@ from schedules.target import Target
 from schedules.trace import Step, Trace
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import matmul
-from tuner.codegen.emit import optimised
-from tuner.codegen.kernel import assembly_text, compile_kernel, llvm_text
+from tuner.emit.kernel import assembly_text, compile_kernel, llvm_text
+from tuner.emit.object_code import optimised
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 TARGETS = ("znver3", "znver5", "neoverse-n1")

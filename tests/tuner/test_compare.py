@@ -12,7 +12,7 @@ from schedules.dtypes import DType
 from schedules.errors import WorkloadError
 from schedules.frontend.notation import from_notation, parse_tensor_spec
 from schedules.reference.math import bf16_bits, round_to_bf16
-from schedules.workload.workload import Tensor
+from schedules.workload.tensors import Tensor
 from tests.schedules.reference_cases import (
     F32,
     conv2d,
@@ -25,9 +25,9 @@ from tests.schedules.reference_cases import (
     softmax,
     vector,
 )
-from tuner.measure import compare
-from tuner.measure.compare import Case, Oracle, expect
-from tuner.measure.inputs import InputKind
+from tuner.measure.verify import compare
+from tuner.measure.verify.compare import Case, Oracle, expect
+from tuner.measure.verify.inputs import InputKind
 
 Array = np.ndarray[Any, Any]
 

@@ -14,8 +14,8 @@ import pytest
 from llvmlite import binding as llvm
 
 from tuner.codegen.cpu_features import closed
-from tuner.codegen.dispatch import Choice, Sizes, entries_text
-from tuner.measure.native import host_target_machine
+from tuner.emit.dispatch import Choice, Sizes, entries_text
+from tuner.loading.native import host_target_machine
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="CPUID is an instruction of x86"

@@ -13,7 +13,7 @@ from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.tuner.test_rows_kernels import settings
-from tuner.codegen.kernel import assembly_text
+from tuner.emit.kernel import assembly_text
 
 CASES: dict[str, Workload] = {
     "padded": notation(

@@ -24,19 +24,19 @@ from schedules.reference.evaluate import evaluate
 from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload.document_reader import from_json
 from schedules.workload.workload import Workload
-from tuner import compiling, cpus
-from tuner.codegen import emitted
 from tuner.codegen.cpu_features import switches
-from tuner.codegen.emit import emit_assembly
-from tuner.codegen.emitted import BuiltVariant, EmittedKernel, Variant, emit_kernel, used_features
-from tuner.codegen.header import Origin, argument_names, c_header
-from tuner.codegen.kernel import generated
-from tuner.cpus import level_target
-from tuner.default import default_trace
-from tuner.measure.elf import undefined_symbols, writable_memory
-from tuner.native_target import load_target, native_target
+from tuner.compiling import in_time as compiling
+from tuner.emit import emitted
+from tuner.emit.emitted import BuiltVariant, EmittedKernel, Variant, emit_kernel, used_features
+from tuner.emit.header import Origin, argument_names, c_header
+from tuner.emit.kernel import generated
+from tuner.emit.object_code import emit_assembly
+from tuner.loading.elf import undefined_symbols, writable_memory
+from tuner.machine import cpus
+from tuner.machine.cpus import level_target
+from tuner.machine.native_target import load_target, native_target
+from tuner.search.default import default_trace
 
 needs_cc = pytest.mark.skipif(
     shutil.which("cc") is None or platform.machine() != "x86_64", reason="links and runs x86 code"
@@ -300,7 +300,7 @@ def test_the_header_names_each_variant_with_what_it_needs() -> None:
 )
 def test_a_tensor_may_be_called_what_c_calls_something_else(name: str) -> None:
     text = json.dumps(parse_workload("matmul:M=4,N=4,K=4").to_json()).replace('"A"', f'"{name}"')
-    first, *_ = argument_names(from_json(json.loads(text)))
+    first, *_ = argument_names(Workload.from_json(json.loads(text)))
     assert re.fullmatch(r"t_[A-Za-z]+(_[A-Za-z]+)*", first)
 
 

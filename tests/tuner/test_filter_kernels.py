@@ -17,7 +17,7 @@ from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.tuner.test_rows_kernels import settings
-from tuner.codegen.kernel import llvm_text
+from tuner.emit.kernel import llvm_text
 
 FILTER = notation("Y[i] += X[i+k] * T[k]", X="f32[331]", T="f32[64]")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measure import linux
-from tuner.measure.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
+from tuner.measure.memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
+from tuner.process import linux
 
 PAGE = linux.PAGE_BYTES
 GUARD = 4 * PAGE

@@ -15,7 +15,7 @@ from schedules.workload.constants import with_constants
 from tests.schedule_fuzz.cases import notation
 from tuner import compile
 from tuner.kernel import CallError, Kernel
-from tuner.native_target import native_target
+from tuner.machine.native_target import native_target
 
 
 def matmul_kernel(**sizes: int):  # type: ignore[no-untyped-def]

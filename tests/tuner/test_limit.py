@@ -16,13 +16,13 @@ from schedules.spelling import parse_workload
 from schedules.target import Probes, Target
 from tests.synthetic_sketch import synthetic_space, synthetic_target
 from tests.tuner.scripted import Scripted, ok
-from tuner.bound import bound, least_secs, shown_by_kernel
-from tuner.limit import PROBE_ERROR, Limit
+from tuner.machine.bound import bound, least_secs, shown_by_kernel
 from tuner.measure.protocol import MeasureRequest
-from tuner.memory_sink import MemorySink
-from tuner.report import Budget, TrialEvent, TuneReport
 from tuner.search.annealing import AnnealingStrategy
-from tuner.session import MOST_LUCKY, SessionOptions, run_session
+from tuner.session.limit import PROBE_ERROR, Limit
+from tuner.session.memory_sink import MemorySink
+from tuner.session.report import Budget, TrialEvent, TuneReport
+from tuner.session.run import MOST_LUCKY, SessionOptions, run_session
 
 QUIET = synthetic_target(threads=2)
 LOADED = replace(

@@ -16,11 +16,11 @@ from schedules.primitives import Split
 from schedules.rewrites import Winograd
 from schedules.trace import Trace
 from schedules.workload.constants import with_constants
-from tuner.codegen.kernel import compile_kernel
-from tuner.default import default_trace
-from tuner.measure.bench import BenchError, bench, speedup_interval
-from tuner.measure.elf import undefined_symbols
-from tuner.native_target import detect
+from tuner.bench.alternation import BenchError, bench, speedup_interval
+from tuner.emit.kernel import compile_kernel
+from tuner.loading.elf import undefined_symbols
+from tuner.machine.native_target import detect
+from tuner.search.default import default_trace
 
 
 def test_a_benchmark_times_every_side_and_leaves_no_process(tmp_path: Path) -> None:

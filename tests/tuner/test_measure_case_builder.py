@@ -17,9 +17,9 @@ import pytest
 from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
 from tests.tuner.planted_kernels import SomeCase
-from tuner.measure import child, runner
-from tuner.measure.case_builder import CaseBuilder
-from tuner.measure.runner_client import RunnerClient
+from tuner.measure.candidate import child, runner
+from tuner.measure.candidate.case_builder import CaseBuilder
+from tuner.measure.candidate.runner_client import RunnerClient
 
 OPEN: dict[str, Any] = {
     "cases": "tests.tuner.planted_kernels:open_cases",

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from schedules.record import MeasureStatus
-from tuner.measure.compile_pool import Compiled, CompilePool
+from tuner.compiling.pool import Compiled, CompilePool
 
 FAKE = "tests.tuner.compile_fakes:compile_fake"
 

@@ -15,15 +15,15 @@ import pytest
 from schedules import operators
 from schedules.sketches import space_for
 from schedules.trace import Trace
-from tuner.measure.control import Control, MeasurementAborted
+from tuner.machine.lock import machine_lock
+from tuner.machine.native_target import detect
 from tuner.measure.local import LocalMeasurer, Settings
-from tuner.measure.machine_lock import machine_lock
+from tuner.measure.mocked.simulated import SimulatedMachine
 from tuner.measure.protocol import MeasureRequest
-from tuner.measure.simulated import SimulatedMachine
-from tuner.memory_sink import MemorySink
-from tuner.native_target import detect
-from tuner.report import Budget
-from tuner.session import SessionOptions, run_session
+from tuner.process.control import Control, MeasurementAborted
+from tuner.session.memory_sink import MemorySink
+from tuner.session.report import Budget
+from tuner.session.run import SessionOptions, run_session
 
 MATMUL = operators.build("matmul", M=8, N=8, K=8).normalised()
 NEVER = "tests.tuner.compile_fakes:compile_never"
@@ -64,7 +64,7 @@ def test_native_work_is_killed_when_told(tmp_path: Path, what: str) -> None:
         )  # fmt: skip
         assert aborted_by(measurer, ask) < 3.0
     for child in psutil.Process().children(recursive=True):  # but the helper of other tests
-        assert "tuner.measure" not in " ".join(child.cmdline()).replace("tuner.measure.aside", "")
+        assert "tuner.measure" not in " ".join(child.cmdline()).replace("tuner.compiling.aside", "")
 
 
 def test_waiting_for_the_machine_is_told_and_ends_when_told(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tests.contracts.measurer_contract import MeasurerContract
+from tuner.machine.native_target import detect
 from tuner.measure.choose import parse_measurer
 from tuner.measure.local import LocalMeasurer, Settings, verify_full
 from tuner.measure.protocol import MeasureRequest, MeasurerFactory
-from tuner.native_target import detect
 from tuner.search.first_look import default_look
 
 ILLEGAL = Trace((Split("no_such_axis", 4),))

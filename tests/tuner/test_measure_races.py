@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuner.planted_kernels import c_object
-from tuner.measure.loader import LoadedKernel, load_object, use_openmp
-from tuner.measure.native import Helpers, build_helpers
-from tuner.measure.races import (
+from tuner.loading.loader import LoadedKernel, load_object, use_openmp
+from tuner.loading.native import Helpers, build_helpers
+from tuner.measure.memory.stacks import Stacks, build_stacks
+from tuner.measure.verify.races import (
     Conflict,
     Observer,
     Region,
@@ -24,7 +25,6 @@ from tuner.measure.races import (
     regions_to_watch,
     reverse,
 )
-from tuner.measure.stacks import Stacks, build_stacks
 
 # Kernels get parameters in `a` and write to `b`, both of them numbers of 64 bits.
 _NUMBERS = "const long *p = (const long *)a; unsigned char *out = (unsigned char *)b;"

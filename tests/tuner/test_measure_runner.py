@@ -18,9 +18,9 @@ import pytest
 
 from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
-from tuner.measure import elf, loader
-from tuner.measure.runner_client import RunnerClient
-from tuner.measure.teams import checked_teams
+from tuner.loading import elf, loader
+from tuner.measure.candidate.runner_client import RunnerClient
+from tuner.measure.verify.teams import checked_teams
 
 OPEN = {
     "cases": "tests.tuner.planted_kernels:open_cases",
@@ -275,7 +275,7 @@ def test_a_killed_runner_loses_one_candidate_and_is_started_again() -> None:
 def test_nothing_outlives_a_killed_parent() -> None:
     program = """
         from tests.tuner import planted_kernels as planted
-        from tuner.measure.runner_client import RunnerClient
+        from tuner.measure.candidate.runner_client import RunnerClient
         from tests.tuner.test_measure_runner import OPEN
         with RunnerClient(OPEN) as r:
             job = {"symbol": "kernel", "workspace_bytes": 0, "threads": 1}

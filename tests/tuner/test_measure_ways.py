@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tuner.measure.ways import NoPeerError, Way, choose
+from tuner.bench.ways import NoPeerError, Way, choose
 
 
 def way(name: str, secs: float = 0.0, result: Any = 1, error: Exception | None = None) -> Way:

@@ -16,8 +16,8 @@ import pytest
 from schedules.dtypes import DType
 from schedules.errors import TargetError
 from schedules.target import Cache, Probes, Target
-from tuner import host
-from tuner.native_target import (
+from tuner.machine import host
+from tuner.machine.native_target import (
     MAX_DOUBTFUL_AGE_SECS,
     MAX_PROBE_AGE_SECS,
     ThisMachine,
@@ -27,7 +27,7 @@ from tuner.native_target import (
     unprobed_target,
     vector_shape,
 )
-from tuner.probed import merged
+from tuner.machine.probed import merged
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 
@@ -238,7 +238,8 @@ def test_a_cache_folder_that_cannot_be_written_costs_only_the_cache(tmp_path: Pa
 def test_a_cached_target_needs_no_llvm(tmp_path: Path) -> None:
     native(tmp_path, CountingProber(), now=time.time())
     code = (
-        "import sys; from pathlib import Path; from tuner.native_target import native_target;"
+        "import sys; from pathlib import Path;"
+        "from tuner.machine.native_target import native_target;"
         f"native_target(cache_dir=Path({str(tmp_path)!r}));"
         "sys.exit('llvmlite.binding' in sys.modules)"
     )
@@ -249,7 +250,7 @@ def test_another_affinity_is_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     native(tmp_path, CountingProber())
-    monkeypatch.setattr("tuner.native_target.cpu_affinity", lambda: [7])
+    monkeypatch.setattr("tuner.machine.native_target.cpu_affinity", lambda: [7])
     native(tmp_path, CountingProber())
     assert len(list((tmp_path / "targets").iterdir())) == 2
 

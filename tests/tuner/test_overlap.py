@@ -20,11 +20,11 @@ from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
 from tuner.codegen import overlap
-from tuner.codegen.kernel import compile_kernel, llvm_text
 from tuner.codegen.mathlib import is_math_function, math_function
 from tuner.codegen.overlap import Piece, Statements, flat, in_halves, in_order
-from tuner.measure.compare import Case
-from tuner.measure.inputs import InputKind
+from tuner.emit.kernel import compile_kernel, llvm_text
+from tuner.measure.verify.compare import Case
+from tuner.measure.verify.inputs import InputKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 ZNVER5 = Target.from_json(json.loads((EXAMPLES / "znver5.json").read_text(encoding="utf-8")))

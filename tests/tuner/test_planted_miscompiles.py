@@ -31,12 +31,12 @@ from tests.tuner.planting_run import (
     right_kernel,
 )
 from tests.tuner.planting_tuned import tuned_bases
-from tuner.codegen.nest_writer import generate
-from tuner.measure.compile_pool import CompilePool
-from tuner.measure.entries import Needs
-from tuner.measure.jobs import checked_in_full, kernel_job
-from tuner.measure.teams import checked_teams
-from tuner.native_target import detect
+from tuner.codegen.generate import generate
+from tuner.compiling.pool import CompilePool
+from tuner.loading.entries import Needs
+from tuner.machine.native_target import detect
+from tuner.measure.candidate.jobs import checked_in_full, kernel_job
+from tuner.measure.verify.teams import checked_teams
 
 PLANTED_IN = ("matmul_parallel", "norm")
 BASES = load_bases()

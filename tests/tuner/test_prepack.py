@@ -31,14 +31,14 @@ from tests.schedule_fuzz.traces import random_step
 from tests.tuner import planted_kernels as planted
 from tests.tuner.test_measure_runner import OPEN
 from tuner import compile, tune
-from tuner.codegen.kernel import compile_kernel, llvm_text
+from tuner.bench.alternation import bench
+from tuner.emit.kernel import compile_kernel, llvm_text
 from tuner.kernel import CallError
-from tuner.measure.bench import bench
+from tuner.machine.native_target import detect
+from tuner.measure.candidate.runner_client import RunnerClient
 from tuner.measure.local import verify_full
-from tuner.measure.runner_client import RunnerClient
-from tuner.measure.simulated import SimulatedMachine
-from tuner.native_target import detect
-from tuner.report import Budget
+from tuner.measure.mocked.simulated import SimulatedMachine
+from tuner.session.report import Budget
 
 CONTRACTIONS = (
     "matmul:M=7,N=33,K=13", "matmul:M=1,N=65,K=17", "matmul_nt:M=5,N=31,K=17",

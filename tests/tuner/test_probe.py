@@ -17,11 +17,12 @@ from llvmlite import binding as llvm
 from schedules.dtypes import DType
 from schedules.errors import TargetError
 from schedules.target import Cache, Probes, Target
-from tuner import probe
-from tuner import probe_kernels as kernels
-from tuner.measure import machine_lock
-from tuner.measure.control import Control, MeasurementAborted
-from tuner.native_target import detect
+from tuner.machine import lock as machine_lock
+from tuner.machine import probe
+from tuner.machine import probe_kernels as kernels
+from tuner.machine.native_target import detect
+from tuner.machine.probed import LEAST_SECS
+from tuner.process.control import Control, MeasurementAborted
 
 ROOT = Path(__file__).parents[2]
 TARGETS = [
@@ -185,8 +186,8 @@ def test_probing_comes_to_an_end_in_the_time_it_has(
 
     monkeypatch.setattr(probe, "_probe_now", probe_now)
     with machine_lock.machine_lock():
-        assert probe.probe_target(detect(), probe.LEAST_SECS).doubtful
-    assert 0.0 < left[0] <= probe.LEAST_SECS
+        assert probe.probe_target(detect(), LEAST_SECS).doubtful
+    assert 0.0 < left[0] <= LEAST_SECS
 
 
 def test_probes_beside_another_measurement_are_doubtful(
@@ -220,7 +221,8 @@ def test_the_memory_probe_leaves_memory_to_others() -> None:
 def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None:
     code = (
         "import json, sys; from dataclasses import asdict;"
-        "from tuner.native_target import detect; from tuner.probe import probe_target;"
+        "from tuner.machine.native_target import detect;"
+        "from tuner.machine.probe import probe_target;"
         "json.dump(asdict(probe_target(detect())), sys.stdout);"
         "sys.exit('libgomp' in open('/proc/self/maps').read())"
     )

@@ -15,9 +15,9 @@ from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
-from tuner.codegen.kernel import compile_kernel, llvm_text
-from tuner.measure.compare import Case
-from tuner.measure.inputs import InputKind
+from tuner.emit.kernel import compile_kernel, llvm_text
+from tuner.measure.verify.compare import Case
+from tuner.measure.verify.inputs import InputKind
 
 Array = npt.NDArray[Any]
 

@@ -10,14 +10,14 @@ import pytest
 
 from schedules.record import MeasureStatus
 from tests.synthetic_sketch import synthetic_space
-from tuner.measure.choose import MeasurerError, parse_measurer
-from tuner.measure.protocol import MeasureRequest
-from tuner.measure.replay import read_replay
-from tuner.measure.simulated import SimulatedMachine
-from tuner.memory_sink import MemorySink
-from tuner.report import Budget
+from tuner.measure.choose import parse_measurer
+from tuner.measure.mocked.replay import read_replay
+from tuner.measure.mocked.simulated import SimulatedMachine
+from tuner.measure.protocol import MeasureRequest, MeasurerError
 from tuner.search.lattice import lattices
-from tuner.session import run_session
+from tuner.session.memory_sink import MemorySink
+from tuner.session.report import Budget
+from tuner.session.run import run_session
 
 SPACE = synthetic_space(64, 64, 64, small=True)
 KEY = SPACE.workload.key

@@ -21,15 +21,15 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tuner import compile as compile_to_call
-from tuner.bound import bound
-from tuner.measure.compare import Oracle
-from tuner.measure.inputs import InputKind
+from tuner.machine.bound import bound
+from tuner.machine.native_target import native_target
 from tuner.measure.local import LocalMeasurer
 from tuner.measure.protocol import MeasureRequest
-from tuner.memory_sink import MemorySink
-from tuner.native_target import native_target
-from tuner.report import Budget
-from tuner.session import run_session
+from tuner.measure.verify.compare import Oracle
+from tuner.measure.verify.inputs import InputKind
+from tuner.session.memory_sink import MemorySink
+from tuner.session.report import Budget
+from tuner.session.run import run_session
 
 ALLOWED = 0.3
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.space import BoolArray, FloatArray, IntArray
+from schedules.arrays import BoolArray, FloatArray, IntArray
 from tests.synthetic_machine import bent_log2_secs
 from tests.synthetic_sketch import synthetic_space, tiny_space
 from tuner.search.chains import Cooling, anneal, propose

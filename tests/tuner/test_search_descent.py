@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.space import BoolArray, FloatArray, IntArray
+from schedules.arrays import BoolArray, FloatArray, IntArray
 from tests.synthetic_machine import bent_log2_secs
 from tests.synthetic_sketch import synthetic_space
 from tuner.search import descent

@@ -13,13 +13,14 @@ from costmodel.base import Description, Prediction, Sample
 from costmodel.baselines import PriorModel
 from costmodel.blend import BlendedModel
 from costmodel.prior import Prior
+from schedules.arrays import IntArray
 from schedules.record import MeasureResult, MeasureStatus
-from schedules.space import Candidate, IntArray, ScheduleSpace
+from schedules.space import Candidate, ScheduleSpace
 from tests.contracts.strategy_contract import StrategyContract
 from tests.synthetic_machine import bent_log2_secs, optimum_secs, result_of
 from tests.synthetic_sketch import synthetic_space
+from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer
 from tuner.measure.protocol import MeasureRequest
-from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer
 from tuner.search import first_look
 from tuner.search.annealing import AnnealingStrategy
 from tuner.search.base import SearchGoal, SearchStrategy

@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord, canonical_bytes
+from schedules.canonical import canonical_bytes
+from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Probes
 from schedules.trace import Trace
 from tests.synthetic_sketch import synthetic_space
 from tests.tuner.scripted import Scripted, ok
-from tuner.bound import bound
+from tuner.machine.bound import bound
+from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, uniform
 from tuner.measure.protocol import MeasureRequest, OnResult, measure_each
-from tuner.measure.simulated import SimulatedMachine, SimulatedMeasurer, uniform
-from tuner.memory_sink import MemorySink
-from tuner.report import Begun, Budget, TrialEvent
 from tuner.search.annealing import AnnealingStrategy
 from tuner.search.first_look import default_look
-from tuner.session import SessionOptions, run_session
+from tuner.session.memory_sink import MemorySink
+from tuner.session.report import Begun, Budget, TrialEvent
+from tuner.session.run import SessionOptions, run_session
 
 OK = MeasureStatus.OK
 
@@ -148,7 +149,7 @@ def test_a_run_goes_on_behind_the_trials_it_told_without_asking_for_them_again(k
     again = Scripted(by_trial, toolchain=simulated().toolchain)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "tuner.session.make_strategy", lambda name, space, goal: Counting(space, goal)
+            "tuner.session.run.make_strategy", lambda name, space, goal: Counting(space, goal)
         )
         report = tune(again, sink, on_event=told.append, begun=begun_by(first[:kept]))
     assert [event.trial for event in told] == list(range(1, 25))

@@ -17,11 +17,12 @@ from schedules.nest.loop_ir import For, LoopKind, Nest, Store
 from schedules.sketches import space_for
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload.workload import Tensor, Workload
+from schedules.workload.tensors import Tensor
+from schedules.workload.workload import Workload
 from tuner import compile as compile_kernel
-from tuner.codegen.nest_writer import generate
+from tuner.codegen.generate import generate
 from tuner.codegen.shifted import shift_of
-from tuner.native_target import detect
+from tuner.machine.native_target import detect
 
 Array = npt.NDArray[Any]
 

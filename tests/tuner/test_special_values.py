@@ -20,11 +20,10 @@ from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import run_kernel, this_machine
-from tuner.codegen.kernel import compile_kernel
-from tuner.default import default_trace
-from tuner.measure.compare import Case
-from tuner.measure.inputs import InputKind
-from tuner.measure.special_values import (
+from tuner.emit.kernel import compile_kernel
+from tuner.measure.verify.compare import Case
+from tuner.measure.verify.inputs import InputKind
+from tuner.measure.verify.special_values import (
     FINITE,
     MINUS_INFINITY,
     NOT_A_NUMBER,
@@ -33,6 +32,7 @@ from tuner.measure.special_values import (
     SpecialCase,
     special_case,
 )
+from tuner.search.default import default_trace
 
 Array = npt.NDArray[Any]
 Kernel = Callable[..., Array]

@@ -14,7 +14,7 @@ from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.tuner.test_rows_kernels import settings
-from tuner.codegen.kernel import llvm_text
+from tuner.emit.kernel import llvm_text
 
 PLANES = notation(
     "Y[c,h,w] += X[c,2*h+r-1,2*w+s-1] * W[c,r,s]", {"h": 7, "w": 41}, X="f32[3,13,81]",

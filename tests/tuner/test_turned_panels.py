@@ -20,7 +20,7 @@ from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair
 from tests.schedules.test_rules_spaces import target
-from tuner.codegen.kernel import assembly_text
+from tuner.emit.kernel import assembly_text
 
 TARGETS = Path(__file__).parents[2] / "examples" / "targets"
 
@@ -52,7 +52,7 @@ CASES: dict[str, Workload] = {
 
 
 def tile_of(space: ScheduleSpace) -> TileSketch:
-    (part,) = next(s for s in space.sketches if s.name == "tile").parts  # type: ignore[attr-defined]
+    (part,) = next(s for s in space.sketches if s.name == "tile").parts
     assert isinstance(part, TileSketch)
     return part
 

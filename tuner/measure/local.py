@@ -22,21 +22,20 @@ from schedules.errors import TargetError, WorkloadError
 from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
-from schedules.workload import document_reader as workload_json
 from schedules.workload.workload import Workload
-from tuner.bound import bound, least_secs
 from tuner.codegen.version import CODEGEN_VERSION
-from tuner.host import cpu_affinity
+from tuner.machine.bound import bound, least_secs
+from tuner.machine.host import cpu_affinity
 
-from .cases import DEFAULT_CASES
-from .compile_pool import Compiled, CompilePool
-from .compile_worker import DEFAULT_COMPILER
-from .control import Control
-from .jobs import checked_in_full, full_check_calls, kernel_job
-from .loader import openmp_environment
-from .machine_lock import machine_lock
+from ..compiling.pool import Compiled, CompilePool
+from ..compiling.worker import DEFAULT_COMPILER
+from ..machine.lock import machine_lock
+from ..process.control import Control
+from ..process.environment import openmp_environment
+from .candidate.jobs import checked_in_full, full_check_calls, kernel_job
+from .candidate.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult
-from .runner_client import RunnerClient
+from .verify.cases import DEFAULT_CASES
 
 _MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
 _TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
@@ -87,7 +86,7 @@ class LocalMeasurer:
         _check_fits(workload, psutil.virtual_memory().available)
         settings = settings or Settings()
         self._workload, self._target, self._settings = workload, target, settings
-        self._workload_document = workload_json.to_json(workload)
+        self._workload_document = workload.to_json()
         limit = bound(workload, target)
         self._limit_secs = limit.secs
         if bound_secs is None and limit.probed and limit.binds == "compute":

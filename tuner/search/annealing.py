@@ -20,7 +20,8 @@ import numpy as np
 from costmodel.base import CostModel
 from costmodel.blend import BlendedModel
 from costmodel.prior import Prior
-from schedules.space import Candidate, FloatArray, IntArray, ScheduleSpace
+from schedules.arrays import FloatArray, IntArray
+from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Target
 
 from .base import SearchGoal, Told

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from schedules.space import FloatArray, IntArray
+from schedules.arrays import FloatArray, IntArray
 
 from .lattice import Lattice, keep_best
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules.space import FloatArray, IntArray
+from schedules.arrays import FloatArray, IntArray
 
 from .chains import Score
 from .lattice import Lattice

@@ -14,7 +14,8 @@ import numpy as np
 from costmodel.base import CostModel
 from costmodel.model import ResidualModel
 from costmodel.prior import Prior
-from schedules.space import Candidate, IntArray, ScheduleSpace
+from schedules.arrays import IntArray
+from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Target
 
 from .base import SearchGoal, Told

@@ -8,7 +8,8 @@ from math import gcd, isqrt, prod
 import numpy as np
 
 from costmodel.prior import Prior
-from schedules.space import Candidate, IntArray, ScheduleSpace
+from schedules.arrays import IntArray
+from schedules.space import Candidate, ScheduleSpace
 from schedules.target import Target
 
 from .base import SearchGoal, Told

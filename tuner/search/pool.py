@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from costmodel.base import CostModel, Description, Prediction
-from schedules.space import FloatArray, IntArray
+from schedules.arrays import FloatArray, IntArray
 
 from .lattice import Codes, Lattice
 

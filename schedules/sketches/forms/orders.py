@@ -14,7 +14,8 @@ from ...algebra.scalar import Load
 from ...errors import ScheduleError
 from ...rewrites import AxisLast
 from ...target import Target
-from ...workload.workload import Stage, Workload
+from ...workload.tensors import Stage
+from ...workload.workload import Workload
 from ..analysis import Loop, StageView, view_stage
 from ..tile.roles import assign_roles
 

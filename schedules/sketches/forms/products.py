@@ -16,7 +16,8 @@ from ...algebra.scalar import Scalar, loads, vars_of
 from ...errors import ScheduleError
 from ...rewrites import Beforehand
 from ...rewrites.product import factors_of, kept_axes, may_distribute, summed_axes
-from ...workload.workload import Stage, Workload
+from ...workload.tensors import Stage
+from ...workload.workload import Workload
 from ..analysis import math_calls
 
 MOST_FACTORS = 5

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...arrays import BoolArray, FloatArray, IntArray
 from ...nest.loop_ir import LoopKind
 from ...primitives import FetchAhead, Merge, Unroll
-from ...space import BoolArray, FloatArray, IntArray
 from ..analysis import Read
 from ..writer import TraceWriter
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...algebra.scalar import Load, loads
+from ...arrays import BoolArray, FloatArray, IntArray
 from ...primitives import FetchAhead
-from ...space import BoolArray, FloatArray, IntArray
 from ..analysis import Read
 from ..writer import TraceWriter
 from .next_batch import asks_for_panels, late_panels, panel_hints_a_step

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...space import BoolArray, IntArray
+from ...arrays import BoolArray, IntArray
 from .border import MOST_BORDER_TILES
 from .first_tile import can_pack_on_the_way
 from .hints import can_hint

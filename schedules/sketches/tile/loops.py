@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...space import Access, FloatArray, IntArray
-from ..analysis import Loop, stride
+from ...arrays import FloatArray, IntArray
+from ...plan import Access, Level, Outline, Plan, access_of, axes_of
+from ..analysis import Loop
 from .roles import TileRoles
 
 if TYPE_CHECKING:
@@ -39,14 +40,13 @@ def tile_sizes(sketch: TileSketch, v: dict[str, IntArray]) -> dict[str, IntArray
     return s
 
 
-def tile_loop_axes(roles: TileRoles) -> tuple[int, ...]:
-    """The axis of each loop: 0 columns, 1 rows, 2 rows2, 3 main, then one for each loop of batch
-    and of taps."""
-    batch, taps = _batch_and_taps(roles)
-    first_tap = 4 + len(batch)
-    of_batch = tuple(range(4, first_tap))
-    of_taps = tuple(range(first_tap, first_tap + len(taps)))
-    return (3, *of_batch, 0, 3, 2, 3, 1, 3, 0, 3, 0, 2, 1, 0, *of_taps, 3, 2, 1, 0)
+def block_places(roles: TileRoles, v: dict[str, IntArray]) -> dict[str, IntArray]:
+    """(P,) for each axis with a loop over blocks, how many such loops are around it."""
+    orders = [roles.block_loops(outside) for outside in (False, True)]
+    return {
+        name: np.where(v["rows_outside"] == 1, orders[1].index(name), orders[0].index(name))
+        for name in orders[0]
+    }
 
 
 def _batch_and_taps(roles: TileRoles) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
@@ -55,33 +55,72 @@ def _batch_and_taps(roles: TileRoles) -> tuple[tuple[Loop, ...], tuple[Loop, ...
     return tuple(outside), tuple(loop for loop in roles.taps if loop.extent > 1)
 
 
-def tile_extents(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> IntArray:
-    """(P, L) trip counts. A loop that knobs place here or there stands in each place, with one
-    trip where it is not."""
-    roles = sketch.roles
-    ones = np.ones_like(s["nr"])
+COLUMNS, ROWS, ROWS2, MAIN = range(4)
+"""The axes of a tile; behind them, one for each loop of batch and of taps."""
+
+
+def tile_outline(sketch: TileSketch) -> Outline:
+    """The axes of a tile, an axis of one element for rows that it has not, and what it touches."""
+    roles, view = sketch.roles, sketch.view
     batch, taps = _batch_and_taps(roles)
+    rows = (*roles.rows[:2], *[None] * (2 - len(roles.rows[:2])))
+    loops = (roles.columns, *rows, roles.main, *batch, *taps)
+    axes = axes_of((loop.name, loop.extent) if loop else ("", 1) for loop in loops)
+    names = [axis.name for axis in axes]
+    found = [
+        access_of(read.tensor, read.dtype.bytes, read.index, names)
+        for read in sketch.operands.every
+    ]
+    out = tuple(tuple(int(loop is axis) for axis in loops) for loop in view.spatial)
+    output = Access(view.name, view.dtype.bytes, out, is_output=True)
+    return Outline(axes, (*found, output))
+
+
+def tile_plan(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> Plan:
+    """The levels of knob values `v` with sizes `s`. A loop that knobs place here or there is a
+    level in each place, of one iteration where it is not."""
+    roles, threads = sketch.roles, sketch.target.threads > 1
+    batch, taps = _batch_and_taps(roles)
+    first_tap = 4 + len(batch)
+    k = roles.main.extent // v["parts"]
+    block, block2 = s["mr"] * s["row_per"], s["mr2"] * s["row2_per"]
+    wide, n = s["nr"] * s["col_per"], roles.columns.extent
     outside, inside = v["rows_outside"] == 1, v["row_tiles_inside"] == 1
     deep = _depth_place(sketch, v)
-    blocks = [s["col_blocks"], s["row2_blocks"], s["row_blocks"], s["col_blocks"]]
-    kept = [~outside, True, True, outside]
-    order: list[IntArray] = []
-    for n, (count, here) in enumerate(zip(blocks, kept, strict=True)):
-        order += [np.where(here, count, 1), np.where(deep == n, s["k_count"], 1)]
-    return np.stack(
-        [
-            v["parts"],
-            *(ones * loop.extent for loop in batch),
-            *order,
-            np.where(inside, s["col_per"], 1),
-            s["row2_per"], s["row_per"],
-            np.where(inside, 1, s["col_per"]),
-            *(ones * loop.extent for loop in taps),
-            np.minimum(s["kc"], roles.main.extent),
-            s["mr2"], s["mr"], np.minimum(s["nr"], roles.columns.extent),
-        ],
-        axis=1,
-    )  # fmt: skip
+    place = block_places(roles, v)
+    names = [loop.name for loop in (*roles.rows[:2], *[roles.columns] * 2)][:2]
+    rows, rows2 = (threads & (v["parallel"] > place[name]) for name in names)
+    columns = threads & (v["parallel"] > place[roles.columns.name])
+    outer = {loop.name for loop in roles.outer_rows}
+
+    def depth(place: int) -> Level:
+        return Level(MAIN, np.where(deep <= place, s["kc"], k), note="blocks of the reduction")
+
+    levels = (
+        Level(MAIN, k, threads, "parts of the reduction"),
+        *(
+            Level(4 + n, 1, threads & (x.name not in outer or v["parallel"] > place[x.name]))
+            for n, x in enumerate(batch)
+        ),
+        Level(COLUMNS, np.where(outside, n, wide), ~outside & columns, "blocks of columns"),
+        depth(0),
+        Level(ROWS2, block2, rows2, "blocks of rows"),
+        depth(1),
+        Level(ROWS, block, rows, "blocks of rows"),
+        depth(2),
+        Level(COLUMNS, wide, outside & columns, "blocks of columns"),
+        depth(3),
+        Level(COLUMNS, np.where(inside, s["nr"], wide), note="tiles of columns"),
+        Level(ROWS2, s["mr2"], note="tiles of rows"),
+        Level(ROWS, s["mr"], note="tiles of rows"),
+        Level(COLUMNS, s["nr"], note="tiles of columns"),
+        *(Level(n, 1, note="taps") for n in range(first_tap, first_tap + len(taps))),
+        Level(MAIN, 1, note="reduction"),
+        Level(ROWS2, 1, note="rows in registers"),
+        Level(ROWS, 1, note="rows in registers"),
+        Level(COLUMNS, 1, note="columns in registers"),
+    )
+    return Plan(sketch.outline, levels, len(deep), _dense(sketch, v))
 
 
 def _depth_place(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
@@ -96,21 +135,6 @@ def _depth_place(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
     found = [np.asarray([*p, 3])[np.minimum(divided, len(p) - 1)] for p in places.values()]
     chosen: IntArray = np.where(v["rows_outside"] == 1, found[1], found[0])
     return chosen
-
-
-def tile_accesses(sketch: TileSketch) -> tuple[Access, ...]:
-    """How the nest touches each tensor over the axes of `tile_loop_axes`."""
-    roles, view = sketch.roles, sketch.view
-    batch, taps = _batch_and_taps(roles)
-    axes = [roles.columns, *roles.rows[:2], *[None] * (2 - len(roles.rows[:2])), roles.main]
-    axes += [*batch, *taps]
-    found = []
-    for read in sketch.operands.every:
-        dims = tuple(tuple(stride(index, loop) for loop in axes) for index in read.index)
-        found.append(Access(read.tensor, read.dtype.bytes, dims))
-    out = [tuple(1 if loop is axis else 0 for axis in axes) for loop in view.spatial]
-    found.append(Access(view.name, view.dtype.bytes, tuple(out), is_output=True))
-    return tuple(found)
 
 
 def block_counts(roles: TileRoles, f: dict[str, FloatArray]) -> list[FloatArray]:
@@ -129,3 +153,16 @@ def block_counts(roles: TileRoles, f: dict[str, FloatArray]) -> list[FloatArray]
         a, b = (order[n] if n < len(order) else ones for order in orders)
         picked.append(np.where(f["rows_outside"] == 1, b, a))
     return picked
+
+
+def _dense(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
+    """(P,) which accesses come in order, as the bits of a number, see `Plan.dense`."""
+    bits = {read.tensor: 1 << b for b, read in enumerate(sketch.operands.every)}
+    columns = sum(bits[read.tensor] for read in sketch.operands.packable)
+    rows = sum(bits[read.tensor] for read in sketch.operands.copyable)
+    ahead = columns | sum(bits[read.tensor] for read in sketch.operands.packed_ahead)
+    packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
+    # What hints have brought is where a copy would be: nearby, however far apart its rows are.
+    fetched = sum(bits[read.tensor] for read in sketch.passing)
+    packed = packed | np.where(v["fetch"] > 0, fetched, 0)
+    return np.asarray(packed | (v["copy_rows"] * rows))

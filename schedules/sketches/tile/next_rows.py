@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...space import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, FloatArray, IntArray
 from ..analysis import Read, once
 from ..hardware import COST_OF_A_LATE_LINE, LINE_BYTES, LOADS_A_HINT
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...space import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, FloatArray, IntArray
 from ...target import Target
 from ..analysis import Loop, Read
 from ..hardware import BUSY_CHAINS, COST_OF_A_LATE_LINE, PAGE_BYTES

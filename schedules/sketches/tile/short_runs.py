@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...arrays import BoolArray, FloatArray, IntArray
 from ...primitives.fetching import MOST_HINTS
-from ...space import BoolArray, FloatArray, IntArray
 from ..analysis import Read, offsets, once
 
 if TYPE_CHECKING:

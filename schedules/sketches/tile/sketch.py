@@ -25,8 +25,10 @@ from math import prod
 
 import numpy as np
 
+from ...arrays import BoolArray, FloatArray, IntArray
+from ...plan import Outline, Plan
 from ...primitives.zeros import neutral_conditions
-from ...space import Access, BoolArray, FloatArray, IntArray, Knob
+from ...space import Knob
 from ...target import Target
 from ...workload.flops import useful_points
 from ...workload.workload import Workload
@@ -39,8 +41,7 @@ from .default import tile_default
 from .first_tile import packed_on_the_way
 from .hints import has_hints
 from .limits import feasible_tiles
-from .loops import tile_accesses, tile_extents, tile_loop_axes, tile_sizes
-from .model import tile_columns
+from .loops import tile_outline, tile_plan, tile_sizes
 from .next_batch import next_panels
 from .next_rows import far_rows
 from .operands import TileOperands
@@ -309,22 +310,14 @@ class TileSketch(Knobbed):
         return feasible_tiles(self, v, tile_sizes(self, v))
 
     @cached_property
-    def loop_axes(self) -> tuple[int, ...]:
-        return tile_loop_axes(self.roles)
+    def outline(self) -> Outline:
+        """The axes of a tile, and what it touches."""
+        return tile_outline(self)
 
-    @cached_property
-    def accesses(self) -> tuple[Access, ...]:
-        return tile_accesses(self)
-
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, L) trip counts."""
+    def plan(self, settings: IntArray) -> Plan:
+        """Blocks, tiles, and what is inside of them: see `loops.py`."""
         v = self.values(settings)
-        return tile_extents(self, v, tile_sizes(self, v))
-
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS."""
-        v = self.values(settings)
-        return tile_columns(self, v, tile_sizes(self, v))
+        return tile_plan(self, v, tile_sizes(self, v))
 
     def default(self) -> tuple[int, ...]:
         """A feasible setting that is sensible with no model: see `tile_default`."""

@@ -15,13 +15,15 @@ from math import prod
 
 import numpy as np
 
-from ...space import Access, BoolArray, FloatArray, IntArray, Knob, with_zeros
+from ...arrays import BoolArray, IntArray
+from ...plan import Access, Level, Outline, Plan, access_of, axes_of
+from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import Loop, Read, StageView, math_calls
-from ..knobs import Knobbed, as_floats
+from ..analysis import Loop, Read, StageView
+from ..knobs import Knobbed
 from ..writer import TraceWriter
-from .turn import SHUFFLES_A_VECTOR, Turn, can_be_turned
+from .turn import Turn, can_be_turned
 from .turned_sum_trace import write_turned_sum_trace
 
 LEAST_EXTENT = 8
@@ -79,13 +81,13 @@ class TurnedSumSketch(Knobbed):
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         whole = max(self.turn.along.extent // self.lanes, 1)
-        tasks = self._others() * whole
+        tasks = self.others() * whole
         return (
             Knob("columns", tuple(n for n in (1, 2, 4) if n <= whole)),
             Knob("parallel", (0, 1) if self.target.threads > 1 and tasks > 1 else (0,)),
         )
 
-    def _others(self) -> int:
+    def others(self) -> int:
         """Results that have sums of their own, but for those in the lanes."""
         return prod(loop.extent for loop in self.view.spatial if loop is not self.turn.along)
 
@@ -103,54 +105,28 @@ class TurnedSumSketch(Knobbed):
         pair = (self.turn.across, self.turn.along)
         return [n for n, loop in enumerate(self._loops) if loop not in pair]
 
-    @property
-    def loop_axes(self) -> tuple[int, ...]:
-        """Axes that are walked as they are, pieces of lanes, the reduction, and a block of both."""
-        along, across = (self._loops.index(x) for x in (self.turn.along, self.turn.across))
-        return (*self._outside, along, across, along, across)
-
-    def extents(self, settings: IntArray) -> IntArray:
-        """(P, L): see `loop_axes`."""
-        columns = as_floats(self.values(settings))["columns"]
-        ones = np.ones(len(columns))
-        wide = np.minimum(columns * self.lanes, self.turn.along.extent)
-        deep = ones * min(self.lanes, self.turn.across.extent)
-        outer = [np.ceil(self.turn.along.extent / wide), np.ceil(self.turn.across.extent / deep)]
-        whole = [ones * self._loops[n].extent for n in self._outside]
-        return np.stack([*whole, *outer, wide, deep], axis=1).astype(np.int64)
-
     @cached_property
-    def accesses(self) -> tuple[Access, ...]:
+    def _outline(self) -> Outline:
         names = [loop.name for loop in self._loops]
-        found = [Access(r.tensor, r.dtype.bytes, _strides(r, names)) for r in self.view.reads]
+        found = [access_of(r.tensor, r.dtype.bytes, r.index, names) for r in self.view.reads]
         count = len(self.view.spatial)
         identity = tuple(tuple(int(a == b) for b in names) for a in names[:count])
         out = Access(self.view.name, self.view.dtype.bytes, identity, is_output=True)
-        return (*found, out)
+        axes = axes_of((loop.name, loop.extent) for loop in self._loops)
+        return Outline(axes, (*found, out))
 
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS. Vectors that are turned cost shuffles."""
-        v = as_floats(self.values(settings))
-        ones = np.ones(len(v["columns"]))
-        vectors = self.view.points / self.lanes
-        shuffles = SHUFFLES_A_VECTOR * len(self.turn.turned)
-        pieces = np.ceil(self.turn.along.extent / (v["columns"] * self.lanes))
-        found: dict[str, FloatArray] = {
-            "flops": ones * self.view.points * max(self.view.operations, 1),
-            "vector_ops": ones * vectors * (shuffles + self.view.operations),
-            "vector_loads": ones * vectors * len(self.view.reads),
-            "vector_stores": ones * max(self.view.outputs / self.lanes, 1.0),
-            "math_calls": ones * vectors * math_calls(self.view.value),
-            "accumulators": v["columns"],
-            "live_registers": v["columns"] + self.lanes + 2.0,
-            "inner_trips": ones * max(self.turn.across.extent / self.lanes, 1.0),
-            "inner_entries": pieces * self.view.points
-            / (self.turn.along.extent * self.turn.across.extent),
-            "code_ops": v["columns"] * self.lanes * (shuffles + 2.0),
-            "tasks": np.where(v["parallel"] > 0, self._others() * pieces, 1.0),
-            "regions": v["parallel"],
-        }  # fmt: skip
-        return with_zeros(found)
+    def plan(self, settings: IntArray) -> Plan:
+        """Axes that are walked as they are, pieces of lanes, the reduction, and a block of both."""
+        wide = self.values(settings)["columns"] * self.lanes
+        along, across = (self._loops.index(x) for x in (self.turn.along, self.turn.across))
+        levels = (
+            *(Level(n, 1) for n in self._outside),
+            Level(along, wide),
+            Level(across, self.lanes),
+            Level(along, 1),
+            Level(across, 1),
+        )
+        return Plan(self._outline, levels, len(wide))
 
     def default(self) -> tuple[int, ...]:
         """Two vectors of sums, every thread."""
@@ -160,7 +136,3 @@ class TurnedSumSketch(Knobbed):
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
         v, threads = self.chosen(setting), self.target.threads
         write_turned_sum_trace(writer, self.view, self.turn, self.lanes, threads, v)
-
-
-def _strides(read: Read, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(i.coefficient(name) for name in names) for i in read.index)

@@ -12,7 +12,7 @@ from typing import Any
 
 from service.errors import TooBusy
 from service.http.state import Gate
-from tuner.measure.aside import Aside
+from tuner.compiling.aside import Aside
 
 DEADLINE_SECS = 20.0
 MOST_WAITING = 4

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from schedules.canonical import canonical_bytes
 from schedules.errors import ScheduleError
-from schedules.record import TuningRecord, canonical_bytes
+from schedules.record import TuningRecord
 from schedules.target import Target
 from schedules.trace import Trace
 from service.answers.grades import same_toolchain

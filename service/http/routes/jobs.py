@@ -10,7 +10,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from schedules.record import canonical_bytes
+from schedules.canonical import canonical_bytes
 from service.access.keys import key_of_owner
 from service.errors import InvalidField, NotFound, TooBusy
 from service.http.deps import (

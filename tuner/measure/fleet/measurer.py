@@ -14,10 +14,9 @@ from itertools import count
 from schedules.errors import TargetError, TilewrightError, WorkloadError
 from schedules.record import MeasureResult, Toolchain
 from schedules.target import Target
-from schedules.workload import document_reader as workload_json
 from schedules.workload.workload import Workload
-from tuner.measure.control import Control
 from tuner.measure.protocol import MeasureRequest, OnResult
+from tuner.process.control import Control
 
 from .address import parse_address
 from .bookings import bookings_of, share_of
@@ -76,7 +75,7 @@ class FleetMeasurer:
 
     def __init__(self, fleet: Fleet, workload: Workload, target: Target, seed: int) -> None:
         self._fleet, self._target, self._seed = fleet, target, seed
-        self._workload = workload_json.to_json(workload)
+        self._workload = workload.to_json()
         self._line: Line | None = None
         self._like: Machine | None = None
         self.home = ""

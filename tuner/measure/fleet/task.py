@@ -18,10 +18,10 @@ from typing import Any
 from schedules.errors import TargetError, WorkloadError
 from schedules.record import MeasureResult
 from schedules.target import Target
-from schedules.workload import document_reader as workload_json
-from tuner.measure.choose import parse_measurer
-from tuner.measure.control import Control, Controllable, MeasurementAborted
+from schedules.workload.workload import Workload
+from tuner.measure.here import factory_here
 from tuner.measure.protocol import Measurer
+from tuner.process.control import Control, Controllable, MeasurementAborted
 
 from .machines import kind
 from .wire import Description, Note, Order
@@ -138,8 +138,9 @@ class Host:
             while len(self._open) >= MOST_OPEN:
                 _, oldest = self._open.popitem(last=False)
                 oldest.measurer.__exit__(None, None, None)
-            workload = workload_json.from_json(order.workload)
-            factory = parse_measurer(self.description.measurer)
+            workload = Workload.from_json(order.workload)
+            factory = factory_here(self.description.measurer)
+            assert factory is not None, "who joins has a measurer of one machine"
             control = Control()
             measurer = factory(workload, target, order.seed).__enter__()
             if isinstance(measurer, Controllable):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tuner.measure.control import Control
+from tuner.process.control import Control
 
 from .errors import FleetError
 

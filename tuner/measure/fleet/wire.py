@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from schedules.record import MeasureResult, MeasureStatus, Toolchain, canonical_bytes
+from schedules.canonical import canonical_bytes
+from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
 from tuner.measure.protocol import MeasureRequest

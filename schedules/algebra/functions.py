@@ -1,0 +1,307 @@
+"""The scalar functions: one row each, read by everything that has to know what a function is.
+
+A row says what a function means, which values it takes, how errors pass through it, where it is
+exact and what a kernel promises of it. Readers: the names of the front ends, documents, the
+interpreter and the reference, the analyses of ranges and errors, the checks of kernels, the counts
+of the cost model, the bound, the other libraries that a kernel is compared with, the tests. What
+another file says is how a kernel computes the function: `tuner/codegen/mathlib.py`.
+`docs/adding.md` adds a function.
+
+Rows are given the module `numpy` by those who ask for arrays: queries read names here, and should
+start at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Numpy: TypeAlias = Any
+"""The module `numpy`. Its own types do not say that exp(x) has the type of x."""
+Ends: TypeAlias = tuple[float, float]
+
+SATURATED = 32.0
+"""Magnitude from which tanh and erf are 1, and sigmoid where it is 1 in float64, for kernels too:
+float64 has no number between erf(6), tanh(20), sigmoid(37) and 1."""
+VANISHED = -760.0
+"""Arguments up to this have an exponential that is zero in every type: f64 ends at -745.2."""
+POLYNOMIAL_SLOTS = 6
+"""Multiply-adds of exp, tanh, erf and the like: the shortest f32 polynomials use no fewer."""
+
+
+class FloatType(Protocol):
+    """What an exact point may ask of the type that a function is computed in."""
+
+    def is_power(self, values: Array) -> Array:
+        """Where a number and its reciprocal are powers of two and normal numbers of the type."""
+
+    def has_square(self, values: Array) -> Array:
+        """Where the square of a number, computed in float64, is the exact one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalarFunction:
+    """What is known of y = f(x).
+
+    `values(np, x)`: f(x) of a NumPy array or scalar, in the type of x; the reference asks in
+    float64.
+    `image(low, high)`: the least and the greatest value for arguments from `low` to `high`; where f
+    has no value, its end of the range takes over. `defined(low, high)`: whether f has a finite
+    value for all of them.
+    `change(np, x, y, e)`: an upper bound of how far y moves while x moves by `e`. None, as a whole
+    or as an answer: f is monotone, and both ends tell.
+    `exact(np, x, y, type)`: where every kernel gives y, of float64 values; see `docs/math.md`.
+
+    `stated_ulps` of f32 and f64 are what kernels promise; `allowed_ulps` are what the error bound
+    has room for, of any type. Both in units of the last place of the exact result.
+    `special`: pairs (x, f(x)) at zeros, infinities and beyond the ends; f(NaN) is NaN besides.
+    `hard`: arguments at which a kernel would err first. `sweep`: the range that tests look at
+    closely.
+
+    `slots`: the fewest lane-slots of the multiply-add pipes that f takes. `calls`: its time, in
+    evaluations of a polynomial such as exp; 0 for what is an instruction or two.
+    `numpy`: NumPy's ufunc for it; None where there is no such thing.
+    """
+
+    summary: str
+    values: Callable[[Numpy, Array], Array]
+    image: Callable[[float, float], Ends]
+    defined: Callable[[float, float], bool] = lambda low, high: True
+    change: Callable[[Numpy, Array, Array, Array], Array | None] | None = None
+    exact: Callable[[Numpy, Array, Array, FloatType], Array] | None = None
+    stated_ulps: tuple[float, float]
+    allowed_ulps: float = 4.0
+    special: tuple[tuple[float, float], ...] = ()
+    hard: tuple[float, ...] = ()
+    sweep: Ends = (-21.0, 21.0)
+    keeps_zero_sign: bool = False
+    may_leave_range: bool = False
+    """Whether finite arguments of modest size have values that are infinite or vanish."""
+    on_integers: bool = False
+    slots: int = 0
+    calls: int = 0
+    numpy: str | None = None
+
+
+class UnaryOp(StrEnum):
+    """Functions of one value. A member is its name, in every spelling."""
+
+    NEG = "neg"
+    ABS = "abs"
+    EXP = "exp"
+    LOG = "log"
+    SQRT = "sqrt"
+    RSQRT = "rsqrt"
+    TANH = "tanh"
+    ERF = "erf"
+    SIGMOID = "sigmoid"
+    FLOOR = "floor"
+
+    @property
+    def function(self) -> ScalarFunction:
+        return _FUNCTIONS[self]
+
+
+def rising(function: Callable[[float], float]) -> Callable[[float, float], Ends]:
+    """The image of a function that never falls."""
+    return lambda low, high: (function(low), function(high))
+
+
+def falling(function: Callable[[float], float]) -> Callable[[float, float], Ends]:
+    """The image of a function that never rises."""
+    return lambda low, high: (function(high), function(low))
+
+
+def by_slope(
+    slope: Callable[[Numpy, Array], Array],
+) -> Callable[[Numpy, Array, Array, Array], Array | None]:
+    """The change by an upper bound of the slope at a magnitude and beyond, which falls with it."""
+
+    def change(np: Numpy, x: Array, y: Array, error: Array) -> Array | None:
+        if not np.isfinite(error.max(initial=0.0)):
+            return None
+        nearest = np.maximum(np.abs(x) - error, 0.0)
+        found: Array = np.asarray(slope(np, nearest) * error)
+        return found
+
+    return change
+
+
+def _exp_change(np: Numpy, x: Array, y: Array, error: Array) -> Array | None:
+    """exp(e) - 1 <= e + e**2 up to 1."""
+    if not error.max(initial=0.0) <= 1:
+        return None
+    found: Array = np.asarray(y * (error * (error + 1)))
+    return found
+
+
+def _exp(x: float) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
+def _abs_image(low: float, high: float) -> Ends:
+    ends = sorted((abs(low), abs(high)))
+    return (0.0 if low <= 0 <= high else ends[0]), ends[1]
+
+
+def _floor(x: float) -> float:
+    return float(math.floor(x)) if math.isfinite(x) else x
+
+
+def _erf(np: Numpy, x: Array) -> Array:
+    # NumPy has no erf; the C library's costs about 50 ns an element.
+    flat = map(math.erf, np.asarray(x, np.float64).ravel().tolist())
+    found: Array = np.fromiter(flat, np.float64, np.size(x)).reshape(np.shape(x))
+    return found
+
+
+def _sigmoid(np: Numpy, x: Array) -> Array:
+    # exp of a negative number only: no overflow, full relative accuracy on both sides.
+    small = np.exp(-np.abs(x))
+    found: Array = np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small))
+    return found
+
+
+_INF, _NAN = math.inf, math.nan
+_FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
+    UnaryOp.NEG: ScalarFunction(
+        summary="`-x`",
+        values=lambda np, x: np.negative(x),
+        image=falling(lambda x: -x),
+        stated_ulps=(0.0, 0.0),
+        allowed_ulps=0.0,
+        keeps_zero_sign=True,
+        on_integers=True,
+        numpy="negative",
+    ),
+    UnaryOp.ABS: ScalarFunction(
+        summary="The magnitude of `x`.",
+        values=lambda np, x: np.abs(x),
+        image=_abs_image,
+        stated_ulps=(0.0, 0.0),
+        allowed_ulps=0.0,
+        keeps_zero_sign=True,
+        on_integers=True,
+        numpy="abs",
+    ),
+    UnaryOp.EXP: ScalarFunction(
+        summary="e to the power of `x`.",
+        values=lambda np, x: np.exp(x),
+        image=rising(_exp),
+        change=_exp_change,
+        exact=lambda np, x, y, _: (x == 0) | (x <= VANISHED),
+        stated_ulps=(1.1, 1.1),
+        special=(
+            (-_INF, 0.0), (_INF, _INF), (0.0, 1.0), (-0.0, 1.0), (1e4, _INF), (-1e4, 0.0),
+        ),
+        sweep=(-750.0, 712.0),
+        may_leave_range=True,
+        slots=POLYNOMIAL_SLOTS,
+        calls=1,
+        numpy="exp",
+    ),
+    UnaryOp.LOG: ScalarFunction(
+        summary="The natural logarithm of `x`.",
+        values=lambda np, x: np.log(x),
+        image=rising(lambda x: math.log(x) if x > 0 else -_INF),
+        defined=lambda low, high: low > 0,
+        exact=lambda np, x, y, _: x == 1,
+        stated_ulps=(1.0, 1.0),
+        special=(
+            (0.0, -_INF), (-0.0, -_INF), (-1.0, _NAN), (-_INF, _NAN), (_INF, _INF), (1.0, 0.0),
+        ),
+        slots=POLYNOMIAL_SLOTS,
+        calls=1,
+        numpy="log",
+    ),
+    UnaryOp.SQRT: ScalarFunction(
+        summary="The square root of `x`.",
+        values=lambda np, x: np.sqrt(x),
+        image=rising(lambda x: math.sqrt(max(x, 0.0))),
+        defined=lambda low, high: low >= 0,
+        exact=lambda np, x, y, type: type.has_square(y) & (y * y == x),
+        stated_ulps=(0.5, 0.5),
+        allowed_ulps=1.0,
+        special=((0.0, 0.0), (-0.0, -0.0), (_INF, _INF), (-1.0, _NAN), (4.0, 2.0)),
+        keeps_zero_sign=True,
+        slots=1,
+        numpy="sqrt",
+    ),
+    UnaryOp.RSQRT: ScalarFunction(
+        summary="`1 / sqrt(x)`.",
+        values=lambda np, x: 1.0 / np.sqrt(x),
+        image=falling(lambda x: 1.0 / math.sqrt(x) if x > 0 else _INF),
+        defined=lambda low, high: low > 0,
+        exact=lambda np, x, y, type: type.is_power(y) & (y * y * x == 1),  # powers of four
+        stated_ulps=(1.5, 1.5),
+        special=((0.0, _INF), (-0.0, -_INF), (_INF, 0.0), (-1.0, _NAN), (4.0, 0.5)),
+        slots=1,
+    ),
+    UnaryOp.TANH: ScalarFunction(
+        summary="The hyperbolic tangent of `x`.",
+        values=lambda np, x: np.tanh(x),
+        image=rising(math.tanh),
+        change=by_slope(lambda np, x: np.minimum(1.0, 4.0 * np.exp(-2.0 * x))),
+        exact=lambda np, x, y, _: (x == 0) | ((np.abs(y) == 1) & (np.abs(x) >= SATURATED)),
+        stated_ulps=(2.0, 3.0),
+        special=((0.0, 0.0), (-0.0, -0.0), (_INF, 1.0), (-_INF, -1.0), (1e-30, 1e-30)),
+        keeps_zero_sign=True,
+        slots=POLYNOMIAL_SLOTS,
+        calls=1,
+        numpy="tanh",
+    ),
+    UnaryOp.ERF: ScalarFunction(
+        summary="The error function of `x`.",
+        values=_erf,
+        image=rising(math.erf),
+        # 2 / sqrt(pi) = 1.12838
+        change=by_slope(lambda np, x: 1.1284 * np.exp(-x * x)),
+        exact=lambda np, x, y, _: (x == 0) | ((np.abs(y) == 1) & (np.abs(x) >= SATURATED)),
+        stated_ulps=(1.5, 1.5),
+        special=((0.0, 0.0), (-0.0, -0.0), (_INF, 1.0), (-_INF, -1.0), (1e30, 1.0)),
+        keeps_zero_sign=True,
+        slots=POLYNOMIAL_SLOTS,
+        calls=1,
+    ),
+    UnaryOp.SIGMOID: ScalarFunction(
+        summary="`1 / (1 + exp(-x))`.",
+        values=_sigmoid,
+        image=rising(lambda x: 0.5 * (1.0 + math.tanh(0.5 * x))),
+        change=by_slope(lambda np, x: np.minimum(0.25, np.exp(-x))),
+        exact=lambda np, x, y, _: (
+            (x == 0) | (x <= VANISHED) | ((y == 1) & (x >= SATURATED))
+        ),
+        stated_ulps=(2.0, 2.0),
+        special=(
+            (0.0, 0.5), (-0.0, 0.5), (_INF, 1.0), (-_INF, 0.0), (1e4, 1.0), (-1e4, 0.0),
+        ),
+        sweep=(-750.0, 45.0),
+        slots=POLYNOMIAL_SLOTS,
+        calls=1,
+    ),
+    UnaryOp.FLOOR: ScalarFunction(
+        summary="The greatest whole number not above `x`, still a float.",
+        values=lambda np, x: np.floor(x),
+        image=rising(_floor),
+        stated_ulps=(0.0, 0.0),
+        allowed_ulps=0.0,
+        special=(
+            (0.0, 0.0), (-0.0, -0.0), (-0.5, -1.0), (2.5, 2.0), (_INF, _INF), (-_INF, -_INF),
+        ),
+        keeps_zero_sign=True,
+        numpy="floor",
+    ),
+}  # fmt: skip
+
+NAMED = {op.value: op for op in UnaryOp if op is not UnaryOp.NEG}
+"""The functions that front ends call by name: negation is written `-x`."""

@@ -1,0 +1,14 @@
+"""The one byte string of a JSON value, of which every key in this project is a digest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def canonical_bytes(document: Any) -> bytes:
+    """The one byte string of a JSON value: sorted keys, no spaces, UTF-8, no NaN."""
+    text = json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode()

@@ -1,0 +1,112 @@
+"""From tensors that know how they are computed to a computation of all that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ..algebra.affine import fresh
+from ..algebra.scalar import loads, rename_tensors
+from ..errors import WorkloadError
+from .computation import Computation
+from .tensors import Stage, Tensor
+from .validate import validate
+
+
+class TensorSource(Protocol):
+    """A tensor and where it comes from, as a way to write computations keeps it.
+
+    Its identity is the object: two may have the same name. `stages` are what computes it, the last
+    one the tensor itself, those before it split off from its expression; there are none for an
+    input. `reads` are the tensors that the expression names, some of which `stages` may read no
+    more.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+    @property
+    def reads(self) -> Sequence[TensorSource]: ...
+
+
+def assembled(
+    outputs: Sequence[TensorSource], inputs: Sequence[TensorSource] | None, name: str
+) -> Computation:
+    """The computation that computes `outputs`; see `Workload.of`."""
+    order = _ordered(outputs)
+    placeholders = [t for t in order if not t.stages]
+    computed = [t for t in order if t.stages]
+    for output in outputs:
+        if not output.stages:
+            raise WorkloadError(
+                f"output {output.name!r} is an input; outputs are computed", code="unknown_tensor"
+            )
+    arguments = placeholders if inputs is None else _declared(inputs, placeholders)
+    stages = _with_unique_names(computed, {t.name for t in (*order, *arguments)})
+    computation = Computation(
+        tuple(t.tensor for t in arguments), stages, tuple(t.name for t in outputs), name
+    )
+    validate(computation)
+    return computation
+
+
+def _ordered(outputs: Sequence[TensorSource]) -> list[TensorSource]:
+    """Every tensor the outputs need, each after what it reads, in order of first use."""
+    order: list[TensorSource] = []
+    done: set[int] = set()
+    pending = [(t, False) for t in reversed(outputs)]
+    while pending:
+        tensor, visited = pending.pop()
+        if id(tensor) in done:
+            continue
+        if visited:
+            done.add(id(tensor))
+            order.append(tensor)
+            continue
+        pending.append((tensor, True))
+        by_name = {t.name: t for t in tensor.reads}
+        first_use = dict.fromkeys(ld.tensor for s in tensor.stages for ld in loads(s.body))
+        used = [by_name[n] for n in first_use if n in by_name]
+        # An input whose reads were all proved to be in the padding is still an argument, be it
+        # through a stage that nothing reads any more.
+        used += [t for t in tensor.reads if t.name not in first_use]
+        pending.extend((t, False) for t in reversed(used))
+    return order
+
+
+def _declared(inputs: Sequence[TensorSource], found: list[TensorSource]) -> list[TensorSource]:
+    for tensor in inputs:
+        if tensor.stages:
+            raise WorkloadError(
+                f"input {tensor.name!r} is computed; inputs are placeholders", code="unknown_tensor"
+            )
+        if not any(tensor is t for t in found):
+            raise WorkloadError(f"input {tensor.name!r} is never read", code="unused_tensor")
+    for tensor in found:
+        if not any(tensor is t for t in inputs):
+            raise WorkloadError(
+                f"{tensor.name!r} is read but missing in inputs="
+                f"[{', '.join(t.name for t in inputs)}]",
+                code="unknown_tensor",
+            )
+    return list(inputs)
+
+
+def _with_unique_names(computed: list[TensorSource], taken: set[str]) -> tuple[Stage, ...]:
+    """All stages; the ones split off get a number where two have the same name."""
+    stages: list[Stage] = []
+    used = set(taken)
+    for tensor in computed:
+        names: dict[str, str] = {}
+        for stage in tensor.stages[:-1]:
+            names[stage.name] = fresh(stage.name, used)
+            used.add(names[stage.name])
+        for stage in tensor.stages:
+            body = rename_tensors(stage.body, names)
+            new = replace(stage.tensor, name=names.get(stage.name, stage.name))
+            stages.append(replace(stage, tensor=new, body=body))
+    return tuple(stages)

@@ -1,0 +1,79 @@
+"""A computation as plain data: what `workload.py` gives a normal form, a key and a document.
+
+Everything in this room that checks, counts, orders or writes a computation is written on this
+value, so that nothing in it needs `Workload`, which stands on top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from ..algebra.scalar import loads
+from .tensors import Stage, Tensor
+
+C = TypeVar("C", bound="Computation")
+"""A computation of any class: what is made from one by `replace` is of the same class."""
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Inputs in argument order, stages in an order in which each reads only what is before it.
+
+    `outputs` names the stages whose tensors the caller gets, in argument order. `name` is for
+    people and is not part of the identity. `declared_flops` and `declared_min_bytes` are the
+    operator library's counts where they follow a convention; None means "count the expression".
+    `allowed_error` permits rewrites (`schedules.rewrites`) with a proven error of at most this: of
+    an element of a float sum of products a*b, relative to max|a| times the largest sum of |b| of
+    an element, rounding included. None, the default, permits none.
+    """
+
+    inputs: tuple[Tensor, ...]
+    stages: tuple[Stage, ...]
+    outputs: tuple[str, ...]
+    name: str = ""
+    declared_flops: int | None = None
+    declared_min_bytes: int | None = None
+    allowed_error: float | None = None
+
+    def stage(self, name: str) -> Stage:
+        """The stage that computes tensor `name`; KeyError if there is none."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise KeyError(name)
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by name: inputs first, then stages in order."""
+        return {t.name: t for t in (*self.inputs, *(s.tensor for s in self.stages))}
+
+    @property
+    def output_tensors(self) -> tuple[Tensor, ...]:
+        return tuple(self.tensors[name] for name in self.outputs)
+
+    @property
+    def arguments(self) -> tuple[Tensor, ...]:
+        """Tensors of a kernel call in ABI order: inputs, then outputs."""
+        return (*self.inputs, *self.output_tensors)
+
+    @property
+    def constants(self) -> tuple[Tensor, ...]:
+        """The inputs whose values do not change between calls."""
+        return tuple(tensor for tensor in self.inputs if tensor.constant)
+
+    @property
+    def traffic_bytes(self) -> int:
+        """Compulsory traffic in bytes: every input and output once."""
+        return sum(t.bytes for t in self.arguments)
+
+    @property
+    def min_bytes(self) -> int:
+        """The published figure: `traffic_bytes` unless the operator's convention says otherwise."""
+        declared = self.declared_min_bytes
+        return self.traffic_bytes if declared is None else declared
+
+    def consumers(self, name: str) -> tuple[Stage, ...]:
+        """Stages that read tensor `name`."""
+        return tuple(s for s in self.stages if any(ld.tensor == name for ld in loads(s.body)))

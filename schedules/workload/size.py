@@ -1,0 +1,59 @@
+"""How large a computation is, found with Python's integers before anything is allocated."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..algebra.scalar import All, IndexValue, Load, Scalar, walk
+from ..errors import WorkloadError
+from .computation import Computation
+
+
+def footprint_bytes(computation: Computation) -> int:
+    """Bytes of every tensor of `computation`, arguments and intermediate stages alike."""
+    return sum(t.bytes for t in computation.tensors.values())
+
+
+def iterations(computation: Computation) -> int:
+    """Points of all stages' axes and reduction axes together: how often a body is evaluated."""
+    return sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in computation.stages)
+
+
+def check_limits(
+    computation: Computation, *, max_bytes: int, max_iterations: int | None = None
+) -> None:
+    """WorkloadError "too_large" if the tensors need more than `max_bytes`, or a call more work.
+
+    Call it before anything is allocated: it only multiplies.
+    """
+    found = footprint_bytes(computation)
+    if found > max_bytes:
+        largest = max(computation.tensors.values(), key=lambda t: t.bytes)
+        raise WorkloadError(
+            f"the tensors need {found} bytes, at most {max_bytes} are allowed"
+            f" (largest: {largest.name}, {largest.bytes} bytes)",
+            code="too_large",
+        )
+    points = iterations(computation)
+    if max_iterations is not None and points > max_iterations:
+        raise WorkloadError(
+            f"one call evaluates {points} points, at most {max_iterations} are allowed",
+            code="too_large",
+        )
+
+
+def json_nodes(node: Scalar) -> int:
+    """JSON values (objects, arrays and leaves) that `node` takes in a document."""
+    total = 0
+    for n in walk(node):
+        total += 2
+        match n:
+            case Load():
+                total += 2 + len(n.index)
+            case IndexValue():
+                total += 2
+            case All():
+                total += 1 + len(n.conds)
+            case _:
+                total += 2
+    return total

@@ -1,0 +1,191 @@
+"""One side of a benchmark, in a process of its own: a kernel, or another library's way.
+
+Thread pools spin for a while after a call; sides that shared a process would slow each other.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules.trace import Trace
+from schedules.workload.workload import Workload
+
+from ..loading import elf, loader
+from ..loading.entries import Entry, Needs, argument_vector, timed_entry, whole_entry
+from ..loading.native import Helpers, build_helpers
+from ..measure.candidate.sandbox import FaultPage
+from ..measure.memory.arena import as_array, as_bytes, flat_buffers
+from ..measure.memory.guarded import view_bytes
+from ..measure.verify.compare import Case, Oracle
+from ..process import linux
+from ..process.frames import Frame, FrameReader, write_frame
+from ..process.serving import take_over_pipes
+from .libraries import numpy_libraries, torch_libraries
+from .numpy_peer import NumpyPeer
+from .ways import NoPeerError
+
+Array = NDArray[Any]
+
+
+class Contender(Protocol):
+    """Something that computes the workload and can be timed."""
+
+    def outputs(self) -> Sequence[Array]:
+        """The result of the last call."""
+        ...
+
+    def time(self, calls: int, rounds: int) -> list[float]:
+        """Seconds a call in each of `rounds` rounds of `calls` calls, overhead left out."""
+        ...
+
+
+@dataclass(frozen=True)
+class KernelContender:
+    """A compiled kernel on buffers like those it was tuned on, constant inputs packed before."""
+
+    entry: Entry
+    helpers: Helpers
+    argv: Any
+    results: tuple[Array, ...]
+
+    def outputs(self) -> Sequence[Array]:
+        return self.results
+
+    def time(self, calls: int, rounds: int) -> list[float]:
+        samples, _ = self.helpers.time(self.entry.address, self.argv, calls, rounds, 1)
+        return [float(s) for s in samples]
+
+
+@dataclass(frozen=True)
+class CallContender:
+    """A Python callable; what calling costs in Python is measured and taken off.
+
+    `said` goes with its figures: which way of the library's it is, and the library's own words.
+    """
+
+    call: Callable[[], object]
+    results: Callable[[], Sequence[Array]]
+    said: Mapping[str, Any]
+
+    def outputs(self) -> Sequence[Array]:
+        return self.results()
+
+    def time(self, calls: int, rounds: int) -> list[float]:
+        empty_secs = min(_seconds_a_call(_nothing, calls) for _ in range(5))
+        measured = [_seconds_a_call(self.call, calls) for _ in range(rounds)]
+        return [max(secs - empty_secs, 1e-9) for secs in measured]
+
+
+def _nothing() -> None:
+    """What an empty call costs."""
+
+
+def _seconds_a_call(call: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) / calls
+
+
+def _kernel(document: dict[str, Any], blob: bytes, workload: Workload, case: Case) -> Contender:
+    tensors = workload.arguments
+    if any(s in elf.undefined_symbols(blob) for s in loader.OPENMP_SYMBOLS):
+        loader.use_openmp(None)
+    kernel = loader.load_object(blob, document["symbol"])
+    behind = [document["bytes_behind_line"] // t.dtype.bytes * t.dtype.bytes for t in tensors]
+    memory = flat_buffers([t.bytes + skip for t, skip in zip(tensors, behind, strict=True)])
+    addresses = [a + skip for a, skip in zip(memory.addresses, behind, strict=True)]
+    views = [view_bytes(a, t.bytes) for a, t in zip(addresses, tensors, strict=True)]
+    for view, array in zip(views, case.inputs, strict=False):
+        view[:] = as_bytes(array)
+    needs = Needs(**(document["needs"] | {"constants": tuple(document["needs"]["constants"])}))
+    if document["with_packing"]:
+        entry = whole_entry(kernel, needs, len(tensors))
+    else:
+        entry = timed_entry(kernel, document["symbol"], needs, len(tensors))
+    scratch = flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
+    workspace, packed = scratch.addresses
+    entry.pack(addresses, packed)
+    pointers = entry.pointers(addresses, packed, workspace)
+    first = len(case.inputs)
+    return KernelContender(
+        entry=entry,
+        helpers=build_helpers(len(pointers), document["lanes"], FaultPage().address),
+        argv=argument_vector(pointers, len(pointers)),
+        results=tuple(map(as_array, tensors[first:], views[first:])),
+    )
+
+
+def _peer(name: str, threads: int, workload: Workload, case: Case) -> Contender:
+    if name == "numpy":
+        peer = NumpyPeer(workload, case.inputs)
+        said = {"way": peer.way, "dropped": peer.dropped, "libraries": numpy_libraries()}
+        return CallContender(peer.call, lambda: peer.outputs, said)
+    from .torch_peer import TorchPeer  # start-up: PyTorch takes seconds, and may not be there
+
+    torch_peer = TorchPeer(workload, case.inputs, threads)
+    said = {"way": torch_peer.way, "dropped": torch_peer.dropped, "libraries": torch_libraries()}
+    return CallContender(torch_peer.call, torch_peer.outputs, said)
+
+
+def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict[str, Any]]:
+    """The contender and one call's seconds, or none and why there is none."""
+    workload = Workload.from_json(document["workload"])
+    rewrites = Trace.from_json(document["rewrites"]).rewrites
+    case = Oracle(workload, document["seed"], rewrites).quick
+    try:
+        if document["name"] == "kernel":
+            contender = _kernel(document, blob, workload, case)
+        else:
+            contender = _peer(document["name"], document["threads"], workload, case)
+        contender.time(1, 1)
+    except (NoPeerError, elf.LoadError) as error:
+        return None, {"detail": str(error)}
+    problem = case.check(contender.outputs())
+    if problem is not None:
+        return None, {"detail": f"gives another result: {problem}"}
+    said = contender.said if isinstance(contender, CallContender) else {}
+    return contender, {"call_secs": min(contender.time(1, 3)), **said}
+
+
+def _serve(requests: int, answers: int) -> None:
+    contender: Contender | None = None
+    reader = FrameReader(requests)
+    while (frame := reader.read_frame()) is not None:
+        document = frame.document
+        if document["op"] == "open":
+            contender, answer = _open(document, frame.blob)
+        else:
+            assert contender is not None
+            answer = {"samples": contender.time(document["calls"], document["rounds"])}
+        write_frame(answers, Frame(answer))
+
+
+def main() -> None:
+    """`python -m tuner.bench.contender PARENT_PID CPU,CPU,...`"""
+    requests, answers = take_over_pipes()
+    if int(sys.argv[1]):
+        linux.die_with_parent(int(sys.argv[1]))
+    if sys.argv[2]:
+        os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
+    np.seterr(all="ignore")
+    done = False
+    try:
+        _serve(requests, answers)
+        done = True
+    finally:
+        if not done:
+            write_frame(answers, Frame({"bug": traceback.format_exc()}))
+
+
+if __name__ == "__main__":
+    main()

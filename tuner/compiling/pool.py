@@ -1,0 +1,261 @@
+"""Compile workers: candidates in, object files or typed failures out, in the order they finish."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import IO, Any
+
+from schedules.record import MeasureStatus
+
+from ..loading.entries import Needs
+from ..process.child_command import module_command, tail
+from ..process.environment import child_environment
+from ..process.frames import Frame, FrameReader, write_frame
+from .worker import DEFAULT_COMPILER
+
+_RECYCLE_AFTER = 500  # LLVM keeps some memory of every module
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """How the compilation of candidate `key` ended.
+
+    What follows `detail` has a meaning only if `status` is OK; otherwise `detail` is one line for
+    people.
+    """
+
+    key: int
+    status: MeasureStatus
+    secs: float
+    detail: str = ""
+    object_bytes: bytes = b""
+    symbol: str = ""
+    workspace_bytes: int = 0
+    threads: int = 1
+    constants: tuple[int, ...] = ()
+    packed_bytes: int = 0
+    prepacked_workspace_bytes: int = 0
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(
+            self.workspace_bytes, self.constants, self.packed_bytes, self.prepacked_workspace_bytes
+        )
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One process, at most one candidate in it at a time."""
+
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+    reader: FrameReader
+    key: int = -1
+    busy: bool = False
+    started: float = 0.0
+    served: int = 0
+
+    def describe_end(self) -> str:
+        """How the process ended and the last line it wrote to standard error."""
+        code = self.process.wait()
+        lines = tail(self.errors).strip().splitlines()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"the compiler ended with {how}" + (f": {lines[-1][:300]}" if lines else "")
+
+
+@dataclass(slots=True)
+class CompilePool:
+    """Up to `workers` processes that compile at the same time, started at once and warm soon.
+
+    `cpus` is where they may run, empty for anywhere. A compile that takes longer than
+    `deadline_secs` is ended. Use as a context manager: leaving it ends every process.
+    `compiler` names a function of a request document, "module:function".
+    """
+
+    workers: int = 2
+    cpus: tuple[int, ...] = ()
+    deadline_secs: float = 30.0
+    compiler: str = DEFAULT_COMPILER
+    recycle_after: int = _RECYCLE_AFTER
+    _pool: list[_Worker] = field(default_factory=list)
+    _queue: deque[tuple[int, dict[str, Any]]] = field(default_factory=deque)
+    _apart: CompilePool | None = None
+
+    def __enter__(self) -> CompilePool:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the workers without waiting for them."""
+        while len(self._pool) < self.workers:
+            self._pool.append(self._spawn())
+
+    def close(self) -> None:
+        """End every worker, whatever it is doing."""
+        for worker in self._pool:
+            _end(worker)
+        self._pool.clear()
+        self._queue.clear()
+
+    def kill(self) -> None:
+        """End what runs at this moment, from another thread: whoever waits finds workers dead."""
+        for worker in list(self._pool):
+            worker.process.kill()
+        if self._apart is not None:
+            self._apart.kill()
+
+    @property
+    def pending(self) -> int:
+        """Candidates submitted whose outcome was not handed out yet."""
+        return len(self._queue) + sum(w.busy for w in self._pool)
+
+    def submit(self, key: int, document: dict[str, Any]) -> None:
+        """Compile `document`; its outcome will carry `key`. Never waits."""
+        self._queue.append((key, document))
+        self._feed()
+
+    def filenos(self) -> list[int]:
+        """Descriptors that become readable when an outcome may be there."""
+        return [w.reader.fd for w in self._pool if w.busy]
+
+    @property
+    def process_ids(self) -> list[int]:
+        """Of the workers."""
+        return [w.process.pid for w in self._pool]
+
+    def secs_to_deadline(self) -> float | None:
+        """Seconds until the first busy worker is overdue, None if none is busy."""
+        return self._next_wait(None)
+
+    def poll(self, timeout_secs: float | None = 0.0) -> list[Compiled]:
+        """Outcomes there by `timeout_secs`; None waits for the first.
+
+        RuntimeError: a worker met a bug of ours.
+        """
+        end = None if timeout_secs is None else time.monotonic() + timeout_secs
+        while True:
+            outcomes = self._collect(self._next_wait(end))
+            self._feed()
+            if outcomes or not self.pending or (end is not None and time.monotonic() >= end):
+                return outcomes
+
+    def fresh(self, document: dict[str, Any], builds: int = 1) -> list[Compiled]:
+        """Compile `builds` times, at once, in processes of their own that compiled nothing yet.
+
+        They run on any CPU, so nothing should be timed meanwhile.
+        """
+        pool = replace(self, workers=builds, cpus=(), _pool=[], _queue=deque(), _apart=None)
+        self._apart = pool
+        try:
+            with pool:
+                for number in range(builds):
+                    pool.submit(number, document)
+                outcomes: list[Compiled] = []
+                while pool.pending:
+                    outcomes += pool.poll(None)
+            return outcomes
+        finally:
+            self._apart = None
+
+    def _next_wait(self, end: float | None) -> float | None:
+        """Seconds until the caller's patience or a worker's deadline is over."""
+        ends = [w.started + self.deadline_secs for w in self._pool if w.busy]
+        ends += [end] if end is not None else []
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
+
+    def _collect(self, wait_secs: float | None) -> list[Compiled]:
+        busy = [w for w in self._pool if w.busy]
+        if not busy:
+            return []
+        with selectors.DefaultSelector() as selector:
+            for worker in busy:
+                selector.register(worker.reader.fd, selectors.EVENT_READ)
+            selector.select(wait_secs)
+        outcomes = []
+        for worker in busy:
+            outcome = self._step(worker)
+            if outcome is None:
+                continue
+            outcomes.append(outcome)
+            if worker.process.poll() is not None or worker.served >= self.recycle_after:
+                _end(worker)
+                self._pool[self._pool.index(worker)] = self._spawn()
+        return outcomes
+
+    def _step(self, worker: _Worker) -> Compiled | None:
+        """What a worker with work has to say now: its outcome, or None if it goes on."""
+        secs = time.monotonic() - worker.started
+        frames = worker.reader.read_some()
+        if frames:
+            return self._outcome(worker, frames[0], secs)
+        if worker.reader.ended:
+            status, detail = MeasureStatus.COMPILE_CRASH, worker.describe_end()
+        elif secs >= self.deadline_secs:
+            _end(worker)
+            status = MeasureStatus.COMPILE_TIMEOUT
+            detail = f"the compiler did not end within {self.deadline_secs:g} s"
+        else:
+            return None
+        worker.busy = False
+        return Compiled(worker.key, status, secs, detail)
+
+    def _outcome(self, worker: _Worker, frame: Frame, secs: float) -> Compiled:
+        document = dict(frame.document)
+        if "bug" in document:
+            raise RuntimeError(f"a compile worker failed in our own code:\n{document['bug']}")
+        worker.busy = False
+        worker.served += 1
+        status = MeasureStatus(document.pop("status"))
+        constants = tuple(document.pop("constants", ()))
+        secs = document.pop("secs")  # without start-up, which the first candidate waits for
+        return Compiled(
+            worker.key, status, secs, object_bytes=frame.blob, constants=constants, **document
+        )
+
+    def _feed(self) -> None:
+        for worker in self._pool:
+            if not self._queue:
+                return
+            if not worker.busy:
+                key, document = self._queue.popleft()
+                self._give(worker, key, document)
+
+    def _give(self, worker: _Worker, key: int, document: dict[str, Any]) -> None:
+        worker.key, worker.busy, worker.started = key, True, time.monotonic()
+        stdin = worker.process.stdin
+        assert stdin is not None
+        try:
+            write_frame(stdin.fileno(), Frame(document))
+        except BrokenPipeError:
+            return  # it ended while idle: the end of its output tells how
+
+    def _spawn(self) -> _Worker:
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
+        process = subprocess.Popen(
+            module_command("tuner.compiling.worker", self.compiler, ",".join(map(str, self.cpus))),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=child_environment(1),
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        return _Worker(process, errors, FrameReader(process.stdout.fileno()))
+
+
+def _end(worker: _Worker) -> None:
+    worker.process.kill()
+    worker.process.wait()
+    for stream in (worker.process.stdin, worker.process.stdout, worker.errors):
+        if stream is not None:
+            stream.close()

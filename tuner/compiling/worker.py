@@ -1,0 +1,84 @@
+"""The program of a compile worker: requests on standard input, object files on standard output.
+
+LLVM may run for ever, eat memory or abort; it does so here, in a process that can be replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from importlib import import_module
+from typing import Any
+
+from schedules.errors import ScheduleError
+from schedules.record import MeasureStatus
+
+from ..process.frames import Frame, FrameReader, write_frame
+from ..process.serving import MEMORY_BYTES, end_with, limit_memory, take_over_pipes
+
+DEFAULT_COMPILER = "tuner.compiling.requests:compile_document"
+
+
+def _answer(compiler: Any, document: dict[str, Any]) -> Frame:
+    try:
+        kernel = compiler(document)
+    except ScheduleError as error:
+        return Frame({"status": MeasureStatus.NOT_LEGAL, "detail": str(error)})
+    except MemoryError:
+        detail = f"the compiler needed more than {MEMORY_BYTES >> 20} MiB"
+        return Frame({"status": MeasureStatus.COMPILE_ERROR, "detail": detail})
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:
+            raise  # RecursionError, NotImplementedError: ours
+        # The one exception llvmlite has, for text that LLVM does not parse or verify.
+        lines = str(error).strip().splitlines()
+        detail = "LLVM refuses the module: " + " ".join(lines[:3])
+        return Frame({"status": MeasureStatus.COMPILE_ERROR, "detail": detail})
+    document = {
+        "status": MeasureStatus.OK,
+        "symbol": kernel.symbol,
+        "workspace_bytes": kernel.workspace_bytes,
+        "threads": kernel.threads,
+        "constants": kernel.constants,
+        "packed_bytes": kernel.packed_bytes,
+        "prepacked_workspace_bytes": kernel.prepacked_workspace_bytes,
+    }
+    return Frame(document, kernel.object_bytes)
+
+
+def _serve(compiler_name: str, requests: int, answers: int) -> None:
+    module_name, _, function = compiler_name.partition(":")
+    module = import_module(module_name)
+    compiler = getattr(module, function)
+    warm_up = getattr(module, "warm_up", None)
+    if warm_up is not None:
+        warm_up()
+    reader = FrameReader(requests)
+    while (frame := reader.read_frame()) is not None:
+        start = time.perf_counter()
+        answer = _answer(compiler, frame.document)
+        answer.document["secs"] = time.perf_counter() - start
+        write_frame(answers, answer)
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m tuner.compiling.worker COMPILER [CPU,CPU,...]`"""
+    requests, answers = take_over_pipes()
+    threading.Thread(target=end_with, args=(requests,), daemon=True).start()
+    limit_memory()
+    if len(arguments) > 1 and arguments[1]:
+        os.sched_setaffinity(0, {int(cpu) for cpu in arguments[1].split(",")})
+    done = False
+    try:
+        _serve(arguments[0], requests, answers)
+        done = True
+    finally:
+        if not done:
+            write_frame(answers, Frame({"bug": traceback.format_exc()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,238 @@
+"""The functions of an emitted object that programs call: each asks once what the CPU can do, then
+goes to the variant that was chosen, or says that there is none.
+
+The choice is one number, the same whoever works it out: threads that ask at the same time may each
+do so, and each writes what the others write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..codegen.cpu_features import OSXSAVE_BIT, Word, required_bits
+from ..codegen.symbols import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
+
+NOT_SUPPORTED = 2
+"""What a kernel returns on a CPU that lacks what its code needs."""
+
+_CPUID_CODE = bytes.fromhex(
+    "53"  # push %rbx
+    "89f0 89d1"  # mov %esi, %eax; mov %edx, %ecx
+    "0fa2"  # cpuid
+    "8907 895f04 894f08 89570c"  # mov %eax, (%rdi); %ebx, 4(%rdi); %ecx, 8(%rdi); %edx, 12(%rdi)
+    "5bc3"  # pop %rbx; ret
+)
+_XCR0_CODE = bytes.fromhex("31c9 0f01d0 c3")  # xor %ecx, %ecx; xgetbv; ret
+# LLVM has no intrinsic for CPUID, and inline assembly takes an assembler for the target, which
+# llvmlite has for the host alone: so these two functions of the System V ABI are given as bytes,
+# and an object has the same ones wherever it is made.
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One variant as its callers see it: the functions are `symbol`, `symbol_prepack`, ...
+
+    `needs` are the features to ask the CPU for; () where every CPU of the target has what it takes,
+    or where it cannot be asked.
+    """
+
+    label: str
+    symbol: str
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes that callers must bring; `packed` and `prepacked_workspace` None without constants."""
+
+    workspace: int
+    packed: int | None = None
+    prepacked_workspace: int | None = None
+
+
+def entries_text(
+    symbol: str,
+    triple: str,
+    choices: Sequence[Choice],
+    sizes: Sizes,
+    inputs: Sequence[bool],
+    outputs: int,
+) -> str:
+    """LLVM IR of the exported functions. `inputs` says of each whether it is constant; `choices`
+    are in order of preference. The same arguments give the same text."""
+    writer = _Writer(symbol, tuple(choices))
+    constants = sum(inputs)
+    writer.forward("", symbol, len(inputs) + outputs + 1)
+    writer.size(f"{symbol}_workspace_bytes", sizes.workspace)
+    if sizes.packed is not None and sizes.prepacked_workspace is not None:
+        others = len(inputs) - constants
+        prepack, prepacked = prepack_symbol(symbol), prepacked_symbol(symbol)
+        writer.forward("_prepack", prepack, constants + 1)
+        writer.forward("_prepacked", prepacked, others + outputs + 2)
+        writer.size(f"{symbol}_packed_bytes", sizes.packed)
+        writer.size(f"{prepacked}_workspace_bytes", sizes.prepacked_workspace)
+    writer.supported()
+    writer.variant()
+    return writer.text(triple)
+
+
+class _Writer:
+    def __init__(self, symbol: str, choices: tuple[Choice, ...]) -> None:
+        self.symbol = symbol
+        self.choices = choices
+        self.asks = any(choice.needs for choice in choices)
+        self.parts: list[str] = []
+        self.declarations: list[str] = []
+
+    def text(self, triple: str) -> str:
+        parts = [f'target triple = "{triple}"', *self.declarations, *self.parts]
+        if self.asks:
+            parts += [f"@{self.symbol}.choice = internal global i32 0, align 4"]
+            parts += [self._chosen(), self._detected()]
+            asks, reads = f"void @{self.symbol}.cpuid(ptr, i32, i32)", f"i32 @{self.symbol}.xcr0()"
+            parts += [_machine_code(asks, _CPUID_CODE, "ret void")]
+            parts += [_machine_code(reads, _XCR0_CODE, "ret i32 0")]
+        return "\n\n".join(parts) + "\n"
+
+    def size(self, name: str, size_bytes: int) -> None:
+        self.parts.append(f"define i64 @{name}() nounwind {{\n  ret i64 {size_bytes}\n}}")
+
+    def forward(self, suffix: str, name: str, pointers: int) -> None:
+        """A function that passes `pointers` on to the chosen variant's function of that suffix."""
+        types = ", ".join(["ptr"] * pointers)
+        taken = ", ".join(f"ptr %a{n}" for n in range(pointers))
+        bodies = []
+        for choice in self.choices:
+            self.declarations.append(f"declare i32 @{choice.symbol}{suffix}({types})")
+            bodies.append(f"  %r# = tail call i32 @{choice.symbol}{suffix}({taken})\n  ret i32 %r#")
+        self._define("i32", name, taken, bodies, f"  ret i32 {NOT_SUPPORTED}")
+
+    def supported(self) -> None:
+        bodies = ["  ret i32 1"] * len(self.choices)
+        self._define("i32", supported_symbol(self.symbol), "", bodies, "  ret i32 0")
+
+    def variant(self) -> None:
+        labels = [*(choice.label for choice in self.choices), "none"]
+        for number, label in enumerate(labels):
+            self.parts.append(
+                f"@{self.symbol}.label{number} = private unnamed_addr constant"
+                f' [{len(label) + 1} x i8] c"{label}\\00", align 1'
+            )
+        *bodies, unsupported = [f"  ret ptr @{self.symbol}.label{n}" for n in range(len(labels))]
+        self._define("ptr", variant_symbol(self.symbol), "", bodies, unsupported)
+
+    def _define(
+        self, result: str, name: str, taken: str, bodies: Sequence[str], unsupported: str
+    ) -> None:
+        """`name` does what `bodies` say of the variant chosen: numbers count from 1."""
+        head = f"define {result} @{name}({taken}) nounwind {{\nentry:\n"
+        if not self.asks:
+            self.parts.append(head + bodies[0].replace("#", "0") + "\n}")
+            return
+        cases = " ".join(f"i32 {n}, label %v{n}" for n in range(1, len(bodies) + 1))
+        lines = [
+            f"  %choice = call i32 @{self.symbol}.chosen()",
+            f"  switch i32 %choice, label %unsupported [ {cases} ]",
+        ]
+        for number, body in enumerate(bodies, start=1):
+            lines += [f"v{number}:", body.replace("#", str(number))]
+        lines += ["unsupported:", unsupported]
+        self.parts.append(head + "\n".join(lines) + "\n}")
+
+    def _chosen(self) -> str:
+        """The number of the variant, worked out once: 0 is not yet, one past the last is none."""
+        choice = f"ptr @{self.symbol}.choice"
+        return f"""define internal i32 @{self.symbol}.chosen() alwaysinline nounwind {{
+entry:
+  %known = load atomic i32, {choice} monotonic, align 4
+  %new = icmp eq i32 %known, 0
+  br i1 %new, label %ask, label %done
+ask:
+  %found = call i32 @{self.symbol}.detected()
+  store atomic i32 %found, {choice} monotonic, align 4
+  br label %done
+done:
+  %number = phi i32 [ %known, %entry ], [ %found, %ask ]
+  ret i32 %number
+}}"""
+
+    def _detected(self) -> str:
+        """The first variant that CPU and system can run. A leaf that is not there reads as the last
+        one that is, so what it gives counts only where the CPU says that it has it."""
+        lines = [
+            "  %out = alloca [4 x i32], align 16",
+            *self._asked("l0", 0, 0),
+            *self._asked("l1", 1, 0),
+            *self._asked("l7", 7, 0),
+            *self._asked("l71", 7, 1),
+            *self._asked("e0", 0x80000000, 0),
+            *self._asked("e1", 0x80000001, 0),
+            "  %has7 = icmp uge i32 %l0.eax, 7",
+            "  %some71 = icmp uge i32 %l7.eax, 1",
+            "  %has71 = and i1 %has7, %some71",
+            "  %hase1 = icmp uge i32 %e0.eax, u0x80000001",
+            *_word(Word.LEAF1_ECX, "%l1.ecx", "true"),
+            *_word(Word.LEAF7_EBX, "%l7.ebx", "%has7"),
+            *_word(Word.LEAF7_ECX, "%l7.ecx", "%has7"),
+            *_word(Word.LEAF7_EDX, "%l7.edx", "%has7"),
+            *_word(Word.LEAF7_1_EAX, "%l71.eax", "%has71"),
+            *_word(Word.EXTENDED1_ECX, "%e1.ecx", "%hase1"),
+            f"  %saves = and i32 %w{Word.LEAF1_ECX:d}, {1 << OSXSAVE_BIT}",
+            "  %maysave = icmp ne i32 %saves, 0",
+            "  br i1 %maysave, label %save, label %choose",
+            "save:",
+            f"  %xcr = call i32 @{self.symbol}.xcr0()",
+            "  br label %choose",
+            "choose:",
+            f"  %w{Word.XCR0:d} = phi i32 [ 0, %entry ], [ %xcr, %save ]",
+        ]
+        best = str(len(self.choices) + 1)
+        for number in range(len(self.choices), 0, -1):
+            fits = self._fits(number, lines)
+            lines.append(f"  %best{number} = select i1 {fits}, i32 {number}, i32 {best}")
+            best = f"%best{number}"
+        body = "\n".join(lines)
+        return (
+            f"define internal i32 @{self.symbol}.detected() noinline nounwind {{\nentry:\n{body}\n"
+            f"  ret i32 {best}\n}}"
+        )
+
+    def _asked(self, name: str, leaf: int, subleaf: int) -> list[str]:
+        """Ask for one leaf: `%name.eax` and so on are its registers."""
+        lines = [
+            f"  call void @{self.symbol}.cpuid(ptr %out, i32 u0x{leaf:08x}, i32 {subleaf})",
+        ]
+        for number, register in enumerate(("eax", "ebx", "ecx", "edx")):
+            place = f"%{name}.{register}.at"
+            lines += [
+                f"  {place} = getelementptr i32, ptr %out, i64 {number}",
+                f"  %{name}.{register} = load i32, ptr {place}, align 4",
+            ]
+        return lines
+
+    def _fits(self, number: int, lines: list[str]) -> str:
+        """Whether every bit that variant `number` needs is set."""
+        fits = "true"
+        for word, mask in required_bits(self.choices[number - 1].needs).items():
+            name = f"{number}.{word:d}"
+            lines += [
+                f"  %has{name} = and i32 %w{word:d}, {mask}",
+                f"  %is{name} = icmp eq i32 %has{name}, {mask}",
+                f"  %fits{name} = and i1 {fits}, %is{name}",
+            ]
+            fits = f"%fits{name}"
+        return fits
+
+
+def _word(word: Word, source: str, known: str) -> list[str]:
+    return [f"  %w{word:d} = select i1 {known}, i32 {source}, i32 0"]
+
+
+def _machine_code(signature: str, code: bytes, result: str) -> str:
+    """A function of which the bytes are given; what LLVM puts behind them is never reached."""
+    text = "".join(f"\\{byte:02X}" for byte in code)
+    return (
+        f'define internal {signature} noinline nounwind prologue [{len(code)} x i8] c"{text}" {{\n'
+        f"entry:\n  {result}\n}}"
+    )

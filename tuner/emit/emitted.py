@@ -1,0 +1,190 @@
+"""A kernel as an object for other programs: one or more variants, and what chooses among them.
+
+Each variant is made for a CPU of its own and compiled with only the features that its code uses, as
+attributes of its functions; the functions that programs call need nothing beyond the architecture.
+So one object serves many CPUs, and on a CPU it does not serve it says so instead of stopping.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from schedules.target import Target
+from schedules.trace import Trace
+from schedules.workload.workload import Workload
+
+from ..codegen.cpu_features import features_in, switches
+from ..codegen.module import GeneratedModule
+from .dispatch import Choice, Sizes, entries_text
+from .kernel import generated
+from .object_code import assembly_of, cleaned, exactly, instructions, linked, machine_for, optimised
+
+_DEFINE = re.compile(r"^define (.*) \{$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A schedule and the CPU it is for. `label` names it to people: `x86-64-v3`, `znver5`."""
+
+    label: str
+    trace: Trace
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltVariant:
+    """`needs` are the CPU features that the code uses; `checked` says that the object asks the CPU
+    for them before it runs the code."""
+
+    label: str
+    cpu: str
+    needs: tuple[str, ...]
+    checked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedKernel:
+    """Object code for other programs and what calling it takes; sizes are the largest of all
+    variants. `variants` are in the order in which the CPU is asked for them."""
+
+    object_bytes: bytes
+    symbol: str
+    triple: str
+    variants: tuple[BuiltVariant, ...]
+    workspace_bytes: int
+    threads: int
+    uses_openmp: bool
+    constants: tuple[int, ...] = ()
+    packed_bytes: int = 0
+    prepacked_workspace_bytes: int = 0
+
+    @property
+    def object_sha256(self) -> str:
+        return hashlib.sha256(self.object_bytes).hexdigest()
+
+
+Build: TypeAlias = Callable[[dict[str, Any]], tuple[bytes, list[tuple[str, ...]]]]
+"""From a document as `emit_kernel` makes it to object code and what each variant needs."""
+
+
+def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
+    """Compile the parts of `document` and link them with the functions that choose among them."""
+    parts = [(part["text"], Target.from_json(part["target"])) for part in document["parts"]]
+    first = parts[0][1]
+    needs, modules = [], []
+    for text, target in parts:
+        used = used_features(text, target)
+        needs.append(_claimed(target) if used is None else used)
+        attributes = exactly(target.triple, needs[-1])
+        modules.append(optimised(attributed(text, target.cpu, attributes), target))
+    entry = document["entry"]
+    choices = [
+        Choice(label, symbol, need if is_x86(first) else ())
+        for (label, symbol), need in zip(entry["choices"], needs, strict=True)
+    ]
+    sizes = Sizes(*entry["sizes"])
+    text = entries_text(
+        entry["symbol"], first.triple, choices, sizes, entry["inputs"], entry["outputs"]
+    )
+    base = machine_for(first.triple, BASE_CPU if is_x86(first) else first.cpu, _base(first))
+    return linked([cleaned(text, base), *modules], base), needs
+
+
+BASE_CPU = "x86-64"
+"""What every 64-bit x86 CPU can do."""
+
+
+def is_x86(target: Target) -> bool:
+    """Whether an object can ask the CPU itself what it can do, as `dispatch` does: x86-64 with the
+    System V calling convention."""
+    return target.triple.startswith("x86_64") and "windows" not in target.triple
+
+
+def emit_kernel(
+    workload: Workload,
+    variants: Sequence[Variant],
+    symbol: str,
+    build: Build = build_object,
+) -> EmittedKernel:
+    """The object that defines `symbol`, with `variants` in order of preference. ScheduleError if a
+    trace is not legal. The same arguments give the same bytes, on every machine."""
+    names = [f"{symbol}.{number}" for number, _ in enumerate(variants)]
+    modules = [
+        generated(workload, variant.trace, variant.target, name)
+        for variant, name in zip(variants, names, strict=True)
+    ]
+    constants = tuple(n for n, t in enumerate(workload.inputs) if t.constant)
+    sizes = _sizes(modules, has_constants=bool(constants))
+    document = {
+        "parts": [
+            {"text": module.text, "target": variant.target.to_json()}
+            for module, variant in zip(modules, variants, strict=True)
+        ],
+        "entry": {
+            "symbol": symbol,
+            "choices": [[v.label, name] for v, name in zip(variants, names, strict=True)],
+            "sizes": [sizes.workspace, sizes.packed, sizes.prepacked_workspace],
+            "inputs": [tensor.constant for tensor in workload.inputs],
+            "outputs": len(workload.output_tensors),
+        },
+    }
+    object_bytes, needs = build(document)
+    openmp = any(module.uses_openmp for module in modules)
+    return EmittedKernel(
+        object_bytes=object_bytes,
+        symbol=symbol,
+        triple=variants[0].target.triple,
+        variants=tuple(
+            BuiltVariant(v.label, v.target.cpu, tuple(need), is_x86(v.target))
+            for v, need in zip(variants, needs, strict=True)
+        ),
+        workspace_bytes=sizes.workspace,
+        threads=max(v.target.threads for v in variants) if openmp else 1,
+        uses_openmp=openmp,
+        constants=constants,
+        packed_bytes=sizes.packed or 0,
+        prepacked_workspace_bytes=sizes.prepacked_workspace or 0,
+    )
+
+
+def used_features(ir_text: str, target: Target) -> tuple[str, ...] | None:
+    """The CPU features that `target`'s code for `ir_text` uses, sorted: with those alone LLVM gives
+    the same instructions. None where that could not be shown, or the CPU is no x86-64 one."""
+    if not is_x86(target):
+        return None
+    full = assembly_of(optimised(ir_text, target), target)
+    found = features_in(full, target.features)
+    only = attributed(ir_text, target.cpu, switches(found))
+    if assembly_of(optimised(only, target), target) != full:
+        return None
+    return tuple(sorted(found))
+
+
+def attributed(ir_text: str, cpu: str, features: str) -> str:
+    """The module with every function compiled for `cpu` with `features`, wherever it is linked."""
+    text = _DEFINE.sub(r"define \1 #0 {", ir_text)
+    return f'{text}\nattributes #0 = {{ "target-cpu"="{cpu}" "target-features"="{features}" }}\n'
+
+
+def _sizes(modules: Sequence[GeneratedModule], *, has_constants: bool) -> Sizes:
+    workspace = max(module.workspace_bytes for module in modules)
+    if not has_constants:
+        return Sizes(workspace)
+    return Sizes(
+        workspace,
+        max(module.packed_bytes for module in modules),
+        max(module.prepacked_workspace_bytes for module in modules),
+    )
+
+
+def _claimed(target: Target) -> tuple[str, ...]:
+    """All that the target has, where what is used of it is not known."""
+    return tuple(sorted(instructions(target) if is_x86(target) else target.features))
+
+
+def _base(target: Target) -> tuple[str, ...]:
+    return () if is_x86(target) else tuple(sorted(target.features))

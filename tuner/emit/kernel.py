@@ -1,0 +1,91 @@
+"""From workload, trace and target to a kernel's object code: the whole way in one function."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from schedules.lowering.lower import lower
+from schedules.target import Target
+from schedules.trace import Trace
+from schedules.workload.workload import Workload
+
+from ..codegen.generate import generate
+from ..codegen.module import GeneratedModule
+from .object_code import emit_assembly, emit_object
+
+SYMBOL = "kernel"
+
+Emit: TypeAlias = Callable[[str, Target], bytes]
+"""From LLVM IR text to what is made of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """Object code of one kernel and what calling it takes.
+
+    `symbol(in0, ..., out0, ..., workspace)` returns 0; `argument_bytes` are in that order,
+    `workspace_bytes` is for up to `threads` threads and may be 0.
+
+    `constants` are the positions of constant inputs. If there are any, the object can also pack
+    them once, into `packed_bytes`, and then be called without them (see `prepack`).
+    """
+
+    object_bytes: bytes
+    symbol: str
+    workspace_bytes: int
+    argument_bytes: tuple[int, ...]
+    input_count: int
+    threads: int
+    uses_openmp: bool
+    constants: tuple[int, ...] = ()
+    packed_bytes: int = 0
+    prepacked_workspace_bytes: int = 0
+
+    @property
+    def object_sha256(self) -> str:
+        return hashlib.sha256(self.object_bytes).hexdigest()
+
+
+def compile_kernel(
+    workload: Workload,
+    trace: Trace,
+    target: Target,
+    symbol: str = SYMBOL,
+    emit: Emit = emit_object,
+) -> CompiledKernel:
+    """The kernel, compiled by `emit`. ScheduleError if the trace is not legal; the same arguments
+    give the same bytes. LLVM may be slow on a bad schedule or crash: call this in a process of its
+    own, or with `tuner.compiling.in_time.emit_in_time`."""
+    module = generated(workload, trace, target, symbol)
+    return CompiledKernel(
+        object_bytes=emit(module.text, target),
+        symbol=symbol,
+        workspace_bytes=module.workspace_bytes,
+        argument_bytes=tuple(t.bytes for t in workload.arguments),
+        input_count=len(workload.inputs),
+        threads=target.threads if module.uses_openmp else 1,
+        uses_openmp=module.uses_openmp,
+        constants=tuple(n for n, t in enumerate(workload.inputs) if t.constant),
+        packed_bytes=module.packed_bytes,
+        prepacked_workspace_bytes=module.prepacked_workspace_bytes,
+    )
+
+
+def generated(
+    workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL
+) -> GeneratedModule:
+    """The kernel's LLVM IR. ScheduleError if the trace is not legal."""
+    return generate(lower(workload, trace), target, symbol)
+
+
+def llvm_text(workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL) -> str:
+    """The LLVM IR as generated, before any pass."""
+    return generated(workload, trace, target, symbol).text
+
+
+def assembly_text(workload: Workload, trace: Trace, target: Target, symbol: str = SYMBOL) -> str:
+    """The assembly for `target`, which need not be this machine."""
+    return emit_assembly(generated(workload, trace, target, symbol).text, target)

@@ -1,0 +1,151 @@
+"""From LLVM IR text to object code or assembly, through llvmlite. No optimiser zoo.
+
+The generated text already has its final loop structure, so the pass list is short and explicit:
+stack slots become values, common subexpressions go, the control flow is tidied. There is no
+auto-vectoriser and no unroller: what a schedule says is what is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from schedules.record import Toolchain
+from schedules.target import Target
+
+from ..codegen.cpu_features import BITS, closed, switches
+from ..codegen.version import CODEGEN_VERSION
+
+
+def toolchain() -> Toolchain:
+    """What makes the code in this process."""
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return Toolchain(CODEGEN_VERSION, llvmlite.__version__, version)
+
+
+@lru_cache(maxsize=1)
+def host_names() -> tuple[str, str, frozenset[str]]:
+    """Triple, CPU and features of this machine, as LLVM names them."""
+    features = llvm.get_host_cpu_features()
+    return (
+        str(llvm.get_default_triple()),
+        str(llvm.get_host_cpu_name()),
+        frozenset(name for name, on in features.items() if on),
+    )
+
+
+@lru_cache(maxsize=1)
+def _initialise() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def llvm_target(triple: str) -> Any:
+    """LLVM's back end for a triple. RuntimeError if it has none."""
+    _initialise()
+    return llvm.Target.from_triple(triple)
+
+
+@lru_cache(maxsize=8)
+def _machine(triple: str, cpu: str, features: tuple[str, ...], opt: int) -> Any:
+    return llvm_target(triple).create_target_machine(
+        cpu=cpu,
+        features=exactly(triple, features),
+        opt=opt,
+        reloc="pic",
+        codemodel="default",
+    )
+
+
+def exactly(triple: str, features: Sequence[str]) -> str:
+    """LLVM's feature string for code that uses none but `features`. LLVM turns on all that a CPU of
+    the name has; a description of an x86-64 CPU may promise less, and what it leaves out is off."""
+    if triple.startswith("x86_64"):
+        return switches(features)
+    return ",".join(f"+{name}" for name in features)
+
+
+def instructions(target: Target) -> frozenset[str]:
+    """The features of `target` that decide which instructions its code may have."""
+    if not target.triple.startswith("x86_64"):
+        return frozenset(target.features)
+    return closed(name for name in target.features if name in BITS)
+
+
+def target_machine(target: Target, opt: int = 3) -> Any:
+    """LLVM's code generator for `target`; RuntimeError from LLVM for an unknown triple."""
+    return machine_for(target.triple, target.cpu, target.features, opt)
+
+
+def machine_for(triple: str, cpu: str, features: Sequence[str], opt: int = 3) -> Any:
+    """LLVM's code generator for a CPU by its names."""
+    return _machine(triple, cpu, tuple(sorted(features)), opt)
+
+
+def optimised(ir_text: str, target: Target) -> Any:
+    """The parsed, verified, cleaned module. RuntimeError with LLVM's words if it is not valid."""
+    return cleaned(ir_text, target_machine(target))
+
+
+def cleaned(ir_text: str, machine: Any) -> Any:
+    """What `optimised` gives, for the CPU of `machine`."""
+    _initialise()
+    module = llvm.parse_assembly(ir_text)
+    module.verify()
+    builder, passes = _pass_manager(machine)
+    passes.run(module, builder)
+    return module
+
+
+def linked(modules: Sequence[Any], machine: Any) -> bytes:
+    """The object of several modules as one, for `machine` where functions say nothing else. Only
+    what the first one defines is seen from outside; the modules are used up."""
+    first, *others = modules
+    exported = [
+        f.name for f in first.functions if not f.is_declaration and f.linkage.name == "external"
+    ]
+    for other in others:
+        first.link_in(other)
+    for function in first.functions:
+        if not function.is_declaration and function.name not in exported:
+            function.linkage = "internal"
+    options = llvm.PipelineTuningOptions(speed_level=0)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(first, llvm.create_pass_builder(machine, options))
+    return bytes(machine.emit_object(first))
+
+
+def assembly_of(module: Any, target: Target) -> str:
+    """The assembly of a module, which is used up."""
+    return str(target_machine(target).emit_assembly(module))
+
+
+def _pass_manager(machine: Any) -> tuple[Any, Any]:
+    options = llvm.PipelineTuningOptions(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_dead_code_elimination_pass()
+    return builder, passes
+
+
+def emit_object(ir_text: str, target: Target) -> bytes:
+    """Position-independent object code (ELF on Linux). The same text gives the same bytes."""
+    return bytes(target_machine(target).emit_object(optimised(ir_text, target)))
+
+
+def emit_assembly(ir_text: str, target: Target) -> str:
+    """Assembly text for any target LLVM has a back end for."""
+    return assembly_of(optimised(ir_text, target), target)

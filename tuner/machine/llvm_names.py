@@ -1,0 +1,132 @@
+"""The CPUs and features that LLVM knows of an architecture, as LLVM itself lists them.
+
+    python -m tuner.machine.llvm_names TRIPLE   lists them
+    python -m tuner.machine.llvm_names          compiles a little for what standard input says
+
+What LLVM does not know it names on standard error, and goes on with a CPU that has nothing, or ends
+the process. Its list it gives once a process, and to standard error: so one is started for it, and
+one for each description, in which LLVM may end; what came of it is remembered.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from functools import lru_cache
+
+from schedules.errors import TargetError
+from schedules.target import Target
+
+from ..process.child_command import module_command
+from ..process.environment import child_environment
+
+_CPUS = "Available CPUs for this target:"
+_FEATURES = "Available features for this target:"
+_ENTRY = re.compile(r"^  +(\S+) +- ", re.MULTILINE)
+_DEADLINE_SECS = 20.0
+_ONE_AT_A_TIME = threading.Lock()
+
+# No kernel is without loads, sums and stores of floats.
+_LITTLE = """
+define void @little(ptr %p) {
+  %a = load float, ptr %p
+  %b = fadd float %a, %a
+  store float %b, ptr %p
+  ret void
+}
+"""
+
+
+def check_target(target: Target) -> None:
+    """TargetError for a CPU or a feature that LLVM does not know, and for those that it ends by:
+    a CPU of 32 bits, features that contradict each other. Any thread may ask; a process is started
+    for an answer that is not known yet, for one caller at a time."""
+    with _ONE_AT_A_TIME:
+        check_names(target)
+        trouble = _trouble(target.triple, target.cpu, target.features)
+    if trouble:
+        raise TargetError(
+            f"LLVM compiles nothing for CPU {target.cpu!r} of {target.triple} with these features:"
+            f" {trouble}"
+        )
+
+
+def check_names(target: Target) -> None:
+    """TargetError for a CPU or a feature that LLVM does not know, and what it may have been."""
+    cpus, features = names_of(target.triple)
+    if target.cpu not in cpus:
+        raise TargetError(_unknown("CPU", target.cpu, target.triple, cpus))
+    for feature in target.features:
+        if feature not in features:
+            raise TargetError(_unknown("feature", feature, target.triple, features))
+
+
+def names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
+    """CPUs and features of the architecture of `triple`. TargetError if LLVM has none such, or
+    would not say."""
+    # The rest of a triple says nothing of CPUs: there are as many lists as architectures.
+    return _names_of(f"{triple.partition('-')[0]}-unknown-linux-gnu")
+
+
+@lru_cache(maxsize=16)
+def _names_of(triple: str) -> tuple[frozenset[str], frozenset[str]]:
+    text = _told(triple, [triple], b"").stderr.decode(errors="replace")
+    if _CPUS not in text:
+        raise TargetError(f"LLVM tells nothing of {triple}: {text.strip()[-200:]}")
+    cpus, _, features = text.partition(_FEATURES)
+    return frozenset(_ENTRY.findall(cpus)), frozenset(_ENTRY.findall(features))
+
+
+@lru_cache(maxsize=256)
+def _trouble(triple: str, cpu: str, features: tuple[str, ...]) -> str:
+    """LLVM's last words where it ends by these names, "" where it compiles."""
+    asked = json.dumps({"triple": triple, "cpu": cpu, "features": features})
+    ended = _told(triple, [], asked.encode())
+    if not ended.returncode:
+        return ""
+    said = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
+    return said[-1].strip()[:300] if said else f"it ended with code {ended.returncode}"
+
+
+def _told(triple: str, words: list[str], asked: bytes) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            module_command("tuner.machine.llvm_names", *words),
+            env=child_environment(1),
+            input=asked,
+            capture_output=True,
+            timeout=_DEADLINE_SECS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TargetError(f"LLVM did not tell in time what it knows of {triple}") from error
+
+
+def _unknown(what: str, name: str, triple: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"LLVM knows no {what} {name[:80]!r} for {triple}{hint}"
+
+
+def main() -> None:
+    """Have LLVM list them on standard error, or compile for what standard input describes."""
+    # Start-up: only the process that is started for it loads LLVM.
+    from ..emit.object_code import cleaned, llvm_target, machine_for
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.argv[1:]:
+        llvm_target(sys.argv[1]).create_target_machine(cpu="help", features="")
+        return
+    asked = json.load(sys.stdin)
+    machine = machine_for(asked["triple"], asked["cpu"], asked["features"])
+    machine.emit_object(cleaned(_LITTLE, machine))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""The machine we run on as a `Target`: detected through LLVM and /sys, probed, cached on disk.
+
+`detect` asks the machine. `native_target` is what everyone else calls: it keeps the description
+and its probes in a small JSON file, so that a warm start neither imports LLVM nor measures.
+`load_target` reads what a user writes after `--target`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from schedules.canonical import canonical_bytes
+from schedules.errors import TargetError
+from schedules.target import Probes, Target
+
+from ..codegen.version import llvmlite_version
+from ..process.control import Control
+from .cpus import LEVELS, is_level, level_target
+from .host import available_cores, cpu_affinity, cpu_identity, data_caches
+from .probed import LEAST_SECS, merged
+
+CACHE_FORMAT = 2
+MAX_PROBE_AGE_SECS = 7 * 86400.0
+MAX_DOUBTFUL_AGE_SECS = 60.0
+"""Probes of a busy machine serve the commands of a minute; then they are taken again."""
+
+_MAX_FILE_BYTES = 1 << 20
+
+
+def probe_target(
+    target: Target, within_secs: float = math.inf, control: Control | None = None
+) -> Probes:
+    """`probe.probe_target`; what that needs is loaded when somebody probes."""
+    from . import probe  # start-up: a warm start reads probes and takes none
+
+    return probe.probe_target(target, within_secs, control)
+
+
+Prober = Callable[[Target], Probes]
+HurriedProber = Callable[[Target, float], Probes]
+"""Takes the seconds it may take."""
+
+
+def detect() -> Target:
+    """This machine, not probed, for kernels of one thread.
+
+    `vector_bits` is the widest register LLVM may use: 512 with AVX-512F, 256 with AVX, else 128
+    (SSE, NEON). CPUs that clock down for 512-bit code still get 512: a narrower vector is a
+    choice of the space, and measurement decides. `cores` respects affinity and cgroup quota.
+    """
+    from llvmlite import binding as llvm
+
+    triple = str(llvm.get_default_triple())
+    features = tuple(sorted(name for name, on in llvm.get_host_cpu_features().items() if on))
+    bits, registers = vector_shape(triple, features)
+    return Target(
+        triple=triple,
+        cpu=str(llvm.get_host_cpu_name()),
+        features=features,
+        vector_bits=bits,
+        vector_registers=registers,
+        caches=data_caches(),
+        cores=available_cores(),
+    )
+
+
+def vector_shape(triple: str, features: tuple[str, ...]) -> tuple[int, int]:
+    """`(vector_bits, vector_registers)` of a CPU with these LLVM features."""
+    if not triple.startswith(("x86_64", "i686", "i386")):
+        return 128, 32  # NEON, and a safe reading of every other vector unit
+    if "avx512f" in features:
+        return 512, 32
+    return (256, 16) if "avx" in features else (128, 16)
+
+
+def native_target(
+    threads: int = 1,
+    *,
+    cache_dir: Path | None = None,
+    probe: bool = True,
+    fresh: bool = False,
+    clock: Callable[[], float] = time.time,
+    prober: Prober = probe_target,
+) -> Target:
+    """This machine, for kernels of up to `threads` threads, with its probes if `probe`.
+
+    The description is kept in `cache_dir` (default: the XDG cache folder), one file for each
+    (host, CPU, affinity, core limit, llvmlite); a file that cannot be read counts as absent.
+    Probes older than a week, or all of it with `fresh`, are taken again: about a second. Those
+    of a busy machine are doubtful and soon taken again; the best of both is kept.
+    TargetError: more threads than cores, or a probe that failed on the machine.
+    """
+    path = _cache_file(cache_dir)
+    cached = None if fresh else _read_cache(path)
+    entry = cached or _Entry(detect(), probed_at=None)
+    now = clock()
+    if probe and not entry.has_probes(now):
+        entry = entry.probed(now, prober)
+    if entry is not cached:
+        _write_cache(path, entry)
+    return entry.target.with_threads(threads)
+
+
+def unprobed_target(threads: int = 1, *, cache_dir: Path | None = None) -> Target:
+    """This machine without what was measured on it: for timings that are not its own, which then
+    lead to the same search whenever and however busy it was probed."""
+    return replace(native_target(threads, cache_dir=cache_dir, probe=False), probes=Probes())
+
+
+def load_target(
+    spec: str,
+    threads: int | None = None,
+    *,
+    cache_dir: Path | None = None,
+    probe: bool = True,
+    control: Control | None = None,
+) -> Target:
+    """The target a user names: `native`, a level of x86-64, or a JSON file as `Target.to_json`
+    makes it.
+
+    `threads` None keeps what the file says (one for `native`). TargetError says what is wrong.
+    MeasurementAborted by `control`, which reaches the probes.
+    """
+    if spec == "native":
+        prober = partial(probe_target, control=control)
+        return native_target(threads or 1, cache_dir=cache_dir, probe=probe, prober=prober)
+    if is_level(spec):
+        return level_target(spec, threads or 1)
+    target = _read_target_file(Path(spec))
+    return target if threads is None else target.with_threads(threads)
+
+
+def _read_target_file(path: Path) -> Target:
+    wanted = (
+        f"--target takes 'native', {', '.join(LEVELS)} or a JSON file like those in"
+        " examples/targets"
+    )
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise TargetError(f"{path}: cannot be read ({error.strerror}); {wanted}") from error
+    if len(text) > _MAX_FILE_BYTES:
+        raise TargetError(f"{path}: larger than {_MAX_FILE_BYTES} bytes; {wanted}")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TargetError(f"{path}: not JSON ({error}); {wanted}") from error
+    if not isinstance(document, dict):
+        raise TargetError(f"{path}: a JSON {type(document).__name__}, not an object; {wanted}")
+    try:
+        return Target.from_json(document)
+    except TargetError as error:
+        raise TargetError(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A cached description; `probed_at` is seconds since 1970, None where nothing was probed."""
+
+    target: Target
+    probed_at: float | None
+
+    def has_probes(self, now: float) -> bool:
+        return self._since(now, MAX_DOUBTFUL_AGE_SECS if self.doubtful else MAX_PROBE_AGE_SECS)
+
+    @property
+    def doubtful(self) -> bool:
+        return self.target.probes.doubtful
+
+    def recent(self, now: float, recent_secs: float) -> bool:
+        """Whether a probe of `recent_secs` ago at most can be relied on."""
+        return not self.doubtful and self._since(now, recent_secs)
+
+    def probed(self, now: float, prober: Prober) -> _Entry:
+        """Probed again; what was known and is not too old counts as well."""
+        probes = prober(self.target)
+        if self._since(now, MAX_PROBE_AGE_SECS):
+            probes = merged(self.target, self.target.probes, probes)
+        return _Entry(replace(self.target, probes=probes), probed_at=now)
+
+    def _since(self, now: float, age_secs: float) -> bool:
+        # A clock set back makes probes of the future; they are as untrustworthy as old ones.
+        return self.probed_at is not None and 0 <= now - self.probed_at <= age_secs
+
+
+@dataclass(frozen=True, slots=True)
+class ThisMachine:
+    """The machine a session measures on, which can be asked again: `session.Machine`."""
+
+    cache_dir: Path | None = None
+    clock: Callable[[], float] = time.time
+    prober: HurriedProber = probe_target
+
+    def probe_again(self, target: Target, recent_secs: float, within_secs: float) -> Target | None:
+        """`target` with the best of its probes and new ones; those of the cache are new enough if
+        they were taken in the last `recent_secs`. None if `target` is not this machine, or
+        `within_secs` are too few for new ones.
+
+        TargetError: a probe that failed on the machine, or took longer than that.
+        """
+        path = _cache_file(self.cache_dir)
+        now = self.clock()
+        entry = self._entry(path, target)
+        if entry is None:
+            return None
+        if not entry.recent(now, recent_secs):
+            if within_secs < LEAST_SECS:
+                return None
+            entry = entry.probed(now, lambda target: self.prober(target, within_secs))
+            _write_cache(path, entry)
+        return replace(target, probes=merged(target, target.probes, entry.target.probes))
+
+    def keep(self, target: Target) -> None:
+        """Keep probes that a kernel proved too low, for the next run; doubtful ones are taken again
+        there, and joined with these."""
+        path = _cache_file(self.cache_dir)
+        entry = self._entry(path, target)
+        if entry is not None and entry.probed_at is not None:
+            probes = merged(target, entry.target.probes, target.probes)
+            _write_cache(path, replace(entry, target=replace(entry.target, probes=probes)))
+
+    def _entry(self, path: Path, target: Target) -> _Entry | None:
+        entry = _read_cache(path) or _Entry(detect(), probed_at=None)
+        alike = entry.target.with_threads(1).key == replace(target, threads=1).key
+        return entry if alike else None
+
+
+def _cache_file(cache_dir: Path | None) -> Path:
+    if cache_dir is None:
+        from platformdirs import user_cache_path
+
+        cache_dir = user_cache_path("tilewright")
+    identity = {
+        "format": CACHE_FORMAT,
+        "host": platform.node(),
+        "cpu": cpu_identity(),
+        "affinity": cpu_affinity(),
+        "cores": available_cores(),
+        "llvmlite": llvmlite_version() or "none",
+    }
+    digest = hashlib.sha256(canonical_bytes(identity)).hexdigest()
+    return cache_dir / "targets" / f"{digest[:32]}.json"
+
+
+def _read_cache(path: Path) -> _Entry | None:
+    try:
+        document: Any = json.loads(path.read_bytes())
+        probed_at = document["probed_at"]
+        target = Target.from_json(document["target"])
+        return _Entry(target, None if probed_at is None else float(probed_at))
+    except (OSError, ValueError, KeyError, TypeError, TargetError):
+        return None  # absent, torn or from another version: detecting again is always right
+
+
+def _write_cache(path: Path, entry: _Entry) -> None:
+    """Whole or not at all. A cache folder that cannot be written costs a probe, not the run."""
+    document = {"probed_at": entry.probed_at, "target": entry.target.to_json()}
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(document, indent=1) + "\n")
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()

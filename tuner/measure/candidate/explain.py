@@ -1,0 +1,59 @@
+"""What the end of a candidate's process means, as a typed result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schedules.record import MeasureStatus
+
+from ..memory.guarded import GuardedBuffer
+from ..memory.stacks import STACK_BYTES
+from .sandbox import Ending, Limits, Outcome
+
+
+def explain(outcome: Outcome, limits: Limits) -> dict[str, Any]:
+    """The result document of a candidate: `status`, `detail` and, if it got so far, its times.
+
+    Also holds what the measurement cost: `fork_secs` and `child_secs` (fork to burial).
+    """
+    document = _verdict(outcome, limits)
+    return {**document, "fork_secs": outcome.fork_secs, "child_secs": outcome.secs}
+
+
+def _verdict(outcome: Outcome, limits: Limits) -> dict[str, Any]:
+    match outcome.ending:
+        case Ending.DONE:
+            last = outcome.frames[-1].document if outcome.frames else {}
+            if "status" in last:
+                return last
+            return _failed(MeasureStatus.RUN_CRASH, "the kernel ended its process")
+        case Ending.DEADLINE:
+            detail = f"did not end within {limits.deadline_secs:.3g} s"
+            return _failed(MeasureStatus.RUN_TIMEOUT, detail)
+        case Ending.MEMORY:
+            detail = f"needed more than {limits.memory_bytes >> 20} MiB"
+            return _failed(MeasureStatus.OUT_OF_MEMORY, detail)
+        case Ending.SIGNAL:
+            return _crash(outcome)
+
+
+def _crash(outcome: Outcome) -> dict[str, Any]:
+    """A fault in a guard is out of bounds; any other is a crash."""
+    address = outcome.fault_address
+    if outcome.signal_name not in ("SIGSEGV", "SIGBUS") or address is None:
+        return _failed(MeasureStatus.RUN_CRASH, outcome.signal_name)
+    for frame in outcome.frames[::-1]:
+        if any(low <= address < high for low, high in frame.document.get("stacks", ())):
+            detail = f"{outcome.signal_name}: took more than {STACK_BYTES >> 10} KiB of stack"
+            return _failed(MeasureStatus.RUN_CRASH, detail)
+        for fields in frame.document.get("buffers", ()):
+            where = GuardedBuffer(*fields).describe(address)
+            if where is not None:
+                return _failed(MeasureStatus.OUT_OF_BOUNDS, f"touched memory: {where}")
+        if "buffers" in frame.document:
+            break
+    return _failed(MeasureStatus.RUN_CRASH, f"{outcome.signal_name} at address {address:#x}")
+
+
+def _failed(status: MeasureStatus, detail: str) -> dict[str, Any]:
+    return {"status": status, "detail": detail}

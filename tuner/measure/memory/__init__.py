@@ -1,0 +1,1 @@
+"""The memory that kernels run on while they are checked and timed."""

@@ -1,0 +1,1 @@
+"""Timings from a file in place of a machine."""

@@ -1,0 +1,188 @@
+"""Recorded timings stand in for the machine: `--measurer replay:FILE`.
+
+FILE has one JSON object a line. A recorded candidate is
+`{"workload_key", "trace", "status", "run_secs": [...]}`, with `"target_key"` and `"detail"` if
+wanted; a line of `tilewright export` is one too. A line `{"replay": 1, "missing": "nearest"}` first
+chooses what is answered for a trace that was not recorded: `"lost"` (the default), `"fail"`, or
+`"nearest"`, the time of the recorded trace that shares most steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Self
+
+from schedules.canonical import canonical_bytes
+from schedules.record import MeasureResult, MeasureStatus, Toolchain
+from schedules.target import Target
+from schedules.workload.workload import Workload
+
+from ..protocol import MeasureRequest, MeasurerError, OnResult, measure_each
+from .timings_file import file_tag, parse_object, read_text
+
+REPLAY_VERSION = 1
+MISSING = ("lost", "fail", "nearest")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One recorded candidate; `target_key` None answers for every target. `confirmed` is the time
+    of the full check at a run's end, which a run compares with nothing."""
+
+    workload_key: str
+    target_key: str | None
+    trace: list[Any]
+    result: MeasureResult
+    confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayFile:
+    """A file of timings; calling it opens a measurer for one workload on one target."""
+
+    recorded: tuple[Recorded, ...]
+    missing: str = "lost"
+    tag: str = ""
+
+    def __call__(self, workload: Workload, target: Target, seed: int) -> ReplayMeasurer:
+        mine = [
+            r
+            for r in self.recorded
+            if r.workload_key == workload.key and r.target_key in (None, target.key)
+        ]
+        by_trace: dict[bytes, Recorded] = {}
+        for entry in sorted(mine, key=lambda entry: entry.confirmed):
+            by_trace.setdefault(canonical_bytes(entry.trace), entry)
+        return ReplayMeasurer(by_trace, self.missing, self.toolchain)
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """Code generator 0: no real one, so a real record always replaces a replayed one."""
+        return Toolchain(0, "replay", self.tag)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayMeasurer:
+    """`Measurer` that answers by exact trace from what was recorded; the first record wins, one
+    of a trial before one of a full check."""
+
+    by_trace: dict[bytes, Recorded]
+    missing: str
+    toolchain: Toolchain
+
+    def measure(
+        self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+    ) -> list[MeasureResult]:
+        return measure_each(requests, self._answer, on_result)
+
+    def confirm(self, request: MeasureRequest) -> MeasureResult:
+        """The recorded result again: a recording is as verified as the run it was made from."""
+        return self._answer(request)
+
+    def _answer(self, request: MeasureRequest) -> MeasureResult:
+        trace = request.trace.to_json()
+        entry = self.by_trace.get(canonical_bytes(trace))
+        if entry is not None:
+            return entry.result
+        if self.missing == "nearest" and self.by_trace:
+            return self._nearest(trace)
+        status = MeasureStatus.RUN_CRASH if self.missing == "fail" else MeasureStatus.LOST
+        detail = f"not among the {len(self.by_trace)} recorded traces of this workload and target"
+        return MeasureResult(status, detail=detail)
+
+    def _nearest(self, trace: list[Any]) -> MeasureResult:
+        """The recorded trace with most equal steps; ties go to the smaller canonical bytes."""
+        steps = {canonical_bytes(step) for step in trace}
+
+        def distance(item: tuple[bytes, Recorded]) -> tuple[int, bytes]:
+            other = {canonical_bytes(step) for step in item[1].trace}
+            return len(steps ^ other), item[0]
+
+        return min(self.by_trace.items(), key=distance)[1].result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing was started."""
+
+
+def read_replay(path: str | Path) -> ReplayFile:
+    """The recorded timings of a file; MeasurerError names the line that is wrong, and how."""
+    recorded: list[Recorded] = []
+    missing = "lost"
+    text = read_text(path)
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        document = parse_object(line, where)
+        if "replay" in document:
+            missing = _header(document, where)
+        elif _is_candidate(document):
+            recorded.append(_recorded(document, where))
+    if not recorded:
+        raise MeasurerError(f"{path}: no recorded candidate in it")
+    return ReplayFile(tuple(recorded), missing, file_tag(text.encode()))
+
+
+def _is_candidate(document: dict[str, Any]) -> bool:
+    """Exports also hold other things (workloads, headers): only what has a trace is a timing."""
+    body = document.get("record", document)
+    return isinstance(body, dict) and "trace" in body
+
+
+def _header(document: dict[str, Any], where: str) -> str:
+    if document["replay"] != REPLAY_VERSION:
+        raise MeasurerError(
+            f"{where}: version {REPLAY_VERSION} is read here, got {document['replay']!r}"
+        )
+    missing = document.get("missing", "lost")
+    if missing not in MISSING:
+        raise MeasurerError(
+            f"{where}: missing must be one of {', '.join(MISSING)}; got {missing!r}"
+        )
+    return str(missing)
+
+
+def _positive(value: object) -> float | None:
+    """A figure that not every recording has."""
+    return float(value) if isinstance(value, int | float) and value >= 0 else None
+
+
+def _recorded(document: dict[str, Any], where: str) -> Recorded:
+    body = document.get("record", document)
+    result = body.get("result", body)
+    try:
+        status = MeasureStatus(result.get("status", "ok"))
+        run_secs = tuple(float(s) for s in result.get("run_secs", ()))
+        estimate = result.get("run_secs_estimate")
+        workload_key, trace = body["workload_key"], body["trace"]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MeasurerError(
+            f"{where}: not a recorded candidate: {type(error).__name__} {error}"
+        ) from error
+    if not isinstance(trace, list):
+        raise MeasurerError(f"{where}: trace must be a list of steps, got {type(trace).__name__}")
+    if status is MeasureStatus.OK and not (run_secs and all(0 < s < 1e6 for s in run_secs)):
+        raise MeasurerError(
+            f"{where}: an ok candidate needs run_secs, each above 0; got {run_secs}"
+        )
+    ok = status is MeasureStatus.OK
+    return Recorded(
+        workload_key=str(workload_key),
+        target_key=body.get("target_key"),
+        trace=trace,
+        result=MeasureResult(
+            status=status,
+            run_secs=run_secs if ok else (),
+            run_secs_estimate=float(estimate or median(run_secs)) if ok else None,
+            detail=str(result.get("detail", "")),
+            run_secs_with_packing=_positive(result.get("run_secs_with_packing")),
+            error_found=_positive(result.get("error_found")),
+        ),
+        confirmed=body.get("verified_level") == "full",
+    )

@@ -1,0 +1,339 @@
+"""A machine that does not exist: `--measurer simulated:FILE`.
+
+Times are made up from the printed trace alone, by a landscape of its own: base cost of the work,
+rewards for sensible choices, a tiny cache walked with the trace's tile sizes, hash-seeded hills,
+noise and failures. No formula is shared with the cost model, so a search that does well here does
+so by learning. The same file, workload, trace and seed give the same times on every machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from hashlib import sha256
+from math import cos, exp, log, log2, pi, sin, sqrt
+from pathlib import Path
+from typing import Any, Self
+
+from schedules.canonical import canonical_bytes
+from schedules.record import MeasureResult, MeasureStatus, Toolchain
+from schedules.target import Target
+from schedules.workload.workload import Workload
+
+from ..protocol import MeasureRequest, MeasurerError, OnResult, measure_each
+from .timings_file import file_tag, parse_object, read_text
+
+SIMULATED_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMachine:
+    """All that a file of a simulated machine may say, with what is assumed otherwise.
+
+    `ruggedness` is the height of the random hills in log2 units; `noise` the relative spread of
+    one sample; `cache_lines` the size of the walked cache; `failure_rates` gives the share of
+    candidates that end with a status; `confirm_failure_rate` the share that fail the full check.
+    `latency_secs` is really waited, once a candidate.
+
+    Costs and gains are log2 units: `vector_gain` is what vectors are worth, `copy_cost` what each
+    private copy costs, `stride_cost` what reading without one does, `code_cost` each doubling of
+    the code written out beyond `code_limit` statements (0: no limit). `thread_gain` is the part of
+    a thread's work that a further thread takes over; `interaction` the height of hills that two
+    steps far apart make together.
+    """
+
+    seed: int = 0
+    ops_per_sec: float = 2e10
+    bytes_per_sec: float = 1e10
+    lanes: int = 8
+    region_secs: float = 2e-6
+    cache_lines: int = 24
+    ruggedness: float = 0.25
+    noise: float = 0.01
+    samples: int = 5
+    latency_secs: float = 0.0
+    failure_rates: dict[str, float] = field(default_factory=dict)
+    confirm_failure_rate: float = 0.0
+    vector_gain: float = 3.0
+    copy_cost: float = 0.0
+    stride_cost: float = 0.0
+    code_limit: int = 0
+    code_cost: float = 0.8
+    thread_gain: float = 0.9
+    interaction: float = 0.0
+
+    def __call__(self, workload: Workload, target: Target, seed: int) -> SimulatedMeasurer:
+        """The seed of a run changes nothing here: one machine, one landscape."""
+        return SimulatedMeasurer(self, workload, target.threads)
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """Code generator 0: no real one, so a real record always replaces a simulated one."""
+        settings = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Toolchain(0, "simulated", file_tag(canonical_bytes(settings)))
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedMeasurer:
+    """`Measurer` on a simulated machine. `sleep` waits for `latency_secs`."""
+
+    machine: SimulatedMachine
+    workload: Workload
+    threads: int = 1
+    sleep: Callable[[float], None] = time.sleep
+
+    @property
+    def toolchain(self) -> Toolchain:
+        return self.machine.toolchain
+
+    def measure(
+        self, requests: Sequence[MeasureRequest], on_result: OnResult | None = None
+    ) -> list[MeasureResult]:
+        return measure_each(requests, lambda request: self._run(request, "measure"), on_result)
+
+    def confirm(self, request: MeasureRequest) -> MeasureResult:
+        """The same landscape under fresh noise; a share of candidates is found to be wrong."""
+        key = self._key(request)
+        if uniform(key, "confirm") < self.machine.confirm_failure_rate:
+            return MeasureResult(MeasureStatus.WRONG_RESULT, detail="simulated: full check failed")
+        return self._run(request, "confirm")
+
+    def _key(self, request: MeasureRequest) -> str:
+        trace = canonical_bytes(request.trace.to_json())
+        return f"{self.machine.seed}/{self.workload.key}/{sha256(trace).hexdigest()}"
+
+    def _run(self, request: MeasureRequest, purpose: str) -> MeasureResult:
+        machine, key = self.machine, self._key(request)
+        if machine.latency_secs:
+            self.sleep(machine.latency_secs)
+        drawn = uniform(key, "failure")
+        for status, rate in sorted(machine.failure_rates.items()):
+            if drawn < rate:
+                return MeasureResult(
+                    MeasureStatus(status),
+                    measure_secs=machine.latency_secs,
+                    detail=f"simulated: {status}",
+                )
+            drawn -= rate
+        secs = self.true_secs(request)
+        # Interference only ever adds time, so the smallest sample is nearest to the truth.
+        samples = tuple(
+            secs * exp(machine.noise * abs(normal(key, f"{purpose}/{i}")))
+            for i in range(machine.samples)
+        )
+        return MeasureResult(
+            MeasureStatus.OK,
+            run_secs=samples,
+            run_secs_estimate=min(samples),
+            measure_secs=machine.latency_secs,
+        )
+
+    def true_secs(self, request: MeasureRequest) -> float:
+        """Seconds a call, without noise."""
+        steps = request.trace.to_json()
+        machine = self.machine
+        # The normal form: declared counts and names must not change the landscape.
+        workload = self.workload.normalised()
+        work = workload.flops / machine.ops_per_sec
+        moved = workload.min_bytes / machine.bytes_per_sec
+        tiles = [int(s["factor"]) for s in steps if isinstance(s.get("factor"), int)]
+        name = f"{machine.seed}/{self.workload.key}"
+        cost = vector_cost(steps, machine.lanes, machine.vector_gain)
+        cost += hills(name, steps, machine.ruggedness)
+        cost += far_hills(name, steps, machine.interaction)
+        cost += copies_cost(steps, machine.copy_cost, machine.stride_cost)
+        cost += code_cost(steps, machine.code_limit, machine.code_cost)
+        misses = walked_misses(tuple(tiles[-4:]), machine.cache_lines)
+        serial: float = (work + moved * (0.5 + 2.0 * misses)) * 2.0**cost + 1e-7
+        if not any(s.get("do") == "Parallel" for s in steps):
+            return serial
+        return serial / (1.0 + machine.thread_gain * (self.threads - 1)) + machine.region_secs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing was started."""
+
+
+# -- the landscape
+
+
+def vector_cost(steps: Sequence[dict[str, Any]], lanes: int, gain: float) -> float:
+    """log2 of the slowdown against full vectors: `gain` without any, little for a multiple of
+    `lanes`.
+
+    The width is the factor of the split that made the vectorised loop.
+    """
+    loops = [str(s.get("loop")) for s in steps if s.get("do") == "Vectorize"]
+    if not loops:
+        return gain
+    width = _split_factors(steps).get(loops[0])
+    if width is None:
+        return 0.2 * gain
+    return 0.05 * abs(log2(width / (2 * lanes))) if width % lanes == 0 else gain / 3
+
+
+def copies_cost(steps: Sequence[dict[str, Any]], copy: float, stride: float) -> float:
+    """log2 of the slowdown by private copies, or by reading along other axes where none is made."""
+    copies = sum(s.get("do") == "CacheRead" for s in steps)
+    return copies * copy if copies else stride
+
+
+def code_cost(steps: Sequence[dict[str, Any]], limit: int, cost: float) -> float:
+    """log2 of the slowdown by code that outgrows an instruction cache of `limit` statements.
+
+    The code of a nest is the product of what its unrolled loops were split by; a loop that was not
+    split counts as two.
+    """
+    if not limit:
+        return 0.0
+    factors = _split_factors(steps)
+    written: dict[str, int] = {}
+    for loop in (str(s.get("loop")) for s in steps if s.get("do") == "Unroll"):
+        nest = loop.rpartition(".")[0]
+        written[nest] = written.get(nest, 1) * factors.get(loop, 2)
+    return cost * max(log2(max(written.values(), default=1) / limit), 0.0)
+
+
+def _split_factors(steps: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """The factor of each split, under the name of the inner loop it made."""
+    return {
+        f"{s.get('loop')}i": s["factor"]
+        for s in steps
+        if s.get("do") == "Split" and isinstance(s.get("factor"), int) and s["factor"] >= 1
+    }
+
+
+def hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
+    """A smooth random function of the trace's numbers, and a random effect of its other choices."""
+    total, previous = 0.0, 0.0
+    for place, step in enumerate(steps):
+        numbers = [v for v in step.values() if isinstance(v, int) and not isinstance(v, bool)]
+        words = canonical_bytes({k: v for k, v in step.items() if not isinstance(v, int)})
+        name = f"{seed}/{words.decode()}"
+        if not numbers:
+            total += 0.3 * height * normal(name, "word")
+            continue
+        x = log2(1.0 + abs(numbers[0]))
+        wave = 0.4 + 0.8 * uniform(name, "frequency")
+        total += height * sin(wave * x + 2 * pi * uniform(name, "phase"))
+        if place:
+            total += 0.5 * height * cos(0.5 * (x - previous) + 2 * pi * uniform(name, "pair"))
+        previous = x
+    return total
+
+
+def far_hills(seed: str, steps: Sequence[dict[str, Any]], height: float) -> float:
+    """A random effect of pairs of splits, one pair in five: no sum over single choices has it."""
+    if not height:
+        return 0.0
+    placed = [(str(s.get("loop")), log2(1.0 + s["factor"])) for s in steps if s.get("factor")]
+    total = 0.0
+    for number, (one, x) in enumerate(placed):
+        for other, y in placed[number + 1 :]:
+            chosen, along, across, phase = _pair(f"{seed}/{one}/{other}")
+            if chosen < 0.2:
+                total += height * cos((0.4 + along) * x - (0.4 + across) * y + 2 * pi * phase)
+    return total
+
+
+@lru_cache(maxsize=1 << 14)
+def _pair(name: str) -> tuple[float, float, float, float]:
+    return (
+        uniform(name, "chosen"),
+        uniform(name, "along"),
+        uniform(name, "across"),
+        uniform(name, "phase"),
+    )
+
+
+@lru_cache(maxsize=4096)
+def walked_misses(tiles: tuple[int, ...], cache_lines: int, side: int = 24) -> float:
+    """Share of accesses that miss when a product of two vectors' elements is walked in tiles.
+
+    Simulates a fully associative cache with least-recently-used replacement, access by access,
+    over `side` x `side` points; the last two factors of the trace are the tile.
+    """
+    rows, columns = (*(min(max(t, 1), side) for t in tiles[-2:]), 1, 1)[:2]
+    held: OrderedDict[tuple[str, int], None] = OrderedDict()
+    misses = accesses = 0
+    for row in range(0, side, rows):
+        for column in range(0, side, columns):
+            for i in range(row, min(row + rows, side)):
+                for j in range(column, min(column + columns, side)):
+                    for line in (("a", i), ("b", j), ("c", i * side + j // 8)):
+                        accesses += 1
+                        if line in held:
+                            held.move_to_end(line)
+                            continue
+                        misses += 1
+                        held[line] = None
+                        if len(held) > cache_lines:
+                            held.popitem(last=False)
+    return misses / accesses
+
+
+def uniform(key: str, purpose: str) -> float:
+    """A number in [0, 1) fixed by its arguments, in any process and on any machine."""
+    return int.from_bytes(sha256(f"{key}|{purpose}".encode()).digest()[:7]) / float(1 << 56)
+
+
+def normal(key: str, purpose: str) -> float:
+    """A standard normal number fixed by its arguments (Box and Muller, 1958)."""
+    radius = sqrt(-2.0 * log(1.0 - uniform(key, purpose + "/r")))
+    return radius * cos(2.0 * pi * uniform(key, purpose + "/a"))
+
+
+# -- the file
+
+
+def read_simulated(path: str | Path) -> SimulatedMachine:
+    """The machine a JSON file describes; MeasurerError names the field that is wrong, and how."""
+    return machine_from_json(parse_object(read_text(path), str(path)), str(path))
+
+
+def machine_from_json(document: dict[str, Any], where: str) -> SimulatedMachine:
+    """The machine of a JSON object; MeasurerError as above, naming `where` it stands."""
+    version = document.get("simulated", SIMULATED_VERSION)
+    if version != SIMULATED_VERSION:
+        raise MeasurerError(f"{where}: version {SIMULATED_VERSION} is read here, got {version!r}")
+    defaults = SimulatedMachine()
+    known = {f.name: getattr(defaults, f.name) for f in fields(defaults)}
+    values: dict[str, Any] = {}
+    for name, value in document.items():
+        if name == "simulated":
+            continue
+        if name not in known:
+            raise MeasurerError(f"{where}: unknown field {name!r}; there are {', '.join(known)}")
+        values[name] = _checked(f"{where}: {name}", value, known[name])
+    return SimulatedMachine(**values)
+
+
+def _checked(where: str, value: Any, like: Any) -> Any:
+    if isinstance(like, dict):
+        return _checked_rates(where, value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or value < 0 or (isinstance(like, int) and not isinstance(value, int)):
+        kind = "a whole number" if isinstance(like, int) else "a number"
+        raise MeasurerError(f"{where} must be {kind}, at least 0; got {value!r}")
+    if value == 0 and where.endswith(("_per_sec", "lanes", "samples", "cache_lines")):
+        raise MeasurerError(f"{where} must be above 0; got {value!r}")
+    return type(like)(value)
+
+
+def _checked_rates(where: str, value: Any) -> dict[str, float]:
+    failures = [s.value for s in MeasureStatus if s is not MeasureStatus.OK]
+    if not isinstance(value, dict):
+        raise MeasurerError(f"{where} must be an object of status and share; got {value!r}")
+    for status, rate in value.items():
+        if status not in failures:
+            raise MeasurerError(f"{where}: {status!r} is none of {', '.join(failures)}")
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise MeasurerError(f"{where}: the share of {status} must be 0..1; got {rate!r}")
+    if sum(value.values()) > 1:
+        raise MeasurerError(f"{where}: shares add up to {sum(value.values())}, above 1")
+    return {status: float(rate) for status, rate in value.items()}

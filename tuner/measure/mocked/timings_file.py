@@ -1,0 +1,52 @@
+"""Reading files of timings: what both mocked measurers do the same way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from ..protocol import MeasurerError
+
+MAX_FILE_BYTES = 256 << 20
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file of timings; MeasurerError if there is none, or it is far too long."""
+    file = Path(path)
+    try:
+        size = file.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise MeasurerError(
+                f"{path}: a file of timings may have {MAX_FILE_BYTES} bytes, this one has {size}"
+            )
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise MeasurerError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise MeasurerError(f"{path}: must be UTF-8 text: {error.reason}") from error
+
+
+def file_tag(content: bytes) -> str:
+    """Twelve letters for `content`, to tell the results of one file from those of another.
+
+    Letters only: where toolchains are compared by age, a tag must not look like a version.
+    """
+    digest = hashlib.sha256(content).hexdigest()[:12]
+    return digest.translate(str.maketrans("0123456789", "ghijklmnop"))
+
+
+def parse_object(text: str, where: str) -> dict[str, Any]:
+    """The JSON object in `text`; MeasurerError names `where` it is not one."""
+    try:
+        document = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise MeasurerError(f"{where}: not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise MeasurerError(f"{where}: expected a JSON object, got {type(document).__name__}")
+    return document
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")

@@ -1,0 +1,1 @@
+"""What the time of a candidate is, and whether the cores were its own."""

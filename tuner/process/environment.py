@@ -1,0 +1,81 @@
+"""Environment variables that steer libraries, and the same clean set of them for all that is timed.
+
+A variable such as `OPENBLAS_CORETYPE` or `ONEDNN_MAX_CPU_ISA` makes a library take slower code than
+the machine has. Whoever compares with a library that is held down compares with nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+_PREFIXES = (
+    "OPENBLAS_", "GOTO_", "BLIS_", "AOCL_", "MKL_", "NVPL_", "VECLIB_", "FLEXIBLAS",
+    "ONEDNN_", "DNNL_", "OMP_", "GOMP_", "KMP_", "TBB_", "ATEN_", "TORCH_", "TORCHINDUCTOR_",
+    "PYTORCH_", "NPY_", "NUMPY_", "NUMEXPR_", "TVM_", "MALLOC_",
+)  # fmt: skip
+"""Of NumPy, PyTorch, TVM and what computes for them: BLAS, oneDNN, OpenMP, the C library's heap."""
+
+_NAMES = frozenset({"GLIBC_TUNABLES", "LRU_CACHE_CAPACITY"})
+"""String functions by processor features; how many primitives PyTorch keeps of oneDNN."""
+
+_PLACES = ("_HOME", "_DIR", "_PATH", "ROOT")
+"""Ends of names that only say where something lies."""
+
+_THREADS = (
+    "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "TVM_NUM_THREADS",
+)  # fmt: skip
+
+KEPT_MEMORY = (
+    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1"
+)
+"""`GLIBC_TUNABLES` of a process that times a library. Freed memory stays with it, on huge pages:
+PyTorch allocates every result it gives, and would pay for new pages in every call (ADR 19)."""
+
+
+SECRETS = frozenset({"TILEWRIGHT_API_KEY", "TILEWRIGHT_DB", "PGPASSWORD", "PGPASSFILE"})
+"""What processes that compile or run kernels have no use for, and others may read of them."""
+
+
+def steering(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of `environ` that change how fast a library computes, by name."""
+    return {name: environ[name] for name in sorted(environ) if _steers(name)}
+
+
+def _steers(name: str) -> bool:
+    known = name in _NAMES or name.startswith(_PREFIXES)
+    return known and not name.endswith(_PLACES)
+
+
+def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str]:
+    """`environ` for a process that is timed on `threads` threads, whatever it computes with.
+
+    Without every variable that `steering` finds; with the thread count of each library, and
+    OpenMP's threads on cores of their own (ADR 37). The same for our kernels and for others'.
+    """
+    removed = SECRETS | set(steering(environ))
+    kept = {name: value for name, value in environ.items() if name not in removed}
+    counts = dict.fromkeys(_THREADS, str(threads))
+    return {**kept, **counts, **openmp_environment(threads)}
+
+
+def openmp_environment(threads: int) -> dict[str, str]:
+    """Environment of a process whose parallel kernels are timed with `threads` threads.
+
+    Each thread stays on a core of its own: left to the scheduler, two may share one for a tenth of
+    a second, each spinning while the other has work, and a kernel looks up to six times slower.
+    """
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "OMP_PROC_BIND": "close",
+        "OMP_PLACES": "cores",
+    }
+
+
+def child_environment(threads: int, **more: str) -> dict[str, str]:
+    """The environment of our helper processes: ours, with our import path, `threads` a library and
+    nothing that steers one. What is timed there is timed under the settings of a benchmark."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    return {**clean_environment(os.environ, threads), "PYTHONPATH": path, **more}
