@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.measure.environment import clean_environment
-from tuner.measure.loader import openmp_environment
+from tuner.process.environment import clean_environment, openmp_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDES = ("old", "new")

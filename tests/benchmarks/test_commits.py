@@ -43,7 +43,7 @@ from benchmarks.suite.race import build_library
 from benchmarks.suite.results import Result, ResultsFile
 from schedules import DType, parse_workload
 from tuner import compile
-from tuner.native_target import unprobed_target
+from tuner.machine.native_target import unprobed_target
 
 COMMITS = {"old": "a" * 40, "new": "b" * 40}
 
