@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from schedules.trace import Trace
     from schedules.workload.workload import Workload
 
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+
 
 def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:
     """The schedule chosen without measurement. DeadlineError after `secs`, None for the deadline of

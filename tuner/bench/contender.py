@@ -130,7 +130,7 @@ def _peer(name: str, threads: int, workload: Workload, case: Case) -> Contender:
         peer = NumpyPeer(workload, case.inputs)
         said = {"way": peer.way, "dropped": peer.dropped, "libraries": numpy_libraries()}
         return CallContender(peer.call, lambda: peer.outputs, said)
-    from .torch_peer import TorchPeer  # start-up: PyTorch takes seconds, and may not be there
+    from .torch_peer import TorchPeer  # Start-up: PyTorch takes seconds, and may not be there
 
     torch_peer = TorchPeer(workload, case.inputs, threads)
     said = {"way": torch_peer.way, "dropped": torch_peer.dropped, "libraries": torch_libraries()}

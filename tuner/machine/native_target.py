@@ -42,7 +42,7 @@ def probe_target(
     target: Target, within_secs: float = math.inf, control: Control | None = None
 ) -> Probes:
     """`probe.probe_target`; what that needs is loaded when somebody probes."""
-    from . import probe  # start-up: a warm start reads probes and takes none
+    from . import probe  # Start-up: a warm start reads probes and takes none
 
     return probe.probe_target(target, within_secs, control)
 

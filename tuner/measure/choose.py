@@ -18,7 +18,7 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
     """
     kind, _, path = spec.partition(":")
     if kind == "dask" and path:
-        from .fleet.measurer import read_fleet  # start-up: most runs have no fleet
+        from .fleet.measurer import read_fleet  # Start-up: most runs have no fleet
 
         return read_fleet(path, should_stop)
     factory = factory_here(spec)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from schedules.record import Toolchain
 
+from .mocked.replay import read_replay
+from .mocked.simulated import read_simulated
 from .protocol import MeasurerError, MeasurerFactory
 
 
@@ -12,19 +14,15 @@ def factory_here(spec: str) -> MeasurerFactory | None:
 
     A file is read here, once, so a bad one is an error before any work starts: MeasurerError.
     """
-    # Start-up: mocked timings need none of the processes that a real machine does.
     kind, _, path = spec.partition(":")
     if kind == "local" and not path:
+        # Start-up: mocked timings need none of the processes that a real machine does.
         from .local import LocalMeasurer
 
         return LocalMeasurer
     if kind == "replay" and path:
-        from .mocked.replay import read_replay
-
         return read_replay(path)
     if kind == "simulated" and path:
-        from .mocked.simulated import read_simulated
-
         return read_simulated(path)
     return None
 

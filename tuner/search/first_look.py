@@ -123,7 +123,7 @@ def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
     """The trace of a candidate. What fits a target is answered for arrays of settings by rules,
     which an expression nobody has seen may prove wrong; the primitives and the plan of storage have
     the last word. ScheduleError: they refuse it."""
-    from ..codegen.storage import plan_storage  # start-up: only programs of several parts ask
+    from ..codegen.storage import plan_storage  # Start-up: only programs of several parts ask
 
     sketch = space.sketches[candidate.sketch]
     trace, nest = sketch.lowered(candidate.setting)
