@@ -94,5 +94,6 @@ def elements(place: Placed) -> int:
 def is_horizontal(place: Placed) -> bool:
     """Whether lanes are combined into one element."""
     leaf, lanes = place.leaf, place.lanes
-    is_sum = isinstance(leaf, Update) and lanes is not None
-    return is_sum and all(lanes.var not in i.vars() for i in leaf.index)
+    if not isinstance(leaf, Update) or lanes is None:
+        return False
+    return all(lanes.var not in index.vars() for index in leaf.index)

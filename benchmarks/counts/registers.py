@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations, product
 
-from schedules.algebra.affine import Affine
+from schedules.algebra.affine import Affine, substitute_cond
 from schedules.algebra.scalar import Load, loads
 from schedules.nest.loop_ir import For, Prefetch, Update
 
-from .instances import Placed, Rule, count
+from .instances import Placed, count
 from .program import Program
 from .traffic import address
 
@@ -78,11 +78,11 @@ def registers(program: Program, body: tuple[Placed, ...]) -> Registers:
 
 
 def _is_accumulating(program: Program, place: Placed) -> bool:
+    """Whether the innermost loop, or what is written out in it, adds to registers."""
     leaf = place.leaf
-    inner = place.running[-1] if place.running else None
-    is_sum = isinstance(leaf, Update) and not program.in_memory(leaf.buffer)
-    reduces = any(x.reduce for x in place.loops[len(place.running) - bool(inner) :])
-    return is_sum and reduces and leaf.first is None
+    if not isinstance(leaf, Update) or program.in_memory(leaf.buffer) or leaf.first is not None:
+        return False
+    return any(loop.reduce for loop in (*place.running[-1:], *place.written_out))
 
 
 def _slots(program: Program, place: Placed) -> set[Value]:
@@ -148,8 +148,8 @@ def _copy(
     leaf = place.leaf
     assert not isinstance(leaf, Prefetch)
     fixed = {name: Affine((), value) for name, value in env.items()}
-    known: list[Rule] = [type(c)(c.index.substitute(fixed)) for c in leaf.guards]
-    if any(not rule.index.vars() and not count((), [rule], ()) for rule in known):
+    known = [substitute_cond(cond, fixed) for cond in leaf.guards]
+    if not count((), [cond for cond in known if not cond.index.vars()], ()):
         return None
     read = [value for load in loads(leaf.value) for value in _values(program, place, load, fixed)]
     written = address(program, place, leaf.buffer, leaf.index, fixed)
