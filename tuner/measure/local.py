@@ -29,9 +29,9 @@ from tuner.machine.host import cpu_affinity
 
 from ..compiling.pool import Compiled, CompilePool
 from ..compiling.worker import DEFAULT_COMPILER
-from ..loading.loader import openmp_environment
 from ..machine.lock import machine_lock
 from ..process.control import Control
+from ..process.environment import openmp_environment
 from .candidate.jobs import checked_in_full, full_check_calls, kernel_job
 from .candidate.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult

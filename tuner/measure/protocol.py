@@ -1,8 +1,7 @@
 """The seam between search and machine: candidates in, typed results out.
 
 Implementations: local processes, the machines of a fleet, recorded timings, a simulated machine.
-Each is held to
-`tests/contracts/measurer_contract.py`.
+Each is held to `tests/contracts/measurer_contract.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from schedules.errors import TilewrightError
 from schedules.record import MeasureResult, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
+
+
+class MeasurerError(TilewrightError):
+    """A measurer that does not exist, or a file of timings that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,14 @@ import numpy as np
 
 from ...algebra.affine import Affine, Cond, Mod
 from ...algebra.scalar import All, Select, walk
-from ...arrays import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...plan import Access, Level, Outline, Plan, access_of, axes_of
-from ...space import Knob, with_zeros
+from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Loop, Read, StageView, once
-from ..hardware import BUSY_CHAINS, COST_OF_A_LATE_LINE, PAGE_BYTES
-from ..knobs import Knobbed, as_floats
+from ..hardware import BUSY_CHAINS, PAGE_BYTES
+from ..knobs import Knobbed
 from ..writer import TraceWriter
 from .dots_trace import write_dots
 
@@ -180,7 +180,7 @@ class DotSketch(Knobbed):
             Knob("rows", tuple(n for n in TILE_ROWS if few % n == 0)),
             Knob("columns", tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)),
             Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),
-            Knob("fetch", (0, 1) if self._is_far else (0,)),
+            Knob("fetch", (0, 1) if self.is_far else (0,)),
             Knob("blocks", (1, *self._blocks)),
             Knob("pack", (0, 1) if self._blocks and self.shared else (0,)),
         )
@@ -230,7 +230,7 @@ class DotSketch(Knobbed):
         return next(n for n in range(min(most, tiles), 0, -1) if tiles % n == 0)
 
     @property
-    def _is_far(self) -> bool:
+    def is_far(self) -> bool:
         """Whether the passing operand comes from behind a core's own caches, a page or more for
         each of its rows: prefetchers start anew at every page."""
         passing, along = self.roles.passing, self.roles.along
@@ -246,10 +246,10 @@ class DotSketch(Knobbed):
         live = rows * columns + np.minimum(rows * self.roles.period, columns) + 1
         held = live <= max(self.target.vector_registers - 1, 3)
         whole = (v["blocks"] == 1) & (v["pack"] == 0)
-        ok: BoolArray = held & (whole | (self._tiles(v) > 1))
+        ok: BoolArray = held & (whole | (self.tiles_in_block(v) > 1))
         return ok
 
-    def _tiles(self, v: dict[str, IntArray]) -> IntArray:
+    def tiles_in_block(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) tiles in a block."""
         widths = next(knob.values for knob in self.knobs if knob.name == "columns")
         sizes = np.asarray([self.tiles_a_block(width) for width in widths])
@@ -281,7 +281,7 @@ class DotSketch(Knobbed):
         shared = v["parallel"] > 0
         levels = (
             *(Level(n, 1, shared) for n in range(3, first_tap)),
-            Level(many, v["columns"] * self._tiles(v), shared),
+            Level(many, v["columns"] * self.tiles_in_block(v), shared),
             Level(along, vectors * self.lanes),
             Level(many, v["columns"]),
             Level(few, v["rows"]),
@@ -300,51 +300,6 @@ class DotSketch(Knobbed):
         shared = sum(1 << buffers.index(read.tensor) for read in self.shared)
         return turned + v["pack"] * shared
 
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS."""
-        values = self.values(settings)
-        v, block = as_floats(values), self._tiles(values).astype(np.float64)
-        rows, columns, parallel, fetch = (v[n] for n in ("rows", "columns", "parallel", "fetch"))
-        blocks, pack = v["blocks"], v["pack"]
-        roles, zeros = self.roles, np.zeros(len(rows))
-        batch = prod(loop.extent for loop in roles.batch)
-        taps = float(prod(loop.extent for loop in roles.taps))
-        trips = float(-(-roles.along.extent // self.lanes))
-        many = batch * roles.many.extent / columns
-        tiles = many * roles.few.extent / rows
-        chains, outputs = rows * columns, float(self.view.outputs)
-        ops = max(self.view.operations - 1, 1)
-        size = prod(roles.passing.shape) * roles.passing.dtype.bytes
-        lines = size / self.target.caches[0].line_bytes if self._is_far else 0.0
-        hints = columns * fetch
-        again = lines * fetch * (roles.few.extent / rows - 1.0)
-        work = tiles * taps * trips * chains * ops
-        turned = sum(prod(read.shape) * read.dtype.bytes for read in roles.turned)
-        packed = pack * sum(prod(read.shape) * read.dtype.bytes for read in self.shared)
-        waiting = np.where(blocks > 1, tiles * chains * blocks, 0.0)
-        sums = block * columns * roles.few.extent * self.lanes * self.view.dtype.bytes
-        found: dict[str, FloatArray] = {
-            "flops": 2.0 * work * self.lanes,
-            "vector_ops": work + outputs * OPS_A_SUM_OF_LANES,
-            "vector_loads": tiles * taps * trips * (rows * roles.period + columns + hints)
-            + waiting,
-            "vector_stores": outputs + waiting,
-            "scalar_accesses": zeros + outputs,
-            "conflict_misses": LATE_SHARE * COST_OF_A_LATE_LINE * lines * (fetch == 0)
-            + COST_OF_A_HINT_AGAIN * again,
-            "accumulators": chains,
-            "live_registers": chains + np.minimum(rows * roles.period, columns) + 1.0,
-            "inner_trips": trips / blocks,
-            "inner_entries": tiles * taps * blocks,
-            "code_ops": chains * ops + rows + columns,
-            "packed_bytes": turned + packed,
-            "strided_packed_bytes": zeros + turned,
-            "panel_bytes": np.maximum(turned + packed, np.where(blocks > 1, sums, 0.0)),
-            "tasks": np.where(parallel > 0, many / block, 1.0),
-            "regions": parallel,
-        }
-        return with_zeros(found)
-
     def default(self) -> tuple[int, ...]:
         """The tile that reads least for what it computes, on all threads."""
         grid = np.indices([len(knob.values) for knob in self.knobs]).reshape(len(self.knobs), -1).T
@@ -360,15 +315,3 @@ class DotSketch(Knobbed):
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other clusters' steps already."""
         write_dots(self, writer, self.chosen(setting))
-
-
-LATE_SHARE = 0.15
-"""Share of the lines of an operand from behind the core's own caches that are late without hints.
-4x4096 by 1024x4096 on Zen 5, two threads: 441 us, 211 with hints."""
-
-COST_OF_A_HINT_AGAIN = 0.4
-"""In misses of a cache near by, of a hint that another tile of rows has given: a step is one line,
-which is not shared out. 16x2048 by 2048x2048, tiles of 4 by 4, two threads: 700 us, 510 without."""
-
-OPS_A_SUM_OF_LANES = 8.0
-"""Steps that add up the lanes of one vector."""
