@@ -1,7 +1,7 @@
-"""Counts of a lowered nest, found by walking through it: what `schedules.space.COLUMNS` promises.
+"""Counts of a lowered nest, found by walking through it: what `costmodel.counts.table.COUNTS` promises.
 
 Written from the meaning of a nest alone: nothing here asks a sketch. All counts are over one call
-and all threads; what is packed ahead of calls is not done in one. In detail, where COLUMNS leaves a
+and all threads; what is packed ahead of calls is not done in one. In detail, where COUNTS leaves a
 choice:
 
 - An *instruction* is one leaf for one setting of all loops but the lanes; it counts once if any
@@ -48,7 +48,7 @@ from .traffic import traffic
 
 
 def recount(found: Program) -> dict[str, float]:
-    """The counts by their names in COLUMNS, but for those that nobody can recount, and the
+    """The counts by their names in COUNTS, but for those that nobody can recount, and the
     `footprint`."""
     tasks, regions = _shared(found)
     sizes = [found.buffers[name].bytes for name in found.copies.buffers]
