@@ -1,4 +1,4 @@
-"""Counts of a lowered nest, found by walking through it: what COUNTS in `costmodel/counts` promises.
+"""Counts of a lowered nest, found by walking through it: what COUNTS of `costmodel` promises.
 
 Written from the meaning of a nest alone: nothing here asks a sketch. All counts are over one call
 and all threads; what is packed ahead of calls is not done in one. In detail, where COUNTS leaves a
