@@ -112,6 +112,11 @@ class StageView:
         """How many elements the stage computes."""
         return prod(loop.extent for loop in self.spatial)
 
+    @cached_property
+    def reuse(self) -> float:
+        """How often an element that is read is used, on average: about 1 for pure reductions."""
+        return self.points / max(sum(prod(read.shape) for read in self.reads), 1)
+
     def ends(self, loop: str) -> bool:
         """Whether a guard may end `loop` early."""
         return any(loop in guard.index.vars() for guard in self.guards)

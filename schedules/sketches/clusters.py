@@ -11,23 +11,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..algebra.affine import Affine, affine, var
 from ..algebra.scalar import Load, Reducer, Scalar, children, loads
 from ..limits import MAX_INLINED_DEPTH
 from ..target import Target
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
-from .analysis import Loop, StageView, math_calls, view_stage
-from .dots.dots import DotSketch, dot_roles
-from .fused.column_cluster import ColumnCluster, column_cluster
-from .fused.columns import ColumnSketch
-from .fused.row_cluster import RowCluster, contiguous_reduction, is_along_columns
-from .fused.rows import RowSketch
-from .knobs import Part
+from .analysis import StageView, math_calls, view_stage
+from .fused.columns import ColumnSketch, column_group
+from .fused.group import FusionGroup, Stages, is_loop
+from .fused.rows import RowSketch, own_rows, row_group
+from .fused.walks import is_along_columns
+from .inner_product.roles import inner_product_roles
+from .inner_product.sketch import InnerProductSketch
+from .knobs import PartSketch
 from .phases import inserts_zeros, is_padding
 from .tile.roles import TileRoles, assign_roles, lane_step, tile_roles
 from .tile.sketch import TileSketch
-from .transform.transform import TransformSketch, transform_cluster
+from .transform.transform import TransformSketch, transform_group
 from .transpose.turn import turn_sketch
 from .transpose.turned_sum import TurnedSumSketch, find_turned_sum
 
@@ -96,7 +96,7 @@ def clusters(
     absorb: bool = True,
     columns: bool = True,
     dots_apart: bool = False,
-) -> list[list[Part]]:
+) -> list[list[PartSketch]]:
     """The program's clusters in order, each with the sketches that fit it, the likeliest first.
     Unless `absorb`, no stage is computed in the rows of another, and unless `columns`, none in its
     blocks of columns; with `dots_apart`, none from the tiles of a reduction that can be dot
@@ -116,8 +116,8 @@ class _Clusters:
     dots_apart: bool
     remaining: list[str]
 
-    def all(self) -> list[list[Part]]:
-        found: list[list[Part]] = []
+    def all(self) -> list[list[PartSketch]]:
+        found: list[list[PartSketch]] = []
         while self.remaining:
             name = self.remaining.pop()
             found.append(
@@ -134,15 +134,19 @@ class _Clusters:
         for view in inside:
             self.remaining.remove(view.name)
 
-    def _transforms(self, name: str) -> list[Part]:
-        """Stages that choose formulas by an index."""
-        cluster = transform_cluster(self.workload, self.views, name, self.remaining)
-        if cluster is None:
-            return []
-        self._take(cluster.inside)
-        return [TransformSketch(self.workload, cluster, self.target)]
+    @property
+    def _stages(self) -> Stages:
+        return Stages(self.workload, self.views, self.target, tuple(self.remaining))
 
-    def _tile_with_epilogue(self, name: str) -> list[Part]:
+    def _transforms(self, name: str) -> list[PartSketch]:
+        """Stages that choose formulas by an index."""
+        group = transform_group(self._stages, self.views[name])
+        if group is None:
+            return []
+        self._take(group.inside)
+        return [TransformSketch(self.workload, group, self.target)]
+
+    def _tile_with_epilogue(self, name: str) -> list[PartSketch]:
         """An elementwise stage, computed from the tiles of a reduction."""
         views, workload, target = self.views, self.workload, self.target
         anchor = _anchor(workload, views, views[name], self.remaining)
@@ -156,101 +160,64 @@ class _Clusters:
         tiles = tile_roles(views[anchor], roles, target)
         return [TileSketch(workload, views[anchor], r, target, views[name]) for r in tiles]
 
-    def _columns(self, name: str) -> list[Part]:
+    def _columns(self, name: str) -> list[PartSketch]:
         """Stages with the same columns."""
-        if not self.columns:
+        group = column_group(self._stages, self.views[name]) if self.columns else None
+        if group is None:
             return []
-        cluster = _by_column(self.workload, self.views, name, self.remaining, self.target)
-        if cluster is None:
-            return []
-        self._take(cluster.inside)
-        return [ColumnSketch(self.workload, cluster, self.target)]
+        self._take(group.inside)
+        return [ColumnSketch(self.workload, group, self.target)]
 
-    def _tiles_or_rows(self, name: str) -> list[Part]:
+    def _tiles_or_rows(self, name: str) -> list[PartSketch]:
         """What fits every stage: a reduction in tiles, alone, or rows."""
         roles = assign_roles(self.views[name])
         return self._rows(name) if roles is None else self._tiles(name, roles)
 
-    def _tiles(self, name: str, roles: TileRoles) -> list[Part]:
+    def _tiles(self, name: str, roles: TileRoles) -> list[PartSketch]:
         """A reduction alone, with lanes along `roles.columns` and otherwise."""
         workload, view, target = self.workload, self.views[name], self.target
-        parts: list[Part] = []
-        lone = is_along_columns(view) and len(view.reads) == 1 and _reuse(view) <= 1
+        parts: list[PartSketch] = []
+        lone = is_along_columns(view) and len(view.reads) == 1 and view.reuse <= 1
         if not lone:  # what is read once and only added has nothing to gain from tiles
-            tiles = tile_roles(view, roles, target) if _reuse(view) > 1 else (roles,)
+            tiles = tile_roles(view, roles, target) if view.reuse > 1 else (roles,)
             parts += [TileSketch(workload, view, chosen, target) for chosen in tiles]
         dots = _dots(workload, self.views, name, target)
         if dots is not None:
             parts.append(dots)
-        if _reuse(view) <= 1 or lane_step(roles) > 1:
-            alone = RowCluster(view, (), _own_rows(view))
+        if view.reuse <= 1 or lane_step(roles) > 1:
+            alone = FusionGroup(view, (), own_rows(view))
             parts.append(RowSketch(workload, alone, target))
         return parts
 
-    def _rows(self, name: str) -> list[Part]:
+    def _rows(self, name: str) -> list[PartSketch]:
         """A stage with others in its rows, or alone and turned."""
         workload, view, target = self.workload, self.views[name], self.target
-        members, rows = _row_members(workload, self.views, name, self.remaining, self.absorb)
-        parts: list[Part] = []
-        turned_sum = None if members else find_turned_sum(view)
+        alone = FusionGroup(view, (), own_rows(view))
+        group = row_group(self._stages, view) if self.absorb else alone
+        parts: list[PartSketch] = []
+        turned_sum = None if group.inside else find_turned_sum(view)
         if turned_sum is not None:
             parts.append(TurnedSumSketch(workload, view, turned_sum, target))
-        turn = None if members else turn_sketch(workload, view, target)
+        turn = None if group.inside else turn_sketch(workload, view, target)
         if turn is not None:
             parts.append(turn)
-        cluster = RowCluster(view, tuple(self.views[m] for m in members), rows)
         if turn is None or turn.turn.narrow:
-            parts.append(RowSketch(workload, cluster, target))
-        self._take(cluster.inside)
+            parts.append(RowSketch(workload, group, target))
+        self._take(group.inside)
         return parts
-
-
-def _by_column(
-    workload: Workload,
-    views: dict[str, StageView],
-    name: str,
-    remaining: list[str],
-    target: Target,
-) -> ColumnCluster | None:
-    """Stage `name` with others that have its columns, if the rows of the narrowest block stay in a
-    core's own caches; tiles of a product have more to gain."""
-    if _is_product(views[name]):
-        return None
-    others = [other for other in remaining if not _is_product(views[other])]
-    cluster = column_cluster(workload, views, name, others)
-    if cluster is None:
-        return None
-    block = cluster.read_bytes * target.lanes(views[name].dtype)
-    return cluster if block <= target.own_cache_bytes else None
-
-
-def _is_product(view: StageView) -> bool:
-    """Whether a stage can be tiled, and uses what it reads again."""
-    return assign_roles(view) is not None and _reuse(view) > 1
 
 
 def _dots(
     workload: Workload, views: dict[str, StageView], name: str, target: Target
-) -> DotSketch | None:
+) -> InnerProductSketch | None:
     """The sketch of dot products for a stage, None where it does not fit. Its output axes are left
     undivided."""
     view = views[name]
     if view.presplit:
         inlined = tuple(s.name for s in workload.stages if s.name not in views)
         view = view_stage(workload, name, inlined, whole=True)
-    roles = dot_roles(view, target.lanes(view.dtype))
-    return DotSketch(workload, view, roles, target) if roles else None
-
-
-def _reuse(view: StageView) -> float:
-    """How often an element that is read is used, on average: about 1 for pure reductions."""
-    read = 0
-    for r in view.reads:
-        size = 1
-        for extent in r.shape:
-            size *= extent
-        read += size
-    return view.points / max(read, 1)
+    roles = inner_product_roles(view, target.lanes(view.dtype))
+    return InnerProductSketch(workload, view, roles, target) if roles else None
 
 
 def _anchor(
@@ -264,81 +231,20 @@ def _anchor(
         if name not in remaining or not views[name].is_reduction:
             continue
         direct = all(
-            all(_is_loop(i, loop) for i, loop in zip(r.index, view.spatial, strict=True))
+            all(is_loop(i, loop) for i, loop in zip(r.index, view.spatial, strict=True))
             for r in view.reads
             if r.tensor == name and len(r.index) == len(view.spatial)
         )
         alone = set(_readers(views, name)) == {view.name}
         if not direct or not alone or read.conditional or name in workload.outputs:
             continue
-        if assign_roles(views[name]) is None or _reuse(views[name]) <= 1:
+        if assign_roles(views[name]) is None or views[name].reuse <= 1:
             continue
         if views[name].shape == view.shape:
             return name
     return None
 
 
-def _is_loop(index: Affine, loop: Loop) -> bool:
-    """Whether `index` is just `loop`; a loop of one iteration is written as zero."""
-    return index == (var(loop.name) if loop.extent > 1 else affine(0))
-
-
 def _readers(views: dict[str, StageView], name: str) -> list[str]:
     """Stages that read `name` once inlined stages are in place."""
     return [v.name for v in views.values() if any(r.tensor == name for r in v.reads)]
-
-
-def _own_rows(view: StageView) -> int:
-    """How many leading axes of a stage that is alone are walked outside: all that vectors and
-    reductions do not need."""
-    if contiguous_reduction(view) is not None:
-        return len(view.spatial)
-    return max(len(view.spatial) - 1, 0)
-
-
-def _row_members(
-    workload: Workload,
-    views: dict[str, StageView],
-    name: str,
-    remaining: list[str],
-    may_absorb: bool,
-) -> tuple[list[str], int]:
-    """Earlier stages that can be computed inside the rows of stage `name`, and how many axes the
-    rows are."""
-    view = views[name]
-    rows = _own_rows(view) or len(view.spatial)
-    if not may_absorb or view.presplit:
-        return [], _own_rows(view)
-    members: list[str] = []
-    inside = {name}
-    for other in reversed(remaining):
-        candidate = views[other]
-        if other in workload.outputs or not set(_readers(views, other)) <= inside:
-            continue
-        if candidate.presplit or not _readers(views, other):
-            continue
-        if assign_roles(candidate) is not None and _reuse(candidate) > 1:
-            continue
-        shared = min(_shared_rows(views[reader], other) for reader in _readers(views, other))
-        shared = min(shared, rows)
-        if shared < 1:
-            continue
-        rows = shared
-        members.insert(0, other)
-        inside.add(other)
-    return members, rows if members else _own_rows(view)
-
-
-def _shared_rows(reader: StageView, tensor: str) -> int:
-    """How many leading axes of `reader` are the leading axes of every read of `tensor`."""
-    count = len(reader.spatial)
-    for read in reader.reads:
-        if read.tensor != tensor:
-            continue
-        same = 0
-        for index, loop in zip(read.index, reader.spatial, strict=False):
-            if not _is_loop(index, loop):
-                break
-            same += 1
-        count = min(count, same)
-    return count

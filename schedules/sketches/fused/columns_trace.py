@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ...primitives import CacheWrite, ComputeAt, Merge, Parallel, Stream, Unroll, Vectorize
-from ..analysis import StageView
+from ..analysis import Loop, StageView
 from ..writer import TraceWriter
-from .column_cluster import ColumnCluster, merged_columns
+from .group import FusionGroup, merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +20,24 @@ class Block:
     lanes: int
 
 
+def column_walk(group: FusionGroup, view: StageView) -> tuple[Loop, ...] | None:
+    """The loops of a reduction over all rows, see `merged`: shared ones, those it reduces,
+    columns."""
+    *lead, column = view.spatial
+    return (*lead, *view.reduce, column) if len(lead) == group.shared else None
+
+
 def write_column_trace(
-    writer: TraceWriter, cluster: ColumnCluster, block: Block, v: dict[str, int]
+    writer: TraceWriter, group: FusionGroup, block: Block, v: dict[str, int]
 ) -> None:
-    """Add the steps that schedule `cluster` with knob values `v` to `writer`."""
-    _ColumnTrace(writer, cluster, block, merged_columns(cluster) if v["merge"] else {}).write()
+    """Add the steps that schedule `group` with knob values `v` to `writer`."""
+    _ColumnTrace(
+        writer, group, block, merged(group, partial(column_walk, group)) if v["merge"] else {}
+    ).write()
     if v["parallel"]:
-        writer.do(Parallel(writer.own_loops(cluster.last.name)[0].var))
+        writer.do(Parallel(writer.own_loops(group.last.name)[0].var))
     if v["stream"]:
-        writer.do(Stream(cluster.last.name))
+        writer.do(Stream(group.last.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +53,27 @@ class _Walk:
 @dataclass(frozen=True, slots=True)
 class _ColumnTrace:
     writer: TraceWriter
-    cluster: ColumnCluster
+    group: FusionGroup
     block: Block
     merged: dict[str, str]
 
     def write(self) -> None:
         place = self._blocks()
-        for view in reversed(self.cluster.inside):
+        for view in reversed(self.group.inside):
             self.writer.do(ComputeAt(view.name, place))
         walks: dict[str, _Walk] = {}
-        for view in self.cluster.stages:
+        for view in self.group.stages:
             walks[view.name] = self._stage(view, place)
         for reduced, view_name in self.merged.items():
             self._merge(walks[view_name], walks[reduced])
 
     def _blocks(self) -> str:
         """The loop over blocks of columns, of all matrices, around everything."""
-        w, last = self.writer, self.cluster.last
+        w, last = self.writer, self.group.last
         own = w.writer_of(last.name)[1]
         spatial = [loop.var for loop in own if not loop.reduce]
         reduce = [loop.var for loop in own if loop.reduce]
-        lead, others = spatial[: self.cluster.lead], spatial[self.cluster.lead : -1]
+        lead, others = spatial[: self.group.shared], spatial[self.group.shared : -1]
         blocks, within = w.split(spatial[-1], self.block.width)
         w.reorder(*lead, blocks, *others, *reduce, within)
         place = ""

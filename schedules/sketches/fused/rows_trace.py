@@ -17,18 +17,19 @@ from ...primitives import (
     Vectorize,
 )
 from ...primitives.nest_edit import reads_of
-from ..analysis import StageView
+from ..analysis import Loop, StageView
 from ..writer import TraceWriter
-from .row_cluster import (
-    RowCluster,
-    column_piece,
-    contiguous_reduction,
-    merged_stages,
-    spread_tasks,
-    staggered_steps,
-)
+from .group import FusionGroup, merged
 from .row_partials import Factoring, Partials
-from .staggered import ROWS_A_STEP, Steps, row_length, rows_a_task, write_staggered
+from .staggered import (
+    ROWS_A_STEP,
+    Steps,
+    row_length,
+    rows_a_task,
+    staggered_steps,
+    write_staggered,
+)
+from .walks import contiguous_reduction
 
 MOST_UNROLLED_STEPS = 16
 """Steps of a reduction that are written out: a window, or a chunk of rows."""
@@ -36,36 +37,58 @@ MOST_UNROLLED_STEPS = 16
 LONG_ROW = 8
 """Vectors in a row from which on joining it with the next one gains nothing."""
 
+TASKS_A_THREAD = 4
+"""Tasks that rows which are too few for the threads are divided into, so that work evens out."""
+
+
+def spread_tasks(group: FusionGroup, rows: int, threads: int) -> int:
+    """Tasks a lone elementwise stage of few rows is divided into: its rows, if that will do."""
+    spread = not group.inside and not group.last.is_reduction and rows < 2 * threads
+    return rows * -(-TASKS_A_THREAD * threads // rows) if spread else rows
+
+
+def column_piece(columns: int, threads: int, step: int) -> int:
+    """Columns that a thread reduces, in whole steps of its vectors."""
+    return ceil(ceil(columns / threads) / step) * step
+
+
+def row_walk(view: StageView) -> tuple[Loop, ...] | None:
+    """The loops of a reduction that walks along rows once, see `merged`."""
+    loops = (*view.spatial, *view.reduce)
+    short = any(loop.extent == 1 for loop in loops)
+    along = contiguous_reduction(view)
+    return None if along is None or len(view.reduce) != 1 or short else loops
+
 
 def write_row_trace(
     writer: TraceWriter,
-    cluster: RowCluster,
+    group: FusionGroup,
     lanes: int,
     threads: int,
     v: dict[str, int],
     ahead: tuple[str, ...] = (),
 ) -> None:
-    """Add the steps that schedule `cluster` with knob values `v` to `writer`; the next rows of
+    """Add the steps that schedule `group` with knob values `v` to `writer`; the next rows of
     the tensors `ahead` are asked for in time."""
-    trace = _RowTrace(writer, cluster, lanes, threads, v)
+    trace = _RowTrace(writer, group, lanes, threads, v)
     trace.write()
     for tensor in ahead:
         trace.fetch_ahead(tensor)
     if v["stream"]:
-        writer.do(Stream(cluster.last.name))
+        writer.do(Stream(group.last.name))
 
 
 class _RowTrace:
     def __init__(
         self,
         writer: TraceWriter,
-        cluster: RowCluster,
+        group: FusionGroup,
         lanes: int,
         threads: int,
         v: dict[str, int],
     ) -> None:
         self.w = writer
-        self.c = cluster
+        self.c = group
         self.lanes = lanes
         self.threads = threads
         self.parts = v["parts"]
@@ -75,8 +98,8 @@ class _RowTrace:
         self.is_flat = bool(v["fuse_all"])
         self.block = v["block"]
         self.chunk = v["chunk"]
-        self.merged = merged_stages(cluster) if v["merge"] else {}
-        self.steps: Steps = staggered_steps(cluster, lanes) if v["stagger"] else ()
+        self.merged = merged(group, row_walk) if v["merge"] else {}
+        self.steps: Steps = staggered_steps(group, lanes) if v["stagger"] else ()
         self.walks: dict[str, tuple[str, ...]] = {}
         if self.steps:
             self._fit_vectors()
@@ -92,7 +115,7 @@ class _RowTrace:
             if partials[view.name] is None:
                 w.do(*view.presplit)
         loops = self._outer_loops(last)
-        count = self.c.rows
+        count = self.c.shared
         if not self.is_flat:
             joined = self._joined(loops)
             count, loops = count - (len(loops) - len(joined)), joined
@@ -181,7 +204,7 @@ class _RowTrace:
         around = chain[-2] if len(chain) > 1 else None
         if around is None or around.kind is LoopKind.PARALLEL:
             return
-        row = prod(loop.extent for loop in view.spatial[self.c.rows :])
+        row = prod(loop.extent for loop in view.spatial[self.c.shared :])
         w.do(Prefetch(tensor, around.var, max(self.block * row // lanes[0].extent, 1)))
 
     def _fetch_staggered(self, tensor: str) -> None:
@@ -263,7 +286,7 @@ class _RowTrace:
         if view.name in self.merged.values() and not self.is_divided:
             return  # its loops are those of the stage that reads it
         if self.steps and partials is None:
-            if len(view.spatial) > self.c.rows:
+            if len(view.spatial) > self.c.shared:
                 own = [loop.var for loop in self.w.own_loops(view.name, inside=row)]
                 inner = self._in_steps(own[-1], self.lanes * self.vectors)
                 self.walks[view.name] = (*own[:-1], *inner)

@@ -8,7 +8,7 @@ loop, which fills the time one of them would wait with the work of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from itertools import pairwise
 
 from ...nest.loop_ir import For, Prefetch, Stmt, leaves
@@ -16,6 +16,8 @@ from ...primitives import Merge, Stagger
 from ...primitives.nest_edit import flattened
 from ..analysis import StageView
 from ..writer import TraceWriter
+from .group import FusionGroup
+from .walks import contiguous_reduction
 
 Steps = tuple[tuple[StageView, ...], ...]
 """The stages of a row, divided into steps of one walk or more."""
@@ -28,20 +30,21 @@ MOST_TASKS_A_THREAD, MOST_WAITING = 8, 1.15
 with most of them may take."""
 
 
-def row_steps(
-    stages: Sequence[StageView], rows: int, least: int, along: Callable[[StageView], str | None]
-) -> Steps:
-    """The stages of rows of at least `least` elements in steps that can be staggered; none if they
-    cannot. `along` gives the axis of a reduction over contiguous data.
+def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
+    """The stages of a group in steps that can be staggered; none if they cannot, or where rows are
+    shorter than two vectors.
 
     All must walk along the whole row, or be one value a row, made of others. A step begins where
     a stage needs a value that takes a whole walk. Steps that are not neighbours may not need each
     other's data, which is there for one row at a time: the last ones are joined where they do.
     """
+    stages, rows = group.stages, group.shared
+    if not group.inside or not rows:
+        return ()
     by_name = {view.name: view for view in stages}
-    lengths = {view.name: _walked(view, rows, along) for view in stages}
+    lengths = {view.name: _walked(view, rows) for view in stages}
     long = set(lengths.values()) - {1}
-    if len(long) != 1 or None in long or (long.pop() or 0) < least:
+    if len(long) != 1 or None in long or (long.pop() or 0) < 2 * lanes:
         return ()
     level: dict[str, int] = {}
     for view in stages:
@@ -65,13 +68,13 @@ def row_steps(
     return tuple(steps) if len(steps) > 1 and walked and waited_for else ()
 
 
-def _walked(view: StageView, rows: int, along: Callable[[StageView], str | None]) -> int | None:
+def _walked(view: StageView, rows: int) -> int | None:
     """How many elements of the row a stage walks along, 1 for one value; None if in another way."""
     if view.presolve or view.presplit:
         return None
     if view.is_reduction:
         (loop, *others) = view.reduce
-        fits = not others and len(view.spatial) == rows and along(view) == loop.name
+        fits = not others and len(view.spatial) == rows and contiguous_reduction(view) == loop.name
         return loop.extent if fits else None
     if len(view.spatial) > rows + 1:
         return None

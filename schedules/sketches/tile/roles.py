@@ -63,6 +63,11 @@ def assign_roles(view: StageView) -> TileRoles | None:
     return roles_along(view, last) or next(scattered_roles(view), None) or stepped_roles(view, last)
 
 
+def is_product(view: StageView) -> bool:
+    """Whether a stage can be tiled, and uses what it reads again."""
+    return view.reuse > 1 and assign_roles(view) is not None
+
+
 def stepped_roles(view: StageView, columns: Loop) -> TileRoles | None:
     """Parts with lanes along windows that overlap and are two to four elements apart: whole vectors
     hold them, and neighbouring rows and taps share those."""

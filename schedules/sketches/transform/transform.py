@@ -21,16 +21,16 @@ import numpy as np
 
 from ...algebra.affine import Affine, Eq0, Mod, Var
 from ...algebra.scalar import All, Scalar, Select, loads, walk
-from ...arrays import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...plan import Access, Axis, Level, Outline, Plan
-from ...space import Knob, with_zeros
+from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Loop, StageView
-from ..conflicts import lost_levels
+from ..fused.group import FusionGroup, Stages, grown
 from ..knobs import Knobbed
 from ..writer import TraceWriter
-from .transform_trace import AROUND, OUTSIDE, WITHIN, TransformCluster, write_transform_trace
+from .transform_trace import AROUND, OUTSIDE, WITHIN, write_transform_trace
 
 MAX_FORMULAS = 8
 """Longest axis that is written out."""
@@ -89,22 +89,13 @@ def _passed_on(value: Scalar, dims: dict[str, set[int]]) -> dict[str, int]:
     return found
 
 
-def transform_cluster(
-    workload: Workload, views: dict[str, StageView], name: str, remaining: Sequence[str]
-) -> TransformCluster | None:
-    """Stage `name` with the transforms that only it needs; None if it is none itself."""
-    if not is_transform(views[name]):
-        return None
-    inside: list[StageView] = []
-    members = {name}
-    for other in reversed(remaining):
-        readers = {v.name for v in views.values() if any(r.tensor == other for r in v.reads)}
-        if other in workload.outputs or not readers or not readers <= members:
-            continue
-        if is_transform(views[other]) and not views[other].presplit:
-            inside.insert(0, views[other])
-            members.add(other)
-    return TransformCluster(views[name], tuple(inside))
+def transform_group(stages: Stages, view: StageView) -> FusionGroup | None:
+    """Stage `view` with the transforms that only it needs; None if it is none itself."""
+
+    def common(other: StageView, reader: StageView) -> int:
+        return 0 if is_transform(other) and not other.presplit else -1
+
+    return grown(stages, FusionGroup(view), common, least=0) if is_transform(view) else None
 
 
 @dataclass(frozen=True)
@@ -112,7 +103,7 @@ class TransformSketch(Knobbed):
     """See the module. Knob `place` says where stages inside are computed, see `transform_trace`."""
 
     workload: Workload
-    cluster: TransformCluster
+    group: FusionGroup
     target: Target
 
     @property
@@ -121,56 +112,56 @@ class TransformSketch(Knobbed):
 
     @property
     def lanes(self) -> int:
-        return self.target.lanes(self.cluster.last.dtype)
+        return self.target.lanes(self.group.last.dtype)
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        parallel = self.target.threads > 1 and self._tasks > 1
+        parallel = self.target.threads > 1 and self.tasks > 1
         return (
             Knob("place", self._places()),
             Knob("parallel", (0, 1) if parallel else (0,)),
         )
 
     def _places(self) -> tuple[int, ...]:
-        within = (WITHIN,) if self.cluster.inside else ()
-        whole = all(period == 0 for period in self._choices.values())
+        within = (WITHIN,) if self.group.inside else ()
+        whole = all(period == 0 for period in self.choices.values())
         return (AROUND, *within, *((OUTSIDE,) if whole else ()))
 
     # What follows walks through expressions: once, not for every array of settings.
 
     @cached_property
-    def _choices(self) -> dict[str, int]:
-        return all_choices(self.cluster.last.value, self.cluster.inside)
+    def choices(self) -> dict[str, int]:
+        return all_choices(self.group.last.value, self.group.inside)
 
     @cached_property
-    def _planes(self) -> list[Loop]:
+    def planes(self) -> list[Loop]:
         """Loops that choose formulas, outer to inner."""
-        return [loop for loop in self.cluster.last.spatial if loop.name in self._choices]
+        return [loop for loop in self.group.last.spatial if loop.name in self.choices]
 
     @cached_property
-    def _written(self) -> int:
+    def written(self) -> int:
         """Copies of the last stage's statement once its formulas are written out."""
-        periods = ((loop.extent, self._choices[loop.name]) for loop in self._planes)
+        periods = ((loop.extent, self.choices[loop.name]) for loop in self.planes)
         return prod(min(period or extent, extent) for extent, period in periods)
 
     @cached_property
-    def _tasks(self) -> int:
+    def tasks(self) -> int:
         """Iterations of the parallel loop, about."""
-        points = prod(loop.extent for loop in self.cluster.last.spatial[:-1])
-        return max(points // self._written, 1)
+        points = prod(loop.extent for loop in self.group.last.spatial[:-1])
+        return max(points // self.written, 1)
 
     @cached_property
-    def _operations(self) -> float:
-        views = self.cluster.stages
+    def operations(self) -> float:
+        views = self.group.stages
         return sum(v.points * max(v.operations / _formulas(v), 1.0) for v in views)
 
     @cached_property
-    def _reads(self) -> float:
-        """Elements read from tensors outside the cluster."""
-        inside = {view.name for view in self.cluster.inside}
+    def reads(self) -> float:
+        """Elements read from tensors outside the group."""
+        inside = {view.name for view in self.group.inside}
         return sum(
             v.points * sum(ld.tensor not in inside for ld in loads(v.value)) / _formulas(v)
-            for v in self.cluster.stages
+            for v in self.group.stages
         )
 
     def feasible(self, settings: IntArray) -> BoolArray:
@@ -179,56 +170,21 @@ class TransformSketch(Knobbed):
     @cached_property
     def _outline(self) -> Outline:
         """Tiles, and elements of a tile."""
-        inside = {view.name for view in self.cluster.inside}
+        inside = {view.name for view in self.group.inside}
         found = {
             r.tensor: Access(r.tensor, r.dtype.bytes, ((1, 0), (0, 1)))
-            for view in self.cluster.stages
+            for view in self.group.stages
             for r in view.reads
             if r.tensor not in inside
         }
-        last = self.cluster.last
+        last = self.group.last
         out = Access(last.name, last.dtype.bytes, ((1, 0), (0, 1)), is_output=True)
-        tile = max(last.points // self._tasks, 1)
-        return Outline((Axis("tiles", self._tasks), Axis("tile", tile)), (*found.values(), out))
+        tile = max(last.points // self.tasks, 1)
+        return Outline((Axis("tiles", self.tasks), Axis("tile", tile)), (*found.values(), out))
 
     def plan(self, settings: IntArray) -> Plan:
         """Tile by tile."""
         return Plan(self._outline, (Level(0, 1), Level(1, 1)), len(np.atleast_2d(settings)))
-
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS. Of a stage's formulas each point computes one: an even share is counted."""
-        v = self.values(settings)
-        places, parallel = v["place"], v["parallel"].astype(np.float64)
-        ones = np.ones(len(places))
-        again = np.where(places == OUTSIDE, float(self._planes[0].extent), 1.0)
-        last, ops, read = self.cluster.last, self._operations, self._reads
-        vectors = last.points / self.lanes
-        whole = any(r.element_stride(last.spatial[-1].name) == 1 for r in last.reads)
-        entering = sum(prod(r.shape) for r in self.cluster.stages[0].reads[:1])
-        found: dict[str, FloatArray] = {
-            "flops": ones * ops,
-            "vector_ops": ones * ops / self.lanes,
-            "vector_loads": again * read / self.lanes,
-            "vector_stores": ones * vectors,
-            "scalar_accesses": ones * (0.0 if whole else read),
-            "conflict_misses": self._lost_stores(places),
-            "live_registers": ones * float(min(self.target.vector_registers, 32)),
-            "inner_trips": ones,
-            "inner_entries": again * vectors / self._written,
-            "code_ops": ones * ops / max(last.points, 1) * self._written,
-            "packed_bytes": ones * float((last.points + entering) * last.dtype.bytes) / 2.0,
-            "tasks": np.where(parallel > 0, float(self._tasks), 1.0),
-            "regions": parallel,
-        }
-        return with_zeros(found)
-
-    def _lost_stores(self, places: IntArray) -> FloatArray:
-        """(P,) lines written to planes whose distance maps them to few sets, all caches."""
-        last, planes = self.cluster.last, self._planes
-        apart = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
-        at_once = self._written / np.where(places == OUTSIDE, float(planes[0].extent), 1.0)
-        lost = lost_levels(self.target, apart, np.ones_like(at_once), at_once)
-        return np.asarray(lost * last.points / self.lanes)
 
     def default(self) -> tuple[int, ...]:
         """Values between stages in registers all at once, every thread."""
@@ -239,9 +195,9 @@ class TransformSketch(Knobbed):
         v, threads = self.chosen(setting), self.target.threads
 
         def found(value: Scalar) -> dict[str, int]:
-            return all_choices(value, self.cluster.inside)
+            return all_choices(value, self.group.inside)
 
-        write_transform_trace(writer, self.cluster, found, self.lanes, threads, v)
+        write_transform_trace(writer, self.group, found, self.lanes, threads, v)
 
 
 def _formulas(view: StageView) -> int:

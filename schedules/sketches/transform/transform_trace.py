@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ...algebra.scalar import Scalar
 from ...nest.loop_ir import LoopKind
 from ...primitives import ComputeAt, Parallel, Unroll, Vectorize
-from ..analysis import StageView
+from ..fused.group import FusionGroup
 from ..writer import TraceWriter
 
 AROUND, WITHIN, OUTSIDE = 0, 1, 2
@@ -23,29 +22,16 @@ TASKS_A_THREAD = 4
 Choices = Callable[[Scalar], dict[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class TransformCluster:
-    """Stages computed together: `last` gives the outer loops, `inside` are computed for a tile of
-    it, first to last."""
-
-    last: StageView
-    inside: tuple[StageView, ...]
-
-    @property
-    def stages(self) -> tuple[StageView, ...]:
-        return (*self.inside, self.last)
-
-
 def write_transform_trace(
     writer: TraceWriter,
-    cluster: TransformCluster,
+    group: FusionGroup,
     choices: Choices,
     lanes: int,
     threads: int,
     v: dict[str, int],
 ) -> None:
-    """Add the steps that schedule `cluster` with knob values `v` to `writer`."""
-    w, last = writer, cluster.last
+    """Add the steps that schedule `group` with knob values `v` to `writer`."""
+    w, last = writer, group.last
     w.do(*last.presplit)
     formulas = _formula_loops(w, last.name, choices)
     leaf, chain = w.writer_of(last.name)
@@ -61,9 +47,9 @@ def write_transform_trace(
     place = outer[-1] if outer else formulas[0]
     if v["place"] == WITHIN and len(formulas) > 1:
         place = formulas[0]
-    for view in reversed(cluster.inside):
+    for view in reversed(group.inside):
         w.do(ComputeAt(view.name, place, register=True))
-    for view in cluster.stages:
+    for view in group.stages:
         _write_out(w, view.name, place, lanes, inner if view is last else "")
     if v["parallel"] and outer:
         _share(w, outer, outside, threads)

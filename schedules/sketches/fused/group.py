@@ -1,0 +1,123 @@
+"""Fusion groups: stages that are computed together, and which earlier stages may join one.
+
+Halide's `compute_at` and TVM's `compute_at` say where one stage is computed; a group says it for
+all stages that share axes with the last one. Rows, blocks of columns and transforms differ in
+which axes those are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+
+from ...algebra.affine import Affine, affine, var
+from ...target import Target
+from ...workload.workload import Workload
+from ..analysis import Loop, StageView
+
+
+@dataclass(frozen=True, slots=True)
+class FusionGroup:
+    """Stages computed together: `last` gives the outer loops, `inside` are computed in them,
+    first to last. The first `shared` axes of `last` are those of all stages."""
+
+    last: StageView
+    inside: tuple[StageView, ...] = ()
+    shared: int = 0
+
+    @property
+    def stages(self) -> tuple[StageView, ...]:
+        return (*self.inside, self.last)
+
+    @property
+    def repeats(self) -> int:
+        """Iterations of the shared axes."""
+        return prod(loop.extent for loop in self.last.spatial[: self.shared])
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What a rule looks at: the stages of a program, and the names of those that come before the
+    stage it is asked about and that no group has taken, in program order."""
+
+    workload: Workload
+    views: Mapping[str, StageView]
+    target: Target
+    left: tuple[str, ...]
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[StageView, ...]]:
+        """Stages that read each stage, once inlined stages are in place."""
+        found: dict[str, dict[str, StageView]] = {name: {} for name in self.views}
+        for view in self.views.values():
+            for read in view.reads:
+                if read.tensor in found:
+                    found[read.tensor][view.name] = view
+        return {name: tuple(views.values()) for name, views in found.items()}
+
+    def only_needed_by(self, name: str, members: set[str]) -> bool:
+        """Whether nobody but `members` sees the values of a stage."""
+        readers = self.readers[name]
+        hidden = name not in self.workload.outputs
+        return hidden and bool(readers) and all(reader.name in members for reader in readers)
+
+
+def grown(
+    stages: Stages, alone: FusionGroup, common: Callable[[StageView, StageView], int], least: int
+) -> FusionGroup:
+    """The group of one stage with all earlier stages that only its members need and that share at
+    least so many axes with it. `common(stage, reader)` says how many leading axes a stage shares
+    with one that reads it, -1 where they have nothing in common."""
+    inside: list[StageView] = []
+    members, shared = {alone.last.name}, alone.shared
+    for name in reversed(stages.left):
+        if not stages.only_needed_by(name, members):
+            continue
+        view = stages.views[name]
+        found = min(shared, *(common(view, reader) for reader in stages.readers[name]))
+        if found >= least:
+            shared = found
+            inside.insert(0, view)
+            members.add(name)
+    return FusionGroup(alone.last, tuple(inside), shared)
+
+
+def leading_axes(tensor: str, reader: StageView) -> int:
+    """How many leading axes of `reader` are the leading axes of every read of `tensor`."""
+    reads = (read.index for read in reader.reads if read.tensor == tensor)
+    return min((_same(index, reader.spatial) for index in reads), default=len(reader.spatial))
+
+
+def _same(index: Sequence[Affine], loops: Sequence[Loop]) -> int:
+    """How many indices, from the first on, are just their loops."""
+    pairs = zip(index, loops, strict=False)
+    differ = (n for n, (i, loop) in enumerate(pairs) if not is_loop(i, loop))
+    return next(differ, min(len(index), len(loops)))
+
+
+def is_loop(index: Affine, loop: Loop) -> bool:
+    """Whether `index` is just `loop`; a loop of one iteration is written as zero."""
+    return index == (var(loop.name) if loop.extent > 1 else affine(0))
+
+
+def merged(
+    group: FusionGroup, walk: Callable[[StageView], Sequence[Loop] | None]
+) -> dict[str, str]:
+    """Reductions, each with the elementwise stage just before it whose values it takes in order:
+    one walk can do both. `walk` gives the loops of a reduction in that order, None if it cannot be
+    merged."""
+    found = {}
+    for view, reduced in pairwise(group.stages):
+        loops = walk(reduced) if reduced.is_reduction and not view.is_reduction else None
+        if loops is None or any(v.presolve or v.presplit for v in (view, reduced)):
+            continue
+        reads = [read for read in reduced.reads if read.tensor == view.name]
+        alike = [loop.extent for loop in loops] == [loop.extent for loop in view.spatial]
+        if alike and reads and all(
+            not r.conditional and _same(r.index, loops) == len(r.index) for r in reads
+        ):  # fmt: skip
+            found[reduced.name] = view.name
+    return found
