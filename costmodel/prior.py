@@ -23,12 +23,15 @@ import numpy.typing as npt
 
 from schedules.arrays import FloatArray, IntArray
 from schedules.plan import Access
-from schedules.sketches.program import ProgramSketch, distinct_rows
-from schedules.space import ScheduleSpace, Sketch
+from schedules.sketches.program import distinct_rows
+from schedules.space import Part, ScheduleSpace, Sketch
 from schedules.workload.workload import Workload
 
+from .counts.counting import counts
+from .counts.table import Counts
 from .footprint import Traffic, cache_traffic, past_caches
 from .machine import FMA_PIPES, Machine, compute_dtype, machine_for
+from .programs import Program
 
 COMPONENTS = ("pipes", "loads", "issue", "L1", "L2", "L3", "memory", "packing", "fixed")
 """Where the predicted time goes; `L1` is what comes out of L1's misses, and so on."""
@@ -85,7 +88,7 @@ class Analysis:
     parts in seconds, before overlap; `imbalance` (P,) is >= 1.
     """
 
-    columns: dict[str, FloatArray]
+    columns: Counts
     traffic: Traffic
     components: npt.NDArray[np.float32]
     imbalance: FloatArray
@@ -118,19 +121,21 @@ class Prior:
         self.constants = constants
         self.check = check
         self.machine = machine_for(space.target, compute_dtype(space.workload))
+        self.programs = tuple(Program(sketch) for sketch in space.sketches)
 
     def analyse(self, sketch: int, settings: IntArray) -> Analysis:
         """The whole calculation for `settings` (P, J) of sketch number `sketch`."""
-        rules = self.space.sketches[sketch]
-        if not isinstance(rules, ProgramSketch) or len(rules.parts) == 1:
-            return self._one(rules, settings)
+        program = self.programs[sketch]
+        parts = program.sketch.parts
+        if len(parts) == 1:
+            return self._one(parts[0], settings)
         each: dict[int, Analysis] = {}
-        for group, found, places in self._groups(rules, settings):
+        for group, found, places in self._groups(program.sketch, settings):
             each |= {n: found.at(own) for n, own in zip(group, places, strict=True)}
-        return self._in_turn(rules, [each[n] for n in range(len(rules.parts))])
+        return self._in_turn(program, [each[n] for n in range(len(parts))])
 
     def _groups(
-        self, rules: ProgramSketch, settings: IntArray
+        self, rules: Sketch, settings: IntArray
     ) -> Iterator[tuple[tuple[int, ...], Analysis, IntArray]]:
         """For each group of parts alike: their numbers, the analysis of the distinct settings they
         have, and (parts, P) which of these each part has in each of `settings`."""
@@ -140,24 +145,24 @@ class Prior:
             found = self._one(rules.parts[group[0]], distinct)
             yield group, found, places.reshape(len(group), -1)
 
-    def _in_turn(self, rules: ProgramSketch, each: Sequence[Analysis]) -> Analysis:
+    def _in_turn(self, program: Program, each: Sequence[Analysis]) -> Analysis:
         """Parts of a program run one after the other, each with threads, traffic and tails of its
         own; `columns` and `traffic` are the program's."""
         secs = total(np.stack([part.secs for part in each]))
         shares = total(np.stack([part.secs * part.imbalance for part in each]))
         return Analysis(
-            rules.joined([part.columns for part in each]),
-            each[rules.heaviest].traffic,
+            program.joined([part.columns for part in each]),
+            each[program.heaviest].traffic,
             total(np.stack([part.components for part in each])),
             shares / secs,
             secs - self.constants.call_secs * (len(each) - 1),
         )
 
-    def _one(self, rules: Sketch, settings: IntArray) -> Analysis:
-        """The calculation for a sketch that is a single cluster of loops."""
+    def _one(self, part: Part, settings: IntArray) -> Analysis:
+        """The calculation for one part."""
         self.check()
-        columns = rules.columns(settings)
-        plan = rules.plan(settings)
+        columns = counts(part, settings)
+        plan = part.plan(settings)
         traffic = cache_traffic(
             plan.trips,
             plan.loop_axes,
@@ -165,7 +170,7 @@ class Prior:
             self.machine.cache_bytes,
             all_cache_bytes=self.machine.all_cache_bytes,
             line_bytes=self.machine.line_bytes,
-            pitches=[row_pitches(access, rules.workload) for access in plan.accesses],
+            pitches=[row_pitches(access, part.workload) for access in plan.accesses],
             packed=np.broadcast_to(plan.dense, len(plan.trips)),
         )
         traffic = past_caches(traffic, plan.accesses, columns["streamed_bytes"])
@@ -174,8 +179,8 @@ class Prior:
     def log2_secs(self, sketch: int, settings: IntArray) -> FloatArray:
         """(P,) log2 of the predicted seconds of a call."""
         rules = self.space.sketches[sketch]
-        if not isinstance(rules, ProgramSketch) or len(rules.parts) == 1:
-            return np.asarray(np.log2(self._one(rules, settings).secs))
+        if len(rules.parts) == 1:
+            return np.asarray(np.log2(self._one(rules.parts[0], settings).secs))
         each: dict[int, FloatArray] = {}
         for group, found, places in self._groups(rules, settings):
             each |= {n: found.secs[own] for n, own in zip(group, places, strict=True)}
@@ -201,7 +206,7 @@ def total(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[Any]:
 
 
 def combine(
-    columns: dict[str, FloatArray],
+    columns: Counts,
     traffic: Traffic,
     machine: Machine,
     constants: PriorConstants = DEFAULT_CONSTANTS,
@@ -259,7 +264,7 @@ def combine(
     return Analysis(columns, traffic, parts, imbalance, secs)
 
 
-def _slowdown(columns: dict[str, FloatArray], machine: Machine, c: PriorConstants) -> FloatArray:
+def _slowdown(columns: Counts, machine: Machine, c: PriorConstants) -> FloatArray:
     """(P,) by how much of their time multiply-adds are slower where registers are too few."""
     live = np.maximum(columns["live_registers"], 1.0)
     spilled = np.maximum(live - machine.vector_registers, 0.0)
@@ -279,7 +284,7 @@ def _slowdown(columns: dict[str, FloatArray], machine: Machine, c: PriorConstant
 
 
 def _math_wait(
-    columns: dict[str, FloatArray], iterations: FloatArray, machine: Machine, c: PriorConstants
+    columns: Counts, iterations: FloatArray, machine: Machine, c: PriorConstants
 ) -> FloatArray:
     """(P,) cycles a math function waits for its own chain. Where registers are spare, the code
     generator writes the first half of each beside the one before, except for a body's first."""
@@ -291,9 +296,7 @@ def _math_wait(
     return found
 
 
-def _copying(
-    columns: dict[str, FloatArray], traffic: Traffic, machine: Machine, used: IntArray
-) -> FloatArray:
+def _copying(columns: Counts, traffic: Traffic, machine: Machine, used: IntArray) -> FloatArray:
     """(P,) seconds that memory takes for private copies: each byte is read from where the whole
     problem lives, and fetched and written back wherever a panel is too large for a cache."""
     per_byte = np.zeros_like(columns["packed_bytes"])
@@ -309,9 +312,7 @@ def _copying(
     return np.asarray(columns["packed_bytes"] * (per_byte + again))
 
 
-def _parallelism(
-    columns: dict[str, FloatArray], machine: Machine
-) -> tuple[IntArray, FloatArray, FloatArray]:
+def _parallelism(columns: Counts, machine: Machine) -> tuple[IntArray, FloatArray, FloatArray]:
     """(threads at work, how many times faster than one, imbalance >= 1), each (P,)."""
     tasks = np.maximum(columns["tasks"], 1.0)
     parallel = columns["regions"] > 0

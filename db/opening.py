@@ -11,6 +11,7 @@ from .errors import StoreDenied, StoreMissing
 from .location import default_url, file_is_there, is_postgres, sqlite_path, without_secrets
 from .schema import HEAD, refuse_older
 from .sql_store import Clock, SqlStore, utc_now
+from .sqlite import SqliteDatabase, make_file
 from .store import Store
 from .upgrade import read_revision
 from .upgrade import upgrade as upgrade_schema
@@ -52,6 +53,7 @@ def open_store(
 def _database(url: str, *, create: bool, timeout_secs: float) -> Database:
     if is_postgres(url):
         try:
+            # Start-up: most databases are files; psycopg is an extra besides.
             from .postgres import PostgresDatabase
         except ImportError as error:
             raise StoreDenied(
@@ -59,7 +61,6 @@ def _database(url: str, *, create: bool, timeout_secs: float) -> Database:
                 "`postgres`: pip install 'tilewright[postgres]'"
             ) from error
         return PostgresDatabase(url, timeout_secs=timeout_secs)
-    from .sqlite import SqliteDatabase, make_file
 
     path = sqlite_path(url)
     if not file_is_there(path):

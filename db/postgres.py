@@ -237,6 +237,7 @@ class PostgresDatabase(Database):
         return PostgresDatabase(self.url, timeout_secs=self.timeout_secs)
 
     def backup(self, file: Path) -> None:
+        # Start-up: a server is copied to a file only when it is backed up.
         from .copying import copy_rows, new_file
 
         with whole_file(file) as part, closing(new_file(part)) as copy:

@@ -71,6 +71,7 @@ def artefacts_of_record(
 
 def _store(url: str, timeout_secs: float) -> Store:
     """A server has no shorter way than the ordinary one."""
+    # Start-up: a file is read without SQLAlchemy, a server is not.
     from .opening import open_store
 
     return open_store(url, create=False, upgrade=False, timeout_secs=timeout_secs)

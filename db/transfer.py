@@ -25,6 +25,7 @@ from sqlalchemy.orm import Session
 
 from schedules.canonical import canonical_bytes
 from schedules.errors import TilewrightError
+from schedules.workload.strict_json import parse_json_text
 
 from .best import FULL
 from .errors import InvalidRecord, StoreError
@@ -248,9 +249,6 @@ def _check_header(line: str) -> None:
 
 
 def _parsed(line: str) -> dict[str, Any]:
-    from schedules.workload.strict_json import (
-        parse_json_text,  # brings NumPy, which queries do not need
-    )
 
     entry = parse_json_text(line, max_bytes=MAX_LINE_BYTES)
     if not isinstance(entry, dict):

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, inspect, text
 
 from .engine import Database
 from .errors import StoreBroken
+from .models import Base
 from .schema import HEAD, refuse_newer
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -50,8 +51,6 @@ def create(database: Database) -> None:
 
     A test holds it to what all migrations make one after the other, at a tenth of the time.
     """
-    from .models import Base
-
     with database.connection(immediate=True) as connection:
         Base.metadata.create_all(connection, checkfirst=False)
         connection.execute(

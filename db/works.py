@@ -12,6 +12,7 @@ from sqlalchemy import or_, update
 from sqlalchemy.orm import Session
 
 from schedules.canonical import canonical_bytes
+from schedules.target import Target
 
 from .engine import insert_ignore
 from .errors import KeyConflict, RefusedError
@@ -124,15 +125,14 @@ def target_document(row: TargetRow) -> dict[str, Any] | None:
 
 def workload_key_of(document: dict[str, Any]) -> str:
     """The key of the computation a document describes; WorkloadError if it describes none."""
-    from schedules.workload.workload import Workload  # brings NumPy, which queries do not need
+    # Start-up: most questions to the store hold a key.
+    from schedules.workload.workload import Workload
 
     return Workload.from_json(document).key
 
 
 def target_key_of(document: dict[str, Any]) -> str:
     """The key that a target document gives; TargetError if it is not one."""
-    from schedules.target import Target  # brings NumPy, which queries do not need
-
     return Target.from_json(document).key
 
 

@@ -62,7 +62,7 @@ def _parsed(
     load_function: LoadFunction | None,
 ) -> Workload:
     if expr is not None:
-        # Parsers of expressions and documents take as long to import as an operator takes to be
+        # Start-up: the parser of expressions takes as long to load as an operator takes to be
         # answered, and most spellings are operators.
         from .frontend.notation import from_notation, parse_tensor_spec
 

@@ -10,11 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from db.errors import StoreMissing
+from db.schema import HEAD
 from service.errors import UsageProblem
 
 if TYPE_CHECKING:
     from db import Store
     from db.transfer import Selection
+
+# Start-up: `db` loads SQLAlchemy with its first name; wrong words are told before.
 
 
 def database_url(flag: str | None) -> str | None:
@@ -41,7 +45,6 @@ def session(flag: str | None) -> Iterator[Store]:
 def opened(flag: str | None) -> Iterator[Store | None]:
     """An open store, closed at the end; None where there is none yet, and none is made."""
     from db import open_store
-    from db.errors import StoreMissing
 
     try:
         store = open_store(database_url(flag), create=False)
@@ -55,7 +58,6 @@ def opened(flag: str | None) -> Iterator[Store | None]:
 def database_state(flag: str | None) -> str:
     """One line on the database, which is neither made nor upgraded. StoreError if unusable."""
     from db import default_url, open_store
-    from db.errors import StoreMissing
     from db.location import name_of
 
     url = database_url(flag)
@@ -69,8 +71,6 @@ def database_state(flag: str | None) -> str:
 def upgrade(flag: str | None) -> dict[str, Any]:
     """Bring the database to this version; what was done."""
     with session(flag) as store:
-        from db.schema import HEAD
-
         return {"database": store.name, "revision": HEAD, "records": store.counts().records}
 
 

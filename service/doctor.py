@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from schedules.errors import TilewrightError
+from service import database as stored
 from service.errors import problem_of
+from tuner.process.environment import steering
+
+# Start-up: each finding loads what it looks at.
 
 NOISE_SECS = 0.4
 NOISY_SPREAD = 0.05
@@ -147,7 +151,6 @@ def steal(path: Path = Path("/proc/stat")) -> Finding:
 
 def library_settings(environment: dict[str, str]) -> Finding:
     """Variables that steer NumPy, PyTorch and what computes for them: cores, caches, threads."""
-    from tuner.process.environment import steering
 
     found = ", ".join(f"{name}={value}" for name, value in steering(environment).items())
     if found:
@@ -201,8 +204,6 @@ def probes() -> Finding:
 
 def database(url: str | None) -> Finding:
     """Whether the database can be opened, without creating it."""
-    from service import database as stored
-
     try:
         detail = stored.database_state(url)
     except TilewrightError as error:

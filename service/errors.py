@@ -386,7 +386,7 @@ TABLE: dict[str, Kind] = {
     "tuner.search.strategies.StrategyError": Kind(
         422, "bad_strategy", ExitCode.USAGE, "No such strategy", "See `tilewright tune --help`."
     ),
-    "tuner.measure.choose.MeasurerError": Kind(
+    "tuner.measure.protocol.MeasurerError": Kind(
         422,
         "bad_measurer",
         ExitCode.USAGE,

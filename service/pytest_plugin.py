@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from db import Store
     from service.client import Client, Job
 
+# Start-up: pytest loads this plugin in every run, whatever is tested.
+
 MACHINE = "machine.json"
 PATIENCE_SECS = 120.0
 

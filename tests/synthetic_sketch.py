@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from costmodel.counts.counting import counts
+from costmodel.counts.table import Counts
 from schedules.algebra.affine import var
 from schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer
-from schedules.arrays import BoolArray, FloatArray, IntArray
+from schedules.arrays import BoolArray, IntArray
 from schedules.dtypes import DType
+from schedules.lowering.lower import plain_nest
+from schedules.nest.loop_ir import Nest
 from schedules.plan import Access, Level, Outline, Plan, axes_of
 from schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from schedules.sketches.writer import TraceWriter
-from schedules.space import Knob, ScheduleSpace
+from schedules.space import Knob, Part, ScheduleSpace, Sketch
 from schedules.target import Cache, Probes, Target
 from schedules.trace import Trace
 from schedules.workload.tensors import Axis, Stage, Tensor
@@ -95,6 +99,20 @@ class SyntheticSketch:
     def name(self) -> str:
         return "packed" if self.packed else "direct"
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (self,)
+
+    @property
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        return ((0,),)
+
+    def alone(self, number: int) -> Sketch:
+        return self
+
+    def own_settings(self, settings: IntArray) -> list[IntArray]:
+        return [settings]
+
     def values(self, settings: IntArray) -> list[IntArray]:
         return [np.asarray(k.values, np.int64)[settings[:, j]] for j, k in enumerate(self.knobs)]
 
@@ -118,7 +136,7 @@ class SyntheticSketch:
         levels = tuple(Level(axis, step) for axis, step in steps)
         return Plan(Outline(axes, accesses), levels, len(mr), 2 if self.packed else 0)
 
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
+    def counts(self, settings: IntArray) -> Counts:
         mr, nv, _, qm, qn, ku, parallel = (v.astype(np.float64) for v in self.values(settings))
         jc, pc, ic, jr, ir, kc, _, nr = (e.astype(np.float64) for e in self.plan(settings).trips.T)
         calls = jc * pc * ic * jr * ir
@@ -166,6 +184,10 @@ class SyntheticSketch:
         steps += [Unroll("tile")] if self.packed else []
         return Trace(tuple(steps))
 
+    def lowered(self, setting: Sequence[int]) -> tuple[Trace, Nest]:
+        """Not what the steps would make: nothing runs them."""
+        return self.trace(setting), plain_nest(self.workload)
+
     def default(self) -> tuple[int, ...]:
         return (3, 0, 0, 0, 0, 0, 0)
 
@@ -185,3 +207,6 @@ def tiny_space() -> ScheduleSpace:
     return ScheduleSpace(
         synthetic_workload(2, 8, 1), target, (SyntheticSketch(2, 8, 1, small=True),)
     )
+
+
+counts.register(SyntheticSketch, lambda sketch, settings: sketch.counts(settings))

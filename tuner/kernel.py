@@ -19,6 +19,8 @@ from .loading.elf import LoadError
 from .loading.entries import Entry, Needs, timed_entry, whole_entry
 from .loading.loader import LoadedKernel, load_object, use_openmp
 
+# Start-up: a kernel that is given its trace and target loads nothing that finds them.
+
 WORKSPACE_ALIGN = 64
 
 Array = npt.NDArray[np.generic]

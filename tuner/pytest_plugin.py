@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .session.memory_sink import MemorySink
     from .session.report import TuneReport
 
+# Start-up: pytest loads this plugin in every run, whatever is tested.
+
 
 def _memory_sink() -> MemorySink:
     from .session.memory_sink import MemorySink

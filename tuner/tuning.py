@@ -8,8 +8,10 @@ from functools import partial
 from schedules.target import Target
 from schedules.workload.workload import Workload
 
+from .measure.choose import parse_measurer
 from .measure.protocol import MeasurerFactory
 from .process.control import Control, Controllable
+from .session.memory_sink import MemorySink
 from .session.report import Begun, Budget, RecordSink, TrialEvent, TuneReport
 
 
@@ -40,11 +42,10 @@ def tune(
     run returns with what was checked before. `begun` are the trials of an earlier process of this
     very run, from its events: it goes on behind them.
     """
+    # Start-up: `tune` is named where nothing is tuned, as in checking what was asked for.
     from schedules.sketches import space_for
 
     from .machine.native_target import ThisMachine, load_target, probe_target, unprobed_target
-    from .measure.choose import parse_measurer
-    from .session.memory_sink import MemorySink
     from .session.run import SessionOptions, run_session
 
     # Recorded and simulated times, and those of another factory, are not this machine's.
@@ -55,6 +56,7 @@ def tune(
     factory = parse_measurer(measurer, should_stop) if isinstance(measurer, str) else measurer
     fleet = isinstance(measurer, str) and measurer.startswith("dask:")
     if fleet and (target is None or isinstance(target, str)):
+        # Start-up: most runs have no fleet.
         from .measure.fleet.machines import fleet_status, fleet_target
 
         found = fleet_status(str(measurer).removeprefix("dask:"))

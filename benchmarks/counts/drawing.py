@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from benchmarks.spaces.replay import CPUS, THREADS, target_of
-from schedules.arrays import IntArray
+from costmodel.counts.counting import counts
 from schedules.errors import ScheduleError, WorkloadError
 from schedules.frontend.notation import from_notation
 from schedules.lowering.lower import lower
@@ -219,14 +219,12 @@ def _parts(
     sketch: Sketch, setting: tuple[int, ...], nest: Nest, target: Target
 ) -> Iterator[Counted]:
     """What each part of a program says, with its statements."""
-    settings = np.asarray([setting])
-    parts: tuple[Sketch, ...] = getattr(sketch, "parts", (sketch,))
-    own: list[IntArray] = cast(Any, sketch).own_settings(settings) if len(parts) > 1 else [settings]
-    plans = [part.plan(mine) for part, mine in zip(parts, own, strict=True)]
+    own = sketch.own_settings(np.asarray([setting]))
+    plans = [part.plan(mine) for part, mine in zip(sketch.parts, own, strict=True)]
     stages = frozenset(stage.name for stage in sketch.workload.stages)
     divided = _divided(nest, plans)
-    for part, mine, plan, statements in zip(parts, own, plans, divided, strict=True):
-        values = {name: float(column[0]) for name, column in part.columns(mine).items()}
+    for part, mine, plan, statements in zip(sketch.parts, own, plans, divided, strict=True):
+        values = {name: float(column[0]) for name, column in counts(part, mine).items()}
         chosen = {k.name: k.values[i] for k, i in zip(part.knobs, mine[0].tolist(), strict=True)}
         shapes = ", ".join(f"{t.name}{list(t.shape)}" for t in part.workload.tensors.values())
         text = f"{target.cpu} x{target.threads} {shapes} {chosen}"

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from costmodel.prior import Prior
+from costmodel.programs import Program
 from schedules.arrays import IntArray
 from schedules.errors import ScheduleError
 from schedules.sketches import space_for
@@ -118,10 +119,12 @@ def _sketch_row(space: ScheduleSpace, number: int, place: Place) -> dict[str, An
 def _counts(sketch: Sketch, settings: IntArray) -> Mapping[str, Any]:
     if not len(settings):
         return {}
-    plan = sketch.plan(settings)
+    program = Program(sketch)
+    own = sketch.own_settings(settings)[program.heaviest]
+    plan = sketch.parts[program.heaviest].plan(own)
     dense = np.broadcast_to(plan.dense, len(settings)).astype(np.float64)
     trips = plan.trips.astype(np.float64).ravel()
-    return {**sketch.columns(settings), "packed_accesses": dense, "trips": trips}
+    return {**program.counts(settings), "packed_accesses": dense, "trips": trips}
 
 
 def _text(workload: Workload, trace: Any, target: Target) -> str:

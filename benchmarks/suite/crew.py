@@ -30,15 +30,17 @@ class RaceError(Exception):
 
 class Served:
     """The near end of a process that answers each line of JSON with one. `environment` is all it
-    gets."""
+    gets; its own code is that of `root`."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], log: Path, root: Path = ROOT
+    ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
         self._errors = log.open("ab")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            cwd=ROOT, env={**environment, "PYTHONPATH": str(ROOT)},
+            cwd=root, env={**environment, "PYTHONPATH": str(root)},
         )  # fmt: skip
 
     @property
@@ -118,7 +120,7 @@ class Crew:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._members: dict[tuple[str, int], Contestant] = {}
         self._tuner: Served | None = None
         self._tuned = 0
@@ -134,7 +136,7 @@ class Crew:
     def member(self, side: str, threads: int, python: str = sys.executable) -> Contestant:
         """The contestant for `side`; `python` is the interpreter it runs in."""
         if (side, threads) not in self._members:
-            log = self._folder / f"{side}_{threads}t.log"
+            log = self.folder / f"{side}_{threads}t.log"
             self._members[side, threads] = Contestant(threads, log, python)
         return self._members[side, threads]
 
@@ -157,7 +159,7 @@ class Crew:
         if self._tuner is None or self._tuned >= TUNED_A_PROCESS:
             self._dismiss_tuner()
             command = [sys.executable, "-m", "benchmarks.suite.tune_case"]
-            self._tuner = Served(command, environment, self._folder / "tune_case.log")
+            self._tuner = Served(command, environment, self.folder / "tune_case.log")
         self._tuned += 1
         try:
             self._tuner.ask(request)

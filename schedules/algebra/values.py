@@ -75,7 +75,8 @@ def _rounded(value: float, dtype: DType) -> float:
         raise WorkloadError(f"a constant does not fit {dtype}", code="bad_constant") from None
     if dtype is DType.F64 or not math.isfinite(exact):
         return exact
-    import numpy as np  # few expressions hold such numbers, and queries should start at once
+    # Start-up: few expressions hold such numbers, and NumPy takes long to load.
+    import numpy as np
 
     from .arithmetic import bf16_bits_to_f32, f32_to_bf16_bits
 

@@ -11,10 +11,10 @@ from itertools import count
 
 from .analysis import StageView
 from .groups import Doubt, Fit, Stages
-from .knobs import Part
+from .knobs import PartSketch
 from .rules import ALONE, DOUBTS, FUSING
 
-Cover = list[tuple[Part, ...]]
+Cover = list[tuple[PartSketch, ...]]
 """For each group, in program order, sketches that fit it, the likeliest first."""
 
 
@@ -50,7 +50,7 @@ def _group(stages: Stages, view: StageView, doubt: Doubt | None) -> Fit:
     return Fit(tuple(part for fit in alone if fit for part in fit.parts))
 
 
-def likeliest(ways: list[Cover]) -> Iterator[tuple[Part, ...]]:
+def likeliest(ways: list[Cover]) -> Iterator[tuple[PartSketch, ...]]:
     """Combinations of the groups' sketches, by how far they are from the likeliest ones in sum: the
     second choice of any group comes before the third of another."""
     for total in count():
@@ -60,7 +60,7 @@ def likeliest(ways: list[Cover]) -> Iterator[tuple[Part, ...]]:
             return
 
 
-def _of_rank(cover: Cover, total: int) -> Iterator[tuple[Part, ...]]:
+def _of_rank(cover: Cover, total: int) -> Iterator[tuple[PartSketch, ...]]:
     """Combinations whose places in the lists add up to `total`; later groups change first."""
     if not cover:
         if total == 0:

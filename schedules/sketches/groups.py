@@ -17,7 +17,7 @@ from ..algebra.affine import Affine, affine, var
 from ..target import Target
 from ..workload.workload import Workload
 from .analysis import Loop, StageView, view_stages
-from .knobs import Part
+from .knobs import PartSketch
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Fit:
     """What a rule has for a stage: sketches that compute it with the stages `inside`, the likeliest
     first."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PartSketch, ...]
     inside: tuple[str, ...] = ()
     doubt: Doubt | None = None
 

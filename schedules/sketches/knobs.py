@@ -8,9 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from ..arrays import FloatArray, IntArray
-from ..space import Knob, Sketch
+from ..space import Knob, Part
 from ..trace import Trace
-from ..workload.workload import Workload
 from .writer import TraceWriter
 
 
@@ -21,17 +20,12 @@ class HasKnobs(Protocol):
     def knobs(self) -> tuple[Knob, ...]: ...
 
 
-class Writes(Protocol):
-    """What adds the steps of a setting to a trace that may have other groups' steps already."""
+class PartSketch(Part, Protocol):
+    """A part that can be written down."""
 
-    @property
-    def workload(self) -> Workload: ...
-
-    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None: ...
-
-
-class Part(Sketch, Writes, Protocol):
-    """A sketch of one group."""
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
+        """Add the steps of one setting to a trace that may have other parts' steps already."""
+        ...
 
 
 class Knobbed:
@@ -53,7 +47,7 @@ class Knobbed:
         """The setting with every knob at its place in `places`, or at its last value before."""
         return tuple(min(places[knob.name], len(knob.values) - 1) for knob in self.knobs)
 
-    def trace(self: Writes, setting: Sequence[int]) -> Trace:
+    def trace(self: PartSketch, setting: Sequence[int]) -> Trace:
         """The trace of one feasible setting."""
         writer = TraceWriter(self.workload)
         self.write(writer, setting)

@@ -12,12 +12,12 @@ from math import prod
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import BoolArray, IntArray
 from ..errors import ScheduleError
 from ..nest.loop_ir import For
 from ..plan import Access, Axis, Level, Outline, Plan
 from ..primitives import Parallel
-from ..space import COLUMNS, Knob
+from ..space import Knob
 from ..target import Target
 from ..workload.workload import Workload
 from .knobs import Knobbed
@@ -39,7 +39,8 @@ class PlainSketch(Knobbed):
     def knobs(self) -> tuple[Knob, ...]:
         return (Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),)
 
-    def _points(self) -> int:
+    @property
+    def points(self) -> int:
         return sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in self.workload.stages)
 
     def feasible(self, settings: IntArray) -> BoolArray:
@@ -52,24 +53,11 @@ class PlainSketch(Knobbed):
             Access(t.name, t.dtype.bytes, ((1,),), t.name in self.workload.outputs)
             for t in self.workload.tensors.values()
         )
-        return Outline((Axis("points", self._points()),), tuple(accesses))
+        return Outline((Axis("points", self.points),), tuple(accesses))
 
     def plan(self, settings: IntArray) -> Plan:
         """One loop over everything."""
         return Plan(self._outline, (Level(0, 1),), len(np.atleast_2d(settings)))
-
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS: everything is scalar."""
-        parallel = self.values(settings)["parallel"]
-        columns = {name: np.zeros(len(parallel)) for name in COLUMNS}
-        for name in ("flops", "vector_ops", "vector_loads", "scalar_accesses", "inner_trips"):
-            columns[name] += float(self._points())
-        outer = [s.axes[0].extent if s.axes else 1 for s in self.workload.stages]
-        columns["tasks"] += np.where(parallel > 0, float(max(outer)), 1.0)
-        columns["regions"] += parallel * float(len(outer))
-        for name in ("inner_entries", "code_ops", "live_registers", "accumulators"):
-            columns[name] += 1.0
-        return columns
 
     def default(self) -> tuple[int, ...]:
         return self.clipped({"parallel": 1})

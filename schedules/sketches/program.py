@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
 from math import prod
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import BoolArray, IntArray
 from ..errors import ScheduleError
+from ..form import Form
 from ..lowering.lower import clean
 from ..nest.loop_ir import Nest
-from ..plan import Plan
 from ..primitives import Inline
 from ..rewrites import Rewrite
 from ..space import Knob, ScheduleSpace, Sketch
@@ -24,10 +25,10 @@ from ..workload.workload import Workload
 from .covers import covers, likeliest
 from .forms.orders import axes_last
 from .forms.regrouping import regrouped
-from .forms.rewriting import rewrites_for, rewritten
+from .forms.rewriting import rewrites_for
 from .groups import stages_of
 from .inlining import stages_inlined
-from .knobs import Part
+from .knobs import PartSketch
 from .plain import PlainSketch
 from .writer import TraceWriter
 
@@ -44,7 +45,7 @@ class ProgramSketch:
 
     workload: Workload
     inlined: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[PartSketch, ...]
     rewrites: tuple[Rewrite, ...] = ()
 
     @property
@@ -62,19 +63,14 @@ class ProgramSketch:
             for knob in part.knobs
         )
 
+    def alone(self, number: int) -> ProgramSketch:
+        """The sketch that has this part only."""
+        return ProgramSketch(self.workload, self.inlined, (self.parts[number],))
+
     def own_settings(self, settings: IntArray) -> list[IntArray]:
         """The columns of `settings` that belong to each part."""
         ends = np.cumsum([len(part.knobs) for part in self.parts])[:-1]
         return [np.asarray(own) for own in np.split(np.atleast_2d(settings), ends, axis=1)]
-
-    @cached_property
-    def heaviest(self) -> int:
-        """The part whose loops stand for the program's in the traffic model."""
-        costs = [
-            float(part.columns(np.asarray([setting]))["flops"][0])
-            for part, setting in zip(self.parts, self._defaults, strict=True)
-        ]
-        return int(np.argmax(costs))
 
     @cached_property
     def _defaults(self) -> tuple[tuple[int, ...], ...]:
@@ -89,10 +85,6 @@ class ProgramSketch:
             groups.setdefault(structure(part), []).append(number)
         return tuple(tuple(group) for group in groups.values())
 
-    def plan(self, settings: IntArray) -> Plan:
-        """That of the heaviest part."""
-        return self.parts[self.heaviest].plan(self.own_settings(settings)[self.heaviest])
-
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether every part can be held."""
         if len(self.parts) == 1:
@@ -104,19 +96,6 @@ class ProgramSketch:
             found = self.parts[group[0]].feasible(distinct)[places]
             result &= found.reshape(len(group), -1).all(axis=0)
         return result
-
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See `joined`."""
-        own = self.own_settings(settings)
-        return self.joined([part.columns(s) for part, s in zip(self.parts, own, strict=True)])
-
-    def joined(self, each: Sequence[dict[str, FloatArray]]) -> dict[str, FloatArray]:
-        """Columns of the program from those of its parts: counts are added up; what describes the
-        innermost loop is the heaviest part's."""
-        total = dict(each[self.heaviest])
-        for name in _ADDED:
-            total[name] = np.sum([columns[name] for columns in each], axis=0)
-        return total
 
     def default(self) -> tuple[int, ...]:
         return tuple(i for own in self._defaults for i in own)
@@ -153,53 +132,30 @@ class ProgramSketch:
         return writer
 
 
-_ADDED = (
-    "flops", "vector_ops", "vector_loads", "vector_stores", "scalar_accesses", "math_calls",
-    "conflict_misses", "packed_bytes", "strided_packed_bytes", "regions",
-)  # fmt: skip
+def structure(part: PartSketch) -> Hashable:
+    """What a part is, but for the names of tensors and loops: its kind, its knobs, what it was made
+    from, and the tensors it touches. Whatever is asked of parts of one structure, the answers are
+    the same."""
+    order: dict[str, str] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return order.setdefault(found[0], f"#{len(order)}")
+
+    made_from = {
+        field.name: getattr(part, field.name)
+        for field in fields(part)  # type: ignore[arg-type]  # parts are dataclasses
+        if field.name not in ("workload", "target")
+    }
+    text = _TENSOR.sub(number, repr(made_from))
+    workload = part.workload
+    touched = (workload.tensors[name] for name in order if name in workload.tensors)
+    shapes = tuple((t.shape, t.dtype, t.constant, t.name in workload.outputs) for t in touched)
+    return (type(part), tuple((knob.name, knob.values) for knob in part.knobs), text, shapes)
 
 
-PROBED_SETTINGS = 64
-"""Settings in which parts must agree to be taken for alike, beside all steps from the default."""
-
-
-def structure(part: Part) -> Hashable:
-    """What the models know of a part, names left out: its kind, knobs, loops, the shapes and
-    strides it accesses, and what it says of some settings (all single changes of its default, and
-    some drawn at random, always the same). Equal structures predict equal times."""
-    knobs = tuple((knob.name, knob.values) for knob in part.knobs)
-    settings = _probed(part.default(), tuple(len(values) for _, values in knobs))
-    feasible = part.feasible(settings)
-    plan = part.plan(settings[feasible])
-    tensors = part.workload.tensors
-    order: dict[str, int] = {}
-    accesses = tuple(
-        (
-            order.setdefault(access.buffer, len(order)),
-            access.element_bytes,
-            access.strides,
-            access.is_output,
-            tensors[access.buffer].shape if access.buffer in tensors else None,
-        )
-        for access in plan.accesses
-    )
-    outside = (type(part), knobs, plan.loop_axes, accesses)
-    columns = part.columns(settings[feasible])
-    said = tuple((name, columns[name].tobytes()) for name in sorted(columns))
-    loops = (plan.trips.tobytes(), np.asarray(plan.dense).tobytes())
-    return (outside, feasible.tobytes(), loops, said)
-
-
-def _probed(default: tuple[int, ...], sizes: tuple[int, ...]) -> IntArray:
-    rng = np.random.default_rng(0)
-    changed = np.repeat(np.array([default], np.int64), sum(sizes) + PROBED_SETTINGS, axis=0)
-    row = 0
-    for knob, size in enumerate(sizes):
-        changed[row : row + size, knob] = np.arange(size)
-        row += size
-    if sizes:
-        changed[row:] = rng.integers(0, np.array(sizes), size=(PROBED_SETTINGS, len(sizes)))
-    return changed
+_TENSOR = re.compile(r"\b[is]\d+\b")
+"""A tensor of a workload in normal form, after which its loops are called; or an element type,
+which is told from others by the name it has in Python."""
 
 
 def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
@@ -224,27 +180,32 @@ def space_for(workload: Workload, target: Target) -> ScheduleSpace:
     plain loops. The regrouped form comes first, forms with an error of their own last.
     """
     workload = workload.normalised()
-    steps = regrouped(workload)
-    form = rewritten(workload, steps)
-    sketches = _sketches(form, target, steps) if steps else []
-    order = axes_last(form, target)
+    best = regrouped(workload)
+    others = rewrites_for(workload)
+    sketches = _sketches(best, target) if best.steps else []
+    order = axes_last(best.workload, target)
     if order:
-        sketches += _sketches(rewritten(form, order), target, (*steps, *order))
-    sketches += _sketches(workload, target) or [PlainSketch(workload, target)]
-    for steps in rewrites_for(workload):
-        sketches += _sketches(rewritten(workload, steps), target, steps)
-    return ScheduleSpace(workload, target, tuple(sketches))
+        sketches += _sketches(best.after(*order), target)
+    sketches += _sketches(Form(workload), target) or [_plain(workload, target)]
+    for form in others:
+        sketches += _sketches(form, target)
+    forms = (best, *others) if best.steps else others
+    return ScheduleSpace(workload, target, tuple(sketches), forms)
 
 
-def _sketches(
-    workload: Workload, target: Target, rewrites: tuple[Rewrite, ...] = ()
-) -> list[Sketch]:
+def _plain(workload: Workload, target: Target) -> Sketch:
+    """Every stage as it is written: for what no rule fits."""
+    return ProgramSketch(workload, (), (PlainSketch(workload, target),))
+
+
+def _sketches(form: Form, target: Target) -> list[Sketch]:
     """The sketches of one form of the workload; none where no combination of rules fits."""
+    workload = form.workload
     inlined = stages_inlined(workload)
     ways = covers(stages_of(workload, inlined, target))
     sketches: list[Sketch] = []
     for parts in islice(likeliest(ways), MAX_SKETCHES):
-        sketch = ProgramSketch(workload, inlined, parts, rewrites)
+        sketch = ProgramSketch(workload, inlined, parts, form.steps)
         if _has_legal_default(sketch):
             sketches.append(sketch)
     return sketches

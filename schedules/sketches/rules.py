@@ -7,11 +7,12 @@ before it; the others have alternatives for a stage alone. `covers.py` makes pro
 from __future__ import annotations
 
 from .analysis import StageView, view_stage
-from .dots.dots import DotSketch, dot_roles
 from .fused.columns import ColumnSketch, column_group
 from .fused.rows import RowSketch, own_rows, row_group
 from .fused.walks import is_along_columns
 from .groups import Doubt, Fit, FusionGroup, Rule, Stages, is_loop
+from .inner_product.roles import inner_product_roles
+from .inner_product.sketch import InnerProductSketch
 from .tile.roles import assign_roles, is_product, lane_step, tile_roles
 from .tile.sketch import TileSketch
 from .transform.transform import TransformSketch, transform_group
@@ -30,8 +31,8 @@ def transforms(view: StageView, stages: Stages) -> Fit | None:
 
 
 def epilogue(view: StageView, stages: Stages) -> Fit | None:
-    """An elementwise stage, computed from the tiles of a reduction. In doubt where that can be dot
-    products, whose results are few."""
+    """An elementwise stage, computed from the tiles of a reduction. In doubt where that fits an
+    inner-product kernel: its results are few."""
     name = _anchor(view, stages)
     if name is None:
         return None
@@ -42,7 +43,7 @@ def epilogue(view: StageView, stages: Stages) -> Fit | None:
         TileSketch(stages.workload, anchor, chosen, stages.target, view)
         for chosen in tile_roles(anchor, roles, stages.target)
     )
-    return Fit(tiles, (name,), FEW_RESULTS if dots(anchor, stages) else None)
+    return Fit(tiles, (name,), FEW_RESULTS if inner_products(anchor, stages) else None)
 
 
 def columns(view: StageView, stages: Stages) -> Fit | None:
@@ -98,7 +99,7 @@ def tiles(view: StageView, stages: Stages) -> Fit | None:
     return Fit(tuple(TileSketch(stages.workload, view, r, stages.target) for r in found))
 
 
-def dots(view: StageView, stages: Stages) -> Fit | None:
+def inner_products(view: StageView, stages: Stages) -> Fit | None:
     """A reduction, with lanes along it. Its output axes are left undivided."""
     if assign_roles(view) is None:
         return None
@@ -106,8 +107,8 @@ def dots(view: StageView, stages: Stages) -> Fit | None:
     if view.presplit:
         inlined = tuple(s.name for s in workload.stages if s.name not in stages.views)
         view = view_stage(workload, view.name, inlined, whole=True)
-    roles = dot_roles(view, target.lanes(view.dtype))
-    return Fit((DotSketch(workload, view, roles, target),)) if roles else None
+    roles = inner_product_roles(view, target.lanes(view.dtype))
+    return Fit((InnerProductSketch(workload, view, roles, target),)) if roles else None
 
 
 def turned_sums(view: StageView, stages: Stages) -> Fit | None:
@@ -135,7 +136,8 @@ def row(view: StageView, stages: Stages) -> Fit | None:
     return Fit((RowSketch(stages.workload, alone, stages.target),))
 
 
-BY_COLUMN, FEW_ROWS, FEW_RESULTS = Doubt("columns"), Doubt("few rows"), Doubt("few results", dots)
+BY_COLUMN, FEW_ROWS = Doubt("columns"), Doubt("few rows")
+FEW_RESULTS = Doubt("few results", inner_products)
 
 DOUBTS = (BY_COLUMN, FEW_ROWS, FEW_RESULTS)
 """In the order in which programs without them are looked at."""
@@ -143,5 +145,5 @@ DOUBTS = (BY_COLUMN, FEW_ROWS, FEW_RESULTS)
 FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows)
 """The likeliest first: the first that fits takes its stages."""
 
-ALONE: tuple[Rule, ...] = (tiles, dots, turned_sums, turns, row)
+ALONE: tuple[Rule, ...] = (tiles, inner_products, turned_sums, turns, row)
 """The likeliest first: all that fit are alternatives."""

@@ -25,10 +25,16 @@ from .json_fields import (
     shown,
     wrong,
 )
+from .strict_json import parse_json_text
 from .tensors import Axis, Stage, Tensor
 from .validate import settled
 
 _MAX_NAME = 200
+
+
+def read_text(text: bytes | str) -> Computation:
+    """The computation of a JSON text; WorkloadError says what is wrong and where."""
+    return read_document(parse_json_text(text))
 
 
 def read_document(document: object) -> Computation:

@@ -91,7 +91,7 @@ class Workload(Computation):
     @classmethod
     def from_json(cls, document: object) -> Self:
         """The workload of a parsed JSON document; WorkloadError with a pointer if it is not one."""
-        # start-up: a query that names an operator reads no document, and loads no parser of one.
+        # Start-up: a query that names an operator reads no document, and loads no parser of one.
         from .document_reader import read_document
 
         return cls._on(read_document(document))
@@ -99,6 +99,6 @@ class Workload(Computation):
     @classmethod
     def from_text(cls, text: bytes | str) -> Self:
         """The workload of a JSON text; WorkloadError says what is wrong and where."""
-        from .strict_json import parse_json_text  # start-up: as in `from_json`
+        from .document_reader import read_text  # Start-up: as in `from_json`
 
-        return cls.from_json(parse_json_text(text))
+        return cls._on(read_text(text))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.to_thread import run_sync
 
+from db.errors import StoreError
 from service.access.keys import ANYBODY, Principal, Scope, id_of, opens
 from service.errors import NotAuthenticated
 
@@ -97,8 +98,6 @@ class Keyring:
 
     async def _known_keys(self, not_before: float) -> StoredKeys:
         """The keys as `_keys` has them, or as they were last read if that fails now."""
-        from db.errors import StoreError
-
         if self._stored is None or self._clock() - self._read_at > KNOWN_SECS:
             return await self._keys(not_before)
         if self._read_at >= not_before or self._failed_at >= not_before:

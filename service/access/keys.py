@@ -75,6 +75,7 @@ def new_key(
     entropy: Callable[[int], bytes],
 ) -> tuple[str, ApiKey]:
     """A key's text, to be shown once, and what is stored of it. No `owner`: the key's own id."""
+    # Start-up: `keys --help` loads no SQLAlchemy.
     from db.keys import ApiKey
 
     key_id = _letters(entropy(ID_BYTES))[:ID_LETTERS]

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from schedules.trace import Trace
     from schedules.workload.workload import Workload
 
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+
 
 def default_trace(workload: Workload, target: Target, secs: float | None = None) -> Trace:
     """The schedule chosen without measurement. DeadlineError after `secs`, None for the deadline of
@@ -29,5 +31,5 @@ def default_trace(workload: Workload, target: Target, secs: float | None = None)
     from schedules.trace import Trace
 
     document = {"workload": workload.to_json(), "target": target.to_json()}
-    frame = shared().call("tuner.compiling.aside:choose_default", document, what, secs)
+    frame = shared().call("tuner.compiling.default_request:choose_default", document, what, secs)
     return Trace.from_json(frame.document["trace"])

@@ -6,11 +6,13 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from db.errors import StoreError
 from service.answers.book import AnswerBook
 from service.answers.preparers import Preparers
 from service.answers.untuned import Untuned
 from service.resolve.spelled import SpelledWorkloads
 from service.resolve.toolchains import toolchain, toolchain_name
+from tuner.machine.host import cpu_affinity
 
 if TYPE_CHECKING:
     from db import Store
@@ -31,8 +33,6 @@ class Answers:
 
     def start(self) -> None:
         """Go on with what was asked for before this process was there."""
-        from db.errors import StoreError
-
         try:
             self.untuned.waiting()
         except StoreError as error:  # it may be usable when somebody asks
@@ -57,6 +57,4 @@ def answers_of(store: Store, settings: Settings) -> Answers:
 def preparer_count(asked: int | None) -> int:
     """How many processes may prepare at once: as asked, or one for each CPU but the last one,
     on which kernels are timed."""
-    from tuner.machine.host import cpu_affinity
-
     return max(1, min(len(cpu_affinity()) - 1, MOST_PREPARERS)) if asked is None else asked

@@ -47,7 +47,7 @@ class Found:
 
 
 def _rewritten(record: TuningRecord, form: Callable[[], Workload]) -> dict[str, Any] | None:
-    # Few records have rewrites, and most commands need nothing else of what reads them.
+    # Start-up: few records have rewrites, and most commands need nothing else of what reads them.
     from schedules.rewritten import rewritten_document
     from schedules.trace import Trace
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from schedules.errors import TilewrightError
 from schedules.target import Target
+from schedules.workload.workload import Workload
 from service.answers.book import AnswerBook, Finished, Lacking, Outcome, Question, compact
 from service.answers.grades import Grade
 from service.answers.untuned import (
@@ -27,7 +28,6 @@ from service.resolve.spelled import Named, SpelledWorkloads
 
 if TYPE_CHECKING:
     from db import Store
-    from schedules.workload.workload import Workload
 
 PENDING = "an answer is being prepared: chosen, built and verified without tuning"
 

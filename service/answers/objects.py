@@ -12,15 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from schedules.lowering.lower import lower, start
+from schedules.lowering.readable import named_like, readable
+from schedules.nest.printer import to_text
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service.answers.grades import Answer
 from service.errors import UsageProblem
 from service.written import write_whole
+from tuner.emit.c_names import why_not
 
 if TYPE_CHECKING:
     from tuner.emit.emitted import Build, EmittedKernel
+
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +45,6 @@ class Artefact:
 def symbol_name(asked: str | None, workload: Workload) -> str:
     """The C name: as asked, or made from the workload's name. UsageProblem for one that C, C++ or
     the C library do not leave to us."""
-    from tuner.emit.c_names import why_not
-
     if asked is None:
         words = re.sub(r"[^A-Za-z0-9_]+", "_", workload.name.split(":")[0]).strip("_")
         stem = words[:50].rstrip("_") or "kernel"
@@ -90,9 +94,6 @@ def trace_text(trace: Trace) -> str:
 
 
 def _nest_text(workload: Workload, trace: Trace) -> str:
-    from schedules.lowering.lower import lower, start
-    from schedules.lowering.readable import named_like, readable
-    from schedules.nest.printer import to_text
 
     nest = lower(workload, trace)
     if trace.rewrites:

@@ -27,8 +27,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from db.errors import StaleLease, StoreError
 from schedules.errors import TilewrightError, WorkloadError
-from schedules.record import MeasureResult, MeasureStatus
+from schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
@@ -39,12 +40,14 @@ from service.answers.publish import Publish, publish
 from service.answers.verification import WRONG, renewed
 from service.errors import problem_of
 from service.resolve import targets, toolchains, workloads
+from tuner.machine.host import cpu_affinity
 
 if TYPE_CHECKING:
     from db import Store
     from db.artefacts import ArtefactFile
     from db.preparations import Preparation
-    from schedules.record import TuningRecord
+
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 log = logging.getLogger("tilewright.preparing")
 
@@ -110,8 +113,6 @@ class Preparer:
 
     def work_once(self) -> bool:
         """Take one step of one preparation if there is one; whether there was."""
-        from db.errors import StaleLease
-
         found = self.store.claim_preparation(
             toolchains.toolchain_name(toolchains.toolchain()), self.owner
         )
@@ -249,7 +250,6 @@ class Preparer:
         self.store.settle_preparation(found.key, found.owner, state, document)
 
     def _keep_lease(self, found: Preparation, over: threading.Event) -> None:
-        from db.errors import StoreError
         from db.preparations import LEASE_SECS
 
         deadline = time.monotonic() + MOST_SECS
@@ -312,7 +312,6 @@ def main() -> int:
     """Prepare until told to stop, or until the process that started it is gone."""
     from db import open_store
     from service.logs import configure
-    from tuner.machine.host import cpu_affinity
 
     settings = json.load(sys.stdin)
     configure(as_json=settings["json_log"])

@@ -57,6 +57,7 @@ def _complete(store: Store, known: Iterable[Artefact]) -> bool:
 def _built(
     store: Store, workload: Workload, target: Target, record_key: str, trace: Trace
 ) -> list[Artefact]:
+    # Start-up: a query loads no SQLAlchemy; what needs it imports it.
     from db.artefacts import ArtefactFile
 
     answer = Answer(

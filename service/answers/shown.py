@@ -41,6 +41,7 @@ def assembly(document: Document) -> Frame:
 
 def limits(document: Document) -> Frame:
     """What bounds `workload` on `target`: rates in GFLOP/s and GB/s, times in seconds."""
+    # Start-up: pages that show no bound load no NumPy.
     from tuner.machine.bound import bound
 
     workload = workloads.workload_of(document["workload"])

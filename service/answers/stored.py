@@ -6,7 +6,13 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from db.errors import StoreMissing
+from schedules.record import Toolchain
+from schedules.target import Target
 from service import database
+from service.answers.find import Found, find_answer
+from service.answers.grades import Answer, Grade, Stored, choose, grade_of
+from service.answers.links import links
 from service.errors import NoAnswer, UsageProblem
 from service.resolve.targets import target_summary
 from service.resolve.toolchains import toolchain
@@ -15,12 +21,10 @@ from service.resolve.workloads import workload_summary
 from . import analytic
 
 if TYPE_CHECKING:
-    from schedules.record import Toolchain
-    from schedules.target import Target
     from schedules.workload.workload import Workload
 
-    from .find import Found
-    from .grades import Answer, Grade
+
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
 
 
 def answer(
@@ -37,8 +41,6 @@ def answer(
     for `verify`, which rebuilds it.
     """
     from db.quick import artefacts_of_record
-    from service.answers.grades import Grade
-    from service.answers.links import links
 
     minimum = Grade(min_grade)
     found = _stored_answer(db, workload, target, minimum, None if any_toolchain else toolchain())
@@ -54,8 +56,6 @@ def answer(
 
 def default_answer(workload: Workload, target: Target) -> Answer:
     """The schedule chosen without measurement, in this process. DeadlineError, ScheduleError."""
-    from service.answers.grades import Answer, Grade
-
     return Answer(
         grade=Grade.DEFAULT,
         workload=workload_summary(workload),
@@ -68,7 +68,6 @@ def default_answer(workload: Workload, target: Target) -> Answer:
 def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None:
     """The schedule of the fastest imported record, which nobody here has checked; None if none."""
     from db import open_store
-    from db.errors import StoreMissing
 
     try:
         with open_store(database.database_url(db), create=False, upgrade=False) as store:
@@ -80,9 +79,6 @@ def claimed(db: str | None, workload: Workload, target: Target) -> Answer | None
 
 def recorded(db: str | None, workload: Workload, target: Target, key: str) -> Answer:
     """The schedule of record `key`, whatever machine it was measured on. NoAnswer, UsageProblem."""
-    from schedules.target import Target as Description
-    from service.answers.grades import Answer, Grade, grade_of
-
     name = "sha256:" + key.removeprefix("sha256:")
     with database.session(db) as store:
         record = store.record(name)
@@ -91,7 +87,7 @@ def recorded(db: str | None, workload: Workload, target: Target, key: str) -> An
         raise NoAnswer(f"no record {name} stored", advice="`tilewright export` lists the records.")
     if record.workload_key != workload.key:
         raise UsageProblem(f"record {name} is of another workload ({record.workload_key})")
-    made_for = Description.from_json(document)
+    made_for = Target.from_json(document)
     return Answer(
         grade=grade_of(made_for, target) or Grade.DEFAULT,
         workload=workload_summary(workload),
@@ -138,10 +134,7 @@ def _stored_answer(
     made_by: Toolchain | None,
 ) -> Found | None:
     """An exact answer is found without SQLAlchemy, whose import takes longer than all the rest."""
-    from db.errors import StoreMissing
     from db.quick import best_record
-    from service.answers.find import Found, find_answer
-    from service.answers.grades import Grade, Stored, choose
 
     url = database.database_url(db)
     try:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from service.answers.preparers import Preparers
     from service.limits import Limits
 
+# Start-up: a query loads neither SQLAlchemy nor a compiler; what needs them imports them.
+
 log = logging.getLogger("tilewright.untuned")
 
 TicketJob: TypeAlias = tuple[dict[str, Any], str, str]

@@ -52,6 +52,7 @@ class Verification:
 
 def verify(workload: Workload, found: Answer, target: Target, seed: int) -> MeasureResult:
     """Rebuild in a fresh process and check in full."""
+    # Start-up: what checks a kernel takes as long to load as all else here.
     from tuner.measure.local import verify_full
 
     return verify_full(workload, found.trace, target, seed=seed)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from schedules.errors import WorkloadError
+from schedules.target import Probes, Target
+from schedules.trace import Trace
+from schedules.workload.workload import Workload
 from service.answers import analytic, objects
 from service.answers.find import find_answer
 from service.answers.grades import Answer, Grade, grade_of
@@ -20,16 +23,18 @@ from service.resolve import targets as target_names
 from service.resolve import workloads
 from service.resolve.requests import GradeName, Strict, located
 from service.resolve.toolchains import real_toolchain, toolchain
+from tuner.codegen.cpu_features import essential
+from tuner.codegen.version import EMIT_VERSION
+from tuner.machine.cpus import LEVELS, PLAIN, level_target
+from tuner.process.frames import Frame
 
 from .locked import FileRef, LockedKernel, LockedVariant
 
 if TYPE_CHECKING:
     from db import Store
-    from schedules.target import Target
-    from schedules.trace import Trace
-    from schedules.workload.workload import Workload
     from tuner.emit.emitted import EmittedKernel
-    from tuner.process.frames import Frame
+
+# Start-up: choosing kernels needs no compiler, making them does.
 
 MOST_TARGETS = 8
 
@@ -134,7 +139,6 @@ def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[objects
 def in_order(named: Sequence[Target]) -> list[Target]:
     """Targets as a CPU is asked for them: wide vectors first, then a CPU before a level, then as
     they were named. Each once."""
-    from tuner.machine.cpus import LEVELS
 
     def rank(target: Target) -> tuple[int, int]:
         level = LEVELS.index(target.cpu) if target.cpu in LEVELS else len(LEVELS)
@@ -146,8 +150,6 @@ def in_order(named: Sequence[Target]) -> list[Target]:
 def plain_targets(named: Sequence[Target]) -> list[Target]:
     """What every CPU of the architecture of `named` can run, if they are x86-64. InvalidField if
     they are not all of one architecture, or several that cannot be told apart."""
-    from tuner.machine.cpus import PLAIN, level_target
-
     triples = sorted({target.triple for target in named})
     if len(triples) > 1:
         raise InvalidField(
@@ -165,8 +167,6 @@ def plain_targets(named: Sequence[Target]) -> list[Target]:
 
 
 def _target(asked: BuildIn, number: int) -> Target:
-    from schedules.target import Probes
-    from tuner.machine.cpus import LEVELS
 
     spec = asked.targets[number]
     if isinstance(spec, str) and spec not in ("native", *LEVELS):
@@ -212,9 +212,6 @@ def _pinned(
 ) -> Answer:
     """The schedule of a record, or the one that is given, whatever would be chosen today. NoAnswer
     if the record is not here."""
-    from schedules.target import Target as Description
-    from schedules.trace import Trace
-
     if record_key is None:
         chosen = None if trace is None else Trace.from_json(trace)
         return _analytic(workload, target, chosen)
@@ -225,7 +222,7 @@ def _pinned(
             f"record {record_key} is not stored here",
             advice="`tilewright lock --upgrade` pins what is stored now.",
         )
-    made_for = Description.from_json(document)
+    made_for = Target.from_json(document)
     return Answer(
         grade=grade_of(made_for, target) or Grade.COMPATIBLE,
         workload=workloads.workload_summary(workload),
@@ -281,7 +278,6 @@ def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[obje
 
 
 def _toolchain() -> dict[str, Any]:
-    from tuner.codegen.version import EMIT_VERSION
 
     made_by = real_toolchain()
     return {
@@ -344,10 +340,7 @@ def _compiled(
 
 def compile_aside(document: Mapping[str, Any]) -> Frame:
     """What the helper process does for `_compiled`."""
-    from schedules.target import Target
-    from schedules.workload.workload import Workload
-    from tuner.compiling.in_time import build_whatever_comes
-    from tuner.process.frames import Frame
+    from tuner.compiling.requests import build_whatever_comes
 
     workload = Workload.from_json(document["workload"])
     parts = [
@@ -370,8 +363,6 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
 
 def variant_documents(kernel: EmittedKernel, parts: Sequence[objects.Part]) -> list[dict[str, Any]]:
     """What `emit --json` says of each variant, in the order in which a CPU is asked."""
-    from tuner.codegen.cpu_features import essential
-
     return [
         {
             "cpu": part.label,

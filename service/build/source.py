@@ -11,6 +11,8 @@ from .locked import FileRef, LockedKernel, LockFile, NotTheBytes
 if TYPE_CHECKING:
     from db import Store
 
+# Start-up: only a build without a service compiles here.
+
 Document = dict[str, Any]
 
 

@@ -33,6 +33,7 @@ def bench(
     bytes_behind_line: int = 0,
 ) -> dict[str, Any]:
     """Time the kernel beside its peers; the document `bench --json` prints."""
+    # Start-up: what measures takes long to load, and wrong words are told at once.
     from tuner.bench.alternation import bench as run_bench
 
     result: dict[str, Any] = run_bench(

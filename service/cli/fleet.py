@@ -8,6 +8,8 @@ import typer
 
 from service.cli.options import Common, command
 
+# Start-up: a command loads what it works with when it runs.
+
 
 def add_commands(app: typer.Typer) -> None:
     """Register this group's commands."""

@@ -9,11 +9,15 @@ import typer
 
 from service.cli.options import Common, Machine, Service, WorkloadSpelling, command
 from service.cli.output import Output
+from service.cli.payloads import target_payload, workload_payload
 from service.cli.tuning import Strategy
 from service.exit_codes import ExitCode
+from service.resolve.targets import is_mocked
 
 if TYPE_CHECKING:
     from service.client import Client, Job
+
+# Start-up: a command loads what it works with when it runs.
 
 TERMINAL_SECS = 5.0
 
@@ -43,8 +47,6 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Ask a service to tune a workload. With --wait, follow it and print the result."""
-        from service.cli.payloads import target_payload, workload_payload
-
         output = common.output()
         with _client(service) as client:
             job = client.submit(
@@ -139,7 +141,6 @@ def _follow(client: Client, job: Job, output: Output) -> Job:
 
 def _print_job(job: Job, output: Output) -> None:
     from service.cli.render import facts, job_facts, tune_summary
-    from service.resolve.targets import is_mocked
 
     result: dict[str, Any] | None = job.document.get("result")
     if result and job.done and not output.as_json:

@@ -11,10 +11,15 @@ from typing import Annotated
 
 import typer
 
+from service import database
 from service.cli.options import Common, WorkloadSpelling, command
 from service.cli.output import writing
 from service.cli.where import Where
+from service.errors import UsageProblem
 from service.exit_codes import ExitCode
+from service.resolve.targets import read_target
+
+# Start-up: a command loads what it works with when it runs.
 
 
 class State(StrEnum):
@@ -71,9 +76,7 @@ def add_commands(app: typer.Typer) -> None:
         or the database here.
         """
         from db.transfer import RecordState, Selection
-        from service import database
         from service.cli.render import facts
-        from service.errors import UsageProblem
 
         if bundle is not None:
             from .locking import export_bundle
@@ -106,7 +109,6 @@ def add_commands(app: typer.Typer) -> None:
 
         Exit code 1 if lines were not taken; the others are.
         """
-        from service import database
         from service.build.bundle import import_bundle, is_bundle
         from service.cli.render import facts
 
@@ -131,7 +133,6 @@ def add_commands(app: typer.Typer) -> None:
     @command(group, "upgrade")
     def upgrade(common: Common = Common()) -> None:  # noqa: B008
         """Bring the database to this version's schema."""
-        from service import database
         from service.cli.render import facts
 
         document = database.upgrade(common.db)
@@ -144,7 +145,6 @@ def add_commands(app: typer.Typer) -> None:
 
         Exit code 4 if something is wrong.
         """
-        from service import database
         from service.cli.render import facts
 
         document = database.check(common.db)
@@ -166,7 +166,6 @@ def add_commands(app: typer.Typer) -> None:
         FILE is a SQLite database, whatever it is a copy of: use it as it is, or move it back to
         a server with `tilewright db move URL --db FILE`.
         """
-        from service import database
         from service.cli.render import facts
 
         document = database.backup(common.db, file)
@@ -191,7 +190,6 @@ def add_commands(app: typer.Typer) -> None:
 
         What came within the last day stays.
         """
-        from service import database
         from service.cli.render import facts
 
         document = database.prune(common.db, dry_run=dry_run, built=built)
@@ -208,7 +206,6 @@ def add_commands(app: typer.Typer) -> None:
 
         This one stays as it is: name the other with --db or TILEWRIGHT_DB from then on.
         """
-        from service import database
         from service.cli.render import facts
 
         document = database.move(common.db, url)
@@ -226,8 +223,6 @@ def _workload_key(text: str) -> str:
 
 def _target_key(text: str, threads: int | None) -> str:
     """The key of a target given as its key, as `native` or as a file."""
-    from service.resolve.targets import read_target
-
     return _key(text) or read_target(text, threads, probe=False).key
 
 

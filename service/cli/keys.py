@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from db.errors import UnknownKey
+from service import database
+from service.access import keys
 from service.cli.options import Common, command
 
 if TYPE_CHECKING:
     from db.keys import ApiKey
+
+# Start-up: a command loads what it works with when it runs.
 
 KeyArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The key's id: the ten letters after tw_.")
@@ -54,9 +59,6 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Make a key. It is shown this once: what is stored cannot be turned back into it."""
-        from service import database
-        from service.access import keys
-
         now = datetime.now(UTC)
         text, key = keys.new_key(
             owner=keys.checked_owner(owner) if owner else "",
@@ -73,7 +75,6 @@ def add_commands(app: typer.Typer) -> None:
     @command(group, "list")
     def list_(common: Common = Common()) -> None:  # noqa: B008
         """Every key with its owner, scopes and state. The secrets are not kept, so not shown."""
-        from service import database
         from service.cli.render import grid
 
         with database.session(common.db) as store:
@@ -104,10 +105,6 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Make a key of the same owner and scopes in the stead of another, which ends later."""
-        from db.errors import UnknownKey
-        from service import database
-        from service.access import keys
-
         now = datetime.now(UTC)
         with database.session(common.db) as store:
             old = store.keys().by_id.get(key_id)
@@ -128,7 +125,6 @@ def add_commands(app: typer.Typer) -> None:
     @command(group, "revoke")
     def revoke(key_id: KeyArgument, common: Common = Common()) -> None:  # noqa: B008
         """End a key at once. It stays in the list, and cannot be brought back."""
-        from service import database
         from service.cli.render import facts
 
         with database.session(common.db) as store:

@@ -6,21 +6,37 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from service.build.cmake_files import cmake_dir as find
+from service.build.files import gathered, write
+from service.build.locked import LockFile
+from service.build.locking import (
+    NOTHING_NOW,
+    Locked,
+    checked,
+    locked,
+    not_pinned,
+    read_lock,
+    write_lock,
+)
+from service.build.source import Builder, LocalSource
+from service.cli.options import WorkloadSpelling
+from service.cli.payloads import target_payload, workload_payload
+from service.database import opened, session
+from service.errors import UsageProblem
 from service.exit_codes import ExitCode
+from service.units import byte_size, duration
+from service.written import write_whole
 
 from .asking import MinGrade
 from .cpus import CpusOption, split_names
 from .options import MACHINE_PANEL, Common, command
 from .where import Where
 
-if TYPE_CHECKING:
-    from service.build.locked import LockFile
-    from service.build.locking import Locked
-    from service.build.source import Builder
+# Start-up: a command loads what it works with when it runs.
 
 LOCK_NAME = "tilewright.lock.json"
 
@@ -94,10 +110,6 @@ def add_commands(app: typer.Typer) -> None:
 
         Kernels that are locked stay as they are until --upgrade. Commit the file.
         """
-        from service.build.locked import LockFile
-        from service.build.locking import checked, locked, read_lock, write_lock
-        from service.errors import UsageProblem
-
         if check and (upgrade or kernels):
             raise UsageProblem("--check looks at the lock file as it is: no WORKLOAD, no --upgrade")
         if only_locked and (check or upgrade):
@@ -172,10 +184,7 @@ def add_commands(app: typer.Typer) -> None:
         but the bytes that are locked is ever written.
         """
         from service.build.bundle import Bundle
-        from service.build.files import gathered, write
-        from service.build.locking import read_lock
         from service.cli.render import facts
-        from service.errors import UsageProblem
 
         lock = read_lock(lockfile)
         if lock is None:
@@ -192,19 +201,13 @@ def add_commands(app: typer.Typer) -> None:
     @command(app, "cmake-dir")
     def cmake_dir(common: Common = Common()) -> None:  # noqa: B008
         """Print the folder of TilewrightConfig.cmake: -DTilewright_DIR=$(tilewright cmake-dir)."""
-        from service.build.cmake_files import cmake_dir as find
-
         common.output().text({"cmake_dir": str(find())}, str(find()))
 
 
 def export_bundle(lockfile: Path, file: Path | None, where: Where, common: Common) -> None:
     """`export FILE --bundle LOCKFILE`. UsageProblem, NotTheBytes."""
     from service.build.bundle import bundle_bytes
-    from service.build.locking import read_lock
     from service.cli.render import facts
-    from service.errors import UsageProblem
-    from service.units import byte_size
-    from service.written import write_whole
 
     lock = read_lock(lockfile)
     if lock is None:
@@ -230,16 +233,12 @@ def target_list(cpus: str | None, target: str) -> list[str | dict[str, Any]]:
 
 
 def _target(name: str) -> str | dict[str, Any]:
-    from service.cli.payloads import target_payload
 
     return name if _LEVEL.fullmatch(name) else target_payload(name)
 
 
 def _kernel(text: str) -> dict[str, Any]:
     """`[NAME=]WORKLOAD` as fields of a request."""
-    from service.cli.options import WorkloadSpelling
-    from service.cli.payloads import workload_payload
-
     found = _NAMED.fullmatch(text)
     name, spelled = (found[1], found[2]) if found else ("", text)
     workload = workload_payload(WorkloadSpelling(workload=spelled))
@@ -253,7 +252,6 @@ def _default_name(workload: str | dict[str, Any]) -> str:
 
 
 def _refuse_doubles(names: list[str]) -> None:
-    from service.errors import UsageProblem
 
     for name in names:
         if names.count(name) > 1:
@@ -273,8 +271,6 @@ def _builder(where: Where, common: Common) -> Iterator[Builder]:
         with Client(where.url, where.api_key) as client:
             yield ServiceSource(client)
         return
-    from service.build.source import LocalSource
-    from service.database import opened
 
     with opened(common.db) as store:
         yield LocalSource(store)
@@ -282,9 +278,6 @@ def _builder(where: Where, common: Common) -> Iterator[Builder]:
 
 def _keep(builder: Builder, found: Locked, common: Common) -> None:
     """What was built here stays here, for `fetch`, bundles and a service on this database."""
-    from service.build.source import LocalSource
-    from service.database import session
-
     if isinstance(builder, LocalSource):
         with session(common.db) as store:
             for change in found.changes:
@@ -295,7 +288,6 @@ def _say_whether_pinned(
     lock: LockFile, asked: list[dict[str, Any]], file: Path, common: Common
 ) -> None:
     """`lock --locked`. Exit with NO_ANSWER where a build cannot go by the file."""
-    from service.build.locking import not_pinned
     from service.cli.render import facts
 
     problems = not_pinned(lock, asked)
@@ -315,7 +307,6 @@ def _say_whether_pinned(
 
 
 def _what_to_do(found: Locked, file: Path) -> str:
-    from service.build.locking import NOTHING_NOW
 
     if any(change.fields == NOTHING_NOW for change in found.changes):
         return (
@@ -330,7 +321,6 @@ def _what_to_do(found: Locked, file: Path) -> str:
 
 def _table(found: Locked, file: Path) -> Any:
     from service.cli.render import grid
-    from service.units import duration
 
     rows = []
     for change in found.changes:

@@ -8,9 +8,15 @@ from typing import Annotated
 
 import typer
 
+from service.answers import stored
+from service.answers.grades import Grade
 from service.cli.asking import MinGrade
 from service.cli.cpus import CpusOption, split_names
 from service.cli.options import Common, Machine, WorkloadSpelling, command
+from service.database import opened
+from service.resolve import targets, workloads
+
+# Start-up: a command loads what it works with when it runs.
 
 
 class What(StrEnum):
@@ -45,8 +51,7 @@ def add_commands(app: typer.Typer) -> None:
         The stored best; where there is none, the schedule chosen without measurement. With
         --record and --target, one schedule is seen on any machine.
         """
-        from service.answers import objects, stored
-        from service.resolve import targets, workloads
+        from service.answers import objects
 
         output = common.output()
         workload = workloads.read_workload(spelling)
@@ -92,9 +97,8 @@ def add_commands(app: typer.Typer) -> None:
         With --cpu one object for many CPUs, which looks once what it runs on. The same records give
         the same bytes, every time and everywhere.
         """
-        from service.answers import objects, stored
+        from service.answers import objects
         from service.cli.render import emitted_facts
-        from service.resolve import targets, workloads
 
         workload = workloads.read_workload(spelling)
         symbol = objects.symbol_name(name, workload)
@@ -105,9 +109,7 @@ def add_commands(app: typer.Typer) -> None:
             document = {**answer.to_json(), "files": objects.write(files, folder)}
             common.output().result(document, emitted_facts(document))
             return
-        from service.answers.grades import Grade
         from service.build.kernels import choose_parts, variant_documents
-        from service.database import opened
 
         named = [
             targets.read_target(cpu, machine.threads, probe=False) for cpu in split_names(cpus)

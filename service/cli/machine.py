@@ -7,6 +7,11 @@ from typing import Annotated
 import typer
 
 from service.cli.options import Common, Machine, command
+from service.doctor import examine
+from service.exit_codes import ExitCode
+from service.resolve import targets
+
+# Start-up: a command loads what it works with when it runs.
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -19,8 +24,6 @@ def add_commands(app: typer.Typer) -> None:
         Exit code 1 if something keeps Tilewright from working.
         """
         from service.cli.render import findings_table
-        from service.doctor import examine
-        from service.exit_codes import ExitCode
 
         findings = examine(common.db)
         failed = any(finding.status == "fail" for finding in findings)
@@ -54,7 +57,6 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Print the hardware description with its probes. With --json: a file for --target."""
         from service.cli.render import target_facts
-        from service.resolve import targets
 
         fleet = targets.fleet_of(machine.measurer)
         with common.output().busy("looking at this machine ..."):

@@ -19,6 +19,7 @@ from service.resolve.spelling import (
     ranges,
     read_json,
 )
+from service.resolve.workloads import read_workload
 
 
 def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
@@ -50,8 +51,6 @@ def workload_payload(spelling: Spelling) -> str | dict[str, Any]:
 
 def _parsed_here(spelling: Spelling) -> dict[str, Any]:
     """The document of a workload that only this side can spell out."""
-    from service.resolve.workloads import read_workload
-
     return read_workload(spelling).to_json()
 
 

@@ -23,6 +23,7 @@ from service.cli.facts import (
     workload_title,
 )
 from service.units import byte_size, clock, duration, percent, quantity, speed
+from tuner.bench.libraries import described
 
 PRIOR_DOUBTED = 0.05
 PRIOR_BEATEN = 1.1
@@ -154,8 +155,6 @@ def best_text(event: Document, flops: float) -> str:
 
 def bench_table(document: Document, flops: float) -> RenderableType:
     """The kernel beside its peers, each asked in its fastest way; speed-up with its interval."""
-    from tuner.bench.libraries import described
-
     rows = [["tilewright", duration(document["kernel"]["run_secs"]),
              speed(flops, document["kernel"]["run_secs"]), "", ""]]  # fmt: skip
     packing = document["kernel"].get("run_secs_with_packing")

@@ -9,18 +9,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import typer
 
+from service import database
 from service.cli.options import Common, Machine, WorkloadSpelling
 from service.cli.output import Output
 from service.cli.progress import trial_reporter
 from service.cli.render import tune_summary
 from service.exit_codes import ExitCode
+from service.resolve import targets
+from tuner.process.control import Control
 
-if TYPE_CHECKING:
-    from tuner.process.control import Control
+# Start-up: a command loads what it works with when it runs.
 
 
 def tune(
@@ -39,11 +40,9 @@ def tune(
     confirmed, kept and printed, after SIGTERM only if that takes no longer than `TERM_SECS`. The
     second leaves at once.
     """
-    from service import database
     from service.answers.publish import result_document
     from service.jobs import tuning
-    from service.resolve import targets, workloads
-    from tuner.process.control import Control
+    from service.resolve import workloads
 
     output = common.output()
     database.database_url(common.db)  # what will not do is told before the machine is looked at

@@ -23,6 +23,7 @@ from service.cli import systemd
 from service.cli.output import Output
 from service.errors import CannotServe
 from service.exit_codes import ExitCode
+from service.fleet import processes
 from service.http import connections
 from service.http.app import create_app
 from service.jobs.supervisor import Supervisor
@@ -101,7 +102,6 @@ def beside(settings: Settings) -> Iterator[None]:
     if not settings.fleet:
         yield
         return
-    from service.fleet import processes
 
     where = processes.check_exposure(settings.fleet, unprotected=settings.fleet_unprotected)
     with ExitStack() as stack:

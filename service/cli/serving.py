@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from service import database
 from service.cli.options import Common, command
 
 FLEET_ADDRESS = "tcp://127.0.0.1:8786"
@@ -125,7 +126,7 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008  # a frozen value
     ) -> None:
         """Serve the API and run its jobs, until Ctrl-C or SIGTERM."""
-        from service import database
+        # Start-up: a command loads what it works with when it runs.
         from service.cli.server import serve as run
         from service.settings import Settings
 

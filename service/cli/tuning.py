@@ -8,8 +8,13 @@ from typing import Annotated
 
 import typer
 
-from service.cli import asking
+from service.answers import stored
+from service.cli import asking, benching
 from service.cli.options import Common, Machine, WorkloadSpelling, command
+from service.errors import NoAnswer, VerificationFailed
+from service.resolve import targets, workloads
+
+# Start-up: a command loads what it works with when it runs.
 
 
 class Strategy(StrEnum):
@@ -90,10 +95,7 @@ def add_commands(app: typer.Typer) -> None:
         common: Common = Common(),  # noqa: B008
     ) -> None:
         """Time the best kernel and the peers, in alternation on this machine."""
-        from service.answers import stored
-        from service.cli import benching
         from service.cli.render import bench_table
-        from service.resolve import targets, workloads
 
         peers = benching.peer_names(against)
         workload = workloads.read_workload(spelling)
@@ -122,11 +124,8 @@ def add_commands(app: typer.Typer) -> None:
         A best that computes wrong results is withdrawn. Where there is none, the fastest imported
         record is checked, and is the best if it passes.
         """
-        from service.answers import stored
         from service.answers.verification import verify_stored
         from service.cli.render import verified_facts
-        from service.errors import NoAnswer, VerificationFailed
-        from service.resolve import targets, workloads
 
         workload = workloads.read_workload(spelling)
         target = targets.read_target(machine.target, machine.threads, probe=False)

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING
 
 from service.errors import CannotServe, MissingExtra
 from service.settings import is_loopback
+from tuner.measure.fleet.leash import PARENT
 from tuner.process.child_command import module_command
 
 from .keeper import Keeper
 
 if TYPE_CHECKING:
     from tuner.measure.fleet.wire import Description
+
+# Start-up: wrong words are told before what a fleet is made of is loaded.
 
 _QUIETLY = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "warning"}
 _SCHEDULER_SETTINGS = {
@@ -44,8 +47,6 @@ _NO_PAGES = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 
 def scheduler(address: str) -> Keeper:
     """Keeps a scheduler running at `address`; machines and jobs come back to it by themselves."""
-    from tuner.measure.fleet.leash import PARENT
-
     _needs_dask()
     command = [
         *module_command("distributed.cli.dask_scheduler"),
@@ -83,7 +84,6 @@ def local_machine(address: str) -> Keeper:
 
 def machine(address: str, description: Description) -> Keeper:
     """Keeps this machine in the fleet of the scheduler at `address`, which may come later."""
-    from tuner.measure.fleet.leash import PARENT
     from tuner.measure.fleet.machines import resource_name
     from tuner.measure.fleet.preload import ENVIRONMENT
 

@@ -17,6 +17,8 @@ from service.exit_codes import ExitCode
 
 from . import processes
 
+# Start-up: wrong words are told before what a fleet is made of is loaded.
+
 _LOOK_SECS, _PATIENCE_SECS = 0.5, 2.0
 
 

@@ -12,12 +12,13 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
 from service.answers.answers import Answers, answers_of
-from service.http import middleware, pages, problems
+from service.http import middleware, refusals
 from service.http.docs_page import HEADERS as DOCS_HEADERS
 from service.http.docs_page import docs_page
 from service.http.feeds import Feeds
 from service.http.metrics import Metrics
 from service.http.openapi import complete
+from service.http.pages import all_pages
 from service.http.request_log import RequestLog
 from service.http.routes import best, builds, fleet, health, jobs, publishing, stored
 from service.http.state import Gate, ServiceState
@@ -72,12 +73,12 @@ def create_app(
         answers=answers,
         watch=PreparationWatch(store, answers.untuned, stopping),
     )
-    problems.install(app)
+    refusals.install(app)
     middleware.install(app, app.state.service)
     app.add_middleware(RequestLog)
     for module in (jobs, best, builds, stored, publishing, fleet, health):
         app.include_router(module.router)
-    pages.install(app)
+    all_pages.install(app)
 
     describe = app.openapi
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.to_thread import run_sync
 
+from db.errors import StoreError
 from service.jobs.document import job_document
 
 if TYPE_CHECKING:
@@ -217,7 +218,6 @@ class Feeds:
                 del self._feeds[job_id]
 
     async def _poll(self) -> None:
-        from db.errors import StoreError
 
         token: object = None
         all_woken = anyio.current_time()

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from db.errors import StoreError
 from schedules.errors import TilewrightError
 from service.access.keyring import Keyring
 from service.access.keys import Principal
@@ -27,7 +28,7 @@ from service.errors import (
     TooSlow,
 )
 from service.http.cookie import COOKIE
-from service.http.problems import refusal
+from service.http.refusals import refusal
 from service.http.rules import RULES, Found, Rule, Rules
 from service.limits import Limits
 
@@ -101,8 +102,6 @@ class Guard:
 
     async def _still_admitted(self, text: str | None) -> bool:
         """Whether the key opens anything still, for what goes on after it was asked for."""
-        from db.errors import StoreError
-
         try:
             await self._keyring.principal(text)
         except NotAuthenticated:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from db.errors import StoreError
 from service.jobs.counts import open_jobs
 
 if TYPE_CHECKING:
@@ -93,8 +94,6 @@ class Metrics:
 
     def look_at(self, store: Store) -> bool:
         """Take the store's counts of this moment; False where it cannot be read."""
-        from db.errors import StoreError
-
         try:
             self._records.set(store.counts().records)
             found = open_jobs(store)

@@ -23,7 +23,7 @@ from service.http.caching import Conditional, Packed
 from service.http.guard import Guard
 from service.http.metrics import Metrics
 from service.http.origins import Proxies, from_elsewhere, host_of, names_of
-from service.http.problems import refusal
+from service.http.refusals import refusal
 from service.http.state import ServiceState
 from service.settings import Settings
 

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from db.errors import StaleLease, StoreError
+from db.job_states import JobState
 from schedules.errors import TilewrightError
 from service import logs, telemetry
 from service.answers.publish import Publish, Published, publish, result_document
@@ -26,11 +28,13 @@ from service.jobs.tuning import TuneOptions, run_tuning
 from service.jobs.turns import Turns
 from service.resolve import toolchains
 from tuner.process.control import Control, MeasurementAborted
+from tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from db import Store
     from db.jobs import Job
-    from tuner.session.report import TuneReport
+
+# Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
 log = logging.getLogger("tilewright.worker")
 
@@ -106,8 +110,6 @@ class JobRun:
 
     def to_its_end(self) -> None:
         """Run the job. Nothing is raised: what went wrong is in the job, or in the log."""
-        from db.errors import StaleLease
-
         heartbeat = threading.Thread(target=self._keep_lease, daemon=True)
         heartbeat.start()
         with (
@@ -128,8 +130,6 @@ class JobRun:
     def _try_until_told(self) -> None:
         """Run it, again and again while its database cannot be used: what was measured is known
         to the next try."""
-        from db.errors import StoreError
-
         pause_secs = STORE_PAUSE_SECS
         while True:
             try:
@@ -143,8 +143,6 @@ class JobRun:
             pause_secs = min(2 * pause_secs, LONGEST_STORE_PAUSE_SECS)
 
     def _attempt(self) -> None:
-        from db.errors import StaleLease, StoreError
-        from db.job_states import JobState
 
         try:
             with self._turns.among(self._job.id):
@@ -206,7 +204,6 @@ class JobRun:
     def _give_up(self) -> None:
         """End the job as FAILED, with the best of the trials it has: they are all known, so what is
         done for it once more is only to check the best."""
-        from db.job_states import JobState
         from db.jobs import LOST_TOO_OFTEN
 
         trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
@@ -279,8 +276,6 @@ class JobRun:
         self, request: JobRequest, report: TuneReport, error: dict[str, Any] | None = None
     ) -> None:
         """End the job with what was found; as FAILED where there is an `error`."""
-        from db.job_states import JobState
-
         document = result_document(
             self._store, request.workload, request.target, report, self._publish_in_time
         )
@@ -383,8 +378,6 @@ class JobRun:
     def _keep_lease(self) -> None:
         """Renew the lease in time, store what was noted, and look four times a second whether the
         job is to end: native work that does not end by itself is killed."""
-        from db.errors import StaleLease, StoreError
-
         lease_secs = self._means.lease_secs
         renewed = self._means.clock()
         while not self._over.wait(min(lease_secs / 4, LOOK_SECS)):
@@ -416,9 +409,6 @@ class JobRun:
     def _leave(self) -> None:
         """End the cancelled job while its thread is at something it cannot be called away from:
         that ends by itself, and finds that the job is no longer its own."""
-        from db.errors import StaleLease, StoreError
-        from db.job_states import JobState
-
         if self._over.is_set() or self._lost.is_set():
             return
         try:

@@ -9,14 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from schedules.errors import TargetError
 from schedules.target import Target
 from schedules.workload.workload import Workload
+from service.answers.grades import grade_of
 from service.resolve import targets
+from tuner.session.report import Begun, Budget, TrialEvent, TuneReport
 
 if TYPE_CHECKING:
     from db import Store
     from tuner.process.control import Control
-    from tuner.session.report import TrialEvent, TuneReport
+
+# Start-up: registering a job loads nothing that tunes.
 
 
 REAL = "local"
@@ -57,8 +61,6 @@ def tuning_target(
 
 def check_measurable(target: Target, measurer: str) -> None:
     """TargetError if `measurer` would have to run code here that this machine cannot run."""
-    from schedules.errors import TargetError
-    from service.answers.grades import grade_of
     from tuner.machine.native_target import native_target
 
     if measurer != "local":
@@ -90,7 +92,6 @@ def run_tuning(
     `control` is that of `tuner.tune`; `begun` are candidate (sketch, then a place of each knob)
     and record key of the trials that an earlier worker told."""
     from schedules.space import Candidate
-    from tuner.session.report import Begun, Budget
     from tuner.tuning import tune
 
     check_measurable(target, options.measurer)

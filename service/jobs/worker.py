@@ -16,17 +16,21 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from db.errors import StoreError, StoreHeld
 from schedules.errors import TilewrightError
 from service.errors import problem_of
 from service.identity import FileIdentity
 from service.jobs import queue
 from service.jobs.places import FleetSize, Places
 from service.jobs.run import JobRun, Means
+from service.logs import configure
 
 if TYPE_CHECKING:
     from db import Store
     from db.job_rows import WaitingJob
     from db.jobs import Job
+
+# Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
 log = logging.getLogger("tilewright.worker")
 
@@ -73,8 +77,6 @@ class Worker:
 
     def work(self) -> None:
         """Run jobs as they come, until told to stop; then wait for those that are open."""
-        from db.errors import StoreError
-
         pause_secs = self.poll_secs
         while not self.means.stop.is_set():
             try:
@@ -162,7 +164,6 @@ def main() -> int:
     """Run a worker until SIGTERM, with the settings that its standard input holds, as JSON: its
     environment and command line, which others may read, hold no password of a database."""
     from db import open_store
-    from service.logs import configure
 
     settings = WorkerSettings(**json.load(sys.stdin))
     configure(as_json=settings.json_log)
@@ -202,8 +203,6 @@ def coordinate(
 ) -> bool:
     """Become the one coordinator, which ends the leases of the one before, who is gone; False if
     told to stop first. With `standby` it waits while another lives. StoreHeld names the other."""
-    from db.errors import StoreHeld
-
     told = False
     while not stop.is_set():
         try:

@@ -27,6 +27,7 @@ def call_function(file: str, name: str) -> Workload:
 
     What the file prints goes to stderr: stdout may be promised to one JSON document.
     """
+    # Start-up: most workloads are not in a file of Python.
     from schedules.workload.workload import Workload
 
     path = Path(file)

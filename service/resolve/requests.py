@@ -141,6 +141,7 @@ def _short(value: object) -> str:
 
 def admit(workload: Workload, settings: Settings) -> None:
     """WorkloadError "too_large" for more memory or work than this service takes on."""
+    # Start-up: settings are read with no workload at hand.
     from schedules.workload.size import check_limits
 
     check_limits(

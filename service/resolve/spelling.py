@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from schedules.errors import WorkloadError
+from schedules.workload.strict_json import parse_json_text
 from service.errors import InvalidField, UsageProblem
 
 
@@ -72,8 +73,6 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> Any:
     """A file's JSON, as strict as the service will be; InvalidField if it will not do."""
-    from schedules.workload.strict_json import parse_json_text
-
     try:
         return parse_json_text(read_text(path))
     except WorkloadError as error:

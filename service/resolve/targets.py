@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from schedules.workload.workload import Workload
     from tuner.process.control import Control
 
+# Start-up: a query for a named target loads nothing that detects or measures.
+
 FILE_MEASURERS = ("replay", "simulated")
 
 

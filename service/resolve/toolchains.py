@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from schedules.record import Toolchain
+from schedules.record import Toolchain
+from tuner.codegen.version import CODEGEN_VERSION, llvmlite_version
 
 
 @cache
@@ -15,9 +14,6 @@ def toolchain() -> Toolchain:
 
     Looked up once: a process goes on with the code it has loaded, whatever is installed later.
     """
-    from schedules.record import Toolchain
-    from tuner.codegen.version import CODEGEN_VERSION, llvmlite_version
-
     return Toolchain(codegen_version=CODEGEN_VERSION, llvmlite=llvmlite_version(), llvm="")
 
 
@@ -28,6 +24,7 @@ def toolchain_name(made_by: Toolchain) -> str:
 
 def real_toolchain() -> Toolchain:
     """The toolchain installed here in full, as records name it. Loads LLVM."""
+    # Start-up: a query names its toolchain without what measures.
     from tuner.measure.local import local_toolchain
 
     return local_toolchain()

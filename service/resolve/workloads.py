@@ -8,12 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from schedules.workload.strict_json import parse_json_text
+
 from .notation import read_notation
 from .python_file import call_function
 from .spelling import Spelling, check_one_spelling, read_text
 
 if TYPE_CHECKING:
     from schedules.workload.workload import Workload
+
+# Start-up: a key, a bad spelling and a list of operators need no parser.
 
 
 def read_workload(spelling: Spelling) -> Workload:
@@ -67,8 +71,6 @@ def flops_of(workload: Workload) -> float:
 
 def parse_json(text: bytes, *, max_bytes: int, max_values: int) -> Any:
     """Strict JSON: no duplicate keys, NaN or deep nesting. WorkloadError says where."""
-    from schedules.workload.strict_json import parse_json_text
-
     return parse_json_text(text, max_bytes=max_bytes, max_values=max_values)
 
 

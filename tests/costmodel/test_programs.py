@@ -7,6 +7,7 @@ import pytest
 
 from costmodel.features import MAX_KNOBS, Featuriser
 from costmodel.prior import Prior
+from costmodel.programs import Program
 from schedules.sketches import space_for
 from schedules.sketches.program import ProgramSketch
 from schedules.sketches.tile.sketch import TileSketch
@@ -61,8 +62,8 @@ def test_times_of_parts_add_up() -> None:
     setting = np.asarray([program.default()])
     whole = prior.analyse(0, setting)
     each = [
-        Prior(ScheduleSpace(space.workload, space.target, (part,))).analyse(0, own)
-        for part, own in zip(program.parts, program.own_settings(setting), strict=True)
+        Prior(ScheduleSpace(space.workload, space.target, (program.alone(n),))).analyse(0, own)
+        for n, own in enumerate(program.own_settings(setting))
     ]
     calls = prior.constants.call_secs
     assert float(whole.secs[0]) == pytest.approx(sum(float(a.secs[0]) for a in each) - calls)
@@ -75,8 +76,8 @@ def test_a_program_begins_with_the_best_of_each_part() -> None:
     look = first_look(space, prior)
     best = 2.0 ** float(look.log2_secs[0][0])
     alone = 0.0
-    for part in program.parts:
-        own = ScheduleSpace(space.workload, space.target, (part,))
+    for n in range(len(program.parts)):
+        own = ScheduleSpace(space.workload, space.target, (program.alone(n),))
         alone += 2.0 ** float(first_look(own, Prior(own)).log2_secs[0][0])
     assert best <= 1.02 * alone
 
@@ -95,7 +96,7 @@ def test_values_between_operand_and_sum_need_registers_in_every_step() -> None:
         for name, value in {"vectors": 2, "rows": 11, "unroll": unroll}.items():
             at = names.index(name)
             setting[at] = program.knobs[at].values.index(value)
-        return float(program.columns(np.asarray([setting]))["live_registers"][0])
+        return float(Program(program).counts(np.asarray([setting]))["live_registers"][0])
 
     assert live(1) <= space.target.vector_registers < live(2)
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from costmodel.counts.rows import WAIT_FOR_A_ROW
 from costmodel.prior import Analysis, Prior
 from schedules import operators
 from schedules.sketches import space_for
-from schedules.sketches.fused.rows import WAIT_FOR_A_ROW
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import target

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from costmodel.counts.tile_loads import HELD_SHARE
 from costmodel.prior import Analysis, Prior
 from schedules import operators
 from schedules.sketches import space_for
-from schedules.sketches.tile.loads import HELD_SHARE
 from schedules.workload.workload import Workload
 from tests.schedules.test_rules_spaces import target
 

@@ -16,7 +16,7 @@ from service.fleet import worker
 from service.fleet.processes import check_exposure
 from tests.fleet.simulated import TARGET, another_target
 from tuner.codegen.version import CODEGEN_VERSION
-from tuner.measure.choose import MeasurerError, parse_measurer
+from tuner.measure.choose import parse_measurer
 from tuner.measure.fleet import describe
 from tuner.measure.fleet.address import parse_address
 from tuner.measure.fleet.errors import FleetError
@@ -32,6 +32,7 @@ from tuner.measure.fleet.machines import (
     with_fleet_probes,
 )
 from tuner.measure.fleet.wire import Description, Note
+from tuner.measure.protocol import MeasurerError
 
 REAL = Toolchain(CODEGEN_VERSION, "0.50.0", "20.1.8")
 HERE = TARGET

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from costmodel.programs import Program
 from schedules.lowering.lower import lower
 from schedules.nest.loop_ir import Allocate, For, LoopKind, Scope, leaves, loops, walk
 from schedules.nest.printer import to_text
@@ -160,5 +161,5 @@ def test_threads_that_share_the_columns_of_a_sum_are_counted_as_tasks() -> None:
             continue
         nest = lower(workload, sketch.trace(setting))
         parallel = [x.extent for x in loops(nest.body) if x.kind is LoopKind.PARALLEL]
-        tasks = sketch.columns(np.asarray([setting]))["tasks"]
+        tasks = Program(sketch).counts(np.asarray([setting]))["tasks"]
         assert tasks[0] == (parallel[0] if parallel else 1), dict(zip(names, setting, strict=True))

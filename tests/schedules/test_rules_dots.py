@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from costmodel.programs import Program
 from schedules import operators
 from schedules.arrays import IntArray
 from schedules.lowering.lower import lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.nest.printer import to_text
 from schedules.sketches import space_for
-from schedules.sketches.dots import dots
+from schedules.sketches.inner_product import roles, stage
 from schedules.space import Sketch
 from schedules.target import Cache, Target
 from schedules.workload.workload import Workload
@@ -51,9 +52,9 @@ DOTS: dict[str, Workload] = {
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reductions short enough for the interpreter."""
-    monkeypatch.setattr(dots, "LEAST_VECTORS", 2)
-    monkeypatch.setattr(dots, "LEAST_PASSING_BYTES", 256)
-    monkeypatch.setattr(dots, "TIMES_AS_LARGE", 0)
+    monkeypatch.setattr(roles, "LEAST_VECTORS", 2)
+    monkeypatch.setattr(roles, "LEAST_PASSING_BYTES", 256)
+    monkeypatch.setattr(roles, "TIMES_AS_LARGE", 0)
 
 
 def dot_sketches(workload: Workload, machine: Target | None = None) -> list[Sketch]:
@@ -113,13 +114,13 @@ def test_padding_along_the_lanes_is_not_taken() -> None:
 
 
 def test_copies_are_small_beside_what_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dots, "TIMES_AS_LARGE", 16)
+    monkeypatch.setattr(roles, "TIMES_AS_LARGE", 16)
     assert not dot_sketches(DOTS["few channels made"])
 
 
 def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = notation("C[b,i,j] += A[b,i,k] * B[b,j,k]", A="f32[2,4,37]", B="f32[2,12,37]")
-    monkeypatch.setattr(dots, "PAGE_BYTES", 64)
+    monkeypatch.setattr(stage, "PAGE_BYTES", 64)
     (sketch,) = dot_sketches(workload, SMALL)
     (place,) = [n for n, knob in enumerate(sketch.knobs) if knob.name == "fetch"]
     assert sketch.knobs[place].values == (0, 1)
@@ -137,7 +138,7 @@ def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch
         check_meaning(workload, nest)
     without = settings.copy()
     without[:, place] = 0
-    late, unasked = (sketch.columns(s)["conflict_misses"] for s in (settings, without))
+    late, unasked = (Program(sketch).counts(s)["conflict_misses"] for s in (settings, without))
     rows = next(n for n, knob in enumerate(sketch.knobs) if knob.name == "rows")
     at_once = settings[:, rows] == settings[:, rows].max()
     assert (late < unasked)[at_once].all()
@@ -148,7 +149,7 @@ def test_wider_tiles_read_less() -> None:
 
     def loads(rows: int, columns: int) -> float:
         setting = chosen(sketch, rows=rows, columns=columns)
-        return float(sketch.columns(np.asarray([setting]))["vector_loads"][0])
+        return float(Program(sketch).counts(np.asarray([setting]))["vector_loads"][0])
 
     assert loads(3, 4) < loads(3, 2) < loads(1, 1)
 
@@ -230,9 +231,9 @@ for s0.d1.rfoo in range(3):                             # parallel
 
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dots, "LEAST_BLOCK_VECTORS", 2)
-    monkeypatch.setattr(dots, "MOST_BLOCK_COLUMNS", 4)
-    monkeypatch.setattr(dots, "PAGE_BYTES", 64)
+    monkeypatch.setattr(stage, "LEAST_BLOCK_VECTORS", 2)
+    monkeypatch.setattr(stage, "MOST_BLOCK_COLUMNS", 4)
+    monkeypatch.setattr(stage, "PAGE_BYTES", 64)
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -275,12 +276,12 @@ def test_sums_that_wait_and_rows_that_stay_are_counted() -> None:
     (sketch,) = dot_sketches(BLOCKS["weights by output"], SMALL)
     tile = {"rows": 2, "columns": 2}
     settings = [chosen(sketch, **tile), chosen(sketch, **tile, blocks=4, pack=1)]
-    found = sketch.columns(np.asarray(settings))
+    found = Program(sketch).counts(np.asarray(settings))
     assert found["inner_entries"][1] == 4 * found["inner_entries"][0]
     assert found["inner_trips"][0] == 4 * found["inner_trips"][1]
     assert found["vector_stores"][1] > found["vector_stores"][0]
     assert found["packed_bytes"].tolist() == [0, 4 * 64 * 4]
-    points = sketch.plan(np.asarray(settings)).trips.prod(axis=1)
+    points = sketch.parts[0].plan(np.asarray(settings)).trips.prod(axis=1)
     assert points[0] == points[1]
 
 
@@ -296,6 +297,6 @@ def test_the_default_takes_the_longest_part_that_stays_in_the_first_cache() -> N
 def test_hints_that_tiles_of_rows_give_again_are_counted() -> None:
     (sketch,) = dot_sketches(BLOCKS["weights by output"], SMALL)
     settings = [chosen(sketch, rows=rows, columns=2, fetch=1) for rows in (4, 2, 1)]
-    once, twice, often = sketch.columns(np.asarray(settings))["conflict_misses"]
+    once, twice, often = Program(sketch).counts(np.asarray(settings))["conflict_misses"]
     assert once == 0
     assert twice < often

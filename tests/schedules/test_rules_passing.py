@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from costmodel.programs import Program
 from schedules.lowering.lower import lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.sketches import space_for
-from schedules.sketches.tile import passing
+from schedules.sketches.tile import far_reads
 from schedules.space import Sketch
 from schedules.target import Cache, Target
 from schedules.workload.workload import Workload
@@ -39,7 +40,7 @@ PASSING: dict[str, Workload] = {
 @pytest.fixture(autouse=True)
 def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows short enough for the interpreter."""
-    monkeypatch.setattr(passing, "SHORTEST_ROW_BYTES", 64)
+    monkeypatch.setattr(far_reads, "SHORTEST_ROW_BYTES", 64)
 
 
 def sketch_of(workload: Workload, machine: Target = SMALL) -> Sketch:
@@ -84,7 +85,7 @@ def test_a_tile_that_nobody_asked_for_is_counted_late() -> None:
         base |= {"k_blocks": 16, "unroll": 1, "fetch": 1, "parts": 1} | values
         setting = [k.values.index(base[k.name]) for k in sketch.knobs]
         assert sketch.feasible(np.asarray([setting]))[0]
-        return float(sketch.columns(np.asarray([setting]))["conflict_misses"][0])
+        return float(Program(sketch).counts(np.asarray([setting]))["conflict_misses"][0])
 
     assert late() < late(column_blocks=16)
     assert late() < late(k_blocks=1)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from costmodel.counts.counting import counts
 from schedules import operators
 from schedules.arrays import IntArray
 from schedules.lowering.lower import clean, lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.sketches import space_for
-from schedules.sketches.program import ProgramSketch
 from schedules.sketches.tile.sketch import TileSketch
 from schedules.space import Sketch
 from schedules.target import Cache, Target
@@ -48,7 +48,7 @@ def sketch_of(workload: Workload, machine: Target = SMALL) -> Sketch:
 
 def tile_of(workload: Workload) -> TileSketch:
     sketch = sketch_of(workload)
-    part = sketch.parts[0] if isinstance(sketch, ProgramSketch) else sketch
+    part = sketch.parts[0]
     assert isinstance(part, TileSketch)
     return part
 
@@ -58,7 +58,7 @@ def fetch_values(workload: Workload, machine: Target = SMALL) -> tuple[int, ...]
     return knob.values
 
 
-def hinted(sketch: Sketch) -> IntArray:
+def hinted(sketch: Sketch | TileSketch) -> IntArray:
     at = next(n for n, knob in enumerate(sketch.knobs) if knob.name.endswith("fetch"))
     settings = drawn(sketch, 60000)
     settings[:, at] = 1
@@ -95,7 +95,7 @@ def test_hints_are_loads_and_spare_waits(name: str) -> None:
         assert written
         plain = setting.copy()
         plain[names.index("fetch")] = 0
-        with_hints, without = tile.columns(np.asarray([setting])), tile.columns(np.asarray([plain]))
+        with_hints, without = counts(tile, np.asarray([setting])), counts(tile, np.asarray([plain]))
         assert with_hints["vector_loads"] > without["vector_loads"]
         assert with_hints["conflict_misses"] < without["conflict_misses"]
 
@@ -109,7 +109,7 @@ def test_rows_that_are_copied_are_not_late() -> None:
     copied = settings[tile.feasible(settings)][:50]
     in_place = copied.copy()
     in_place[:, names.index("copy_rows")] = 0
-    late = tile.columns(in_place)["conflict_misses"] - tile.columns(copied)["conflict_misses"]
+    late = counts(tile, in_place)["conflict_misses"] - counts(tile, copied)["conflict_misses"]
     assert (late > 0).all()
 
 

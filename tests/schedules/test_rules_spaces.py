@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from costmodel.counts.table import COUNTS
+from costmodel.programs import Program
 from schedules.arrays import IntArray
 from schedules.errors import ScheduleError
 from schedules.frontend.notation import from_notation
@@ -16,7 +18,7 @@ from schedules.nest.loop_ir import LoopKind, loops
 from schedules.nest.verify_bounds import unproven_accesses
 from schedules.nest.verify_nest import verify
 from schedules.sketches import space_for
-from schedules.space import COLUMNS, Sketch
+from schedules.space import Part, Sketch
 from schedules.target import Cache, Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
@@ -123,7 +125,7 @@ def target(threads: int = 2, bits: int = 256, registers: int = 16) -> Target:
     )  # fmt: skip
 
 
-def drawn(sketch: Sketch, count: int = 400, seed: int = 1) -> IntArray:
+def drawn(sketch: Sketch | Part, count: int = 400, seed: int = 1) -> IntArray:
     sizes = [len(knob.values) for knob in sketch.knobs]
     return np.random.default_rng(seed).integers(0, sizes, (count, len(sizes)))
 
@@ -180,12 +182,12 @@ def test_columns_are_all_there_and_finite(name: str) -> None:
     for threads in (1, 2):
         for sketch in space_for(workload(name), target(threads)).sketches:
             settings = drawn(sketch, 50)
-            columns = sketch.columns(settings)
-            assert columns.keys() == COLUMNS.keys()
+            columns = Program(sketch).counts(settings)
+            assert columns.keys() == COUNTS.keys()
             for column in columns.values():
                 assert np.shape(column) == (50,)
                 assert np.isfinite(column).all()
-            plan = sketch.plan(settings)
+            plan = sketch.parts[0].plan(sketch.own_settings(settings)[0])
             extents = plan.trips
             assert extents.shape == (50, len(plan.levels))
             assert (extents >= 1).all()
@@ -268,5 +270,5 @@ def test_one_thread_may_do_what_is_little(extent: int, alone: bool) -> None:
         nest = lower(product, sketch.trace(tuple(int(i) for i in setting)))
         assert all(loop.kind is not LoopKind.PARALLEL for loop in loops(nest.body))
     if alone:
-        regions = sketch.columns(settings)["regions"]
+        regions = Program(sketch).counts(settings)["regions"]
         assert np.array_equal(regions == 0, settings[:, at] == 0)

@@ -20,7 +20,7 @@ from schedules.sketches import space_for
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
-from tuner.compiling.worker import compile_document
+from tuner.compiling.requests import compile_document
 from tuner.emit.kernel import CompiledKernel
 from tuner.emit.object_code import emit_object
 from tuner.machine.native_target import detect

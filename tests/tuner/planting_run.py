@@ -19,15 +19,16 @@ from schedules.nest.loop_ir import Nest
 from schedules.record import MeasureStatus
 from schedules.target import Target
 from schedules.trace import Trace
-from tuner.codegen.nest_writer import GeneratedModule, generate
+from tuner.codegen.generate import generate
+from tuner.codegen.module import GeneratedModule
 from tuner.compiling.pool import Compiled, CompilePool
 from tuner.emit.kernel import CompiledKernel
 from tuner.emit.object_code import emit_object
 from tuner.loading.entries import Needs
-from tuner.loading.loader import openmp_environment
 from tuner.measure.candidate.jobs import checked_in_full, kernel_job
 from tuner.measure.candidate.runner_client import RunnerClient
 from tuner.measure.verify.cases import DEFAULT_CASES
+from tuner.process.environment import openmp_environment
 
 from . import planting_nests, planting_text
 from .planting_bases import Base

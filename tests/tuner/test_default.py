@@ -13,6 +13,8 @@ from schedules.errors import ScheduleError
 from schedules.lowering.lower import lower
 from schedules.sketches import space_for
 from schedules.sketches.plain import PlainSketch
+from schedules.sketches.program import ProgramSketch
+from schedules.sketches.writer import TraceWriter
 from schedules.space import Candidate, Knob, ScheduleSpace
 from schedules.trace import Trace
 from tests.schedule_fuzz.cases import matmul, notation
@@ -49,16 +51,16 @@ class Refusing(PlainSketch):
     def feasible(self, settings: IntArray) -> BoolArray:
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
-    def trace(self, setting: Sequence[int]) -> Trace:
+    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         if setting[1] < self.legal:
             raise ScheduleError("this sketch", "cannot do that after all")
-        return Trace(())
 
 
 @pytest.mark.parametrize("legal", [0, 1, MOST_TRIED - 1, MOST_TRIED, 99])
 def test_the_next_best_are_tried_and_then_the_sketch_s_own_default(legal: int) -> None:
     workload, target = matmul().normalised(), this_machine()
-    space = ScheduleSpace(workload, target, (Refusing(workload, target, legal),))
+    sketch = ProgramSketch(workload, (), (Refusing(workload, target, legal),))
+    space = ScheduleSpace(workload, target, (sketch,))
     look = default_look(space)
     # All settings are equal to the prior, so the first codes come first.
     assert look.default == Candidate(0, (0, legal if legal < MOST_TRIED else 99))

@@ -18,9 +18,8 @@ from benchmarks.suite.context import environment
 from schedules import operators
 from tuner.bench.alternation import _Contender, bench
 from tuner.bench.libraries import described, numpy_libraries, torch_libraries
-from tuner.compiling import pool as compile_pool
 from tuner.machine.native_target import detect
-from tuner.process.environment import clean_environment, steering
+from tuner.process.environment import child_environment, clean_environment, steering
 from tuner.search.default import default_trace
 
 HANDICAPS = {
@@ -71,7 +70,7 @@ def test_every_process_that_is_timed_has_a_clean_environment(
     for name, value in HANDICAPS.items():
         monkeypatch.setenv(name, value)
     assert not steering(environment(tmp_path)).keys() & HANDICAPS.keys()
-    assert not steering(compile_pool.child_environment(2)).keys() & HANDICAPS.keys()
+    assert not steering(child_environment(2)).keys() & HANDICAPS.keys()
     with crew.Crew(tmp_path) as members:
         process = psutil.Process(members.member("numpy", 2).pid)
         started = process.environ()

@@ -31,7 +31,7 @@ from tests.tuner.planting_run import (
     right_kernel,
 )
 from tests.tuner.planting_tuned import tuned_bases
-from tuner.codegen.nest_writer import generate
+from tuner.codegen.generate import generate
 from tuner.compiling.pool import CompilePool
 from tuner.loading.entries import Needs
 from tuner.machine.native_target import detect

@@ -21,6 +21,7 @@ from tuner.machine import lock as machine_lock
 from tuner.machine import probe
 from tuner.machine import probe_kernels as kernels
 from tuner.machine.native_target import detect
+from tuner.machine.probed import LEAST_SECS
 from tuner.process.control import Control, MeasurementAborted
 
 ROOT = Path(__file__).parents[2]
@@ -185,8 +186,8 @@ def test_probing_comes_to_an_end_in_the_time_it_has(
 
     monkeypatch.setattr(probe, "_probe_now", probe_now)
     with machine_lock.machine_lock():
-        assert probe.probe_target(detect(), probe.LEAST_SECS).doubtful
-    assert 0.0 < left[0] <= probe.LEAST_SECS
+        assert probe.probe_target(detect(), LEAST_SECS).doubtful
+    assert 0.0 < left[0] <= LEAST_SECS
 
 
 def test_probes_beside_another_measurement_are_doubtful(

@@ -10,10 +10,10 @@ import pytest
 
 from schedules.record import MeasureStatus
 from tests.synthetic_sketch import synthetic_space
-from tuner.measure.choose import MeasurerError, parse_measurer
+from tuner.measure.choose import parse_measurer
 from tuner.measure.mocked.replay import read_replay
 from tuner.measure.mocked.simulated import SimulatedMachine
-from tuner.measure.protocol import MeasureRequest
+from tuner.measure.protocol import MeasureRequest, MeasurerError
 from tuner.search.lattice import lattices
 from tuner.session.memory_sink import MemorySink
 from tuner.session.report import Budget

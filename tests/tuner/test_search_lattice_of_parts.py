@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from costmodel.model import ResidualModel
 from costmodel.prior import Prior
 from schedules.record import MeasureResult, MeasureStatus
-from schedules.sketches.knobs import Part
+from schedules.sketches.knobs import PartSketch
 from schedules.sketches.program import ProgramSketch
 from schedules.space import Candidate, ScheduleSpace
 from tests.synthetic_sketch import SyntheticSketch, synthetic_target
@@ -28,7 +28,7 @@ from tuner.search.random_search import RandomStrategy
 def program_space(parts: int, small: bool = True) -> ScheduleSpace:
     """`parts` products one after the other, none of which limits another."""
     part = SyntheticSketch(64, 64, 64, small=small)
-    program = ProgramSketch(part.workload, (), (cast(Part, part),) * parts)
+    program = ProgramSketch(part.workload, (), (cast(PartSketch, part),) * parts)
     return ScheduleSpace(part.workload, synthetic_target(), (program,))
 
 

@@ -20,7 +20,7 @@ from schedules.trace import Trace
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 from tuner import compile as compile_kernel
-from tuner.codegen.nest_writer import generate
+from tuner.codegen.generate import generate
 from tuner.codegen.shifted import shift_of
 from tuner.machine.native_target import detect
 

@@ -15,14 +15,14 @@ from schedules.primitives import Parallel, Primitive, Split, Unroll, Vectorize
 from schedules.record import MeasureStatus
 from schedules.trace import Trace
 from tests.synthetic_sketch import synthetic_space
-from tuner.measure.choose import MeasurerError, parse_measurer
+from tuner.measure.choose import parse_measurer
 from tuner.measure.mocked.simulated import (
     SimulatedMachine,
     SimulatedMeasurer,
     machine_from_json,
     walked_misses,
 )
-from tuner.measure.protocol import MeasureRequest
+from tuner.measure.protocol import MeasureRequest, MeasurerError
 from tuner.search.lattice import lattices
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,6 +9,7 @@ import pytest
 
 from costmodel.machine import REGION_DOUBT_SECS, machine_for
 from costmodel.prior import Prior
+from costmodel.programs import Program
 from schedules.dtypes import DType
 from schedules.operators import build
 from schedules.sketches import space_for
@@ -41,7 +42,7 @@ def machine(region_secs: float = 5e-7, threads: int = 2) -> Target:
 
 def regions(space: ScheduleSpace, candidate: Candidate) -> int:
     setting = np.array([candidate.setting], np.int64)
-    return int(space.sketches[candidate.sketch].columns(setting)["regions"][0])
+    return int(Program(space.sketches[candidate.sketch]).counts(setting)["regions"][0])
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -50,7 +51,9 @@ def test_every_small_space_has_schedules_with_and_without_regions(name: str) -> 
     entered: set[bool] = set()
     for grid in lattices(space):
         settings = grid.some_feasible(4096)
-        entered |= set((grid.sketch.columns(settings)["regions"] > 0).tolist())
+        entered |= set(
+            (Program(space.sketches[grid.index]).counts(settings)["regions"] > 0).tolist()
+        )
     assert entered == {False, True}
 
 
@@ -59,7 +62,7 @@ def test_windows_far_from_the_peak_may_be_computed_by_one_thread() -> None:
     large = build("depthwise_conv2d_nhwc", {"H": 7, "W": 7, "C": 1024, "K": 3, "pad": 1})
     space = space_for(large, machine())
     (grid,) = lattices(space)
-    entered = grid.sketch.columns(grid.some_feasible(4096))["regions"]
+    entered = Program(space.sketches[grid.index]).counts(grid.some_feasible(4096))["regions"]
     assert set(entered.tolist()) == {0.0, 1.0}
 
 

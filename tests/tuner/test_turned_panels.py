@@ -52,7 +52,7 @@ CASES: dict[str, Workload] = {
 
 
 def tile_of(space: ScheduleSpace) -> TileSketch:
-    (part,) = next(s for s in space.sketches if s.name == "tile").parts  # type: ignore[attr-defined]
+    (part,) = next(s for s in space.sketches if s.name == "tile").parts
     assert isinstance(part, TileSketch)
     return part
 

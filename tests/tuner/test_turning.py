@@ -23,8 +23,8 @@ from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair
-from tuner.codegen.text import Val
 from tuner.codegen.turning import Turned, network
+from tuner.codegen.values import Val
 from tuner.emit.kernel import assembly_text
 
 TARGETS = Path(__file__).parents[2] / "examples" / "targets"

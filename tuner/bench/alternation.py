@@ -33,9 +33,10 @@ from tuner.machine.host import cpu_affinity
 from tuner.process.child_command import module_command
 from tuner.search.default import default_trace
 
-from ..compiling.pool import Compiled, CompilePool, child_environment, tail
+from ..compiling.pool import Compiled, CompilePool
 from ..machine.lock import machine_lock
-from ..process.environment import KEPT_MEMORY
+from ..process.child_command import tail
+from ..process.environment import KEPT_MEMORY, child_environment
 from ..process.frames import Frame, FrameReader, write_frame
 
 PEERS = ("numpy", "torch", "default")

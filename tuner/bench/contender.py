@@ -28,6 +28,7 @@ from ..measure.memory.guarded import view_bytes
 from ..measure.verify.compare import Case, Oracle
 from ..process import linux
 from ..process.frames import Frame, FrameReader, write_frame
+from ..process.serving import take_over_pipes
 from .libraries import numpy_libraries, torch_libraries
 from .numpy_peer import NumpyPeer
 from .ways import NoPeerError
@@ -129,7 +130,7 @@ def _peer(name: str, threads: int, workload: Workload, case: Case) -> Contender:
         peer = NumpyPeer(workload, case.inputs)
         said = {"way": peer.way, "dropped": peer.dropped, "libraries": numpy_libraries()}
         return CallContender(peer.call, lambda: peer.outputs, said)
-    from .torch_peer import TorchPeer
+    from .torch_peer import TorchPeer  # Start-up: PyTorch takes seconds, and may not be there
 
     torch_peer = TorchPeer(workload, case.inputs, threads)
     said = {"way": torch_peer.way, "dropped": torch_peer.dropped, "libraries": torch_libraries()}
@@ -171,10 +172,7 @@ def _serve(requests: int, answers: int) -> None:
 
 def main() -> None:
     """`python -m tuner.bench.contender PARENT_PID CPU,CPU,...`"""
-    requests, answers = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
+    requests, answers = take_over_pipes()
     if int(sys.argv[1]):
         linux.die_with_parent(int(sys.argv[1]))
     if sys.argv[2]:

@@ -23,7 +23,8 @@ from schedules.algebra.affine import (
 )
 from schedules.dtypes import DType
 
-from .text import FunctionText, Val, lane_numbers, literal
+from .text import FunctionText
+from .values import Val, lane_numbers, literal
 
 
 @dataclass(frozen=True, slots=True)

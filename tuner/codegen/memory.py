@@ -14,8 +14,9 @@ from schedules.nest.loop_ir import Buffer, Scope
 from .indices import Indices, VectorAxis
 from .module import ModuleText
 from .spread import Spread
-from .text import FunctionText, Val, lane_choice, literal, scalar_type, suffix, type_text
+from .text import FunctionText
 from .turning import Turned
+from .values import Val, lane_choice, literal, scalar_type, suffix, type_text
 
 
 @dataclass(slots=True)

@@ -1,4 +1,5 @@
-"""What a module needs besides its functions: declarations, math functions, a page of zeros."""
+"""The LLVM module of a kernel: what it needs besides its functions (declarations, math functions, a
+page of zeros), and the finished text with what its caller must provide."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ from schedules.dtypes import DType
 from schedules.target import Target
 
 from .math_body import renamed
+from .mathlib import math_function
 from .overlap import Halves, in_halves
-from .text import Val
+from .values import Val
 
 ZERO_BYTES = 512
 """Size of the constant that redirected reads look at: the widest vector, 64 lanes of 8 bytes."""
@@ -71,7 +73,6 @@ class ModuleText:
 
     def math_function(self, op: UnaryOp, dtype: DType, lanes: int) -> str:
         """Define the vector function that computes `op`; its name with the `@`."""
-        from .mathlib import math_function
 
         def define(function: object) -> str:
             name, text = function.name, function.text  # type: ignore[attr-defined]
@@ -87,8 +88,6 @@ class ModuleText:
     def math_halves(self, op: UnaryOp, x: Val, number: str) -> Halves:
         """The instructions that compute `op` of `x`, in two halves; `number` is new in the
         function."""
-        from .mathlib import math_function
-
         function = math_function(op, x.dtype, x.lanes, self.target)
         halves = in_halves(function.lines, function.result)
         first, _ = renamed(halves.first, "", x.name, f".{number}")
@@ -118,3 +117,15 @@ class ModuleText:
         if self.math_lines <= MOST_INLINED_LINES:
             return text
         return text.replace(" alwaysinline ", " noinline ", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedModule:
+    """LLVM IR text of one kernel and what its caller must provide: the last two for the entry
+    that finds constant inputs packed, if the kernel has constant inputs."""
+
+    text: str
+    workspace_bytes: int
+    uses_openmp: bool
+    packed_bytes: int = 0
+    prepacked_workspace_bytes: int = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import assert_never
 
 from schedules.algebra.affine import Affine, Cond, Ge0, Interval, interval, var
@@ -28,44 +27,15 @@ from schedules.nest.loop_ir import (
     leaves,
     loops,
 )
-from schedules.target import Target
 
 from .indices import Indices, VectorAxis
 from .memory import Array, Memory, Registers
 from .module import ModuleText
 from .scalars import Scalars, is_zero
 from .shifted import LINE_BYTES, Shift, shift_of
-from .storage import ALIGN_BYTES, Storage, plan_storage
-from .text import FunctionText, Val, literal, scalar_type
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratedModule:
-    """LLVM IR text of one kernel and what its caller must provide: the last two for the entry
-    that finds constant inputs packed, if the kernel has constant inputs."""
-
-    text: str
-    workspace_bytes: int
-    uses_openmp: bool
-    packed_bytes: int = 0
-    prepacked_workspace_bytes: int = 0
-
-
-def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:
-    """The module that defines `symbol` with the kernel ABI. The same nest gives the same text.
-
-    ScheduleError where storage cannot be planned (workspace or stack too large).
-    """
-    module = ModuleText(target)
-    if any(tensor.constant for tensor in nest.inputs):
-        from .prepack import write_with_constants
-
-        return write_with_constants(nest, module, symbol)
-    storage = plan_storage(nest)
-    writer = NestWriter(nest, module, symbol, storage)
-    writer.write_kernel()
-    size = storage.workspace.total_bytes(target.threads)
-    return GeneratedModule(module.text(), size, module.uses_openmp)
+from .storage import ALIGN_BYTES, Storage
+from .text import FunctionText
+from .values import Val, literal, scalar_type
 
 
 class NestWriter:

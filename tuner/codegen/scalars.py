@@ -34,7 +34,8 @@ from schedules.dtypes import DType
 from .indices import Indices, VectorAxis
 from .memory import Memory
 from .module import ModuleText
-from .text import FunctionText, Val, lane_numbers, literal, suffix, type_text
+from .text import FunctionText
+from .values import Val, lane_numbers, literal, suffix, type_text
 
 
 class Scalars:

@@ -1,4 +1,4 @@
-"""Writing LLVM IR as text: values, and functions whose invariant code goes where it belongs.
+"""Writing LLVM IR as text: functions whose invariant code goes where it belongs.
 
 A function is written front to back, but pure arithmetic is put at the outermost place where its
 operands exist: every open loop or branch is a `Level` with a list of lines just before it.
@@ -6,102 +6,13 @@ operands exist: every open loop or branch is a `Level` with a list of lines just
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from schedules.dtypes import DType
 
 from .overlap import Lines, Statements, flat, in_order
-
-if TYPE_CHECKING:
-    from .turning import Turned
-
-_LLVM_TYPES = {
-    DType.F32: "float", DType.F64: "double", DType.BF16: "i16", DType.I64: "i64",
-    DType.I32: "i32", DType.I8: "i8", DType.U8: "i8", DType.BOOL: "i1",
-}  # fmt: skip
-
-
-def scalar_type(dtype: DType) -> str:
-    """LLVM's type for one value; bf16 is carried as its 16 bits."""
-    return _LLVM_TYPES[dtype]
-
-
-def type_text(dtype: DType, lanes: int) -> str:
-    """LLVM's type for `lanes` values; lanes 1 is a scalar."""
-    element = _LLVM_TYPES[dtype]
-    return element if lanes == 1 else f"<{lanes} x {element}>"
-
-
-def suffix(dtype: DType, lanes: int) -> str:
-    """The part of an intrinsic's name that says its type, as in `v16f32`."""
-    element = {"float": "f32", "double": "f64"}.get(_LLVM_TYPES[dtype], _LLVM_TYPES[dtype])
-    return element if lanes == 1 else f"v{lanes}{element}"
-
-
-@dataclass(frozen=True, slots=True)
-class Val:
-    """An LLVM value: a register name or a literal, with its type. `never` are the lanes of a
-    mask that are false whatever happens."""
-
-    name: str
-    dtype: DType
-    lanes: int = 1
-    never: frozenset[int] = frozenset()
-
-    @property
-    def type(self) -> str:
-        return type_text(self.dtype, self.lanes)
-
-    @property
-    def typed(self) -> str:
-        return f"{self.type} {self.name}"
-
-
-def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Val:
-    """A constant, the same in every lane. Floats are rounded to the type first."""
-    if dtype is DType.BOOL:
-        text = "true" if value else "false"
-    elif dtype in (DType.F32, DType.F64):
-        number = float(value)
-        if dtype is DType.F32:
-            try:
-                number = struct.unpack("f", struct.pack("f", number))[0]
-            except OverflowError:
-                number = float("inf") if number > 0 else float("-inf")
-        text = "0x" + struct.pack(">d", number).hex().upper()
-    elif dtype is DType.BF16:
-        text = str(bf16_bits(float(value)))
-    else:
-        bits = dtype.bits
-        wrapped = int(value) & ((1 << bits) - 1)
-        text = str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
-    if lanes > 1:
-        text = f"splat ({scalar_type(dtype)} {text})"
-    return Val(text, dtype, lanes)
-
-
-def bf16_bits(value: float) -> int:
-    """The bits of `value` rounded to bf16, to nearest even, as a signed 16-bit integer."""
-    (bits,) = struct.unpack("I", struct.pack("f", value))
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF
-    return int(rounded - (1 << 16) if rounded >> 15 else rounded)
-
-
-def lane_numbers(dtype: DType, lanes: int, step: int, start: int = 0) -> str:
-    """The literal vector start, start+step, start+2*step, ..."""
-    element = scalar_type(dtype)
-    inner = ", ".join(f"{element} {start + step * lane}" for lane in range(lanes))
-    return f"<{inner}>"
-
-
-def lane_choice(lanes: Sequence[int | None]) -> str:
-    """The mask of a shufflevector that takes these lanes; None leaves a lane open."""
-    inner = ", ".join("i32 poison" if n is None else f"i32 {n}" for n in lanes)
-    return f"<{len(lanes)} x i32> <{inner}>"
+from .turning import Turned
+from .values import Val
 
 
 @dataclass(slots=True)

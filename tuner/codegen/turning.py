@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from .text import Val, lane_choice, type_text
+from .values import Val, lane_choice, type_text
 
 Label: TypeAlias = tuple[int, int]
 """Row and column of the element in a lane."""

@@ -23,8 +23,10 @@ from typing import IO, Any
 from schedules.errors import ScheduleError, TargetError, TilewrightError, WorkloadError
 from tuner.process.child_command import module_command
 
+from ..process.child_command import tail
+from ..process.environment import child_environment
 from ..process.frames import Frame, FrameReader, write_frame
-from .pool import child_environment, tail
+from ..process.serving import end_with, limit_memory, take_over_pipes
 
 DEADLINE_SECS = 30.0
 """How long a default or a compile may take outside of a search: as long as a candidate in one."""
@@ -201,42 +203,6 @@ def alarm(secs: float, what: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# What the helper does
-
-
-def choose_default(document: dict[str, Any]) -> Frame:
-    """The default trace of `workload` on `target`."""
-    from schedules.target import Target
-    from schedules.workload.workload import Workload
-    from tuner.search.default import default_trace
-
-    trace = default_trace(
-        Workload.from_json(document["workload"]), Target.from_json(document["target"])
-    )
-    return Frame({"trace": trace.to_json()})
-
-
-def compile_text(document: dict[str, Any]) -> Frame:
-    """Object code, or assembly where `asm`, of the LLVM module `text` for `target`."""
-    from schedules.target import Target
-    from tuner.emit.object_code import emit_assembly, emit_object
-    from tuner.machine.llvm_names import check_names
-
-    target = Target.from_json(document["target"])
-    check_names(target)
-    if document["asm"]:
-        return Frame({}, emit_assembly(document["text"], target).encode())
-    return Frame({}, emit_object(document["text"], target))
-
-
-def build_parts(document: dict[str, Any]) -> Frame:
-    """The object that `codegen.emitted.emit_kernel` asks for, and what its variants need."""
-    from tuner.compiling.in_time import build_whatever_comes
-
-    blob, needs = build_whatever_comes(document)
-    return Frame({"needs": needs}, blob)
-
-
 def _done(function: str, document: dict[str, Any]) -> Frame:
     module, _, name = function.partition(":")
     try:
@@ -262,8 +228,6 @@ def _done(function: str, document: dict[str, Any]) -> Frame:
 
 def main() -> None:
     """`python -m tuner.compiling.aside`: requests on standard input, answers on standard output."""
-    from .worker import end_with, limit_memory, take_over_pipes
-
     requests, answers = take_over_pipes()
     threading.Thread(target=end_with, args=(requests,), daemon=True).start()
     limit_memory()

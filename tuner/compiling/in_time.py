@@ -16,7 +16,7 @@ from schedules.target import Target
 from ..emit.emitted import build_object
 from ..emit.object_code import emit_assembly, emit_object, host_names, instructions
 from ..machine import cpus
-from ..machine.llvm_names import check_names, check_target
+from ..machine.llvm_names import check_target
 from ..process.frames import Frame
 from .aside import CompileError, shared
 
@@ -42,13 +42,13 @@ def assembly_in_time(ir_text: str, target: Target) -> str:
 
 
 def build_in_time(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """What `codegen.emitted.build_object` gives. DeadlineError, CompileError, TargetError."""
+    """What `emit.emitted.build_object` gives. DeadlineError, CompileError, TargetError."""
     lines = sum(_lines(part["text"]) for part in document["parts"])
     targets = [Target.from_json(part["target"]) for part in document["parts"]]
     if all(_may_be_here(lines, target) for target in targets):
         return build_object(document)
     what = f"compiling {lines} lines of LLVM IR"
-    frame = _called("tuner.compiling.aside:build_parts", document, what, targets)
+    frame = _called("tuner.compiling.requests:build_parts", document, what, targets)
     return frame.blob, [tuple(needs) for needs in frame.document["needs"]]
 
 
@@ -65,14 +65,6 @@ def missing_here(target: Target) -> str:
     return " ".join(sorted(instructions(target) - features))
 
 
-def build_whatever_comes(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
-    """What `build_in_time` does in a helper process, where LLVM may do what it likes. TargetError
-    for names that LLVM does not know."""
-    for part in document["parts"]:
-        check_names(Target.from_json(part["target"]))
-    return build_object(document)
-
-
 def _may_be_here(lines: int, target: Target) -> bool:
     return lines <= MOST_LINES_HERE and is_well_known(target)
 
@@ -84,7 +76,7 @@ def _lines(ir_text: str) -> int:
 def _aside(ir_text: str, target: Target, *, asm: bool) -> bytes:
     document = {"text": ir_text, "target": target.to_json(), "asm": asm}
     what = f"compiling {_lines(ir_text)} lines of LLVM IR"
-    return _called("tuner.compiling.aside:compile_text", document, what, [target]).blob
+    return _called("tuner.compiling.requests:compile_text", document, what, [target]).blob
 
 
 def _called(function: str, document: dict[str, Any], what: str, targets: Sequence[Target]) -> Frame:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import selectors
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -13,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from schedules.record import MeasureStatus
-from tuner.process.child_command import module_command
 
 from ..loading.entries import Needs
-from ..process.environment import clean_environment
+from ..process.child_command import module_command, tail
+from ..process.environment import child_environment
 from ..process.frames import Frame, FrameReader, write_frame
 from .worker import DEFAULT_COMPILER
 
@@ -254,22 +253,9 @@ class CompilePool:
         return _Worker(process, errors, FrameReader(process.stdout.fileno()))
 
 
-def child_environment(threads: int, **more: str) -> dict[str, str]:
-    """The environment of our helper processes: ours, with our import path, `threads` a library and
-    nothing that steers one. What is timed there is timed under the settings of a benchmark."""
-    path = os.pathsep.join(p for p in sys.path if p)
-    return {**clean_environment(os.environ, threads), "PYTHONPATH": path, **more}
-
-
 def _end(worker: _Worker) -> None:
     worker.process.kill()
     worker.process.wait()
     for stream in (worker.process.stdin, worker.process.stdout, worker.errors):
         if stream is not None:
             stream.close()
-
-
-def tail(file: IO[bytes], size_bytes: int = 4096) -> str:
-    """The end of what a process wrote to its standard error."""
-    end = os.fstat(file.fileno()).st_size
-    return os.pread(file.fileno(), size_bytes, max(0, end - size_bytes)).decode(errors="replace")

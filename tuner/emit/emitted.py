@@ -18,7 +18,7 @@ from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
 from ..codegen.cpu_features import features_in, switches
-from ..codegen.nest_writer import GeneratedModule
+from ..codegen.module import GeneratedModule
 from .dispatch import Choice, Sizes, entries_text
 from .kernel import generated
 from .object_code import assembly_of, cleaned, exactly, instructions, linked, machine_for, optimised

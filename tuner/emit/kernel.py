@@ -12,7 +12,8 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
-from ..codegen.nest_writer import GeneratedModule, generate
+from ..codegen.generate import generate
+from ..codegen.module import GeneratedModule
 from .object_code import emit_assembly, emit_object
 
 SYMBOL = "kernel"

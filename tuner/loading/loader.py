@@ -42,19 +42,6 @@ class LoadedKernel:
         return address
 
 
-def openmp_environment(threads: int) -> dict[str, str]:
-    """Environment of a process whose parallel kernels are timed with `threads` threads.
-
-    Each thread stays on a core of its own: left to the scheduler, two may share one for a tenth of
-    a second, each spinning while the other has work, and a kernel looks up to six times slower.
-    """
-    return {
-        "OMP_NUM_THREADS": str(threads),
-        "OMP_PROC_BIND": "close",
-        "OMP_PLACES": "cores",
-    }
-
-
 def load_openmp() -> None:
     """Bring libgomp into this process; MissingLibraryError says what to install."""
     import llvmlite.binding as llvm

@@ -24,6 +24,7 @@ from schedules.errors import TargetError
 from schedules.target import Target
 
 from ..process.child_command import module_command
+from ..process.environment import child_environment
 
 _CPUS = "Available CPUs for this target:"
 _FEATURES = "Available features for this target:"
@@ -94,8 +95,6 @@ def _trouble(triple: str, cpu: str, features: tuple[str, ...]) -> str:
 
 
 def _told(triple: str, words: list[str], asked: bytes) -> subprocess.CompletedProcess[bytes]:
-    from ..compiling.pool import child_environment
-
     try:
         return subprocess.run(
             module_command("tuner.machine.llvm_names", *words),
@@ -117,6 +116,7 @@ def _unknown(what: str, name: str, triple: str, known: Iterable[str]) -> str:
 
 def main() -> None:
     """Have LLVM list them on standard error, or compile for what standard input describes."""
+    # Start-up: only the process that is started for it loads LLVM.
     from ..emit.object_code import cleaned, llvm_target, machine_for
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -18,19 +18,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schedules.canonical import canonical_bytes
 from schedules.errors import TargetError
 from schedules.target import Probes, Target
 
 from ..codegen.version import llvmlite_version
+from ..process.control import Control
 from .cpus import LEVELS, is_level, level_target
 from .host import available_cores, cpu_affinity, cpu_identity, data_caches
-from .probed import merged
-
-if TYPE_CHECKING:
-    from ..process.control import Control
+from .probed import LEAST_SECS, merged
 
 CACHE_FORMAT = 2
 MAX_PROBE_AGE_SECS = 7 * 86400.0
@@ -44,7 +42,7 @@ def probe_target(
     target: Target, within_secs: float = math.inf, control: Control | None = None
 ) -> Probes:
     """`probe.probe_target`; what that needs is loaded when somebody probes."""
-    from . import probe
+    from . import probe  # Start-up: a warm start reads probes and takes none
 
     return probe.probe_target(target, within_secs, control)
 
@@ -218,8 +216,6 @@ class ThisMachine:
         if entry is None:
             return None
         if not entry.recent(now, recent_secs):
-            from .probe import LEAST_SECS
-
             if within_secs < LEAST_SECS:
                 return None
             entry = entry.probed(now, lambda target: self.prober(target, within_secs))

@@ -26,20 +26,21 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from schedules.dtypes import DType
 from schedules.errors import TargetError
 from schedules.target import Probes, Target
 
 from ..process.child_command import module_command
+from ..process.control import Control
+from ..process.environment import clean_environment, openmp_environment
 from . import probe_kernels as kernels
 from .host import available_memory_bytes, cpu_affinity, distinct_cores_first
+from .lock import machine_lock
 from .others import Others, cpu_times
 from .probe_kernels import ProbeKernel, fma_burst_ir
-
-if TYPE_CHECKING:
-    from ..process.control import Control
+from .probed import LEAST_SECS
 
 __all__ = ["DEFAULT_REGION_SECS", "fma_burst_ir", "measure_probes", "probe_target"]
 
@@ -47,9 +48,6 @@ PROBED_DTYPES = (DType.F32, DType.F64, DType.I32)
 DEFAULT_REGION_SECS = 2e-6
 MAX_REGION_SECS = 1e-4
 PROCESS_DEADLINE_SECS = 60.0
-LEAST_SECS = 2.0
-"""What probing takes on a quiet machine, imports included; it is not begun with less to spare."""
-
 LOCK_PATIENCE_SECS = 10.0
 """Whoever holds the machine's lock for longer is not waited for: he may be waiting for us."""
 
@@ -75,9 +73,6 @@ def probe_target(
     TargetError if that process fails, with the last line it wrote, or if it all takes longer than
     `within_secs`. MeasurementAborted by `control`.
     """
-    from ..process.control import Control
-    from .lock import machine_lock
-
     control = control or Control()
     end = time.monotonic() + within_secs
     patience_secs = min(LOCK_PATIENCE_SECS, max(within_secs - LEAST_SECS, 0.0))
@@ -88,9 +83,6 @@ def probe_target(
 
 
 def _probe_now(target: Target, deadline_secs: float, control: Control) -> Probes:
-    from ..loading.loader import openmp_environment
-    from ..process.environment import clean_environment
-
     root = str(Path(__file__).resolve().parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     # Regions cost what they cost where kernels are timed: each thread on a core of its own.

@@ -12,6 +12,9 @@ from dataclasses import replace
 from schedules.dtypes import DType
 from schedules.target import Probes, Target
 
+LEAST_SECS = 2.0
+"""What probing takes on a quiet machine, imports included; it is not begun with less to spare."""
+
 CLOCK_DRIFT = 1.1
 """Between two quiet probes of one core; more is a disturbance."""
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from schedules.errors import TilewrightError
-
-from .protocol import MeasurerFactory
+from .here import factory_here
+from .protocol import MeasurerError, MeasurerFactory
 
 CHOICES = "local, replay:FILE, simulated:FILE or dask:tcp://HOST:PORT"
-
-
-class MeasurerError(TilewrightError):
-    """A measurer that does not exist, or a file of timings that cannot be used."""
 
 
 def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> MeasurerFactory:
@@ -22,20 +17,11 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
     a bad address; nothing is connected yet. `should_stop` is asked by those who wait for others.
     """
     kind, _, path = spec.partition(":")
-    if kind == "local" and not path:
-        from .local import LocalMeasurer
-
-        return LocalMeasurer
-    if kind == "replay" and path:
-        from .mocked.replay import read_replay
-
-        return read_replay(path)
-    if kind == "simulated" and path:
-        from .mocked.simulated import read_simulated
-
-        return read_simulated(path)
     if kind == "dask" and path:
-        from .fleet.measurer import read_fleet
+        from .fleet.measurer import read_fleet  # Start-up: most runs have no fleet
 
         return read_fleet(path, should_stop)
-    raise MeasurerError(f"measurer must be {CHOICES}; got {spec!r}")
+    factory = factory_here(spec)
+    if factory is None:
+        raise MeasurerError(f"measurer must be {CHOICES}; got {spec!r}")
+    return factory

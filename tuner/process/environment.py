@@ -6,9 +6,9 @@ the machine has. Whoever compares with a library that is held down compares with
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
-
-from ..loading.loader import openmp_environment
 
 _PREFIXES = (
     "OPENBLAS_", "GOTO_", "BLIS_", "AOCL_", "MKL_", "NVPL_", "VECLIB_", "FLEXIBLAS",
@@ -59,3 +59,23 @@ def clean_environment(environ: Mapping[str, str], threads: int) -> dict[str, str
     kept = {name: value for name, value in environ.items() if name not in removed}
     counts = dict.fromkeys(_THREADS, str(threads))
     return {**kept, **counts, **openmp_environment(threads)}
+
+
+def openmp_environment(threads: int) -> dict[str, str]:
+    """Environment of a process whose parallel kernels are timed with `threads` threads.
+
+    Each thread stays on a core of its own: left to the scheduler, two may share one for a tenth of
+    a second, each spinning while the other has work, and a kernel looks up to six times slower.
+    """
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "OMP_PROC_BIND": "close",
+        "OMP_PLACES": "cores",
+    }
+
+
+def child_environment(threads: int, **more: str) -> dict[str, str]:
+    """The environment of our helper processes: ours, with our import path, `threads` a library and
+    nothing that steers one. What is timed there is timed under the settings of a benchmark."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    return {**clean_environment(os.environ, threads), "PYTHONPATH": path, **more}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from schedules.sketches import space_for
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
+
+from .first_look import default_look
 
 
 def default_trace(workload: Workload, target: Target) -> Trace:
     """The analytic prior's best of the space that is legal. ScheduleError: no kernel can be made of
     the workload at all, as where its intermediate tensors exceed `MAX_WORKSPACE_BYTES`.
     Deterministic; needs neither LLVM nor xgboost."""
-    from schedules.sketches import space_for
-
-    from .first_look import default_look
-
     return default_look(space_for(workload, target)).default_trace

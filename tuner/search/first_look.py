@@ -10,7 +10,6 @@ import numpy as np
 from costmodel.prior import Prior
 from schedules.arrays import FloatArray, IntArray
 from schedules.errors import ScheduleError
-from schedules.sketches.program import ProgramSketch
 from schedules.space import Candidate, ScheduleSpace
 from schedules.trace import Trace
 
@@ -124,11 +123,9 @@ def _checked_trace(space: ScheduleSpace, candidate: Candidate) -> Trace:
     """The trace of a candidate. What fits a target is answered for arrays of settings by rules,
     which an expression nobody has seen may prove wrong; the primitives and the plan of storage have
     the last word. ScheduleError: they refuse it."""
-    from ..codegen.storage import plan_storage
+    from ..codegen.storage import plan_storage  # Start-up: only programs of several parts ask
 
     sketch = space.sketches[candidate.sketch]
-    if not isinstance(sketch, ProgramSketch):
-        return sketch.trace(candidate.setting)
     trace, nest = sketch.lowered(candidate.setting)
     plan_storage(nest)
     return trace
@@ -204,13 +201,13 @@ def _far_apart(settings: IntArray) -> IntArray:
 def _best_of_parts(grid: Lattice, prior: Prior, chains: int) -> IntArray:
     """(<= chains / 4, J) settings of a program made of those its parts are best at alone: their
     times add up, and a walk over the knobs of all parts at once hardly finds the best of each."""
-    program = grid.sketch
-    if not isinstance(program, ProgramSketch) or len(program.parts) == 1:
+    program = prior.space.sketches[grid.index]
+    if len(program.parts) == 1:
         return np.empty((0, len(grid.sizes)), np.int64)
     count = max(chains // 4 // (len(program.parts) + 1), 1)
     best: dict[int, IntArray] = {}
     for group in program.alike:
-        alone = ScheduleSpace(program.workload, prior.space.target, (program.parts[group[0]],))
+        alone = ScheduleSpace(program.workload, prior.space.target, (program.alone(group[0]),))
         (own,) = lattices(alone)
         codes, _ = _best_of_part(
             own, Prior(alone, prior.constants, prior.check), chains // len(program.parts)

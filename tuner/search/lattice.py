@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from schedules.arrays import IntArray
-from schedules.sketches.program import ProgramSketch
-from schedules.space import Candidate, ScheduleSpace, Sketch
+from schedules.space import Candidate, Part, ScheduleSpace, Sketch
 
 CHUNK = 1 << 15
 """Points handled at once: the arrays of a chunk stay in the caches of one core."""
@@ -37,8 +36,9 @@ class Lattice:
     """All settings of sketch number `index`; the lowest code is the first value of every knob."""
 
     index: int
-    sketch: Sketch
+    sketch: Sketch | Part
     sizes: tuple[int, ...]
+    of_parts: tuple[Lattice, ...] = ()
 
     @cached_property
     def points(self) -> int:
@@ -52,14 +52,11 @@ class Lattice:
             return np.dtype(np.int64)
         return np.dtype((np.void, len(self.sizes) * self._digit.itemsize))
 
-    @cached_property
+    @property
     def parts(self) -> tuple[Lattice, ...]:
-        """The lattices whose product this is: those of a program's parts, which limit each other
+        """The lattices whose product this is: those of a sketch's parts, which limit each other
         in nothing; else itself alone."""
-        sketch = self.sketch
-        if not isinstance(sketch, ProgramSketch) or len(sketch.parts) == 1:
-            return (self,)
-        return tuple(lattice_of(n, part) for n, part in enumerate(sketch.parts))
+        return self.of_parts or (self,)
 
     def decode(self, codes: Codes) -> IntArray:
         """(P, J) settings of (P,) codes; the last knob varies fastest."""
@@ -201,7 +198,13 @@ def _combined(first: Lattice, rest: list[Lattice]) -> Iterator[IntArray]:
 
 def lattice_of(index: int, sketch: Sketch) -> Lattice:
     """The lattice of `sketch`, number `index` of what it is one of."""
-    return Lattice(index, sketch, tuple(len(k.values) for k in sketch.knobs))
+    parts = sketch.parts if len(sketch.parts) > 1 else ()
+    own = tuple(Lattice(n, part, _sizes(part)) for n, part in enumerate(parts))
+    return Lattice(index, sketch, _sizes(sketch), own)
+
+
+def _sizes(sketch: Sketch | Part) -> tuple[int, ...]:
+    return tuple(len(knob.values) for knob in sketch.knobs)
 
 
 def lattices(space: ScheduleSpace) -> tuple[Lattice, ...]:

@@ -39,7 +39,7 @@ def other_kind(space: ScheduleSpace, prior: Prior, look: FirstLook) -> Scored | 
     default = np.array([look.default.setting], np.int64)
     usual = float(prior.log2_secs(look.default.sketch, default)[0])
     region = prior.machine.relied_on_region_secs
-    shared = bool(_enters_regions(space, look.default.sketch, default)[0])
+    shared = bool(_enters_regions(prior, look.default.sketch, default)[0])
     if shared and 2.0**usual > MOST_REGIONS * region:
         return None
     elsewhere = Prior(space, prior.constants, prior.check)
@@ -68,14 +68,14 @@ def _best(grid: Lattice, known: IntArray, prior: Prior, shared: bool) -> IntArra
 
     start = known[int(np.argmax(score(known)))]
     codes, scores = descend(grid, score, start, np.random.default_rng(0))
-    right = _enters_regions(prior.space, grid.index, grid.decode(codes)) == shared
+    right = _enters_regions(prior, grid.index, grid.decode(codes)) == shared
     if not right.any():
         return None
     best: IntArray = grid.decode(codes[right][[int(np.argmax(scores[right]))]])[0]
     return best
 
 
-def _enters_regions(space: ScheduleSpace, sketch: int, settings: IntArray) -> BoolArray:
+def _enters_regions(prior: Prior, sketch: int, settings: IntArray) -> BoolArray:
     """(P,) whether a call enters any parallel region."""
-    found: BoolArray = space.sketches[sketch].columns(settings)["regions"] > 0
+    found: BoolArray = prior.programs[sketch].counts(settings)["regions"] > 0
     return found

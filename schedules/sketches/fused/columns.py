@@ -14,14 +14,13 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from ...arrays import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...plan import Access, Level, Outline, Plan, axes_of
-from ...space import Knob, with_zeros
+from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import Read, StageView, math_calls
+from ..analysis import Read, StageView
 from ..groups import FusionGroup, Stages, grown, is_loop, leading_axes, merged
-from ..hardware import LINE_BYTES
 from ..knobs import Knobbed
 from ..streams import stream_values, streams_pay
 from ..tile.roles import is_product
@@ -110,18 +109,18 @@ class ColumnSketch(Knobbed):
         return self.target.lanes(self.group.last.dtype)
 
     @property
-    def _columns(self) -> int:
+    def columns(self) -> int:
         """How many columns there are."""
         return self.group.last.spatial[-1].extent
 
     @cached_property
-    def _merged(self) -> dict[str, str]:
+    def merged(self) -> dict[str, str]:
         """Reductions, each with the elementwise stage that one walk computes as well."""
         return merged(self.group, partial(column_walk, self.group))
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        most = -(-self._columns // self.lanes)
+        most = -(-self.columns // self.lanes)
         blocks = self.group.repeats * most
         output = self.group.last.name
         streams = stream_values(self.workload, output, self.target)
@@ -129,13 +128,13 @@ class ColumnSketch(Knobbed):
             Knob("vectors", tuple(n for n in VECTORS if n == 1 or n <= most)),
             Knob("groups", tuple(n for n in GROUPS if n == 1 or 2 * n <= most)),
             Knob("parallel", (0, 1) if self.target.threads > 1 and blocks > 1 else (0,)),
-            Knob("merge", (0, 1) if self._merged else (0,)),
+            Knob("merge", (0, 1) if self.merged else (0,)),
             Knob("stream", (0,) if self.group.last.is_reduction else streams),
         )
 
     def block_vectors(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) how many vectors wide blocks are: whole groups, all of the same size."""
-        most = -(-self._columns // self.lanes)
+        most = -(-self.columns // self.lanes)
         blocks = np.ceil(most / (v["vectors"] * v["groups"]))
         threads = np.where(v["parallel"] > 0, self.target.threads, 1)
         if self.group.repeats == 1:
@@ -146,7 +145,7 @@ class ColumnSketch(Knobbed):
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) all but groups of columns that are not there."""
         v = self.values(settings)
-        most = -(-self._columns // self.lanes)
+        most = -(-self.columns // self.lanes)
         ok: BoolArray = (v["groups"] == 1) | (v["vectors"] * v["groups"] <= most)
         return ok
 
@@ -179,7 +178,7 @@ class ColumnSketch(Knobbed):
     def _outline(self) -> Outline:
         depth = max(column_depth(self.group, view) for view in self.group.stages)
         # Vectors are walked whole, whatever columns there are in the last.
-        columns = -(-self._columns // self.lanes) * self.lanes
+        columns = -(-self.columns // self.lanes) * self.lanes
         extents = (self.group.repeats, columns, self._passes, depth)
         axes = axes_of(zip(("matrices", "columns", "passes", "rows"), extents, strict=True))
         return Outline(axes, self._accesses())
@@ -217,77 +216,22 @@ class ColumnSketch(Knobbed):
         ]
         return Access(read.tensor, read.dtype.bytes, tuple(_step(axis) for axis in kept))
 
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS."""
-        v = self.values(settings)
-        group, ones = self.group, np.ones(len(v["vectors"]))
-        block = self.block_vectors(v)
-        vectors = (block // v["groups"]).astype(np.float64)
-        width = block * self.lanes
-        blocks = np.ceil(self._columns / width) * group.repeats
-        # Lanes beyond the last column are computed and thrown away.
-        wider = blocks * width / (self._columns * group.repeats)
-        merges_with = self._merged
-        merges = v["merge"] * float(len(merges_with))
-        saved = v["merge"] * float(sum(x.points for x in group.stages if x.name in merges_with))
-        points = float(sum(x.points for x in group.stages))
-        written = float(sum(x.points for x in group.stages if not x.is_reduction))
-        loads = float(sum(x.points * len(x.reads) for x in group.stages))
-        ops = float(sum(x.points * max(x.operations, 1) for x in group.stages))
-        math = float(sum(x.points * math_calls(x.value) for x in group.stages))
-        stages = len(group.stages) - merges
-        walks = blocks * v["groups"] * stages
-        parallel = v["parallel"].astype(np.float64)
-        found: dict[str, FloatArray] = {
-            "flops": ones * ops,
-            "vector_ops": wider * ops / self.lanes,
-            "vector_loads": wider * (loads - saved) / self.lanes,
-            "vector_stores": wider * written / self.lanes,
-            "conflict_misses": self._lost_lines(v),
-            "math_calls": wider * math / self.lanes,
-            "accumulators": vectors,
-            "live_registers": vectors * 2.0 + 2.0,
-            "inner_trips": np.ceil(points * wider / self.lanes / vectors / walks),
-            "inner_entries": walks,
-            "code_ops": np.asarray(ops / points * vectors * stages, np.float64),
-            "panel_bytes": np.asarray(self._kept_bytes() * width, np.float64),
-            "streamed_bytes": np.asarray(
-                v["stream"] * self._streams_pay * self._output_bytes(), np.float64
-            ),
-            "tasks": np.where(parallel > 0, blocks, 1.0),
-            "regions": parallel,
-        }
-        return with_zeros(found)
-
     @cached_property
-    def _streams_pay(self) -> bool:
+    def streams_pay_here(self) -> bool:
         return streams_pay(self.workload, self.target)
 
-    def _kept_bytes(self) -> float:
+    def kept_bytes(self) -> float:
         """Bytes of the values between stages, a column."""
         kept = (x for x in self.group.inside if not x.is_reduction)
         return float(sum(column_depth(self.group, x) * x.dtype.bytes for x in kept))
-
-    def _output_bytes(self) -> float:
-        return float(self.group.last.outputs * self.group.last.dtype.bytes)
-
-    def _lost_lines(self, v: dict[str, IntArray]) -> FloatArray:
-        """(P,) lines of the values between stages that do not stay in a core's own caches, and of
-        an output that is streamed although the last cache would hold it."""
-        kept = self._kept_bytes()
-        block = kept * self.block_vectors(v) * self.lanes
-        lost = block > 0.75 * self.target.own_cache_bytes
-        lines = 2.0 * kept * self._columns * self.group.repeats / LINE_BYTES
-        wrong = v["stream"] * (not self._streams_pay) * self._output_bytes() / LINE_BYTES
-        return np.asarray(lost * lines + wrong, np.float64)
 
     def default(self) -> tuple[int, ...]:
         """Eight vectors at once, as far as values between stages stay in a core's own caches."""
         vectors = len(VECTORS) - 1
         room = 0.5 * self.target.own_cache_bytes
-        while vectors and self._kept_bytes() * VECTORS[vectors] * self.lanes > room:
+        while vectors and self.kept_bytes() * VECTORS[vectors] * self.lanes > room:
             vectors -= 1
-        stream = int(self._streams_pay)
+        stream = int(self.streams_pay_here)
         places = {"vectors": vectors, "groups": 0, "parallel": 1, "merge": 1, "stream": stream}
         return self.clipped(places)
 

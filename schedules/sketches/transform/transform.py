@@ -21,13 +21,12 @@ import numpy as np
 
 from ...algebra.affine import Affine, Eq0, Mod, Var
 from ...algebra.scalar import All, Scalar, Select, loads, walk
-from ...arrays import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...plan import Access, Axis, Level, Outline, Plan
-from ...space import Knob, with_zeros
+from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Loop, StageView
-from ..conflicts import lost_levels
 from ..groups import FusionGroup, Stages, grown
 from ..knobs import Knobbed
 from ..writer import TraceWriter
@@ -117,7 +116,7 @@ class TransformSketch(Knobbed):
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        parallel = self.target.threads > 1 and self._tasks > 1
+        parallel = self.target.threads > 1 and self.tasks > 1
         return (
             Knob("place", self._places()),
             Knob("parallel", (0, 1) if parallel else (0,)),
@@ -125,39 +124,39 @@ class TransformSketch(Knobbed):
 
     def _places(self) -> tuple[int, ...]:
         within = (WITHIN,) if self.group.inside else ()
-        whole = all(period == 0 for period in self._choices.values())
+        whole = all(period == 0 for period in self.choices.values())
         return (AROUND, *within, *((OUTSIDE,) if whole else ()))
 
     # What follows walks through expressions: once, not for every array of settings.
 
     @cached_property
-    def _choices(self) -> dict[str, int]:
+    def choices(self) -> dict[str, int]:
         return all_choices(self.group.last.value, self.group.inside)
 
     @cached_property
-    def _planes(self) -> list[Loop]:
+    def planes(self) -> list[Loop]:
         """Loops that choose formulas, outer to inner."""
-        return [loop for loop in self.group.last.spatial if loop.name in self._choices]
+        return [loop for loop in self.group.last.spatial if loop.name in self.choices]
 
     @cached_property
-    def _written(self) -> int:
+    def written(self) -> int:
         """Copies of the last stage's statement once its formulas are written out."""
-        periods = ((loop.extent, self._choices[loop.name]) for loop in self._planes)
+        periods = ((loop.extent, self.choices[loop.name]) for loop in self.planes)
         return prod(min(period or extent, extent) for extent, period in periods)
 
     @cached_property
-    def _tasks(self) -> int:
+    def tasks(self) -> int:
         """Iterations of the parallel loop, about."""
         points = prod(loop.extent for loop in self.group.last.spatial[:-1])
-        return max(points // self._written, 1)
+        return max(points // self.written, 1)
 
     @cached_property
-    def _operations(self) -> float:
+    def operations(self) -> float:
         views = self.group.stages
         return sum(v.points * max(v.operations / _formulas(v), 1.0) for v in views)
 
     @cached_property
-    def _reads(self) -> float:
+    def reads(self) -> float:
         """Elements read from tensors outside the group."""
         inside = {view.name for view in self.group.inside}
         return sum(
@@ -180,47 +179,12 @@ class TransformSketch(Knobbed):
         }
         last = self.group.last
         out = Access(last.name, last.dtype.bytes, ((1, 0), (0, 1)), is_output=True)
-        tile = max(last.points // self._tasks, 1)
-        return Outline((Axis("tiles", self._tasks), Axis("tile", tile)), (*found.values(), out))
+        tile = max(last.points // self.tasks, 1)
+        return Outline((Axis("tiles", self.tasks), Axis("tile", tile)), (*found.values(), out))
 
     def plan(self, settings: IntArray) -> Plan:
         """Tile by tile."""
         return Plan(self._outline, (Level(0, 1), Level(1, 1)), len(np.atleast_2d(settings)))
-
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS. Of a stage's formulas each point computes one: an even share is counted."""
-        v = self.values(settings)
-        places, parallel = v["place"], v["parallel"].astype(np.float64)
-        ones = np.ones(len(places))
-        again = np.where(places == OUTSIDE, float(self._planes[0].extent), 1.0)
-        last, ops, read = self.group.last, self._operations, self._reads
-        vectors = last.points / self.lanes
-        whole = any(r.element_stride(last.spatial[-1].name) == 1 for r in last.reads)
-        entering = sum(prod(r.shape) for r in self.group.stages[0].reads[:1])
-        found: dict[str, FloatArray] = {
-            "flops": ones * ops,
-            "vector_ops": ones * ops / self.lanes,
-            "vector_loads": again * read / self.lanes,
-            "vector_stores": ones * vectors,
-            "scalar_accesses": ones * (0.0 if whole else read),
-            "conflict_misses": self._lost_stores(places),
-            "live_registers": ones * float(min(self.target.vector_registers, 32)),
-            "inner_trips": ones,
-            "inner_entries": again * vectors / self._written,
-            "code_ops": ones * ops / max(last.points, 1) * self._written,
-            "packed_bytes": ones * float((last.points + entering) * last.dtype.bytes) / 2.0,
-            "tasks": np.where(parallel > 0, float(self._tasks), 1.0),
-            "regions": parallel,
-        }
-        return with_zeros(found)
-
-    def _lost_stores(self, places: IntArray) -> FloatArray:
-        """(P,) lines written to planes whose distance maps them to few sets, all caches."""
-        last, planes = self.group.last, self._planes
-        apart = prod(last.shape[planes[-1].dim + 1 :]) * last.dtype.bytes
-        at_once = self._written / np.where(places == OUTSIDE, float(planes[0].extent), 1.0)
-        lost = lost_levels(self.target, apart, np.ones_like(at_once), at_once)
-        return np.asarray(lost * last.points / self.lanes)
 
     def default(self) -> tuple[int, ...]:
         """Values between stages in registers all at once, every thread."""

@@ -15,26 +15,20 @@ from math import prod
 import numpy as np
 
 from ...algebra.affine import Affine, affine
-from ...arrays import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...dtypes import DType
 from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ...primitives import Fuse
-from ...space import Knob, with_zeros
+from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import Loop, Read, StageView, math_calls
+from ..analysis import Loop, Read, StageView
 from ..hardware import LINE_BYTES, PAGE_BYTES
-from ..knobs import Knobbed, as_floats
+from ..knobs import Knobbed
 from ..streams import stream_values, streams_pay
 from ..writer import TraceWriter
 from .joined import joined
 from .turn_trace import MOST_LANES, write_turn_trace
-
-SHUFFLES_A_VECTOR = 4.0
-"""Shuffles a vector costs in a block of 16 by 16; smaller ones cost less."""
-
-MISSES_A_LINE = 1.3
-"""What a line costs that is written into rows whose distance maps them to one set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +58,7 @@ def find_turn(view: StageView) -> Turn | None:
     if len(moving) < 2:
         return None
     along = moving[-1]
-    turned = [r for r in view.reads if r.own_dim(along.name) is not None and _pitch(r, along) > 1]
+    turned = [r for r in view.reads if r.own_dim(along.name) is not None and pitch(r, along) > 1]
     for across in moving[:-1]:
         if turned and all(can_be_turned(view, r, across, along) for r in turned):
             return Turn(across, along, tuple(turned))
@@ -81,11 +75,11 @@ def turn_sketch(workload: Workload, view: StageView, target: Target) -> TurnSket
     return None if turn is None else TurnSketch(workload, view, turn, target)
 
 
-def _pitch(read: Read, loop: Loop) -> int:
+def pitch(read: Read, loop: Loop) -> int:
     return read.element_stride(loop.name) or 0
 
 
-def _crowding(pitch_bytes: int) -> float:
+def crowding(pitch_bytes: int) -> float:
     """How much rows this far apart compete: fully a multiple of a page apart, half as much a
     multiple of half a page."""
     whole, half = pitch_bytes % PAGE_BYTES == 0, pitch_bytes % (PAGE_BYTES // 2) == 0
@@ -103,7 +97,7 @@ def can_be_turned(view: StageView, read: Read, across: Loop, along: Loop) -> boo
     same = [r for r in view.reads if r.tensor == read.tensor]
     alone = sum(across.name in _last_index(r).vars() for r in same) == 1
     contiguous = read.element_stride(across.name) == 1 and read.own_dim(across.name) is not None
-    return alone and contiguous and not read.conditional and _pitch(read, along) >= across.extent
+    return alone and contiguous and not read.conditional and pitch(read, along) >= across.extent
 
 
 @dataclass(frozen=True)
@@ -135,7 +129,7 @@ class TurnSketch(Knobbed):
             Knob("rows", self._counts(self.turn.across)),
             Knob("columns", self._counts(self.turn.along)),
             Knob("collect", (0, 1) if self._can_collect() else (0,)),
-            Knob("parallel", (0, 1) if threads > 1 and self._blocks() > 1 else (0,)),
+            Knob("parallel", (0, 1) if threads > 1 and self.blocks() > 1 else (0,)),
             Knob("stream", stream_values(self.workload, self.view.name, self.target)),
         )
 
@@ -147,7 +141,7 @@ class TurnSketch(Knobbed):
         whole = loop.extent // self.lanes
         return tuple(n for n in (1, 2, 4, 8) if n <= max(whole, 1))
 
-    def _blocks(self) -> int:
+    def blocks(self) -> int:
         others = prod(loop.extent for loop in self.view.spatial)
         others //= self.turn.across.extent * self.turn.along.extent
         each = [-(-loop.extent // self.lanes) for loop in (self.turn.across, self.turn.along)]
@@ -158,7 +152,7 @@ class TurnSketch(Knobbed):
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
     @property
-    def _outside(self) -> list[int]:
+    def outside(self) -> list[int]:
         """Axes of the result that are neither turned nor turned to."""
         turned = {self.turn.across.name, self.turn.along.name}
         return [n for n, loop in enumerate(self.view.spatial) if loop.name not in turned]
@@ -178,7 +172,7 @@ class TurnSketch(Knobbed):
         names = [loop.name for loop in self.view.spatial]
         across, along = (names.index(x.name) for x in (self.turn.across, self.turn.along))
         levels = (
-            *(Level(n, 1) for n in self._outside),
+            *(Level(n, 1) for n in self.outside),
             Level(across, v["rows"] * self.lanes),
             Level(along, v["columns"] * self.lanes),
             Level(across, 1),
@@ -186,69 +180,15 @@ class TurnSketch(Knobbed):
         )
         return Plan(self._outline, levels, len(v["rows"]))
 
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS. Vectors that are turned cost shuffles; rows of the result whose distance
-        maps them to few sets cost misses, unless they are collected or streamed."""
-        v = as_floats(self.values(settings))
-        rows, wide, collect, stream = (v[n] for n in ("rows", "columns", "collect", "stream"))
-        ones = np.ones(len(rows))
-        vectors = self.view.points / self.lanes
-        size = self.view.dtype.bytes
-        lines = self.view.points * size / LINE_BYTES
-        reading = max(
-            _crowding(_pitch(r, self.turn.along) * r.dtype.bytes) for r in self.turn.turned
-        )
-        alone = MISSES_A_LINE * (1 - 0.8 * stream)
-        misses = np.where(collect > 0, 4.0 / wide**2, alone) * self._crowded_rows
-        shuffles = SHUFFLES_A_VECTOR * len(self.turn.turned)
-        tasks, regions = self._shared(v)
-        found: dict[str, FloatArray] = {
-            "flops": ones * self.view.points * max(self.view.operations, 1),
-            "vector_ops": ones * vectors * (shuffles + self.view.operations),
-            "vector_loads": vectors * (len(self.view.reads) + collect),
-            "vector_stores": vectors * (1.0 + collect),
-            "conflict_misses": lines * (misses + 0.5 * reading / rows),
-            "math_calls": ones * vectors * math_calls(self.view.value),
-            "live_registers": ones * (self.lanes + 2.0),
-            "inner_trips": wide * rows,
-            "inner_entries": self._blocks() / (wide * rows),
-            "code_ops": ones * self.lanes * (shuffles + 2.0),
-            "packed_bytes": collect * self.view.points * size,
-            "panel_bytes": collect * rows * wide * (self.lanes**2 * size),
-            "streamed_bytes": stream * self.view.points * size,
-            "tasks": tasks,
-            "regions": regions,
-        }
-        return with_zeros(found)
-
     @property
-    def _crowded_rows(self) -> float:
-        return _crowding(self.turn.along.extent * self.view.dtype.bytes)
+    def crowded_rows(self) -> float:
+        return crowding(self.turn.along.extent * self.view.dtype.bytes)
 
     def _far_rows_crowd(self) -> bool:
         """Whether rows of a block are written a multiple of a page apart."""
         names = [loop.name for loop in self.view.spatial]
         inside = self.view.spatial[names.index(self.turn.across.name) + 1 :]
-        return _crowding(prod(loop.extent for loop in inside) * self.view.dtype.bytes) == 1
-
-    def _shared(self, v: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
-        """(P,) iterations that threads share, and parallel regions: see `turn_trace`. What is left
-        at the end of the shared axis is a region of its own."""
-        turn, threads = self.turn, self.target.threads
-        others = prod(self.view.spatial[n].extent for n in self._outside)
-        ones: FloatArray = np.ones(len(v["rows"]))
-        sizes = [np.minimum(v["rows"] * self.lanes, turn.across.extent)]
-        sizes.append(np.minimum(v["columns"] * self.lanes, turn.along.extent))
-        down, right = turn.across.extent / sizes[0], turn.along.extent / sizes[1]
-        by_along = (np.floor(down) < threads) & (threads < np.floor(right))
-        pieces = np.where(by_along, right, down)
-        if others >= 2 * threads:
-            tasks, regions = ones * float(others), ones
-        else:
-            tasks = np.asarray(np.ceil(pieces), np.float64)
-            regions = np.asarray(others * (1.0 + (pieces % 1.0 > 0)), np.float64)
-        shared = v["parallel"] > 0
-        return np.where(shared, tasks, 1.0), np.where(shared, regions, 0.0)
+        return crowding(prod(loop.extent for loop in inside) * self.view.dtype.bytes) == 1
 
     def default(self) -> tuple[int, ...]:
         """Pieces of two by two blocks, or of four by eight collected where rows would crowd; every
@@ -256,7 +196,7 @@ class TurnSketch(Knobbed):
         does not hold everything, or its sets do not."""
         whole = self.lanes * self.view.dtype.bytes >= LINE_BYTES
         whole &= streams_pay(self.workload, self.target) or self._far_rows_crowd()
-        collect = int(self._crowded_rows == 1 and self.turn.along.extent >= 8 * self.lanes)
+        collect = int(self.crowded_rows == 1 and self.turn.along.extent >= 8 * self.lanes)
         wanted = {"rows": 4, "columns": 8} if collect else {"rows": 2, "columns": 2}
         wanted |= {"collect": collect, "parallel": 1, "stream": int(whole and not collect)}
         return tuple(

@@ -15,15 +15,15 @@ from math import prod
 
 import numpy as np
 
-from ...arrays import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...plan import Access, Level, Outline, Plan, access_of, axes_of
-from ...space import Knob, with_zeros
+from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import Loop, Read, StageView, math_calls
-from ..knobs import Knobbed, as_floats
+from ..analysis import Loop, Read, StageView
+from ..knobs import Knobbed
 from ..writer import TraceWriter
-from .turn import SHUFFLES_A_VECTOR, Turn, can_be_turned
+from .turn import Turn, can_be_turned
 from .turned_sum_trace import write_turned_sum_trace
 
 LEAST_EXTENT = 8
@@ -81,13 +81,13 @@ class TurnedSumSketch(Knobbed):
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         whole = max(self.turn.along.extent // self.lanes, 1)
-        tasks = self._others() * whole
+        tasks = self.others() * whole
         return (
             Knob("columns", tuple(n for n in (1, 2, 4) if n <= whole)),
             Knob("parallel", (0, 1) if self.target.threads > 1 and tasks > 1 else (0,)),
         )
 
-    def _others(self) -> int:
+    def others(self) -> int:
         """Results that have sums of their own, but for those in the lanes."""
         return prod(loop.extent for loop in self.view.spatial if loop is not self.turn.along)
 
@@ -127,30 +127,6 @@ class TurnedSumSketch(Knobbed):
             Level(across, 1),
         )
         return Plan(self._outline, levels, len(wide))
-
-    def columns(self, settings: IntArray) -> dict[str, FloatArray]:
-        """See COLUMNS. Vectors that are turned cost shuffles."""
-        v = as_floats(self.values(settings))
-        ones = np.ones(len(v["columns"]))
-        vectors = self.view.points / self.lanes
-        shuffles = SHUFFLES_A_VECTOR * len(self.turn.turned)
-        pieces = np.ceil(self.turn.along.extent / (v["columns"] * self.lanes))
-        found: dict[str, FloatArray] = {
-            "flops": ones * self.view.points * max(self.view.operations, 1),
-            "vector_ops": ones * vectors * (shuffles + self.view.operations),
-            "vector_loads": ones * vectors * len(self.view.reads),
-            "vector_stores": ones * max(self.view.outputs / self.lanes, 1.0),
-            "math_calls": ones * vectors * math_calls(self.view.value),
-            "accumulators": v["columns"],
-            "live_registers": v["columns"] + self.lanes + 2.0,
-            "inner_trips": ones * max(self.turn.across.extent / self.lanes, 1.0),
-            "inner_entries": pieces * self.view.points
-            / (self.turn.along.extent * self.turn.across.extent),
-            "code_ops": v["columns"] * self.lanes * (shuffles + 2.0),
-            "tasks": np.where(v["parallel"] > 0, self._others() * pieces, 1.0),
-            "regions": v["parallel"],
-        }  # fmt: skip
-        return with_zeros(found)
 
     def default(self) -> tuple[int, ...]:
         """Two vectors of sums, every thread."""

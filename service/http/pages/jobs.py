@@ -9,6 +9,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
+from db.job_states import JobState
 from schedules.errors import TilewrightError
 from service.access.keys import Principal
 from service.errors import NotFound, Problem, problem_of
@@ -167,8 +168,6 @@ def _listed(
     state: ServiceState, asking: Principal, text: str, only: str, after: str | None
 ) -> dict[str, Any]:
     """Jobs of one state, or of all: then those that run or wait stand first, on the first page."""
-    from db.job_states import JobState
-
     owner = asking.jobs_of
     chosen = JobState(only) if only in STATES else None
     states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)

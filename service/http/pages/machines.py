@@ -45,6 +45,7 @@ def is_probed(document: Mapping[str, Any]) -> bool:
 
 def joined_views(address: str) -> list[MachineView]:
     """The machines that joined the fleet at `address`. MeasurerError; FleetError."""
+    # Start-up: a service without a fleet loads nothing of it.
     from tuner.measure.fleet.machines import fleet_status
 
     found = [machine.to_json() for machine in fleet_status(address, PATIENCE_SECS)]

@@ -70,6 +70,7 @@ def get_fleet(state: State) -> dict[str, Any]:
 
 def _machines(address: str) -> list[dict[str, Any]]:
     """One look for all who ask within a second. FleetError."""
+    # Start-up: a service without a fleet loads nothing of it.
     from tuner.measure.fleet.machines import fleet_status
 
     with _known.lock:

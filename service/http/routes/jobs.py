@@ -10,6 +10,8 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from db.errors import BadPageToken
+from db.job_states import JobState
 from schedules.canonical import canonical_bytes
 from service.access.keys import key_of_owner
 from service.errors import InvalidField, NotFound, TooBusy
@@ -91,6 +93,7 @@ async def submit(
         response.status_code = 200
         return preview(request)
     await run_sync(_check_room, state)
+    # Start-up: what documents the routes loads no SQLAlchemy.
     from db.job_owners import JobQuota
 
     job, _ = await state.write(
@@ -119,8 +122,6 @@ def list_jobs(
     only: Annotated[StateName | None, Query(alias="state")] = None,
 ) -> dict[str, Any]:
     """Jobs, newest first."""
-    from db.job_states import JobState
-
     page = state.store.list_jobs(page_token, size, JobState(only) if only else None, asking.jobs_of)
     return {
         "jobs": [job_document(job) for job in page.items],
@@ -203,8 +204,6 @@ def trials(
     state: State, job_id: str, size: PageSize, page_token: PageToken = None
 ) -> dict[str, Any]:
     """Every trial of the job with its status and samples, in order."""
-    from db.errors import BadPageToken
-
     if state.store.get_job(checked_job_id(job_id)) is None:
         raise NotFound(f"job {job_id}: there is no such job")
     token = page_token or "0"
@@ -257,8 +256,6 @@ def _job(state: ServiceState, job_id: str) -> dict[str, Any]:
 
 def _shown(state: ServiceState, job: Job) -> dict[str, Any]:
     """The job's document; of one that waits, with its place in the queue."""
-    from db.job_states import JobState
-
     if job.state is not JobState.QUEUED:
         return job_document(job)
     return job_document(job, place(state.store.job_queue(), job.id))

@@ -27,6 +27,7 @@ from tuner.machine.host import available_memory_bytes
 from ...loading.native import Helpers, build_helpers
 from ...process import linux
 from ...process.frames import Frame, FrameReader, write_frame
+from ...process.serving import take_over_pipes
 from ..memory.arena import Arena, Case, build_arena, give_guarded
 from ..memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
 from ..memory.stacks import build_stacks
@@ -318,10 +319,7 @@ def _serve(requests: int, answers: int) -> None:
 
 def main() -> None:
     """`python -m tuner.measure.candidate.runner PARENT_PID`; 0: it outlives its starter."""
-    requests, answers = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
+    requests, answers = take_over_pipes()
     parent = int(sys.argv[1])
     if parent:
         linux.die_with_parent(parent)

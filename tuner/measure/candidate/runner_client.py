@@ -12,8 +12,9 @@ from typing import IO, Any
 from schedules.record import MeasureStatus
 from tuner.process.child_command import module_command
 
-from ...compiling.pool import child_environment, tail
 from ...process import linux
+from ...process.child_command import tail
+from ...process.environment import child_environment
 from ...process.frames import Frame, FrameReader, write_frame
 
 _DEATHS_IN_A_ROW = 3

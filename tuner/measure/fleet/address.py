@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 
-from tuner.measure.choose import MeasurerError
+from tuner.measure.protocol import MeasurerError
 
 from .errors import FleetError
 

@@ -20,6 +20,7 @@ from .address import check_listens
 from .errors import FleetError
 from .machines import Machine, machines_of, resource_name
 from .silence import Silence
+from .task import run
 from .wire import WIRE_VERSION
 
 if TYPE_CHECKING:
@@ -97,8 +98,6 @@ class Line:
 
     def order(self, task: str, machine: Machine, payload: bytes) -> None:
         """Send an order to `machine` and to no other; it waits there for its turn."""
-        from .task import run
-
         self.futures[task] = self.client.submit(
             run,
             payload,

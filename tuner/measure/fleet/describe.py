@@ -6,9 +6,9 @@ import socket
 from pathlib import Path
 
 from schedules.errors import TargetError
-from schedules.record import Toolchain
 from tuner.machine.native_target import load_target, native_target, unprobed_target
-from tuner.measure.choose import MeasurerError, parse_measurer
+from tuner.measure.here import toolchain_here
+from tuner.measure.protocol import MeasurerError
 
 from .wire import Description
 
@@ -21,11 +21,9 @@ def describe(measurer: str = "local", target: str = "native", name: str = "") ->
     """
     name = name or socket.gethostname()
     if measurer == "local":
-        from tuner.measure.local import local_toolchain
-
         if target != "native":
             raise TargetError("a machine that measures is described by itself: leave --target out")
-        return Description(name, native_target(), local_toolchain())
+        return Description(name, native_target(), toolchain_here(measurer))
     kind, _, path = measurer.partition(":")
     if kind not in ("simulated", "replay"):
         raise MeasurerError(
@@ -33,13 +31,4 @@ def describe(measurer: str = "local", target: str = "native", name: str = "") ->
         )
     here = unprobed_target() if target == "native" else load_target(target, 1, probe=False)
     mocked = f"{kind}:{Path(path).resolve()}"
-    return Description(name, here, _toolchain(mocked), mocked)
-
-
-def _toolchain(mocked: str) -> Toolchain:
-    from tuner.measure.mocked.replay import ReplayFile
-    from tuner.measure.mocked.simulated import SimulatedMachine
-
-    factory = parse_measurer(mocked)
-    assert isinstance(factory, SimulatedMachine | ReplayFile)
-    return factory.toolchain
+    return Description(name, here, toolchain_here(mocked), mocked)

@@ -19,7 +19,7 @@ from schedules.errors import TargetError, WorkloadError
 from schedules.record import MeasureResult
 from schedules.target import Target
 from schedules.workload.workload import Workload
-from tuner.measure.choose import parse_measurer
+from tuner.measure.here import factory_here
 from tuner.measure.protocol import Measurer
 from tuner.process.control import Control, Controllable, MeasurementAborted
 
@@ -139,7 +139,8 @@ class Host:
                 _, oldest = self._open.popitem(last=False)
                 oldest.measurer.__exit__(None, None, None)
             workload = Workload.from_json(order.workload)
-            factory = parse_measurer(self.description.measurer)
+            factory = factory_here(self.description.measurer)
+            assert factory is not None, "who joins has a measurer of one machine"
             control = Control()
             measurer = factory(workload, target, order.seed).__enter__()
             if isinstance(measurer, Controllable):

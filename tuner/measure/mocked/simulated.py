@@ -23,8 +23,7 @@ from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.workload.workload import Workload
 
-from ..choose import MeasurerError
-from ..protocol import MeasureRequest, OnResult, measure_each
+from ..protocol import MeasureRequest, MeasurerError, OnResult, measure_each
 from .timings_file import file_tag, parse_object, read_text
 
 SIMULATED_VERSION = 1

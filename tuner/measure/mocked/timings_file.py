@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..choose import MeasurerError
+from ..protocol import MeasurerError
 
 MAX_FILE_BYTES = 256 << 20
 

@@ -1,30 +1,28 @@
-"""What a setting of the tile sketch does, counted: the columns that prior and features read."""
+"""Counts of tiles of registers."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...arrays import BoolArray, FloatArray, IntArray
-from ..analysis import Read, math_calls, once
-from ..conflicts import conflict_misses
-from ..hardware import BUSY_CHAINS
-from .first_tile import copy_share
-from .hints import lines_late, loads_a_step, loads_a_tile
-from .loads import step_loads
-from .loops import block_counts, block_places
-from .passing import FEWEST_ROWS
+from schedules.arrays import BoolArray, FloatArray, IntArray
+from schedules.sketches.analysis import Read, math_calls, once
+from schedules.sketches.hardware import BUSY_CHAINS, FEWEST_ROWS
+from schedules.sketches.tile.first_tile import copy_share
+from schedules.sketches.tile.loops import block_counts, block_places, tile_sizes
+from schedules.sketches.tile.sketch import TileSketch
 
-if TYPE_CHECKING:
-    from .sketch import TileSketch
+from .conflicts import conflict_misses
+from .exposed import hints_a_tile, lines_late, loads_a_step
+from .table import Counts
+from .tile_loads import step_loads
 
 
-def tile_columns(
-    sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
-) -> dict[str, FloatArray]:
-    """COLUMNS for knob values `v` and sizes `s`, arrays (P,)."""
+def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
+    """See the module."""
+    v = sketch.values(settings)
+    s = tile_sizes(sketch, v)
     f = {key: value.astype(np.float64) for key, value in {**v, **s}.items()}
     roles, view = sketch.roles, sketch.view
     outside = float(prod(loop.extent for loop in roles.outer_rows))
@@ -59,7 +57,7 @@ def tile_columns(
     return {
         "flops": vector_ops * sketch.lanes * 2.0,
         "vector_ops": vector_ops,
-        "vector_loads": steps * (row_loads + column_loads) + tiles * loads_a_tile(sketch, v, f),
+        "vector_loads": steps * (row_loads + column_loads) + tiles * hints_a_tile(sketch, v, f),
         "vector_stores": tiles * acc * f["k_count"] * f["parts"],
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
         "conflict_misses": conflict_misses(sketch, f, tiles, depth)
@@ -102,14 +100,14 @@ def _copies(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray | float:
     """(P,) how often the innermost body is written: once, and for each tile at an edge."""
     if not sketch.border:
         return 1.0
-    copies = (1.0 + sketch.edge_tiles[v["rows"] - 1]) * (1.0 + _edge_columns(sketch, v))
+    copies = (1.0 + sketch.edge_tiles(v["rows"])) * (1.0 + _edge_columns(sketch, v))
     return np.where((v["skip_padding"] == 1) & (v["copy_rows"] == 0), copies, 1.0)
 
 
 def _edge_columns(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
     """(P,) tiles of columns whose lanes are masked where they touch padding."""
     assert sketch.border is not None
-    return sketch.edge_columns[np.searchsorted(sketch.knobs[0].values, v["vectors"])]
+    return sketch.edge_columns(v["vectors"])
 
 
 def _scattered(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray | float:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ...arrays import FloatArray, IntArray
-from ..analysis import Read, offsets, once
-
-if TYPE_CHECKING:
-    from .sketch import TileSketch
+from schedules.arrays import FloatArray, IntArray
+from schedules.sketches.analysis import Read, offsets, once
+from schedules.sketches.tile.sketch import TileSketch
 
 HELD_SHARE = 0.5
 """Vectors shared between taps that stay in registers until then. Depthwise windows with a stride of

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import FloatArray
-from ..target import Target
-from .analysis import once
-from .hardware import LINE_BYTES
-
-if TYPE_CHECKING:
-    from .tile.sketch import TileSketch
+from schedules.arrays import FloatArray
+from schedules.sketches.analysis import once
+from schedules.sketches.hardware import LINE_BYTES
+from schedules.sketches.tile.sketch import TileSketch
+from schedules.target import Target
 
 PASSING_LINES = 2.0
 """Lines of other operands that pass through a set while rows of one wait in it."""

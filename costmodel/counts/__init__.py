@@ -1,0 +1,1 @@
+"""Counts of what a setting's nest does: instructions, bytes, tasks, registers."""

@@ -1,0 +1,41 @@
+"""What is counted of a setting's nest: names, meanings, units."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from schedules.arrays import FloatArray
+
+Counts = dict[str, FloatArray]
+"""Values of COUNTS by name, each (P,)."""
+
+COUNTS: dict[str, str] = {
+    "flops": "scalar operations executed, work on padding included",
+    "vector_ops": "arithmetic vector instructions executed (an FMA is one)",
+    "vector_loads": "vector and broadcast loads executed in the innermost loops",
+    "vector_stores": "vector stores executed in the innermost loops",
+    "scalar_accesses": "element-wise accesses: gathers, scatters, strided lanes",
+    "conflict_misses": "waits: crowded sets, hints nobody gave, ends of rows; in misses near by",
+    "math_calls": "vector evaluations of exp, tanh, erf and the like",
+    "accumulators": "independent accumulator registers of the innermost reduction; 0 if none",
+    "live_registers": "vector registers the innermost loop needs at once",
+    "held_values": "operand registers that steps written out one after the other have in common",
+    "inner_trips": "trip count of the innermost loop that is not unrolled or vectorised",
+    "inner_entries": "how often that loop is entered",
+    "code_ops": "instructions in the unrolled innermost body",
+    "packed_bytes": "bytes written by packing and other private copies, in total",
+    "strided_packed_bytes": "the part of packed_bytes whose copy cannot use whole vectors",
+    "panel_bytes": "bytes of the largest private copy that is in use at once, a thread",
+    "streamed_bytes": "bytes of the output that are written past the caches",
+    "masked_share": "share of vector_ops that are masked, 0..1",
+    "tasks": "iterations of the parallel loop, a shorter one as a part; 1 if nothing is parallel",
+    "regions": "parallel regions entered a call; 0 if nothing is parallel",
+}
+"""What `counts` gives, and what it means: over one call, all threads."""
+
+
+def with_zeros(some: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """`some` of COUNTS, `tasks` among them, and zeros for those that there is nothing of."""
+    assert some.keys() <= COUNTS.keys()
+    count = len(some["tasks"])
+    return {name: some[name] if name in some else np.zeros(count) for name in COUNTS}

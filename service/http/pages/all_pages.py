@@ -1,0 +1,13 @@
+"""Every page of the dashboard, added to the application."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from service.http.pages import assets, fleet, jobs, login, records, workloads
+
+
+def install(app: FastAPI) -> None:
+    """Add every page to `app`."""
+    for module in (assets, jobs, records, workloads, fleet, login):
+        app.include_router(module.router)

@@ -1,0 +1,26 @@
+"""From a lowered nest to LLVM text: the one way in to code generation."""
+
+from __future__ import annotations
+
+from schedules.nest.loop_ir import Nest
+from schedules.target import Target
+
+from .module import GeneratedModule, ModuleText
+from .nest_writer import NestWriter
+from .prepack import write_with_constants
+from .storage import plan_storage
+
+
+def generate(nest: Nest, target: Target, symbol: str) -> GeneratedModule:
+    """The module that defines `symbol` with the kernel ABI. The same nest gives the same text.
+
+    ScheduleError where storage cannot be planned (workspace or stack too large).
+    """
+    module = ModuleText(target)
+    if any(tensor.constant for tensor in nest.inputs):
+        return write_with_constants(nest, module, symbol)
+    storage = plan_storage(nest)
+    writer = NestWriter(nest, module, symbol, storage)
+    writer.write_kernel()
+    size = storage.workspace.total_bytes(target.threads)
+    return GeneratedModule(module.text(), size, module.uses_openmp)

@@ -1,0 +1,57 @@
+"""What helper processes are asked for that needs LLVM; each function takes a JSON document.
+
+Whoever asks names them ("tuner.compiling.requests:compile_text"): only the process that does the
+work imports this module, and LLVM with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schedules.target import Target
+from schedules.trace import Trace
+from schedules.workload.workload import Workload
+
+from ..emit.emitted import build_object
+from ..emit.kernel import CompiledKernel, compile_kernel
+from ..emit.object_code import emit_assembly, emit_object
+from ..loading.native import host_target_machine
+from ..machine.llvm_names import check_names
+from ..process.frames import Frame
+
+
+def warm_up() -> None:
+    """Pay for LLVM's first use before the first candidate is waiting."""
+    host_target_machine()
+
+
+def compile_document(document: dict[str, Any]) -> CompiledKernel:
+    """The kernel of `workload`, `trace` and `target`. ScheduleError: not legal."""
+    return compile_kernel(
+        Workload.from_json(document["workload"]),
+        Trace.from_json(document["trace"]),
+        Target.from_json(document["target"]),
+    )
+
+
+def compile_text(document: dict[str, Any]) -> Frame:
+    """Object code, or assembly where `asm`, of the LLVM module `text` for `target`."""
+    target = Target.from_json(document["target"])
+    check_names(target)
+    if document["asm"]:
+        return Frame({}, emit_assembly(document["text"], target).encode())
+    return Frame({}, emit_object(document["text"], target))
+
+
+def build_parts(document: dict[str, Any]) -> Frame:
+    """The object that `emit.emitted.emit_kernel` asks for, and what its variants need."""
+    blob, needs = build_whatever_comes(document)
+    return Frame({"needs": needs}, blob)
+
+
+def build_whatever_comes(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]]:
+    """What `in_time.build_in_time` does in a helper process, where LLVM may do what it likes.
+    TargetError for names that LLVM does not know."""
+    for part in document["parts"]:
+        check_names(Target.from_json(part["target"]))
+    return build_object(document)

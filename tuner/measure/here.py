@@ -1,0 +1,40 @@
+"""Measurers of one machine by name: itself, or timings from a file in its place."""
+
+from __future__ import annotations
+
+from schedules.record import Toolchain
+
+from .mocked.replay import read_replay
+from .mocked.simulated import read_simulated
+from .protocol import MeasurerError, MeasurerFactory
+
+
+def factory_here(spec: str) -> MeasurerFactory | None:
+    """The factory for `local`, `replay:FILE` or `simulated:FILE`; None for anything else.
+
+    A file is read here, once, so a bad one is an error before any work starts: MeasurerError.
+    """
+    kind, _, path = spec.partition(":")
+    if kind == "local" and not path:
+        # Start-up: mocked timings need none of the processes that a real machine does.
+        from .local import LocalMeasurer
+
+        return LocalMeasurer
+    if kind == "replay" and path:
+        return read_replay(path)
+    if kind == "simulated" and path:
+        return read_simulated(path)
+    return None
+
+
+def toolchain_here(spec: str) -> Toolchain:
+    """What results of the measurer `spec` are made with. MeasurerError if it is no machine's."""
+    if spec == "local":
+        from .local import local_toolchain  # start-up, as above
+
+        return local_toolchain()
+    factory = factory_here(spec)
+    found = getattr(factory, "toolchain", None)
+    if not isinstance(found, Toolchain):
+        raise MeasurerError(f"a machine measures local, simulated:FILE or replay:FILE, not {spec}")
+    return found
