@@ -23,6 +23,17 @@ from ..algebra.conditions import normal_cond
 from ..algebra.scalar import All, Const, Load, Scalar, Select
 from ..algebra.scalar import rewrite as rewrite_scalar
 from ..errors import ScheduleError
+from ..nest.editing import nest_loops, rename_all
+from ..nest.finding import (
+    all_ranges,
+    buffers_in,
+    chain_to,
+    names_in,
+    private_buffers,
+    ranges_of,
+    reads_of,
+    writes_of,
+)
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
@@ -36,23 +47,7 @@ from ..nest.loop_ir import (
     Update,
     transform,
 )
-from .nest_edit import (
-    Place,
-    all_ranges,
-    buffers_in,
-    chain_to,
-    find_loop,
-    names_in,
-    nest_loops,
-    private_buffers,
-    ranges_of,
-    reads_of,
-    rename_all,
-    replace_loop,
-    require_body,
-    still_ahead,
-    writes_of,
-)
+from .places import Place, find_loop, replace_loop, require_body, still_ahead
 from .region import Region, in_bounds, position_names, position_vars, region_of
 
 ROOT = ""

@@ -8,17 +8,9 @@ from math import prod
 
 from ..algebra.affine import Affine, Interval, affine, interval, var
 from ..errors import ScheduleError
+from ..nest.finding import all_ranges, buffers_in, private_buffers, ranges_of, reads_of
 from ..nest.loop_ir import For, Nest, Prefetch, Stmt, transform
-from .nest_edit import (
-    all_ranges,
-    buffers_in,
-    find_loop,
-    private_buffers,
-    ranges_of,
-    reads_of,
-    require_body,
-    still_ahead,
-)
+from .places import find_loop, require_body, still_ahead
 
 MOST_HINTS = 32
 """Hints in one iteration: more would be in the way of the loads they are meant to help."""

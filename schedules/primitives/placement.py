@@ -11,6 +11,8 @@ from ..algebra.scalar import substitute as substitute_scalar
 from ..algebra.scalar import walk as walk_scalar
 from ..errors import ScheduleError
 from ..limits import MAX_INLINED_DEPTH, MAX_INLINED_NODES
+from ..nest.editing import nest_loops
+from ..nest.finding import all_ranges, buffers_in, names_in, ranges_of, reads_of, writes_of
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
@@ -26,18 +28,7 @@ from ..nest.loop_ir import (
     walk,
 )
 from ..nest.loop_ir import Prefetch as PrefetchLeaf
-from .nest_edit import (
-    all_ranges,
-    buffers_in,
-    find_loop,
-    names_in,
-    nest_loops,
-    ranges_of,
-    reads_of,
-    require_body,
-    still_ahead,
-    writes_of,
-)
+from .places import find_loop, require_body, still_ahead
 from .region import in_bounds, position_names, position_vars, region_of
 
 
