@@ -21,7 +21,7 @@ from ..nest.loop_ir import (
     leaves,
     transform,
 )
-from .caching import Chosen, Index, copying, readable
+from .cache_read import Chosen, Index, copying, readable
 from .places import find_loop, replace_loop, require_body, still_ahead
 from .region import position_names, position_vars
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import ScheduleError
 from ..nest.ahead import ahead_problem
@@ -95,3 +95,24 @@ def still_ahead(nest: Nest, asked_by: object) -> Nest:
     if problem is not None:
         raise ScheduleError(asked_by, f"what is packed ahead must stay so: {problem}")
     return nest
+
+
+ROOT = ""
+"""As a loop name: the whole nest."""
+
+
+def place_of(nest: Nest, loop: str, asked_by: object) -> Place:
+    """The loop called `loop`, or the whole nest; ScheduleError if nothing can stand inside it."""
+    if loop == ROOT:
+        return Place(For("", 1, nest.body), (), ())
+    place = find_loop(nest, loop, asked_by)
+    require_body(place.loop, asked_by)
+    return place
+
+
+def replace_body(nest: Nest, loop: str, body: tuple[Stmt, ...]) -> Nest:
+    """`nest` with the body of the loop called `loop`, or of the whole, replaced by `body`."""
+    if loop == ROOT:
+        return replace(nest, body=body)
+    old = find_loop(nest, loop, None).loop
+    return replace_loop(nest, loop, (replace(old, body=body),))

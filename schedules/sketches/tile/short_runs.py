@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IntArray
-from ...primitives.fetching import MOST_HINTS
+from ...primitives.prefetching import MOST_HINTS
 from ..analysis import Read, offsets, once
 
 if TYPE_CHECKING:
