@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, Protocol
 
 from .arrays import BoolArray, IntArray
+from .form import Form
 from .nest.loop_ir import Nest
 from .plan import Plan
 from .target import Target
@@ -117,11 +118,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpace:
-    """All candidates for one workload on one target."""
+    """All candidates for one workload on one target.
+
+    `forms` are those of the workload that compute it in other operations than its own.
+    """
 
     workload: Workload
     target: Target
     sketches: tuple[Sketch, ...]
+    forms: tuple[Form, ...] = ()
 
     @property
     def size(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,11 @@ def race(
                 "seed": INPUT_SEED,
             },
         )
+        asked = {"op": "round", "samples": opened["samples"]}
         with machine_lock():
-            taken = _alternate(stage, peak.block, int(opened["samples"]), rounds)
+            taken = alternate(
+                lambda: {**_ask(stage, asked)["round"], REFERENCE: peak.block()}, rounds
+            )
     finally:
         stage.close()
     counted = counting(taken)
@@ -81,23 +84,22 @@ def _ask(stage: Served, request: Mapping[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _alternate(stage: Served, peak: Any, samples: int, most: int) -> list[Round]:
+def alternate(take: Callable[[], Round], most: int) -> list[Round]:
+    """Rounds until `most` of them count, or fewer that settle every ratio; or until those that do
+    not count have cost too much."""
     taken: list[Round] = []
-    alone_secs = 0.0
-    start = time.monotonic()
-    while _goes_on(taken, most, time.monotonic() - start - alone_secs):
-        began = time.monotonic()
-        found = _ask(stage, {"op": "round", "samples": samples})["round"]
-        taken.append({**found, REFERENCE: peak()})
-        if taken[-1] in unshared(taken):
-            alone_secs += time.monotonic() - began
-        else:
+    lost_secs = 0.0
+    while _goes_on(taken, most, lost_secs):
+        start = time.monotonic()
+        taken.append(take())
+        if taken[-1] not in unshared(taken):
             time.sleep(PAUSE_SECS)
+            lost_secs += time.monotonic() - start
     return taken
 
 
 def _goes_on(taken: Sequence[Round], most: int, lost_secs: float) -> bool:
-    """`lost_secs` is what rounds that do not count and the rests after them took."""
+    """`lost_secs` is what went into rounds that do not count and the rests after them."""
     alone = unshared(taken)
     if len(alone) >= most or lost_secs > PATIENCE_SECS:
         return False

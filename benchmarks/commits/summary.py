@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.suite.results import ResultsFile
+from tuner.bench.alternation import speedup_interval
 
 RESAMPLES = 2000
 LEAST_RATIO = 0.95
@@ -223,22 +225,22 @@ def _latency(results: ResultsFile) -> str:
     if not pairs:
         return ""
     lines = [
-        "Before anything is measured: medians and quartiles over pairs of processes, ms",
+        "Before anything is measured: medians over pairs of processes, ms, and their quartiles;",
+        "of the ratio within a pair the median and its 95 % interval",
         f"{'':40s} pairs  {'old':>24s} {'new':>24s} {'old over new':>24s}",
     ]
     for (kind, row), found in pairs.items():
         old, new = (np.array([each[side] for each in found]) for side in SIDES)
-        cells = " ".join(
-            f"{_spread(values, digits):>24s}"
-            for values, digits in ((old, 1), (new, 1), (old / new, 3))
-        )
-        lines.append(f"{kind + ', ' + row:40s} {len(found):5d}  {cells}")
+        low, middle, high = speedup_interval(old / new, np.random.default_rng(0))
+        said = f"{middle:.3f} [{low:.3f}, {high:.3f}]"
+        name = f"{kind}, {row}"
+        lines.append(f"{name:40s} {len(found):5d}  {_ms(old):>24s} {_ms(new):>24s} {said:>24s}")
     return "\n".join(lines)
 
 
-def _spread(values: Any, digits: int) -> str:
+def _ms(values: NDArray[np.float64]) -> str:
     low, median, high = np.percentile(values, [25, 50, 75])
-    return f"{median:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{median:.1f} [{low:.1f}, {high:.1f}]"
 
 
 def _failed(results: ResultsFile) -> str:

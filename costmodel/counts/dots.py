@@ -8,9 +8,9 @@ import numpy as np
 
 from schedules.arrays import IntArray
 from schedules.sketches.dots.dots import DotSketch
-from schedules.sketches.hardware import COST_OF_A_LATE_LINE
 from schedules.sketches.knobs import as_floats
 
+from .exposed import COST_OF_A_LATE_LINE
 from .table import Counts, with_zeros
 
 LATE_SHARE = 0.15

@@ -8,14 +8,13 @@ import numpy as np
 
 from schedules.arrays import BoolArray, FloatArray, IntArray
 from schedules.sketches.analysis import Read, math_calls, once
-from schedules.sketches.hardware import BUSY_CHAINS
+from schedules.sketches.hardware import BUSY_CHAINS, FEWEST_ROWS
 from schedules.sketches.tile.first_tile import copy_share
-from schedules.sketches.tile.hints import lines_late, loads_a_step, loads_a_tile
 from schedules.sketches.tile.loops import block_counts, block_places, tile_sizes
-from schedules.sketches.tile.passing import FEWEST_ROWS
 from schedules.sketches.tile.sketch import TileSketch
 
 from .conflicts import conflict_misses
+from .exposed import hints_a_tile, lines_late, loads_a_step
 from .table import Counts
 from .tile_loads import step_loads
 
@@ -58,7 +57,7 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
     return {
         "flops": vector_ops * sketch.lanes * 2.0,
         "vector_ops": vector_ops,
-        "vector_loads": steps * (row_loads + column_loads) + tiles * loads_a_tile(sketch, v, f),
+        "vector_loads": steps * (row_loads + column_loads) + tiles * hints_a_tile(sketch, v, f),
         "vector_stores": tiles * acc * f["k_count"] * f["parts"],
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
         "conflict_misses": conflict_misses(sketch, f, tiles, depth)
@@ -101,14 +100,14 @@ def _copies(sketch: TileSketch, v: dict[str, IntArray]) -> FloatArray | float:
     """(P,) how often the innermost body is written: once, and for each tile at an edge."""
     if not sketch.border:
         return 1.0
-    copies = (1.0 + sketch.edge_tiles[v["rows"] - 1]) * (1.0 + _edge_columns(sketch, v))
+    copies = (1.0 + sketch.edge_tiles(v["rows"])) * (1.0 + _edge_columns(sketch, v))
     return np.where((v["skip_padding"] == 1) & (v["copy_rows"] == 0), copies, 1.0)
 
 
 def _edge_columns(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
     """(P,) tiles of columns whose lanes are masked where they touch padding."""
     assert sketch.border is not None
-    return sketch.edge_columns[np.searchsorted(sketch.knobs[0].values, v["vectors"])]
+    return sketch.edge_columns(v["vectors"])
 
 
 def _scattered(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray | float:

@@ -11,8 +11,6 @@ PAGE_BYTES = 4096
 BUSY_CHAINS = 8.0
 """Accumulators that keep two pipes of four cycles' latency busy."""
 
-COST_OF_A_LATE_LINE = 4.0
-"""In misses of a cache near by: several are under way at a time."""
-
-LOADS_A_HINT = 0.5
-"""Hints share the ports of loads, and nothing waits for them."""
+FEWEST_ROWS = 6
+"""Of one of several tiles that read an operand in place: fewer rows take as long, since the second
+cache gives lines no faster."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..arrays import BoolArray, IntArray
 from ..errors import ScheduleError
+from ..form import Form
 from ..lowering.lower import clean
 from ..nest.loop_ir import Nest
 from ..primitives import Inline
@@ -26,7 +27,7 @@ from .clusters import clusters, stages_inlined
 from .dots.dots import DotSketch
 from .forms.orders import axes_last
 from .forms.regrouping import regrouped
-from .forms.rewriting import rewrites_for, rewritten
+from .forms.rewriting import rewrites_for
 from .fused.columns import ColumnSketch
 from .fused.rows import RowSketch
 from .knobs import PartSketch
@@ -182,16 +183,17 @@ def space_for(workload: Workload, target: Target) -> ScheduleSpace:
     plain loops. The regrouped form comes first, forms with an error of their own last.
     """
     workload = workload.normalised()
-    steps = regrouped(workload)
-    form = rewritten(workload, steps)
-    sketches = _sketches(form, target, steps) if steps else []
-    order = axes_last(form, target)
+    best = regrouped(workload)
+    others = rewrites_for(workload)
+    sketches = _sketches(best, target) if best.steps else []
+    order = axes_last(best.workload, target)
     if order:
-        sketches += _sketches(rewritten(form, order), target, (*steps, *order))
-    sketches += _sketches(workload, target) or [_plain(workload, target)]
-    for steps in rewrites_for(workload):
-        sketches += _sketches(rewritten(workload, steps), target, steps)
-    return ScheduleSpace(workload, target, tuple(sketches))
+        sketches += _sketches(best.after(*order), target)
+    sketches += _sketches(Form(workload), target) or [_plain(workload, target)]
+    for form in others:
+        sketches += _sketches(form, target)
+    forms = (best, *others) if best.steps else others
+    return ScheduleSpace(workload, target, tuple(sketches), forms)
 
 
 def _plain(workload: Workload, target: Target) -> Sketch:
@@ -199,10 +201,9 @@ def _plain(workload: Workload, target: Target) -> Sketch:
     return ProgramSketch(workload, (), (PlainSketch(workload, target),))
 
 
-def _sketches(
-    workload: Workload, target: Target, rewrites: tuple[Rewrite, ...] = ()
-) -> list[Sketch]:
+def _sketches(form: Form, target: Target) -> list[Sketch]:
     """The sketches of one form of the workload; none where no combination of rules fits."""
+    workload = form.workload
     inlined = stages_inlined(workload)
     views = view_stages(workload, inlined)
     ways = [clusters(workload, views, target)]
@@ -216,7 +217,7 @@ def _sketches(
             ways.append([_dots_only(parts) for parts in apart])
     sketches: list[Sketch] = []
     for parts in islice(_likeliest(ways), MAX_SKETCHES):
-        sketch = ProgramSketch(workload, inlined, tuple(parts), rewrites)
+        sketch = ProgramSketch(workload, inlined, tuple(parts), form.steps)
         if _has_legal_default(sketch):
             sketches.append(sketch)
     return sketches

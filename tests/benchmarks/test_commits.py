@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from collections import Counter
@@ -14,6 +15,7 @@ import pytest
 
 from benchmarks.commits import latency
 from benchmarks.commits.comparison import Comparison, Plan
+from benchmarks.commits.racing import alternate
 from benchmarks.commits.rows import OWN_FAMILY, Row, rows, spread_out
 from benchmarks.commits.stage import (
     LEAST_SAMPLES,
@@ -39,7 +41,7 @@ from benchmarks.commits.summary import (
 from benchmarks.commits.trees import Side, TreeError, commit_key, one_machine, unpacked
 from benchmarks.spaces.workloads import stored
 from benchmarks.suite.families import FAMILIES
-from benchmarks.suite.race import build_library
+from benchmarks.suite.race import REFERENCE, SETTLED_BLOCKS, build_library, counting
 from benchmarks.suite.results import Result, ResultsFile
 from schedules import DType, parse_workload
 from tuner import compile
@@ -224,6 +226,22 @@ def test_long_kernels_are_sampled_less_often() -> None:
     assert samples_of({"a": 1e-6, "b": 2e-6}, 1) == MOST_SAMPLES
     assert samples_of({"a": 1e-6, "b": 0.5}, 1) == LEAST_SAMPLES[False]
     assert samples_of({"a": 1e-6, "b": 0.5}, 2) == LEAST_SAMPLES[True]
+
+
+def test_a_race_ends_when_its_ratios_are_settled_or_enough_rounds_count() -> None:
+    calm = {"x": [1.0], "y": [2.0], REFERENCE: [1.0]}
+    assert len(alternate(lambda: calm, 50)) == SETTLED_BLOCKS
+    values = itertools.count(1.0)
+    assert len(alternate(lambda: {**calm, "y": [next(values)]}, 9)) == 9
+
+
+def test_rounds_of_a_disturbed_core_are_repeated() -> None:
+    calm = {"x": [1.0], "y": [2.0], REFERENCE: [1.0]}
+    disturbed = {**calm, "y": [9.0], REFERENCE: [1.0, 1.6, 1.6]}
+    rounds = itertools.chain([calm, disturbed], itertools.repeat(calm))
+    taken = alternate(lambda: next(rounds), 50)
+    assert len(taken) == SETTLED_BLOCKS + 1
+    assert disturbed not in counting(taken)
 
 
 def test_kernels_race_on_the_same_arrays_and_must_agree(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     Any exception but ScheduleError, and any malformed nest, is a failure of the primitives.
     """
     form = workload.normalised()
-    choices = [steps for steps in (*rewrites_for(form), regrouped(form)) if steps]
+    choices = [other.steps for other in (*rewrites_for(form), regrouped(form)) if other.steps]
     rewrites = rng.choice(choices) if choices and rng.random() < 0.7 else ()
     rewritten, _ = start(workload, Trace(rewrites))
     nest = plain_nest(rewritten)

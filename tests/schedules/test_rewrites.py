@@ -160,7 +160,7 @@ def test_two_stages_are_rewritten_one_after_the_other() -> None:
     workload = parse_workload(expr=text, tensors=tensors, allow_error=ALLOWED)
     from schedules.sketches.forms.rewriting import rewrites_for
 
-    four, two = rewrites_for(workload.normalised())
+    four, two = (form.steps for form in rewrites_for(workload.normalised()))
     assert [len(four), len(two)] == [2, 2]
     rewritten, rest = start(workload, Trace((*four, Split("s0.d0", 2))))
     assert rest == Trace((Split("s0.d0", 2),))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedules.errors import ScheduleError
+from schedules.form import Form
 from schedules.lowering.lower import lower, plain_nest, start, stated_error
 from schedules.nest.interpret import interpret
 from schedules.reference.error_bound import evaluate_with_bound
@@ -19,7 +20,6 @@ from schedules.rewrites.product import factors_of
 from schedules.sketches import space_for
 from schedules.sketches.forms.orders import axes_last
 from schedules.sketches.forms.products import beforehand
-from schedules.sketches.forms.rewriting import rewritten
 from schedules.spelling import parse_workload
 from schedules.target import Cache, Target
 from schedules.trace import Trace
@@ -54,7 +54,7 @@ def inputs_of(workload: Workload, seed: int = 0) -> list[np.ndarray]:
 
 def same_meaning(workload: Workload, steps: tuple[Rewrite, ...]) -> Workload:
     """The rewritten form, valid, and as near to the same values as its own bound says."""
-    form = rewritten(workload, steps)
+    form = Form(workload).after(*steps).workload
     validate(form)
     assert [t.shape for t in form.arguments] == [t.shape for t in workload.arguments]
     assert stated_error(workload, steps) == 0.0
@@ -107,7 +107,7 @@ PRODUCTS = {
 def test_products_in_steps_mean_the_same(name: str) -> None:
     text, tensors, stages = PRODUCTS[name]
     workload = expression(text, tensors).allowing(1e-6)
-    steps = beforehand(workload)
+    steps = beforehand(Form(workload)).steps
     form = same_meaning(workload, steps)
     assert steps
     assert len(form.stages) == stages
@@ -119,17 +119,17 @@ def test_a_factor_leaves_a_sum_of_floats_only_where_an_error_is_allowed() -> Non
     found = {
         name
         for name, (text, tensors, _) in PRODUCTS.items()
-        if any(beforehand(expression(text, tensors)))
+        if any(beforehand(Form(expression(text, tensors))).steps)
     }
     assert found == unasked
     for name in PRODUCTS.keys() - found:
         text, tensors, _ = PRODUCTS[name]
         workload = expression(text, tensors)
-        (step, *_) = beforehand(workload.allowing(1e-6))
+        (step, *_) = beforehand(Form(workload.allowing(1e-6))).steps
         with pytest.raises(ScheduleError, match="would leave the sum over r"):
             step.rewrite(workload)
         whole = expression(text, tensors.replace("f32", "i32"))
-        assert beforehand(whole), "integers do not tell the forms apart"
+        assert beforehand(Form(whole)).steps, "integers do not tell the forms apart"
 
 
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -3.0, np.inf, -np.inf, np.nan], np.float32)
@@ -140,7 +140,7 @@ def test_unasked_rewrites_keep_infinities_nan_and_signs(name: str) -> None:
     """Stage by stage, each sum in the order in which it is written."""
     text, tensors, _ = PRODUCTS[name]
     workload = expression(text, tensors)
-    steps = beforehand(workload)
+    steps = beforehand(Form(workload)).steps
     if not steps or "i32" in tensors:
         return
     rng = np.random.default_rng(3)
@@ -171,7 +171,7 @@ def test_unasked_rewrites_keep_infinities_nan_and_signs(name: str) -> None:
 def test_nothing_is_taken_apart_that_gains_nothing(text: str, tensors: str) -> None:
     if text.startswith("y[i] +="):
         text = text.replace("y[i]", "y[0]")
-    assert beforehand(expression(text, tensors)) == ()
+    assert beforehand(Form(expression(text, tensors))).steps == ()
 
 
 @settings(max_examples=60, deadline=None)

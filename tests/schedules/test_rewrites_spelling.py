@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from schedules.algebra.scalar import Scalar, Unary, rewrite, walk
 from schedules.errors import ScheduleError
+from schedules.form import Form
 from schedules.limits import MAX_STAGES
 from schedules.reference.evaluate import evaluate
 from schedules.rewrites import OverTaps, Rewrite, Share, share
 from schedules.sketches import space_for
 from schedules.sketches.forms.regrouping import over_taps, regrouped, shared
-from schedules.sketches.forms.rewriting import rewritten
 from schedules.spelling import parse_workload
 from schedules.workload.tensors import Axis
 from schedules.workload.workload import Workload
@@ -36,21 +36,21 @@ PADDED = (
 
 def test_a_transposed_convolution_as_it_is_defined_becomes_the_library_s() -> None:
     workload = expression(SCATTERED, "I=f32[1,6,7,3] W=f32[4,4,3,5]", y=12, x=14)
-    steps = regrouped(workload)
+    steps = regrouped(workload).steps
     assert steps == (OverTaps("s0", "r0"), OverTaps("s0", "r1"))
     library = parse_workload(TRANSPOSED).normalised()
-    assert rewritten(workload, steps) == library
-    assert not regrouped(library)
+    assert Form(workload).after(*steps).workload == library
+    assert not regrouped(library).steps
     assert len(same_meaning(workload, steps).stages) == 1
 
 
 def test_a_softmax_that_writes_its_exponential_twice_becomes_the_library_s() -> None:
     workload = expression(TWICE, "A=f32[9,50]")
-    steps = regrouped(workload)
+    steps = regrouped(workload).steps
     assert [type(step) for step in steps] == [Share]
     library = parse_workload("softmax_mn:M=9,N=50").normalised()
-    assert rewritten(workload, steps) == library
-    assert not regrouped(library)
+    assert Form(workload).after(*steps).workload == library
+    assert not regrouped(library).steps
     same_meaning(workload, steps)
 
 
@@ -69,7 +69,7 @@ def test_all_sketches_of_the_library_s_spelling_are_offered_first(
     ours, theirs = (
         space_for(w, MACHINE).sketches for w in (workload, parse_workload(library).normalised())
     )
-    count = len(regrouped(workload))
+    count = len(regrouped(workload).steps)
     assert len(ours) >= len(theirs)
     for mine, other in zip(ours, theirs, strict=False):
         assert mine.knobs == other.knobs
@@ -129,7 +129,7 @@ TAPS = {
 def test_sums_over_taps_mean_the_same(name: str) -> None:
     text, tensors, ranges, count = TAPS[name]
     workload = expression(text, tensors, **ranges)
-    steps = over_taps(workload)
+    steps = over_taps(Form(workload)).steps
     assert len(steps) == count
     if steps:
         same_meaning(workload, steps)
@@ -146,7 +146,7 @@ def test_any_filter_means_the_same(data: st.DataObject) -> None:
     text = f"Y[y] += W[{sign} + {shift} + {step}*i] * I[i]".replace("+ -", "- ")
     workload = expression(text, f"I=f32[{count}] W=f32[{taps}]", y=outputs)
     try:
-        form = rewritten(workload, (OverTaps("s0", "r0"),))
+        form = Form(workload).after(OverTaps("s0", "r0")).workload
     except ScheduleError:
         return
     assert form.stages
@@ -184,7 +184,7 @@ SHARED = {
 def test_shared_formulas_mean_the_same(name: str) -> None:
     text, tensors, count = SHARED[name]
     workload = expression(text, tensors)
-    steps = shared(workload)
+    steps = shared(Form(workload)).steps
     assert len(steps) == count
     if steps:
         same_meaning(workload, steps)
@@ -206,7 +206,7 @@ def test_formulas_are_spelled_once_for_all_steps_of_a_program(
 
     monkeypatch.setattr(share, "_formula", counted)
     share._formulas.cache_clear()
-    steps = shared(workload)
+    steps = shared(Form(workload)).steps
     formulas = sum(len(share.formulas(stage)) for stage in workload.stages)
     assert len(steps) == 8
     assert len(spelled) <= 4 * formulas
@@ -223,7 +223,7 @@ def test_what_is_shared_does_not_hang_on_which_objects_a_body_is_made_of() -> No
     one_object = replace(stage, body=rewrite(stage.body, lambda n: once if n == once else None))
     stages = tuple(one_object if s is stage else s for s in workload.stages)
     alike = replace(workload, stages=stages)
-    (step,) = shared(workload)
+    (step,) = shared(Form(workload)).steps
     assert alike == workload
     assert step.rewrite(alike) == step.rewrite(workload)
 
@@ -240,7 +240,7 @@ def test_special_values_come_through_a_shared_formula() -> None:
     rng = np.random.default_rng(1)
     a = rng.standard_normal((4, 6)).astype(np.float32)
     a[1, 2], a[2, 3], a[3, 3] = np.nan, np.inf, -np.inf
-    form = rewritten(workload, shared(workload))
+    form = shared(Form(workload)).workload
     for x, y in zip(evaluate(workload, [a]), evaluate(form, [a]), strict=True):
         assert np.array_equal(x, y, equal_nan=True)
 

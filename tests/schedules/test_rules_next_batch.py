@@ -12,7 +12,7 @@ from schedules.lowering.lower import lower
 from schedules.primitives import FetchAhead
 from schedules.sketches import space_for
 from schedules.sketches.program import ProgramSketch
-from schedules.sketches.tile import next_batch, next_rows
+from schedules.sketches.tile import far_reads, prefetch
 from schedules.sketches.tile.sketch import TileSketch
 from schedules.space import ScheduleSpace
 from schedules.target import Cache
@@ -30,7 +30,7 @@ ONE = notation("C[i,j] += A[i,k] * B[j,k]", A="f32[31,66]", B="f32[40,66]")
 @pytest.fixture(autouse=True)
 def near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows short enough for the interpreter."""
-    monkeypatch.setattr(next_rows, "FAR_ROW_BYTES", 256)
+    monkeypatch.setattr(far_reads, "FAR_ROW_BYTES", 256)
 
 
 def setting(space: ScheduleSpace, **knobs: int) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ def test_the_next_batch_is_asked_for_while_rows_of_this_one_are_computed() -> No
 
 
 def test_too_few_tiles_of_rows_give_no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(next_batch, "MOST_HINTS_A_STEP", 0)
+    monkeypatch.setattr(prefetch, "MOST_PANEL_LINES", 0)
     assert not panel_hints(BY_HEADS)
 
 

@@ -11,7 +11,7 @@ from costmodel.prior import Prior
 from schedules.lowering.lower import lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.sketches import space_for
-from schedules.sketches.tile import next_rows
+from schedules.sketches.tile import far_reads
 from schedules.space import Sketch
 from schedules.target import Cache
 from schedules.workload.workload import Workload
@@ -34,7 +34,7 @@ FAR_ROWS: dict[str, Workload] = {
 @pytest.fixture(autouse=True)
 def near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows short enough for the interpreter."""
-    monkeypatch.setattr(next_rows, "FAR_ROW_BYTES", 256)
+    monkeypatch.setattr(far_reads, "FAR_ROW_BYTES", 256)
 
 
 def sketch_of(workload: Workload) -> Sketch:

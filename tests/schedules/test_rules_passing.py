@@ -11,7 +11,7 @@ from costmodel.programs import Program
 from schedules.lowering.lower import lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.sketches import space_for
-from schedules.sketches.tile import passing
+from schedules.sketches.tile import far_reads
 from schedules.space import Sketch
 from schedules.target import Cache, Target
 from schedules.workload.workload import Workload
@@ -40,7 +40,7 @@ PASSING: dict[str, Workload] = {
 @pytest.fixture(autouse=True)
 def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows short enough for the interpreter."""
-    monkeypatch.setattr(passing, "SHORTEST_ROW_BYTES", 64)
+    monkeypatch.setattr(far_reads, "SHORTEST_ROW_BYTES", 64)
 
 
 def sketch_of(workload: Workload, machine: Target = SMALL) -> Sketch:

@@ -16,7 +16,8 @@ from schedules.spelling import parse_workload
 from schedules.target import Probes, Target
 from tests.synthetic_sketch import synthetic_space, synthetic_target
 from tests.tuner.scripted import Scripted, ok
-from tuner.machine.bound import bound, least_secs, shown_by_kernel
+from tuner.machine.bound import bound, shown_by_kernel
+from tuner.machine.work import least_work
 from tuner.measure.protocol import MeasureRequest
 from tuner.search.annealing import AnnealingStrategy
 from tuner.session.limit import PROBE_ERROR, Limit
@@ -299,17 +300,17 @@ def test_a_busy_machine_s_bound_has_a_quiet_machine_s_region() -> None:
         bound(MATMUL, replace(QUIET, probes=replace(QUIET.probes, parallel_region_secs=5e-7))).secs
     )
     assert not bound(MATMUL, busy).probed
-    assert Limit(MATMUL, busy).goal_secs is None
+    assert Limit(least_work(MATMUL), busy).goal_secs is None
 
 
 def test_what_is_implausible_does_not_hang_on_probes_of_several_threads() -> None:
-    assert least_secs(MATMUL, LOADED) == least_secs(MATMUL, QUIET)
-    assert least_secs(MATMUL, QUIET) == pytest.approx(bound(MATMUL, QUIET).secs, rel=0.15)
+    assert bound(MATMUL, LOADED).least_secs == bound(MATMUL, QUIET).least_secs
+    assert bound(MATMUL, QUIET).least_secs == pytest.approx(bound(MATMUL, QUIET).secs, rel=0.15)
 
 
 def test_a_kernel_raises_no_peak_above_that_of_its_cores() -> None:
     secs = bound(MATMUL, QUIET).secs / 10
-    shown = shown_by_kernel(MATMUL, LOADED, secs)
+    shown = shown_by_kernel(least_work(MATMUL), LOADED, secs)
     assert shown.peak(DType.F32, 2) == 2 * LOADED.probes.peak(DType.F32, 1)
     assert shown.peak(DType.F32, 1) == LOADED.probes.peak(DType.F32, 1)
 
@@ -321,13 +322,13 @@ def test_bytes_that_inner_caches_may_hold_raise_no_bandwidth() -> None:
     inside = sum(cache.bytes for cache in one.caches)
     assert limit.binds == "memory"
     secs = limit.secs / 2
-    shown = shown_by_kernel(copy, one, secs)
+    shown = shown_by_kernel(least_work(copy), one, secs)
     assert shown.bandwidth("memory", 1) == pytest.approx((copy.min_bytes - inside) / secs / 1e9)
     almost = replace(
         one, caches=(*one.caches[:2], replace(one.caches[2], bytes=copy.min_bytes - 1))
     )
-    assert shown_by_kernel(copy, almost, secs).bandwidth("memory", 1) == 20.0
+    assert shown_by_kernel(least_work(copy), almost, secs).bandwidth("memory", 1) == 20.0
 
 
 def test_a_kernel_that_is_no_faster_raises_nothing() -> None:
-    assert shown_by_kernel(MATMUL, QUIET, bound(MATMUL, QUIET).secs) is QUIET.probes
+    assert shown_by_kernel(least_work(MATMUL), QUIET, bound(MATMUL, QUIET).secs) is QUIET.probes

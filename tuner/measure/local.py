@@ -24,7 +24,7 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tuner.codegen.version import CODEGEN_VERSION
-from tuner.machine.bound import bound, least_secs
+from tuner.machine.bound import Bound, bound
 from tuner.machine.host import cpu_affinity
 
 from ..compiling.pool import Compiled, CompilePool
@@ -40,6 +40,7 @@ from .verify.cases import DEFAULT_CASES
 _MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
 _TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
 _PLAUSIBLE = 1.02  # faster than the bound by more than a probe's own error
+_DRIFT = 1.5  # of the clock, between probe and measurement
 _CONFIRM_SECS = 0.15  # of timing: three times a finalist's
 
 
@@ -65,12 +66,11 @@ class LocalMeasurer:
 
     `bound_secs` is what no right kernel can undercut; one faster than `bound_secs / 1.02` is
     IMPLAUSIBLE. None takes the operations at the probed peak of one core times the threads, where
-    compute binds, with a margin of 1.5 for clocks that drift between probe and measurement. `seed`
-    fixes the inputs.
+    compute binds, with a margin for clocks that drift between probe and measurement. `seed` fixes
+    the inputs.
 
     TargetError if this machine cannot run code for `target`; WorkloadError if it has not the
-    memory to verify `workload`. Entering starts all processes and
-    waits for none.
+    memory to verify `workload`. Entering starts all processes and waits for none.
     """
 
     def __init__(
@@ -87,11 +87,9 @@ class LocalMeasurer:
         settings = settings or Settings()
         self._workload, self._target, self._settings = workload, target, settings
         self._workload_document = workload.to_json()
-        limit = bound(workload, target)
-        self._limit_secs = limit.secs
-        if bound_secs is None and limit.probed and limit.binds == "compute":
-            bound_secs = least_secs(workload, target) / 1.5
-        self._bound_secs = bound_secs or 0.0
+        self._target_document = target.to_json()
+        self._bound: Bound | None = None
+        self._bound_secs = bound_secs
         cpus = cpu_affinity()
         self._overlaps = target.threads == 1 and len(cpus) > 1
         compile_cpus = cpus[:-1] if self._overlaps else cpus
@@ -129,6 +127,23 @@ class LocalMeasurer:
         """Obey `control`: `abort` kills compile workers and runner, whatever they are at."""
         self._control = control
         control.on_abort(self._kill)
+
+    def take_bound(self, bound: Bound) -> None:
+        """See `TakesBound`; nobody who calls `measure` has to: it is derived where it is needed."""
+        self._bound = bound
+
+    def _bound_of_work(self) -> Bound:
+        if self._bound is None:
+            self._bound = bound(self._workload, self._target)
+        return self._bound
+
+    def _least_secs(self) -> float:
+        """What no right kernel can undercut; 0 where nobody knows."""
+        if self._bound_secs is not None:
+            return self._bound_secs
+        found = self._bound_of_work()
+        known = found.probed and found.binds == "compute"
+        return found.least_secs / _DRIFT if known else 0.0
 
     def _kill(self) -> None:
         self._pool.kill()
@@ -272,7 +287,7 @@ class LocalMeasurer:
         return {
             "workload": self._workload_document,
             "trace": trace.to_json(),
-            "target": self._target.to_json(),
+            "target": self._target_document,
         }
 
     def _job(self, compiled: Compiled, trace: Trace) -> dict[str, Any]:
@@ -287,7 +302,7 @@ class LocalMeasurer:
             return self._settings.run_deadline_secs
         calls = 5 + 4 * threads  # the shares of a parallel kernel are run alone, some twice
         if self._incumbent_secs is None:
-            return max(_FIRST_DEADLINE_SECS, 50 * calls * self._limit_secs)
+            return max(_FIRST_DEADLINE_SECS, 50 * calls * self._bound_of_work().secs)
         return max(_MIN_DEADLINE_SECS, _TOO_SLOW * calls * self._incumbent_secs)
 
     def _result(self, compiled: Compiled, answer: dict[str, Any]) -> MeasureResult:
@@ -306,12 +321,13 @@ class LocalMeasurer:
             error_found=answer.get("error_found"),
         )
         estimate = result.run_secs_estimate
-        if result.ok and estimate is not None and estimate * _PLAUSIBLE < self._bound_secs:
+        least_secs = self._least_secs() if result.ok else 0.0
+        if result.ok and estimate is not None and estimate * _PLAUSIBLE < least_secs:
             return MeasureResult(
                 MeasureStatus.IMPLAUSIBLE,
                 compile_secs=compiled.secs,
                 verify_secs=spent["verify_secs"],
-                detail=f"{estimate:.3g} s a call, but the bound is {self._bound_secs:.3g} s",
+                detail=f"{estimate:.3g} s a call, but the bound is {least_secs:.3g} s",
             )
         return result
 

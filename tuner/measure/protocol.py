@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from schedules.errors import TilewrightError
 from schedules.record import MeasureResult, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
+
+from ..machine.bound import Bound
 
 
 class MeasurerError(TilewrightError):
@@ -62,6 +64,15 @@ class Measurer(Protocol):
     def __enter__(self) -> Measurer: ...
 
     def __exit__(self, *exc: object) -> None: ...
+
+
+@runtime_checkable
+class TakesBound(Protocol):
+    """A measurer that holds kernels against the bound of the work, where its caller knows it."""
+
+    def take_bound(self, bound: Bound) -> None:
+        """Called once, before anything is measured."""
+        ...
 
 
 class MeasurerFactory(Protocol):

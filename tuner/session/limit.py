@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from schedules.errors import TargetError
 from schedules.target import Target
-from schedules.workload.workload import Workload
 
-from ..machine.bound import Bound, bound, shown_by_kernel
+from ..machine.bound import Bound, bound_of, shown_by_kernel
+from ..machine.work import Work
 
 PROBE_ERROR = 1.02
 """A kernel this many times as fast as its bound proves that the bound is wrong."""
@@ -41,13 +41,13 @@ class Machine(Protocol):
 
 @dataclass
 class Limit:
-    """What a session takes for the bound of `workload`; `current` changes as it learns.
+    """What a session takes for the bound of `work`; `current` changes as it learns.
 
     `machine` is None where times do not come from the machine that `target` describes.
     `raised_by` says what corrected the bound: "probe", "kernel", or None; `notes` how, for people.
     """
 
-    workload: Workload
+    work: Work
     target: Target
     machine: Machine | None = None
     current: Bound = field(init=False)
@@ -57,7 +57,7 @@ class Limit:
     _asked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.current = bound(self.workload, self.target)
+        self.current = bound_of(self.work, self.target)
         if self.target.probes.doubtful and self.machine is not None:
             self.notes.append("probed on a busy machine: the bound ends no search")
 
@@ -96,10 +96,10 @@ class Limit:
         if not self.is_beaten_by(secs):
             return
         self.notes.append(f"raised to what the best kernel shows: it is {self._ahead(secs)}")
-        raised = replace(self.target, probes=shown_by_kernel(self.workload, self.target, secs))
+        raised = replace(self.target, probes=shown_by_kernel(self.work, self.target, secs))
         if raised.probes != self.target.probes and keep and self.machine is not None:
             self.machine.keep(raised)
-        self.current = replace(bound(self.workload, raised), secs=secs)
+        self.current = replace(bound_of(self.work, raised), secs=secs)
         self.raised_by = "kernel"
 
     def to_json(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Limit:
         if probed is None or probed.probes == self.target.probes:
             return
         before = self.current.secs
-        self.target, self.current = probed, bound(self.workload, probed)
+        self.target, self.current = probed, bound_of(self.work, probed)
         if self.current.secs * PROBE_ERROR < before:
             self.raised_by = "probe"
             self.notes.append(

@@ -26,7 +26,8 @@ from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
 from ..machine.probed import misleading
-from ..measure.protocol import Measurer, MeasureRequest
+from ..machine.work import least_work
+from ..measure.protocol import Measurer, MeasureRequest, TakesBound
 from ..process.control import MeasurementAborted
 from ..search.base import SearchGoal, SearchStrategy
 from ..search.strategies import make_strategy
@@ -110,7 +111,9 @@ def run_session(
     passes through; what was measured stays stored. MeasurementAborted, by the measurer or `turn`,
     ends it with the best that was confirmed before, if any.
     """
-    limit = Limit(workload, space.target, options.machine)
+    limit = Limit(least_work(workload, space.forms), space.target, options.machine)
+    if isinstance(measurer, TakesBound):
+        measurer.take_bound(limit.current)
 
     def check() -> None:
         options.check()

@@ -14,6 +14,7 @@ from math import prod
 
 from ...algebra.scalar import Scalar, loads, vars_of
 from ...errors import ScheduleError
+from ...form import Form
 from ...rewrites import Beforehand
 from ...rewrites.product import factors_of, kept_axes, may_distribute, summed_axes
 from ...workload.tensors import Stage
@@ -34,18 +35,15 @@ LEAST_REUSE = 8
 """How often a factor with functions in it would be computed, for it to be kept."""
 
 
-def beforehand(workload: Workload) -> tuple[Beforehand, ...]:
-    """The steps for all stages of `workload` (in normal form) that gain by them."""
-    steps: list[Beforehand] = []
-    while True:
-        step = _first_gain(workload)
-        if step is None:
-            return tuple(steps)
-        steps.append(step)
-        workload = step.rewrite(workload)
+def beforehand(form: Form) -> Form:
+    """The form with the steps for all its stages that gain by them."""
+    while (found := _first_gain(form)) is not None:
+        form = found
+    return form
 
 
-def _first_gain(workload: Workload) -> Beforehand | None:
+def _first_gain(form: Form) -> Form | None:
+    workload = form.workload
     for stage in workload.stages:
         factors = factors_of(stage)
         if not 2 <= len(factors) <= MOST_FACTORS:
@@ -53,12 +51,10 @@ def _first_gain(workload: Workload) -> Beforehand | None:
         chosen = _costly_factor(workload, stage, factors) or _pair(workload, stage, factors)
         if chosen is None:
             continue
-        step = Beforehand(stage.name, chosen)
         try:
-            step.rewrite(workload)
+            return form.after(Beforehand(stage.name, chosen))
         except ScheduleError:
             continue
-        return step
     return None
 
 

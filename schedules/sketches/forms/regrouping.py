@@ -9,34 +9,28 @@ from __future__ import annotations
 from collections import Counter
 from math import prod
 
+from ...form import Form
 from ...limits import MAX_STAGES
-from ...rewrites import OverTaps, Rewrite, Share
+from ...rewrites import OverTaps, Share
 from ...rewrites.share import formulas
 from ...rewrites.taps import find_filter
 from ...workload.workload import Workload
 from ..analysis import math_calls
 from .products import LEAST_GAIN, beforehand
-from .rewriting import rewritten
 
 
-def regrouped(workload: Workload) -> tuple[Rewrite, ...]:
-    """The steps to that form, for `workload` in normal form: sums over taps, then shared formulas,
-    then products in steps."""
-    steps: tuple[Rewrite, ...] = over_taps(workload)
-    steps += shared(rewritten(workload, steps))
-    return steps + beforehand(rewritten(workload, steps))
+def regrouped(workload: Workload) -> Form:
+    """That form of `workload` (in normal form): with sums over taps, then shared formulas, then
+    products in steps. It has no steps where nothing gains by it."""
+    return beforehand(shared(over_taps(Form(workload))))
 
 
-def over_taps(workload: Workload) -> tuple[OverTaps, ...]:
-    """Sums over elements of which a filter meets few, to be done over its taps, where these are
-    fewer by as much as steps of a product must be cheaper."""
-    steps: list[OverTaps] = []
-    while True:
-        step = _first_filter(workload)
-        if step is None:
-            return tuple(steps)
-        steps.append(step)
-        workload = step.rewrite(workload)
+def over_taps(form: Form) -> Form:
+    """Sums over elements of which a filter meets few are done over its taps, where these are fewer
+    by as much as steps of a product must be cheaper."""
+    while (step := _first_filter(form.workload)) is not None:
+        form = form.after(step)
+    return form
 
 
 def _first_filter(workload: Workload) -> OverTaps | None:
@@ -48,16 +42,14 @@ def _first_filter(workload: Workload) -> OverTaps | None:
     return None
 
 
-def shared(workload: Workload) -> tuple[Share, ...]:
-    """Formulas with functions in them that more than one stage computes, to be computed once."""
-    steps: list[Share] = []
-    while len(workload.stages) < MAX_STAGES:
-        step = _first_shared(workload)
+def shared(form: Form) -> Form:
+    """Formulas with functions in them that more than one stage computes are computed once."""
+    while len(form.workload.stages) < MAX_STAGES:
+        step = _first_shared(form.workload)
         if step is None:
             break
-        steps.append(step)
-        workload = step.rewrite(workload)
-    return tuple(steps)
+        form = form.after(step)
+    return form
 
 
 def _first_shared(workload: Workload) -> Share | None:

@@ -12,7 +12,6 @@ thread and two: 0.979 and 0.978 of the time; 1024x1024x1024: 0.99; the copy alon
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,7 @@ from ...nest.loop_ir import LoopKind
 from ...primitives import FetchAhead, Merge, Unroll
 from ..analysis import Read
 from ..writer import TraceWriter
-
-if TYPE_CHECKING:
-    from .sketch import TileSketch
+from .stage import TileStage
 
 AHEAD_CYCLES = 600.0
 """How long before it is copied a line is asked for: the latency of the last cache, and of memory
@@ -36,37 +33,37 @@ COPY_SHARE = 0.3
 """Of the time of a copy on its own that is left."""
 
 
-def packed_on_the_way(sketch: TileSketch) -> tuple[Read, ...]:
+def packed_on_the_way(stage: TileStage) -> tuple[Read, ...]:
     """The column operands that the first tile can pack; all that are packed in a call, or none.
 
     Each is as contiguous as columns are, and each step of the reduction reads a part of its own.
     """
-    view, packed = sketch.view, sketch.operands.packed_inside(ahead=False)
+    view, packed = stage.view, stage.operands.packed_inside(ahead=False)
     loops = {loop.name for loop in view.reduce if loop.extent > 1}
     fits = (
         not read.padded
-        and sketch.operands.moves_as_one(read)
-        and read.element_stride(sketch.roles.columns.name) == 1
+        and stage.operands.moves_as_one(read)
+        and read.element_stride(stage.roles.columns.name) == 1
         and all(read.own_dim(name) is not None for name in loops)
         for read in packed
     )
     plain = not view.presolve and not view.presplit and not view.guards
-    plain = plain and sketch.apart == 1 and not sketch.is_sliding
+    plain = plain and stage.apart == 1 and not stage.is_sliding
     return packed if plain and all(fits) else ()
 
 
 def can_pack_on_the_way(
-    sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
+    stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray]
 ) -> BoolArray:
     """(P,) whether a panel is one tile wide and packed once for several tiles of rows, in whole
     blocks of the reduction, and nothing else changes its loops."""
     one = (s["col_per"] == 1) & (s["row_blocks"] == 1) & (s["row2_blocks"] == 1)
     several = s["row_per"] * s["row2_per"] > 1
-    whole = (v["parts"] == 1) & (sketch.roles.main.extent % s["kc"] == 0)
+    whole = (v["parts"] == 1) & (stage.roles.main.extent % s["kc"] == 0)
     as_is = (v["skip_padding"] == 0) & (v["pack_columns"] == 1) & (v["rows_outside"] == 0)
     steps = s["kc"] > v["unroll"]
     found: BoolArray = one & several & whole & as_is & steps & (v["row_tiles_inside"] == 0)
-    if sketch.epilogue:  # partial sums wait in a buffer of their own
+    if stage.epilogue:  # partial sums wait in a buffer of their own
         found &= s["k_count"] == 1
     return found
 
@@ -77,19 +74,19 @@ def copy_share(f: dict[str, FloatArray]) -> FloatArray:
 
 
 def merge_with_first_tile(
-    w: TraceWriter, sketch: TileSketch, v: dict[str, int], s: dict[str, int], depth: list[str]
+    w: TraceWriter, stage: TileStage, v: dict[str, int], s: dict[str, int], depth: list[str]
 ) -> None:
     """Let the first tile pack. Called when all else is written but what threads share; `depth` are
     the loops of the reduction that are not written out, outermost first."""
-    stage = sketch.view.name
-    _stand_alone(w, f"{stage}.pack0", f"{stage}.acc", depth[0])
+    name = stage.view.name
+    _stand_alone(w, f"{name}.pack0", f"{name}.acc", depth[0])
     step_cycles = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
     ahead = ceil(AHEAD_CYCLES * UPDATES_A_CYCLE / step_cycles)
-    for n, read in enumerate(packed_on_the_way(sketch)):
-        dims = [read.own_dim(name) for name in (*depth[:-1], sketch.roles.main.name)]
-        _merge(w, f"{stage}.pack{n}", dims, v["unroll"], depth)
+    for n, read in enumerate(packed_on_the_way(stage)):
+        dims = [read.own_dim(name) for name in (*depth[:-1], stage.roles.main.name)]
+        _merge(w, f"{name}.pack{n}", dims, v["unroll"], depth)
         if ahead < w.loop(depth[-1]).extent:
-            line = sketch.target.caches[0].line_bytes // read.dtype.bytes
+            line = stage.target.caches[0].line_bytes // read.dtype.bytes
             w.do(FetchAhead(read.tensor, depth[-1], ahead, depth[-1], "", line))
 
 

@@ -1,4 +1,4 @@
-"""Which settings of the tile sketch are worth a try: what the target holds, each structure once.
+"""Which settings of the tile stage are worth a try: what the target holds, each structure once.
 
 A setting is left out where registers, caches or code would overflow, where its trace would not be
 legal, and where a knob has no effect beside the others: another setting says the same.
@@ -7,17 +7,14 @@ legal, and where a knob has no effect beside the others: another setting says th
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...arrays import BoolArray, IntArray
 from .border import MOST_BORDER_TILES
 from .first_tile import can_pack_on_the_way
-from .hints import can_hint
-
-if TYPE_CHECKING:
-    from .sketch import TileSketch
+from .prefetch import prefetches
+from .stage import TileStage
 
 MAX_UNROLLED = 48
 """Most multiply-adds in the unrolled body of the innermost loop, if it is unrolled at all."""
@@ -40,89 +37,89 @@ Values = dict[str, IntArray]
 """Knob values, or sizes (see `tile_loops`), by name, each (P,)."""
 
 
-def feasible_tiles(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+def feasible_tiles(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
-    ok = _fits_registers(sketch, v, s) & _is_short(sketch, v, s) & _panels_fit(sketch, v, s)
-    ok &= _has_one_spelling(sketch, v, s) & _reduction_goes_together(sketch, v)
-    ok &= _tails_are_there(sketch, v, s) & _is_shared_out(sketch, v)
-    ok &= (v["fetch"] == 0) | can_hint(sketch, v, s)
-    ok &= (v["pack_on_the_way"] == 0) | can_pack_on_the_way(sketch, v, s)
-    ok &= (v["skip_padding"] == 0) | _leaves_out_padding(sketch, v, s)
-    if sketch.is_sliding:
+    ok = _fits_registers(stage, v, s) & _is_short(stage, v, s) & _panels_fit(stage, v, s)
+    ok &= _has_one_spelling(stage, v, s) & _reduction_goes_together(stage, v)
+    ok &= _tails_are_there(stage, v, s) & _is_shared_out(stage, v)
+    ok &= (v["fetch"] == 0) | prefetches(stage, v, s)
+    ok &= (v["pack_on_the_way"] == 0) | can_pack_on_the_way(stage, v, s)
+    ok &= (v["skip_padding"] == 0) | _leaves_out_padding(stage, v, s)
+    if stage.is_sliding:
         # Tiles along long rows of the image, which are read and written from end to end: with
         # tiles of rows inside, lines of many rows are written in parts and pages change.
         ok &= v["row_tiles_inside"] == 0
         # Each row of a tile would be a stream of its own, a line at a time: measured slower.
         ok &= v["stream"] == 0
-    if sketch.epilogue:
-        ok &= _block_of_sums_fits(sketch, v, s)
+    if stage.epilogue:
+        ok &= _block_of_sums_fits(stage, v, s)
     return ok
 
 
-def _fits_registers(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+def _fits_registers(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Sums, a step's vectors of columns and an element of the rows are in registers at once."""
-    registers = sketch.target.vector_registers
-    reads = len(sketch.roles.column_reads)
+    registers = stage.target.vector_registers
+    reads = len(stage.roles.column_reads)
     live = s["mr"] * s["mr2"] * v["vectors"] + v["vectors"] * max(reads, 1) + 1
     ok: BoolArray = live <= registers - (1 if registers > 16 else 0)
     # With one vector a row, all rows of a step are loaded ahead: they need registers as well.
     ok &= (v["vectors"] > 1) | (v["unroll"] == 1) | (2 * s["mr"] * s["mr2"] + 1 <= registers)
-    if sketch.is_sliding:  # what one tap has loaded waits for the next
+    if stage.is_sliding:  # what one tap has loaded waits for the next
         waiting = s["mr"] * s["mr2"] * v["vectors"] * (s["taps_inside"] > 1)
-        if sketch.lane_step > 1:  # so do the vectors that phases are taken from
-            waiting = waiting * (1 + sketch.lane_step)
+        if stage.lane_step > 1:  # so do the vectors that phases are taken from
+            waiting = waiting * (1 + stage.lane_step)
         ok &= live + waiting <= registers
     return ok
 
 
-def _is_short(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+def _is_short(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """The body that is written out is no longer than pays. More copies of a step only bring spills:
     LLVM moves their loads to the front."""
-    view = sketch.view
+    view = stage.view
     body = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
     plain = (v["unroll"] == 1) & (v["tap_unroll"] == 0)
     whole = v["unroll"] * s["taps_inside"] * view.outputs == view.points
-    most_steps = MAX_SLIDING if sketch.is_sliding else MAX_UNROLLED
+    most_steps = MAX_SLIDING if stage.is_sliding else MAX_UNROLLED
     most = np.where(v["tap_unroll"] > 0, MAX_WRITTEN_OUT, most_steps)
     ok: BoolArray = plain | (body <= np.where(whole, MAX_WHOLE, most))
     return ok
 
 
-def _has_one_spelling(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+def _has_one_spelling(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Numbers of blocks are what they say: those that give other numbers are skipped."""
     ok: BoolArray = s["k_count"] == v["k_blocks"]
     for blocks, axis in (("column_blocks", "col"), ("row_blocks", "row"), ("row2_blocks", "row2")):
         tiles = s[f"{axis}_tiles"]
         ok &= s[f"{axis}_blocks"] == np.minimum(v[blocks], tiles)
         ok &= v[blocks] <= tiles
-    if not sketch.roles.is_reused:
+    if not stage.roles.is_reused:
         ok &= v["rows_outside"] == 0
     return ok
 
 
-def _panels_fit(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+def _panels_fit(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Packed panels fit half of the last cache, and what cannot be loaded as vectors is packed."""
-    roles, operands = sketch.roles, sketch.operands
+    roles, operands = stage.roles, stage.operands
     taps = prod(loop.extent for loop in roles.taps)
-    panel = s["kc"] * taps * s["nr"] * s["col_per"] * sketch.view.dtype.bytes
+    panel = s["kc"] * taps * s["nr"] * s["col_per"] * stage.view.dtype.bytes
     whole_ahead = (v["pack_columns"] == 2) & (not operands.packed_inside(ahead=True))
-    room = sketch.target.caches[-1].bytes // 2
+    room = stage.target.caches[-1].bytes // 2
     ok: BoolArray = (v["pack_columns"] == 0) | whole_ahead | (panel <= room)
     columns = roles.columns.name
     if any(read.element_stride(columns) not in (0, 1) for read in operands.packable):
         ok &= v["pack_columns"] >= 1
-    if sketch.epilogue and any(loop.dim == roles.columns.dim for loop in roles.batch):
+    if stage.epilogue and any(loop.dim == roles.columns.dim for loop in roles.batch):
         # Tiles of columns across two groups read rows of both, which are no block.
         ok &= (v["copy_rows"] == 0) | (roles.columns.extent % s["nr"] == 0)
     return ok
 
 
-def _block_of_sums_fits(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+def _block_of_sums_fits(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """With blocks of the reduction and an epilogue, partial sums of a block wait in a private
     buffer: half of the second cache holds it, it is whole, and more than one row."""
-    roles, caches = sketch.roles, sketch.target.caches
+    roles, caches = stage.roles, stage.target.caches
     rows = s["mr"] * s["row_per"] * s["mr2"] * s["row2_per"]
-    block = rows * s["nr"] * s["col_per"] * sketch.view.dtype.bytes
+    block = rows * s["nr"] * s["col_per"] * stage.view.dtype.bytes
     small = block <= caches[min(1, len(caches) - 1)].bytes // 2
     several = all(loop.extent > 1 for loop in (*roles.rows, roles.columns))
     one = (s["mr"] * s["row_per"] == 1) & bool(roles.rows)
@@ -131,64 +128,64 @@ def _block_of_sums_fits(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
     return ok
 
 
-def _reduction_goes_together(sketch: TileSketch, v: Values) -> BoolArray:
+def _reduction_goes_together(stage: TileStage, v: Values) -> BoolArray:
     """What divides the reduction agrees with what else is done: sums that are read again are not
     streamed, parts that threads add up are plain, steps far apart are in one block."""
     alone = (v["stream"] == 0) & (v["skip_padding"] == 0) & (v["pack_columns"] < 2)
     ok: BoolArray = (v["parts"] == 1) | (alone & (v["parallel"] > 0))
-    if not sketch.epilogue:
+    if not stage.epilogue:
         ok &= (v["stream"] == 0) | (v["k_blocks"] == 1)
-    if sketch.apart > 1:
+    if stage.apart > 1:
         ok &= (v["unroll"] == 1) | ((v["k_blocks"] == 1) & (v["parts"] == 1))
     return ok
 
 
-def _tails_are_there(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+def _tails_are_there(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Incomplete tiles have code of their own where there are some."""
-    m = [loop.extent for loop in sketch.roles.rows] + [1, 1]
+    m = [loop.extent for loop in stage.roles.rows] + [1, 1]
     ragged_rows = (m[0] % s["mr"] != 0) | (m[1] % s["mr2"] != 0)
-    ragged = ragged_rows | (sketch.roles.columns.extent % s["nr"] != 0)
+    ragged = ragged_rows | (stage.roles.columns.extent % s["nr"] != 0)
     ok: BoolArray = ((v["tails"] == 0) | ragged) & ((v["tails"] != 1) | ragged_rows)
     return ok
 
 
-def _is_shared_out(sketch: TileSketch, v: Values) -> BoolArray:
+def _is_shared_out(stage: TileStage, v: Values) -> BoolArray:
     """Threads have something to divide, and divide it, unless it is little."""
-    roles = sketch.roles
+    roles = stage.roles
     ok: BoolArray = v["parallel"] <= len(roles.block_loops(rows_outside=False))
-    if sketch.target.threads > 1:
+    if stage.target.threads > 1:
         batches = prod(loop.extent for loop in roles.batch)
-        alone = sketch.view.points <= MOST_POINTS_ALONE
-        ok &= (v["parallel"] > 0) | alone | (batches > 1 and not sketch.is_uneven)
+        alone = stage.view.points <= MOST_POINTS_ALONE
+        ok &= (v["parallel"] > 0) | alone | (batches > 1 and not stage.is_uneven)
     return ok
 
 
-def _leaves_out_padding(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+def _leaves_out_padding(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Some padding can be left out: around rows that are copied, or where tiles decide it."""
-    ok: BoolArray = (v["copy_rows"] == 1) & (sketch.share_around(v) < 1.0)
-    if sketch.border:
-        ok |= _tiles_decide_padding(sketch, v, s)
+    ok: BoolArray = (v["copy_rows"] == 1) & (stage.share_around(v) < 1.0)
+    if stage.border:
+        ok |= _tiles_decide_padding(stage, v, s)
     return ok
 
 
-def _tiles_decide_padding(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
+def _tiles_decide_padding(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Rows are in one block and as they are, tiles whole, the taps written out, and not too many
     tiles at the edges."""
-    border, roles = sketch.border, sketch.roles
+    border, roles = stage.border, stage.roles
     assert border is not None
-    taps = [loop.name for loop in sketch.short_taps()]
+    taps = [loop.name for loop in stage.short_taps()]
     needed = max((taps.index(name) + 1 for name in border.taps if name in taps), default=0)
     ok: BoolArray = (v["copy_rows"] == 0) & (s["row_blocks"] == 1) & (v["tap_unroll"] >= needed)
     if roles.main.name in border.taps:
         ok &= v["unroll"] == roles.main.extent
     rows = roles.rows[0].extent if roles.rows else 1
     ok &= (v["tails"] > 0) | (rows % s["mr"] == 0)
-    if any(read.padded for read in sketch.operands.panels):  # a copy takes the conditions with it
+    if any(read.padded for read in stage.operands.panels):  # a copy takes the conditions with it
         ok &= v["pack_columns"] == 0
     if border.lane_conds:  # tiles of columns are cut as those of rows are
-        edges = sketch.edge_columns[np.searchsorted(sketch.knobs[0].values, v["vectors"])]
+        edges = stage.edge_columns(v["vectors"])
         ok &= (s["col_tiles"] % s["col_blocks"] == 0) & (edges <= MOST_BORDER_TILES)
         ok &= ((s["col_blocks"] == 1) | (edges < s["col_per"])) & (v["tails"] != 1)
         ok &= (v["tails"] == 2) | (roles.columns.extent % s["nr"] == 0)
-    few: BoolArray = sketch.edge_tiles[v["rows"] - 1] <= MOST_BORDER_TILES
+    few: BoolArray = stage.edge_tiles(v["rows"]) <= MOST_BORDER_TILES
     return ok & few

@@ -1,8 +1,6 @@
-"""The loops of a tile sketch: how large tiles and blocks are, and how often each loop runs."""
+"""The loops of a tile stage: how large tiles and blocks are, and how often each loop runs."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,17 +8,15 @@ from ...arrays import FloatArray, IntArray
 from ...plan import Access, Level, Outline, Plan, access_of, axes_of
 from ..analysis import Loop
 from .roles import TileRoles
-
-if TYPE_CHECKING:
-    from .sketch import TileSketch
+from .stage import TileStage
 
 
-def tile_sizes(sketch: TileSketch, v: dict[str, IntArray]) -> dict[str, IntArray]:
+def tile_sizes(stage: TileStage, v: dict[str, IntArray]) -> dict[str, IntArray]:
     """Tile and block sizes for knob values `v`, in elements, and how many of each: arrays (P,)."""
-    roles = sketch.roles
+    roles = stage.roles
     n = roles.columns.extent
     m = [loop.extent for loop in roles.rows] + [1, 1]
-    nr = v["vectors"] * sketch.lanes
+    nr = v["vectors"] * stage.lanes
     s: dict[str, IntArray] = {"nr": nr, "mr": v["rows"], "mr2": v["rows2"]}
     s["col_tiles"] = -(-n // nr)
     s["col_per"] = -(-s["col_tiles"] // v["column_blocks"])
@@ -32,10 +28,10 @@ def tile_sizes(sketch: TileSketch, v: dict[str, IntArray]) -> dict[str, IntArray
         s[f"{key}_tiles"] = -(-extent // tile)
         s[f"{key}_per"] = -(-s[f"{key}_tiles"] // blocks)
         s[f"{key}_blocks"] = -(-s[f"{key}_tiles"] // s[f"{key}_per"])
-    k, u = roles.main.extent // v["parts"], v["unroll"] if sketch.apart == 1 else 1
+    k, u = roles.main.extent // v["parts"], v["unroll"] if stage.apart == 1 else 1
     s["kc"] = (((k - 1) // v["k_blocks"] + 1) + u - 1) // u * u
     s["k_count"] = -(-k // s["kc"])
-    taps = [loop.extent for loop in sketch.short_taps()]
+    taps = [loop.extent for loop in stage.short_taps()]
     s["taps_inside"] = np.cumprod([1, *taps], dtype=np.int64)[v["tap_unroll"]]
     return s
 
@@ -59,34 +55,35 @@ COLUMNS, ROWS, ROWS2, MAIN = range(4)
 """The axes of a tile; behind them, one for each loop of batch and of taps."""
 
 
-def tile_outline(sketch: TileSketch) -> Outline:
+def tile_outline(stage: TileStage) -> Outline:
     """The axes of a tile, an axis of one element for rows that it has not, and what it touches."""
-    roles, view = sketch.roles, sketch.view
+    roles, view = stage.roles, stage.view
     batch, taps = _batch_and_taps(roles)
     rows = (*roles.rows[:2], *[None] * (2 - len(roles.rows[:2])))
     loops = (roles.columns, *rows, roles.main, *batch, *taps)
     axes = axes_of((loop.name, loop.extent) if loop else ("", 1) for loop in loops)
     names = [axis.name for axis in axes]
     found = [
-        access_of(read.tensor, read.dtype.bytes, read.index, names)
-        for read in sketch.operands.every
+        access_of(read.tensor, read.dtype.bytes, read.index, names) for read in stage.operands.every
     ]
     out = tuple(tuple(int(loop is axis) for axis in loops) for loop in view.spatial)
     output = Access(view.name, view.dtype.bytes, out, is_output=True)
     return Outline(axes, (*found, output))
 
 
-def tile_plan(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> Plan:
+def tile_plan(
+    stage: TileStage, outline: Outline, v: dict[str, IntArray], s: dict[str, IntArray]
+) -> Plan:
     """The levels of knob values `v` with sizes `s`. A loop that knobs place here or there is a
     level in each place, of one iteration where it is not."""
-    roles, threads = sketch.roles, sketch.target.threads > 1
+    roles, threads = stage.roles, stage.target.threads > 1
     batch, taps = _batch_and_taps(roles)
     first_tap = 4 + len(batch)
     k = roles.main.extent // v["parts"]
     block, block2 = s["mr"] * s["row_per"], s["mr2"] * s["row2_per"]
     wide, n = s["nr"] * s["col_per"], roles.columns.extent
     outside, inside = v["rows_outside"] == 1, v["row_tiles_inside"] == 1
-    deep = _depth_place(sketch, v)
+    deep = _depth_place(stage, v)
     place = block_places(roles, v)
     names = [loop.name for loop in (*roles.rows[:2], *[roles.columns] * 2)][:2]
     rows, rows2 = (threads & (v["parallel"] > place[name]) for name in names)
@@ -120,15 +117,15 @@ def tile_plan(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
         Level(ROWS, 1, note="rows in registers"),
         Level(COLUMNS, 1, note="columns in registers"),
     )
-    return Plan(sketch.outline, levels, len(deep), _dense(sketch, v))
+    return Plan(outline, levels, len(deep), _dense(stage, v))
 
 
-def _depth_place(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
+def _depth_place(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
     """(P,) behind which of the block loops (columns, rows2, rows, columns again) the blocks of the
     reduction stand: the last that threads divide, or the outermost."""
-    if sketch.epilogue:
+    if stage.epilogue:
         return np.full_like(v["parallel"], 3)
-    count = len(sketch.roles.rows)
+    count = len(stage.roles.rows)
     rows = [2, 1][2 - count :] if count else []
     places = {0: [0, *(3 - r for r in rows)], 1: [*(3 - r for r in rows), 3]}
     divided = np.maximum(v["parallel"], 1) - 1
@@ -155,14 +152,14 @@ def block_counts(roles: TileRoles, f: dict[str, FloatArray]) -> list[FloatArray]
     return picked
 
 
-def _dense(sketch: TileSketch, v: dict[str, IntArray]) -> IntArray:
+def _dense(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
     """(P,) which accesses come in order, as the bits of a number, see `Plan.dense`."""
-    bits = {read.tensor: 1 << b for b, read in enumerate(sketch.operands.every)}
-    columns = sum(bits[read.tensor] for read in sketch.operands.packable)
-    rows = sum(bits[read.tensor] for read in sketch.operands.copyable)
-    ahead = columns | sum(bits[read.tensor] for read in sketch.operands.packed_ahead)
+    bits = {read.tensor: 1 << b for b, read in enumerate(stage.operands.every)}
+    columns = sum(bits[read.tensor] for read in stage.operands.packable)
+    rows = sum(bits[read.tensor] for read in stage.operands.copyable)
+    ahead = columns | sum(bits[read.tensor] for read in stage.operands.packed_ahead)
     packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
     # What hints have brought is where a copy would be: nearby, however far apart its rows are.
-    fetched = sum(bits[read.tensor] for read in sketch.passing)
+    fetched = sum(bits[read.tensor] for read in stage.passing)
     packed = packed | np.where(v["fetch"] > 0, fetched, 0)
     return np.asarray(packed | (v["copy_rows"] * rows))

@@ -24,7 +24,7 @@ class TileOperands:
 
     @property
     def every(self) -> tuple[Read, ...]:
-        """Every operand, once, in the order of `TileSketch.accesses`."""
+        """Every operand, once, in the order of `TileStage.accesses`."""
         return once((*self.roles.column_reads, *self.roles.row_reads))
 
     @property
@@ -75,7 +75,7 @@ class TileOperands:
     @cached_property
     def packed_ahead(self) -> tuple[Read, ...]:
         """Column operands that `pack_columns` 2 packs ahead of all calls: constant inputs which
-        nothing else reads, since everybody would read them in this sketch's panels. Those of a
+        nothing else reads, since everybody would read them in this stage's panels. Those of a
         batch's part of a dimension need not begin where a panel does, and are left."""
         constants = {tensor.name for tensor in self.workload.constants}
         return tuple(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 from ...nest.loop_ir import LoopKind
 from ...primitives import (
@@ -21,9 +20,7 @@ from ...primitives import (
 from ...primitives.places import ROOT
 from ..analysis import Read
 from ..writer import TraceWriter
-
-if TYPE_CHECKING:
-    from .sketch import TileSketch
+from .stage import TileStage
 
 LEAST_PARALLEL_BYTES = 1 << 18
 """Operands smaller than this are packed ahead by one thread."""
@@ -37,7 +34,7 @@ class Packing:
     """Writes the copies for knob values `v` and sizes `s` of tiles whose sums are in `buffer`."""
 
     w: TraceWriter
-    k: TileSketch
+    k: TileStage
     v: dict[str, int]
     s: dict[str, int]
     buffer: str

@@ -8,10 +8,8 @@ order that depends on nothing but the trace: what error that may have is bounded
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .sketch import TileSketch
+from .stage import TileStage
 
 USUAL_ROWS, USUAL_VECTORS = 8, 2
 """A tile that keeps the pipes busy, and small enough to have many."""
@@ -23,14 +21,14 @@ SHORTEST_PART = 512
 """A part of fewer steps is not worth results of its own."""
 
 
-def reduction_parts(sketch: TileSketch) -> tuple[int, ...]:
+def reduction_parts(stage: TileStage) -> tuple[int, ...]:
     """The values of the knob `parts`: 1, and numbers of equal parts for the threads where output
     tiles are too few for them, the reduction is long and nothing is computed from it in place."""
-    roles, view, threads = sketch.roles, sketch.view, sketch.target.threads
-    rewritten = sketch.epilogue or sketch.is_scattered or view.presplit or view.presolve
+    roles, view, threads = stage.roles, stage.view, stage.target.threads
+    rewritten = stage.epilogue or stage.is_scattered or view.presplit or view.presolve
     if threads == 1 or rewritten:
         return (1,)
-    shape = [(roles.columns.extent, USUAL_VECTORS * sketch.lanes)]
+    shape = [(roles.columns.extent, USUAL_VECTORS * stage.lanes)]
     shape += [(loop.extent, USUAL_ROWS) for loop in roles.rows[:1]]
     tiles = prod(-(-extent // tile) for extent, tile in shape)
     tiles *= prod(loop.extent for loop in (*roles.rows[1:], *roles.outer_rows, *roles.batch))

@@ -1,8 +1,6 @@
-"""Writing down the trace of one setting of the tile sketch, step by step."""
+"""Writing down the trace of one setting of the tile stage, step by step."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from ...primitives import (
     CacheWrite,
@@ -21,32 +19,30 @@ from ...primitives import (
 from ..analysis import Loop
 from ..writer import TraceWriter
 from .first_tile import merge_with_first_tile
-from .hints import write_hints
 from .packing import Packing
-
-if TYPE_CHECKING:
-    from .sketch import TileSketch
+from .prefetch import write_prefetches
+from .stage import TileStage
 
 
 def write_tile_trace(
-    writer: TraceWriter, sketch: TileSketch, v: dict[str, int], s: dict[str, int]
+    writer: TraceWriter, stage: TileStage, v: dict[str, int], s: dict[str, int]
 ) -> None:
-    """Add the steps of the sketch with knob values `v` and tile sizes `s` (see TileSketch)."""
-    _TileTrace(writer, sketch, v, s).write()
+    """Add the steps of the stage with knob values `v` and tile sizes `s` (see TileStage)."""
+    _TileTrace(writer, stage, v, s).write()
 
 
 class _TileTrace:
     def __init__(
-        self, writer: TraceWriter, sketch: TileSketch, v: dict[str, int], s: dict[str, int]
+        self, writer: TraceWriter, stage: TileStage, v: dict[str, int], s: dict[str, int]
     ) -> None:
         self.w = writer
-        self.k = sketch
+        self.k = stage
         self.v = v
         self.s = s
-        self.stage = sketch.view.name
+        self.stage = stage.view.name
         self.buffer = self.stage
-        self.main = sketch.roles.main.name
-        self.outer = sketch.epilogue.name if sketch.epilogue else self.stage
+        self.main = stage.roles.main.name
+        self.outer = stage.epilogue.name if stage.epilogue else self.stage
         self.steps_apart: list[str] = []
 
     def rename(self, loop: str) -> str:
@@ -70,9 +66,9 @@ class _TileTrace:
         columns = blocks[k.roles.columns.name]
         rows = [name for name in order if name != columns] or [columns]
         packing = Packing(w, k, v, s, self.buffer)
-        if v["fetch"]:  # before operands are packed: hints are for where they come from
+        if v["fetch"]:  # before operands are packed: from where they come
             around = [joined or name for name in batch]
-            write_hints(w, k, self.buffer, v, self.s, tiles, depth, around)
+            write_prefetches(w, k, self.buffer, v, self.s, tiles, depth, around)
         if v["skip_padding"] and v["copy_rows"]:  # before copies hide what is padding
             self._accumulate(tiles[-1])
             w.do(SkipZerosAround(f"{self.stage}.acc", depth[-1]))

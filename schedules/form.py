@@ -1,0 +1,26 @@
+"""Forms: the ways to write a computation that have schedules of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .rewrites import Rewrite
+from .workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`workload` is what `steps` make of a workload in normal form; without steps it is that one.
+
+    A trace of this form begins with `steps`.
+    """
+
+    workload: Workload
+    steps: tuple[Rewrite, ...] = ()
+
+    def after(self, *steps: Rewrite) -> Form:
+        """This form after more steps. ScheduleError as for `Rewrite.rewrite`."""
+        form = self
+        for step in steps:
+            form = Form(step.rewrite(form.workload), (*form.steps, step))
+        return form

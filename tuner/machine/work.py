@@ -1,0 +1,122 @@
+"""The least work of a workload: what every schedule of it has to do, whichever form it computes.
+
+Operations are counted in slots of the multiply-add pipes, and each tensor's bytes once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from costmodel.machine import compute_dtype
+from schedules.algebra.scalar import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    children,
+    loads,
+    vars_of,
+)
+from schedules.dtypes import DType
+from schedules.form import Form
+from schedules.sketches.forms.regrouping import regrouped
+from schedules.sketches.forms.rewriting import rewrites_for
+from schedules.workload.flops import counted_flops, useful_flops
+from schedules.workload.tensors import Stage
+from schedules.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`slots` are the fewest lane-slots of the multiply-add pipes that a call needs, `min_bytes`
+    what it reads and writes at least, `dtype` the type it computes in."""
+
+    slots: float
+    min_bytes: int
+    dtype: DType
+
+
+def least_work(workload: Workload, forms: Sequence[Form] | None = None) -> Work:
+    """The least work of `workload` as it is and in its other `forms`: those of its space
+    (`ScheduleSpace.forms`), or derived here where there is none."""
+    others = _forms(workload) if forms is None else forms
+    slots = min(_useful_slots(form) for form in (workload, *(other.workload for other in others)))
+    return Work(slots, workload.min_bytes, compute_dtype(workload))
+
+
+def _forms(workload: Workload) -> tuple[Form, ...]:
+    normal = workload.normalised()
+    return tuple(form for form in (regrouped(normal), *rewrites_for(normal)) if form.steps)
+
+
+def _useful_slots(workload: Workload) -> float:
+    # The share of the work that is not padding is known over all stages; so is the mix.
+    share = useful_flops(workload) / max(counted_flops(workload), 1)
+    ahead = _ahead_of_calls(workload)
+    return share * sum(pipe_slots(s) for s in workload.stages if s.name not in ahead)
+
+
+def _ahead_of_calls(workload: Workload) -> set[str]:
+    """Stages that see constant inputs and nothing else: they can be computed once, before the
+    first call. An output is written in every call."""
+    known = {tensor.name for tensor in workload.constants}
+    found = set[str]()
+    for stage in workload.stages:
+        reads = {load.tensor for load in loads(stage.body)}
+        if reads and reads <= known and stage.name not in workload.outputs:
+            known.add(stage.name)
+            found.add(stage.name)
+    return found
+
+
+def pipe_slots(stage: Stage) -> float:
+    """Fewest lane-slots of the multiply-add pipes one call of `stage` needs, padding included.
+
+    An operation counts once for each setting of the axes it depends on, however often it is
+    written: what is the same is computed once, what does not change is computed outside. A
+    multiplication whose result is only added is one slot with that addition. Additions and
+    comparisons may run on other pipes, at most as many as there are for multiplications. What a
+    choice computes on one side only is left out: it may not be taken.
+    """
+    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    multiplied, added = 0, 0
+    for node in _computed(stage.body):
+        times = prod(extents[name] for name in vars_of(node))
+        match node:
+            case Binary(op=BinaryOp.MUL | BinaryOp.DIV):
+                multiplied += times
+            case Binary(op=BinaryOp.ADD | BinaryOp.SUB, a=a, b=b):
+                added += 0 if _is_product(a) or _is_product(b) else times
+            case Unary(op=op):
+                multiplied += op.function.slots * times
+            case Binary():
+                added += times
+            case _:
+                pass
+    if stage.reducer is not None:
+        fused = stage.reducer is Reducer.SUM and _is_product(stage.body)
+        added += 0 if fused else prod(extents.values())
+    return max(multiplied, (multiplied + added) / 2)
+
+
+def _computed(node: Scalar) -> set[Scalar]:
+    """Every different operation that is surely evaluated."""
+    found: set[Scalar] = set()
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, Binary | Unary):
+            found.add(current)
+        pending.extend([current.cond] if isinstance(current, Select) else children(current))
+    return found
+
+
+def _is_product(node: Scalar) -> bool:
+    while isinstance(node, Cast):
+        node = node.x
+    return isinstance(node, Binary) and node.op is BinaryOp.MUL
