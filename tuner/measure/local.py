@@ -24,8 +24,9 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tuner.codegen.version import CODEGEN_VERSION
-from tuner.machine.bound import Bound, bound
+from tuner.machine.bound import Bound
 from tuner.machine.host import cpu_affinity
+from tuner.machine.roofline import bound
 
 from ..compiling.pool import Compiled, CompilePool
 from ..compiling.worker import DEFAULT_COMPILER
