@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from schedules.arrays import IntArray
+from schedules.nest.finding import chain_to
 from schedules.nest.loop_ir import Nest, Update, leaves
 from schedules.plan import Axis, Level, Outline, Plan
-from schedules.primitives.nest_edit import chain_to
 from schedules.sketches import space_for
 from schedules.space import Part
 from tests.schedule_fuzz.cases import notation
