@@ -18,8 +18,8 @@ from ...primitives import (
     Vectorize,
 )
 from ..analysis import Loop, StageView
+from ..groups import FusionGroup, merged
 from ..writer import TraceWriter
-from .group import FusionGroup, merged
 from .row_partials import Factoring, Partials
 from .staggered import (
     ROWS_A_STEP,

@@ -205,7 +205,7 @@ class TurnSketch(Knobbed):
         )
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
         turn = self.turn
         write_turn_trace(
             writer,

@@ -133,6 +133,6 @@ class TurnedSumSketch(Knobbed):
         return tuple(min(1, len(knob.values) - 1) for knob in self.knobs)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
         v, threads = self.chosen(setting), self.target.threads
         write_turned_sum_trace(writer, self.view, self.turn, self.lanes, threads, v)
