@@ -20,7 +20,8 @@ class Spelling:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a step gives: the nest, and the loops in it that were not there, in program order."""
+    """What a step gives: the nest, and the loops in it that the step made, in program order. A name
+    among them may have been that of a loop which the step took away."""
 
     nest: Nest
     loops: tuple[str, ...] = ()
