@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..codegen.symbols import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
+from ..codegen.abi import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
 from ..isa.x86 import OSXSAVE_BIT, Word, required_bits
 
 NOT_SUPPORTED = 2

@@ -12,7 +12,7 @@ from schedules.trace import Trace
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 
-from ..codegen.symbols import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
+from ..codegen.abi import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
 from ..codegen.version import EMIT_VERSION
 from ..isa.x86 import essential
 from .c_names import KEYWORDS, RESERVED

@@ -28,6 +28,7 @@ from tuner.machine.bound import Bound
 from tuner.machine.host import cpu_affinity
 from tuner.machine.roofline import bound
 
+from ..backend.choose import backend_for
 from ..compiling.pool import Compiled, CompilePool
 from ..compiling.worker import DEFAULT_COMPILER
 from ..machine.lock import machine_lock
@@ -108,6 +109,7 @@ class LocalMeasurer:
                 "lanes": max(target.vector_bits // 32, 1),
                 "cpus": cpus[-1:],
             },
+            program=backend_for(target).checker,
             environment=openmp_environment(target.threads),
         )
         self._control = Control()
