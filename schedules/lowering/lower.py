@@ -278,7 +278,7 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
         )
         new = tuple(sorted(found, key=str))
         if new:
-            bounds = tuple(dict.fromkeys((*bounds, *new)))
+            bounds = tuple(sorted({*bounds, *new}, key=str))
             body = _without_guards(body, set(new))
     body = _bound_loops(body, inner)
     return For(loop.var, loop.extent, body, loop.kind, loop.reduce, bounds)
