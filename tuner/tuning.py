@@ -8,7 +8,6 @@ from functools import partial
 from schedules.target import Target
 from schedules.workload.workload import Workload
 
-from .measure.choose import parse_measurer
 from .measure.protocol import MeasurerFactory
 from .process.control import Control, Controllable
 from .session.memory_sink import MemorySink
@@ -46,6 +45,7 @@ def tune(
     from schedules.sketches import space_for
 
     from .machine.native_target import ThisMachine, load_target, probe_target, unprobed_target
+    from .measure.choose import parse_measurer
     from .session.run import SessionOptions, run_session
 
     # Recorded and simulated times, and those of another factory, are not this machine's.

@@ -11,8 +11,8 @@ from schedules.sketches.inner_product.sketch import InnerProductSketch
 from schedules.sketches.plain import PlainSketch
 from schedules.sketches.tile.sketch import TileSketch
 from schedules.sketches.transform.transform import TransformSketch
-from schedules.sketches.transpose.turn import TurnSketch
-from schedules.sketches.transpose.turned_sum import TurnedSumSketch
+from schedules.sketches.transpose.copies import TransposeSketch
+from schedules.sketches.transpose.sums import TransposedSumSketch
 from schedules.space import Part
 
 from .columns import column_counts
@@ -22,7 +22,7 @@ from .rows import row_counts
 from .table import Counts
 from .tile import tile_counts
 from .transform import transform_counts
-from .transpose import turn_counts, turned_sum_counts
+from .transpose import transpose_counts, transposed_sum_counts
 
 
 @singledispatch
@@ -37,5 +37,5 @@ counts.register(PlainSketch, plain_counts)
 counts.register(RowSketch, row_counts)
 counts.register(TileSketch, tile_counts)
 counts.register(TransformSketch, transform_counts)
-counts.register(TurnSketch, turn_counts)
-counts.register(TurnedSumSketch, turned_sum_counts)
+counts.register(TransposeSketch, transpose_counts)
+counts.register(TransposedSumSketch, transposed_sum_counts)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 from ..errors import ScheduleError
 from ..nest.ahead import ahead_problem
+from ..nest.finding import buffers_in
 from ..nest.loop_ir import Allocate, Nest, Scope, Stmt, transform
-from .nest_edit import buffers_in
+from .primitive import Primitive
 
 
 @dataclass(frozen=True, slots=True)
-class PackAhead:
+class PackAhead(Primitive):
     """Make a private copy of a constant input once, ahead of all calls (`NAME_prepack` in C).
 
         alloc P        # workspace          alloc P        # packed ahead

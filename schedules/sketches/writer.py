@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from ..algebra.affine import Affine, FloorDiv, Var, affine, recombine
 from ..algebra.scalar import loads
 from ..lowering.lower import plain_nest
+from ..nest.finding import buffers_in, chain_to, writes_of
 from ..nest.loop_ir import For, LoopKind, Nest, Store, Update, loop_called, loops, loops_named
 from ..primitives import (
     BlockRead,
@@ -19,13 +18,9 @@ from ..primitives import (
     Unroll,
     Vectorize,
 )
-from ..primitives.nest_edit import buffers_in, chain_to, writes_of
 from ..trace import Trace
 from ..workload.workload import Workload
 from .analysis import MOST_REPEATS, MOST_STEP
-
-_PARTS = re.compile(r"(\.t\d*)*")
-"""What Partition puts behind the names of loops in a second part."""
 
 
 class TraceWriter:
@@ -34,29 +29,35 @@ class TraceWriter:
 
     def __init__(self, workload: Workload) -> None:
         self._steps: list[Primitive] = []
+        self._cut_from: dict[str, str] = {}
         self.nest: Nest = plain_nest(workload)
 
     @property
     def trace(self) -> Trace:
         return Trace(tuple(self._steps))
 
-    def do(self, *steps: Primitive) -> None:
+    def do(self, *steps: Primitive) -> tuple[str, ...]:
+        """Apply `steps`; the loops that they make, in the order of the steps and, of each, of the
+        program."""
+        loops_made: list[str] = []
         for step in steps:
-            self.nest = step.apply(self.nest)
+            made = step.made(self.nest)
+            if isinstance(step, Partition):
+                inside = (found.var for found in loops((self.loop(step.loop),)))
+                self._cut_from.update(zip(made.loops, inside, strict=True))
+            self.nest = made.nest
             self._steps.append(step)
+            loops_made += made.loops
+        return tuple(loops_made)
 
     def split(self, loop: str, factor: int) -> tuple[str, str]:
         """Split and give the names of the two loops."""
-        before = loops_named(self.nest.body)
-        self.do(Split(loop, factor))
-        outer, inner = self._loops_since(before)
+        outer, inner = self.do(Split(loop, factor))
         return outer, inner
 
     def fuse(self, outer: str, inner: str) -> str:
         """Fuse and give the name of the new loop."""
-        before = loops_named(self.nest.body)
-        self.do(Fuse(outer, inner))
-        (fused,) = self._loops_since(before)
+        (fused,) = self.do(Fuse(outer, inner))
         return fused
 
     def reorder(self, *order: str) -> None:
@@ -71,28 +72,21 @@ class TraceWriter:
         assert found is not None, f"no loop {name}"
         return found
 
-    def _loops_since(self, before: set[str]) -> list[str]:
-        """Loops that are not among `before`, in program order."""
-        return [loop.var for loop in loops(self.nest.body) if loop.var not in before]
-
     def partition(self, loop: str, at: int) -> dict[str, str]:
         """Cut a loop in two; what each loop of the first part is called in the second."""
-        before = loops_named(self.nest.body)
-        inside = [found.var for found in loops((self.loop(loop),))]
-        self.do(Partition(loop, at))
-        return dict(zip(inside, self._loops_since(before), strict=True))
+        return {self._cut_from[made]: made for made in self.do(Partition(loop, at))}
 
     def is_inside(self, loop: str, outer: str) -> bool:
         return any(found.var == loop for found in loops(self.loop(outer).body))
 
     def copies(self, loop: str) -> list[str]:
-        """The loop and what Partition made of it: all loops that only have `.t`, `.t1` and so on
-        behind its name."""
-        return [
-            found.var
-            for found in loops(self.nest.body)
-            if found.var.startswith(loop) and _PARTS.fullmatch(found.var[len(loop) :])
-        ]
+        """The loop and those that Partition made of it, and of these, in program order."""
+        return [found.var for found in loops(self.nest.body) if self._is_copy(found.var, loop)]
+
+    def _is_copy(self, name: str, loop: str) -> bool:
+        while name != loop and name in self._cut_from:
+            name = self._cut_from[name]
+        return name == loop
 
     def writer_of(self, buffer: str) -> tuple[Store | Update, tuple[For, ...]]:
         """The first leaf that writes `buffer`, and the loops around it."""
@@ -150,9 +144,7 @@ class TraceWriter:
         if whole in (0, extent):
             self.vectorise_loop(loop, lanes, most_unrolled)
             return
-        before = loops_named(self.nest.body)
-        self.do(Partition(loop, whole))
-        (rest,) = self._loops_since(before)
+        rest = self.partition(loop, whole)[loop]
         self.vectorise_loop(loop, lanes, step // lanes)
         self.vectorise_loop(rest, lanes, most_unrolled)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from schedules.lowering.lower import plain_nest
+from schedules.nest.finding import reads_of
 from schedules.primitives import (
     BlockRead,
     CacheRead,
@@ -19,13 +20,12 @@ from schedules.primitives import (
     Partition,
     Primitive,
     Reorder,
-    SkipZerosAround,
+    SkipZeros,
     Split,
     Stagger,
     Unroll,
     Vectorize,
 )
-from schedules.primitives.nest_edit import reads_of
 from schedules.trace import Trace
 from tests.schedule_fuzz.cases import check_meaning, notation, softmax
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
@@ -171,7 +171,7 @@ def test_padding_outer_loops_decide(stride: int, dilation: int, reducer: str, ou
     rows, columns = taps if taps[0] in row.vars() else taps[::-1]
     steps = (
         Reorder((rows, columns, "s0.d1")),
-        CacheWrite("s0", "s0.d0", "acc", register=False), SkipZerosAround("acc", columns),
+        CacheWrite("s0", "s0.d0", "acc", register=False), SkipZeros("acc", columns),
     )  # fmt: skip
     check_meaning(workload, Trace(steps).apply(nest))
     if outside == "0":

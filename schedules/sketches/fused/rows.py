@@ -22,11 +22,11 @@ from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import StageView
+from ..groups import FusionGroup, Stages, grown, leading_axes, merged
 from ..knobs import Knobbed
 from ..streams import stream_values, streams_pay
 from ..tile.roles import is_product
 from ..writer import TraceWriter
-from .group import FusionGroup, Stages, grown, leading_axes, merged
 from .rows_trace import row_walk, write_row_trace
 from .staggered import ROWS_A_STEP, Steps, can_block, rows_a_task, staggered_steps
 from .walks import contiguous_reduction, is_along_columns
@@ -246,7 +246,7 @@ class RowSketch(Knobbed):
         return max(fits, default=0)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
         v = self.chosen(setting)
         ahead = self.fetched() if v["ahead"] else ()
         write_row_trace(writer, self.group, self.lanes, self.target.threads, v, ahead)

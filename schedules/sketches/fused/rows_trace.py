@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil, prod
 
+from ...nest.finding import reads_of
 from ...nest.loop_ir import LoopKind, Update
 from ...primitives import (
     CacheWrite,
@@ -16,10 +17,9 @@ from ...primitives import (
     Unroll,
     Vectorize,
 )
-from ...primitives.nest_edit import reads_of
 from ..analysis import Loop, StageView
+from ..groups import FusionGroup, merged
 from ..writer import TraceWriter
-from .group import FusionGroup, merged
 from .row_partials import Factoring, Partials
 from .staggered import (
     ROWS_A_STEP,

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import pairwise
 
+from ...nest.editing import flattened
 from ...nest.loop_ir import For, Prefetch, Stmt, leaves
 from ...primitives import Merge, Stagger
-from ...primitives.nest_edit import flattened
 from ..analysis import StageView
+from ..groups import FusionGroup
 from ..writer import TraceWriter
-from .group import FusionGroup
 from .walks import contiguous_reduction
 
 Steps = tuple[tuple[StageView, ...], ...]
