@@ -250,7 +250,7 @@ def _panels(
     times = again * f["k_count"] * f["parts"] * f["col_blocks"] * batch / outside
     packs = f["pack_columns"] > 0
     # Blocks of the reduction stand around blocks of columns that are inside of rows.
-    places = block_places(roles, {"rows_outside": f["rows_outside"]})[roles.columns.name]
+    places = block_places(roles, {"rows_outside": f["rows_outside"].astype(np.int64)})
     around = (
         (f["rows_outside"] == 1) & (f["k_count"] > 1) & (places >= np.maximum(f["parallel"], 1))
     )

@@ -101,4 +101,4 @@ def test_the_prior_counts_less_for_the_copy() -> None:
     packing = [found.components[COMPONENTS.index("packing")] for found in analyses]
     assert np.all(packing[0] < packing[1])
     packed = [found.columns["packed_bytes"] for found in analyses]
-    assert np.array_equal(*packed)
+    assert np.array_equal(packed[0], packed[1])
