@@ -250,10 +250,10 @@ def _panels(
     times = again * f["k_count"] * f["parts"] * f["col_blocks"] * batch / outside
     packs = f["pack_columns"] > 0
     # Blocks of the reduction stand around blocks of columns that are inside of rows.
-    places = block_places(roles, {"rows_outside": f["rows_outside"].astype(np.int64)})
-    around = (
-        (f["rows_outside"] == 1) & (f["k_count"] > 1) & (places >= np.maximum(f["parallel"], 1))
-    )
+    chosen = {"rows_outside": f["rows_outside"].astype(np.int64)}
+    place = block_places(roles, chosen)[roles.columns.name]
+    around = (f["rows_outside"] == 1) & (place >= np.maximum(f["parallel"], 1))
+    around &= f["k_count"] > 1
     one = block * most * np.where(around, f["col_blocks"], 1.0)
     return np.where(packs, times * block * in_all, 0.0), np.where(packs, one, 0.0)
 
