@@ -6,6 +6,8 @@ from functools import singledispatch
 
 from schedules.arrays import IntArray
 from schedules.sketches.fused.columns import ColumnSketch
+from schedules.sketches.fused.elementwise import ElementwiseSketch
+from schedules.sketches.fused.reduction import ReductionSketch
 from schedules.sketches.fused.rows import RowSketch
 from schedules.sketches.inner_product.sketch import InnerProductSketch
 from schedules.sketches.plain import PlainSketch
@@ -19,7 +21,7 @@ from .columns import column_counts
 from .dots import dot_counts
 from .plain import plain_counts
 from .plans import plan_counts
-from .rows import row_counts
+from .rows import elementwise_counts, reduction_counts, row_counts
 from .table import Counts
 from .tile import tile_counts
 from .transform import transform_counts
@@ -35,6 +37,8 @@ def counts(part: Part, settings: IntArray) -> Counts:
 counts.register(ColumnSketch, column_counts)
 counts.register(InnerProductSketch, dot_counts)
 counts.register(PlainSketch, plain_counts)
+counts.register(ElementwiseSketch, elementwise_counts)
+counts.register(ReductionSketch, reduction_counts)
 counts.register(RowSketch, row_counts)
 counts.register(TileSketch, tile_counts)
 counts.register(TransformSketch, transform_counts)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 from ..algebra.affine import Affine, FloorDiv, Var, affine, recombine
 from ..algebra.scalar import loads
 from ..lowering.lower import plain_nest
@@ -64,6 +67,10 @@ class TraceWriter:
         (fused,) = self.do(Fuse(outer, inner))
         return fused
 
+    def fuse_all(self, loops: Sequence[str]) -> str:
+        """Fuse loops, outermost first, into one; "" if there is none."""
+        return reduce(self.fuse, loops) if loops else ""
+
     def reorder(self, *order: str) -> None:
         if len(order) > 1:
             self.do(Reorder(order))
@@ -98,6 +105,10 @@ class TraceWriter:
         chain = chain_to(self.nest.body, leaf)
         assert chain is not None
         return leaf, chain
+
+    def spatial_loops(self, buffer: str) -> list[str]:
+        """The loops around the first leaf that writes `buffer` which are not its reduction's."""
+        return [loop.var for loop in self.writer_of(buffer)[1] if not loop.reduce]
 
     def update_of(self, buffer: str) -> tuple[Update, tuple[For, ...]]:
         """The first update of `buffer`, and the loops around it."""
