@@ -73,7 +73,7 @@ class BlockRead(LoopMaker):
         new_body = _reading(body, Load(self.tensor, index, source.dtype), read)
         loop = replace(place.loop, body=(Allocate(copy, (*filled, *new_body)),))
         copied = still_ahead(replace_loop(nest, self.loop, (loop,)), self)
-        return Made(copied, loops_of(names, extent))
+        return Made(copied, dict.fromkeys(loops_of(names, extent), self.name))
 
     def _takes(self, nest: Nest) -> Callable[[Index], bool]:
         buffer = buffers_in(nest).get(self.tensor)

@@ -111,7 +111,7 @@ class CacheRead(LoopMaker):
         redirected = _redirect_reads(body, source, copy, region, {**outer, **inner}, chosen)
         copied = (Allocate(copy, (*filled, *redirected)),)
         new = still_ahead(replace_body(nest, self.loop, copied), self)
-        return Made(new, loops_of(names, region.extent))
+        return Made(new, dict.fromkeys(loops_of(names, region.extent), self.name))
 
     def _chosen(self, nest: Nest, place: Place) -> Chosen:
         if not self.along:

@@ -100,7 +100,7 @@ class CacheWrite(LoopMaker):
         cached = Allocate(cache, tuple(parts))
         new_body = transform(place.loop.body, lambda s: (cached,) if s is part else None)
         written = still_ahead(replace_body(nest, self.loop, new_body), self)
-        return Made(written, (*begin.values(), *end.values()))
+        return Made(written, {new: old for copies in (begin, end) for old, new in copies.items()})
 
     def _written(self, nest: Nest, place: Place) -> tuple[Stmt, Store | Update, tuple[For, ...]]:
         """The part of the body that writes the buffer, the leaf that does, and the loops of that

@@ -52,7 +52,9 @@ class Split(LoopMaker):
         trips = -(-loop.extent // self.factor)
         inner_loop = For(inner, self.factor, body, reduce=loop.reduce)
         outer_loop = For(outer, trips, (inner_loop,), reduce=loop.reduce)
-        return Made(replace_loop(nest, self.loop, (outer_loop,)), (outer, inner))
+        return Made(
+            replace_loop(nest, self.loop, (outer_loop,)), dict.fromkeys((outer, inner), self.loop)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Fuse(LoopMaker):
         mapping = {self.outer: fused // inner.extent, self.inner: fused % inner.extent}
         body = substitute_body(inner.body, mapping)
         loop = For(name, outer.extent * inner.extent, body, reduce=outer.reduce)
-        return Made(replace_loop(nest, self.outer, (loop,)), (name,))
+        return Made(replace_loop(nest, self.outer, (loop,)), {name: self.outer})
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,4 +173,5 @@ class Partition(LoopMaker):
         assert isinstance(tail, For)
         shifted = substitute_body(tail.body, {tail.var: var(tail.var) + self.at})
         tail = replace(tail, extent=loop.extent - self.at, body=shifted)
-        return Made(replace_loop(nest, self.loop, (head, tail)), tuple(loop_names.values()))
+        cut = replace_loop(nest, self.loop, (head, tail))
+        return Made(cut, {new: old for old, new in loop_names.items()})

@@ -98,7 +98,8 @@ class ComputeAt(LoopMaker):
             return None
 
         moved = outlived(replace(nest, body=transform(nest.body, change)))
-        return Made(still_ahead(moved, self), loops_of(names, region.extent))
+        made = dict(zip(names, (loop.var for loop in producer.spatial), strict=True))
+        return Made(still_ahead(moved, self), {n: made[n] for n in loops_of(names, region.extent)})
 
 
 def _moved_stage(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar
 
 from ..nest.loop_ir import Nest
@@ -20,11 +21,14 @@ class Spelling:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a step gives: the nest, and the loops in it that the step made, in program order. A name
-    among them may have been that of a loop which the step took away."""
+    """What a step gives: the nest, and the loops in it that the step made, in program order, each
+    with the loop it was made from or the buffer that it fills.
+
+    A name among them may have been that of a loop which the step took away.
+    """
 
     nest: Nest
-    loops: tuple[str, ...] = ()
+    loops: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class RFactor(LoopMaker):
             return None
 
         factored_nest = replace(nest, body=transform(nest.body, change))
-        return Made(still_ahead(factored_nest, self), tuple(names.values()))
+        return Made(still_ahead(factored_nest, self), {new: old for old, new in names.items()})
 
 
 def _total(leaf: Update) -> Update:

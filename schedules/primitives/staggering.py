@@ -62,7 +62,7 @@ class Stagger(LoopMaker):
             for n in range(cuts, time - loop.extent, -1):
                 body += copies.of(steps[n], time - n)
         whole = allocated(buffers, tuple(body))
-        return Made(still_ahead(replace_loop(nest, self.loop, whole), self), tuple(copies.loops))
+        return Made(still_ahead(replace_loop(nest, self.loop, whole), self), copies.loops)
 
     def _steps(self, flat: list[Stmt]) -> list[tuple[Stmt, ...]]:
         """The body cut before what holds each of `starts`."""
@@ -97,12 +97,12 @@ class _Copies:
     def __init__(self, loop: str, taken: set[str]) -> None:
         self._loop = loop
         self._taken = taken
-        self.loops: list[str] = []
+        self.loops: dict[str, str] = {}
 
     def of(self, stmts: tuple[Stmt, ...], iteration: int) -> tuple[Stmt, ...]:
         loop_names = self._named(s.var for s in walk(stmts) if isinstance(s, For))
         buffer_names = self._named(s.buffer.name for s in walk(stmts) if isinstance(s, Allocate))
-        self.loops += loop_names.values()
+        self.loops |= {new: old for old, new in loop_names.items()}
         here = {self._loop: affine(iteration)}
         return substitute_body(rename_all(stmts, loop_names, buffer_names), here)
 

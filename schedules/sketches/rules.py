@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from .analysis import StageView, view_stage
 from .fused.columns import ColumnSketch, column_group
-from .fused.rows import RowSketch, own_rows, row_group
+from .fused.elementwise import ElementwiseSketch
+from .fused.reduction import ReductionSketch
+from .fused.row_part import own_rows
+from .fused.rows import RowSketch, row_group
 from .fused.walks import is_along_columns
 from .groups import Doubt, Fit, FusionGroup, Rule, Stages, is_loop
 from .inner_product.roles import inner_product_roles
@@ -16,8 +19,8 @@ from .inner_product.sketch import InnerProductSketch
 from .tile.roles import assign_roles, is_product, lane_step, tile_roles
 from .tile.sketch import TileSketch
 from .transform.transform import TransformSketch, transform_group
-from .transpose.turn import turn_sketch
-from .transpose.turned_sum import TurnedSumSketch, find_turned_sum
+from .transpose.copies import transpose_sketch
+from .transpose.sums import TransposedSumSketch, find_transposed_sum
 
 # --- stages computed together -----------------------------------------------------------------
 
@@ -58,7 +61,7 @@ def columns(view: StageView, stages: Stages) -> Fit | None:
 def rows(view: StageView, stages: Stages) -> Fit | None:
     """Stages with the same rows. In doubt where those are fewer than the threads."""
     group = row_group(stages, view) if assign_roles(view) is None else None
-    if group is None or not group.inside:
+    if group is None:
         return None
     sketch = RowSketch(stages.workload, group, stages.target)
     few = group.repeats < stages.target.threads
@@ -111,29 +114,32 @@ def inner_products(view: StageView, stages: Stages) -> Fit | None:
     return Fit((InnerProductSketch(workload, view, roles, target),)) if roles else None
 
 
-def turned_sums(view: StageView, stages: Stages) -> Fit | None:
-    """A sum that turns what it reads."""
-    turn = find_turned_sum(view) if assign_roles(view) is None else None
-    return Fit((TurnedSumSketch(stages.workload, view, turn, stages.target),)) if turn else None
+def transposed_sums(view: StageView, stages: Stages) -> Fit | None:
+    """A sum that transposes what it reads."""
+    found = find_transposed_sum(view) if assign_roles(view) is None else None
+    if found is None:
+        return None
+    return Fit((TransposedSumSketch(stages.workload, view, found, stages.target),))
 
 
-def turns(view: StageView, stages: Stages) -> Fit | None:
-    """An elementwise stage that turns what it reads."""
-    sketch = turn_sketch(stages.workload, view, stages.target)
+def transpositions(view: StageView, stages: Stages) -> Fit | None:
+    """An elementwise stage that transposes what it reads."""
+    sketch = transpose_sketch(stages.workload, view, stages.target)
     return Fit((sketch,)) if sketch else None
 
 
 def row(view: StageView, stages: Stages) -> Fit | None:
     """What fits every stage, unless its tiles use what they read again, or wide blocks of it are
-    turned."""
+    transposed."""
     roles = assign_roles(view)
     if roles is not None and view.reuse > 1 and lane_step(roles) == 1:
         return None
-    turn = turn_sketch(stages.workload, view, stages.target)
-    if turn is not None and not turn.turn.narrow:
+    found = transpose_sketch(stages.workload, view, stages.target)
+    if found is not None and not found.is_narrow:
         return None
     alone = FusionGroup(view, (), own_rows(view))
-    return Fit((RowSketch(stages.workload, alone, stages.target),))
+    kind = ReductionSketch if view.is_reduction else ElementwiseSketch
+    return Fit((kind(stages.workload, alone, stages.target),))
 
 
 BY_COLUMN, FEW_ROWS = Doubt("columns"), Doubt("few rows")
@@ -145,5 +151,5 @@ DOUBTS = (BY_COLUMN, FEW_ROWS, FEW_RESULTS)
 FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows)
 """The likeliest first: the first that fits takes its stages."""
 
-ALONE: tuple[Rule, ...] = (tiles, inner_products, turned_sums, turns, row)
+ALONE: tuple[Rule, ...] = (tiles, inner_products, transposed_sums, transpositions, row)
 """The likeliest first: all that fit are alternatives."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 from ..algebra.affine import Affine, FloorDiv, Var, affine, recombine
 from ..algebra.scalar import loads
 from ..lowering.lower import plain_nest
-from ..nest.finding import buffers_in, chain_to, writes_of
+from ..nest.finding import buffers_in, chain_to, leaf_sites, writes_of
 from ..nest.loop_ir import For, LoopKind, Nest, Store, Update, loop_called, loops, loops_named
 from ..primitives import (
     BlockRead,
@@ -29,8 +32,11 @@ class TraceWriter:
 
     def __init__(self, workload: Workload) -> None:
         self._steps: list[Primitive] = []
-        self._cut_from: dict[str, str] = {}
         self.nest: Nest = plain_nest(workload)
+        self._buffer_of = {
+            loop.var: leaf.buffer for leaf, chain in leaf_sites(self.nest.body) for loop in chain
+        }
+        self._cut_from: dict[str, str] = {}
 
     @property
     def trace(self) -> Trace:
@@ -39,16 +45,17 @@ class TraceWriter:
     def do(self, *steps: Primitive) -> tuple[str, ...]:
         """Apply `steps`; the loops that they make, in the order of the steps and, of each, of the
         program."""
-        loops_made: list[str] = []
+        found: list[str] = []
         for step in steps:
             made = step.made(self.nest)
-            if isinstance(step, Partition):
-                inside = (found.var for found in loops((self.loop(step.loop),)))
-                self._cut_from.update(zip(made.loops, inside, strict=True))
             self.nest = made.nest
             self._steps.append(step)
-            loops_made += made.loops
-        return tuple(loops_made)
+            owners = {new: self._buffer_of.get(old, old) for new, old in made.loops.items()}
+            self._buffer_of |= owners
+            if isinstance(step, Partition):
+                self._cut_from |= made.loops
+            found += made.loops
+        return tuple(found)
 
     def split(self, loop: str, factor: int) -> tuple[str, str]:
         """Split and give the names of the two loops."""
@@ -59,6 +66,10 @@ class TraceWriter:
         """Fuse and give the name of the new loop."""
         (fused,) = self.do(Fuse(outer, inner))
         return fused
+
+    def fuse_all(self, loops: Sequence[str]) -> str:
+        """Fuse loops, outermost first, into one; "" if there is none."""
+        return reduce(self.fuse, loops) if loops else ""
 
     def reorder(self, *order: str) -> None:
         if len(order) > 1:
@@ -95,6 +106,10 @@ class TraceWriter:
         assert chain is not None
         return leaf, chain
 
+    def spatial_loops(self, buffer: str) -> list[str]:
+        """The loops around the first leaf that writes `buffer` which are not its reduction's."""
+        return [loop.var for loop in self.writer_of(buffer)[1] if not loop.reduce]
+
     def update_of(self, buffer: str) -> tuple[Update, tuple[For, ...]]:
         """The first update of `buffer`, and the loops around it."""
         leaf = next(w for w in writes_of(self.nest.body, buffer) if isinstance(w, Update))
@@ -111,12 +126,12 @@ class TraceWriter:
 
     def own_loops(self, buffer: str, inside: str = "") -> list[For]:
         """The loops around the writer of `buffer` that belong to it: those below loop `inside`,
-        or all that are named after it if `inside` is not around it."""
+        or all that were made to compute or fill it if `inside` is not around it."""
         _, chain = self.writer_of(buffer)
         if inside in [loop.var for loop in chain]:
             names = [loop.var for loop in chain]
             return list(chain[names.index(inside) + 1 :])
-        return [loop for loop in chain if loop.var.startswith(f"{buffer}.")]
+        return [loop for loop in chain if self._buffer_of[loop.var] == buffer]
 
     def vectorise_writer(
         self, buffer: str, lanes: int, most_unrolled: int = 4, inside: str = "", cut: bool = False
@@ -151,13 +166,12 @@ class TraceWriter:
     def read_block(self, tensor: str, place: str, buffer: str, along: str = "") -> None:
         """Read what loop `place` needs of `tensor` into registers, with vectors along its own axis:
         a box of it, or what the one read with loop `along` in the last dimension takes."""
-        if along:
-            self.do(BlockRead(tensor, place, buffer, along))
-        else:
-            self.do(CacheRead(tensor, place, buffer, register=True))
+        block = BlockRead(tensor, place, buffer, along)
+        box = CacheRead(tensor, place, buffer, register=True)
+        filling = self.do(block if along else box)
         leaf, _ = self.writer_of(buffer)
-        for loop in self.own_loops(buffer):
-            self.do(Vectorize(loop.var) if self.reads_along(leaf, loop.var) else Unroll(loop.var))
+        for loop in filling:
+            self.do(Vectorize(loop) if self.reads_along(leaf, loop) else Unroll(loop))
 
     def best_vector_loop(self, leaf: Store | Update, candidates: list[str]) -> str | None:
         """The loop that is contiguous in the most accesses of `leaf`; None if none is."""

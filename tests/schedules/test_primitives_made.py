@@ -9,6 +9,7 @@ import pytest
 
 from schedules.errors import ScheduleError
 from schedules.lowering.lower import plain_nest
+from schedules.nest.finding import buffers_in
 from schedules.nest.loop_ir import Nest, loops
 from schedules.primitives import (
     PRIMITIVES,
@@ -82,7 +83,10 @@ def check_made(nest: Nest, step: Primitive) -> Nest:
     """The nest after `step`, which makes the loops it says, in the order of the program."""
     made = step.made(nest)
     before = set(loop_names(nest))
-    assert made.loops == tuple(x.var for x in loops(made.nest.body) if x.var not in before)
+    new = [loop.var for loop in loops(made.nest.body) if loop.var not in before]
+    assert list(made.loops) == new
+    known = before | buffers_in(made.nest).keys()
+    assert known.issuperset(made.loops.values()), "made of loops, or to fill a buffer"
     assert made.nest == step.apply(nest)
     assert isinstance(step, LoopMaker) or not made.loops
     return made.nest
