@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.prior import Prior
+from costmodel.prior import COMPONENTS, Prior
 from schedules.lowering.lower import lower
 from schedules.nest.printer import to_text
 from schedules.primitives import Merge, Prefetch
@@ -97,5 +97,8 @@ def test_the_prior_counts_less_for_the_copy() -> None:
     way = np.asarray(settings(space.sketches[0])[:20])
     apart = way.copy()
     apart[:, at(space.sketches[0])] = 0
-    packed = [Prior(space).analyse(0, rows).columns["packed_bytes"] for rows in (way, apart)]
-    assert np.all(packed[0] < packed[1])
+    analyses = [Prior(space).analyse(0, rows) for rows in (way, apart)]
+    packing = [found.components[COMPONENTS.index("packing")] for found in analyses]
+    assert np.all(packing[0] < packing[1])
+    packed = [found.columns["packed_bytes"] for found in analyses]
+    assert np.array_equal(packed[0], packed[1])

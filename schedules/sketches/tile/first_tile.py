@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from math import ceil
 
-import numpy as np
-
-from ...arrays import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...nest.loop_ir import LoopKind
 from ...primitives import Merge, Prefetch, Unroll
 from ..analysis import Read
@@ -28,9 +26,6 @@ on most machines. Half and double of it are as good."""
 
 UPDATES_A_CYCLE = 2.0
 """Pipes for multiply-adds."""
-
-COPY_SHARE = 0.3
-"""Of the time of a copy on its own that is left."""
 
 
 def packed_on_the_way(stage: TileStage) -> tuple[Read, ...]:
@@ -66,11 +61,6 @@ def can_pack_on_the_way(
     if stage.epilogue:  # partial sums wait in a buffer of their own
         found &= s["k_count"] == 1
     return found
-
-
-def copy_share(f: dict[str, FloatArray]) -> FloatArray:
-    """(P,) how much of the time of packing columns is left."""
-    return np.where(f["pack_on_the_way"] > 0, COPY_SHARE, 1.0)
 
 
 def merge_with_first_tile(
