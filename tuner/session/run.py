@@ -45,9 +45,11 @@ def run_session(
 
     Every trial is in `sink` as soon as it is measured, and before `on_event` hears of it, which
     hears of the trials of earlier runs too. The best is rebuilt and verified in full, stored and
-    promoted; `report.best` is None where nothing passed. StrategyError for an unknown strategy. What `on_event` raises, and KeyboardInterrupt, ends the run at once and
-    passes through; what was measured stays stored. MeasurementAborted, by the measurer or `turn`,
-    ends it with the best that was confirmed before, if any.
+    promoted; `report.best` is None where nothing passed. StrategyError for an unknown strategy.
+
+    What `on_event` raises, and KeyboardInterrupt, ends the run at once and passes through; what was
+    measured stays stored. MeasurementAborted, by the measurer or `turn`, ends it with the best that
+    was confirmed before, if any.
     """
     limit = Limit(least_work(workload, space.forms), space.target, options.machine)
     if isinstance(measurer, TakesBound):
