@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from .analysis import StageView, view_stage
 from .fused.columns import ColumnSketch, column_group
-from .fused.rows import RowSketch, own_rows, row_group
+from .fused.elementwise import ElementwiseSketch
+from .fused.reduction import ReductionSketch
+from .fused.row_part import own_rows
+from .fused.rows import RowSketch, row_group
+from .fused.transform import TransformSketch, transform_group
 from .fused.walks import is_along_columns
 from .groups import Doubt, Fit, FusionGroup, Rule, Stages, is_loop
 from .inner_product.roles import inner_product_roles
 from .inner_product.sketch import InnerProductSketch
 from .tile.roles import assign_roles, is_product, lane_step, tile_roles
 from .tile.sketch import TileSketch
-from .transform.transform import TransformSketch, transform_group
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
 
@@ -58,7 +61,7 @@ def columns(view: StageView, stages: Stages) -> Fit | None:
 def rows(view: StageView, stages: Stages) -> Fit | None:
     """Stages with the same rows. In doubt where those are fewer than the threads."""
     group = row_group(stages, view) if assign_roles(view) is None else None
-    if group is None or not group.inside:
+    if group is None:
         return None
     sketch = RowSketch(stages.workload, group, stages.target)
     few = group.repeats < stages.target.threads
@@ -135,7 +138,8 @@ def row(view: StageView, stages: Stages) -> Fit | None:
     if found is not None and not found.is_narrow:
         return None
     alone = FusionGroup(view, (), own_rows(view))
-    return Fit((RowSketch(stages.workload, alone, stages.target),))
+    kind = ReductionSketch if view.is_reduction else ElementwiseSketch
+    return Fit((kind(stages.workload, alone, stages.target),))
 
 
 BY_COLUMN, FEW_ROWS = Doubt("columns"), Doubt("few rows")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 from ..algebra.affine import Affine, FloorDiv, Var, affine, recombine
 from ..algebra.scalar import loads
 from ..lowering.lower import plain_nest
@@ -64,6 +67,10 @@ class TraceWriter:
         (fused,) = self.do(Fuse(outer, inner))
         return fused
 
+    def fuse_all(self, loops: Sequence[str]) -> str:
+        """Fuse loops, outermost first, into one; "" if there is none."""
+        return reduce(self.fuse, loops) if loops else ""
+
     def reorder(self, *order: str) -> None:
         if len(order) > 1:
             self.do(Reorder(order))
@@ -98,6 +105,10 @@ class TraceWriter:
         chain = chain_to(self.nest.body, leaf)
         assert chain is not None
         return leaf, chain
+
+    def spatial_loops(self, buffer: str) -> list[str]:
+        """The loops around the first leaf that writes `buffer` which are not its reduction's."""
+        return [loop.var for loop in self.writer_of(buffer)[1] if not loop.reduce]
 
     def update_of(self, buffer: str) -> tuple[Update, tuple[For, ...]]:
         """The first update of `buffer`, and the loops around it."""
@@ -193,9 +204,7 @@ class TraceWriter:
     def vectorise_loop(self, loop: str, lanes: int, most_unrolled: int = 4) -> None:
         """Vectorise one innermost loop, several vectors an iteration where it is long enough."""
         extent = self.loop(loop).extent
-        width = lanes
-        while width > extent and width > 1:
-            width //= 2
+        width = fitting(lanes, extent)
         if width == 1:
             return
         # A tail of less than a vector is masked in a vector of the full width.
@@ -223,6 +232,13 @@ class TraceWriter:
     def _step_score(self, buffer: str, index: tuple[Affine, ...], loop: str) -> int:
         step = element_step(buffers_in(self.nest)[buffer].shape, index, loop)
         return {0: 0, 1: 2}.get(step if step is not None else -1, -1)
+
+
+def fitting(most: int, extent: int) -> int:
+    """The largest of `most`, half of it and so on that is not above `extent`; at least 1."""
+    while most > max(extent, 1):
+        most //= 2
+    return most
 
 
 def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
