@@ -63,7 +63,7 @@ class PriorConstants:
     most_halves_ahead: float = 4.0
     math_wait_cycles: float = 3.0
     cycles_per_scalar_access: float = 1.0
-    cycles_per_conflict_miss: float = 5.0
+    cycles_per_miss: float = 5.0
     spill_slowdown: float = 1.0
     spill_slowdown_per_share: float = 2.0
     held_slowdown_per_share: float = 2.0
@@ -236,7 +236,7 @@ def combine(
     issue *= np.where(columns["code_ops"] > c.micro_op_cache_ops, c.slow_fetch_factor, 1.0)
     fixed = (
         columns["scalar_accesses"] * c.cycles_per_scalar_access
-        + columns["conflict_misses"] * c.cycles_per_conflict_miss
+        + (columns["conflict_misses"] + columns["exposed_lines"]) * c.cycles_per_miss
         + pipes * _slowdown(columns, machine, c)
         + columns["math_calls"] * _math_wait(columns, iterations, machine, c)
         + columns["inner_entries"] * c.cycles_per_loop_entry

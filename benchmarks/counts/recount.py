@@ -21,8 +21,8 @@ choice:
 - `regions`: how often parallel loops are entered.
 - `packed_bytes`: bytes of elements written to private copies, zeros around them among them.
   `strided_packed_bytes`: those that are read or written lane by lane, or outside of vectors;
-  `turned_packed_bytes`: packed ones whose lanes come from different registers; `passing_packed_bytes`: in a
-  loop that adds up as well.
+  `turned_packed_bytes`: of packed copies, whose lanes come from different registers;
+  `passing_packed_bytes`: in a loop that adds up as well.
 - `panel_bytes`: bytes of the largest private copy, as it is allocated.
 - `streamed_bytes`: bytes of elements stored past the caches. A sum that is read again is not, nor
   is a vector that may lie across two lines: each copy of a leaf must write whole vectors at

@@ -9,10 +9,10 @@ from schedules.sketches.fused.columns import ColumnSketch
 from schedules.sketches.fused.elementwise import ElementwiseSketch
 from schedules.sketches.fused.reduction import ReductionSketch
 from schedules.sketches.fused.rows import RowSketch
+from schedules.sketches.fused.transform import TransformSketch
 from schedules.sketches.inner_product.sketch import InnerProductSketch
 from schedules.sketches.plain import PlainSketch
 from schedules.sketches.tile.sketch import TileSketch
-from schedules.sketches.transform.transform import TransformSketch
 from schedules.sketches.transpose.copies import TransposeSketch
 from schedules.sketches.transpose.sums import TransposedSumSketch
 from schedules.space import Part

@@ -56,7 +56,7 @@ def dot_counts(sketch: InnerProductSketch, settings: IntArray) -> Counts:
         "vector_loads": tiles * taps * trips * (rows * roles.period + columns + hints) + waiting,
         "vector_stores": outputs + waiting,
         "lost_ops": zeros + outputs * OPS_A_SINGLE_STORE,
-        "conflict_misses": LATE_SHARE * COST_OF_A_LATE_LINE * lines * (fetch == 0)
+        "exposed_lines": LATE_SHARE * COST_OF_A_LATE_LINE * lines * (fetch == 0)
         + COST_OF_A_HINT_AGAIN * again,
         "accumulators": chains,
         "live_registers": chains + np.minimum(rows * roles.period, columns) + 1.0,

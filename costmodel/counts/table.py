@@ -16,7 +16,8 @@ COUNTS: dict[str, str] = {
     "vector_loads": "loads executed, of a vector or of one element; not those of packed copies",
     "vector_stores": "stores executed, of a vector or of one element; not those of packed copies",
     "scalar_accesses": "lanes that are loaded or stored one by one: gathers and scatters",
-    "conflict_misses": "waits: crowded sets, hints nobody gave, ends of rows; in misses near by",
+    "conflict_misses": "lines lost because a stride maps them to few sets, in misses near by",
+    "exposed_lines": "lines that neither hardware nor a prefetch brings in time, in misses near by",
     "math_calls": "vector evaluations of exp, tanh, erf and the like",
     "accumulators": "independent accumulator registers of the innermost reduction; 0 if none",
     "live_registers": "vector registers the innermost loop needs at once",
@@ -36,8 +37,8 @@ COUNTS: dict[str, str] = {
     "regions": "parallel regions entered a call; 0 if nothing is parallel",
 }
 """What `counts` gives, and what it means: over one call, all threads. All but `lost_ops`,
-`conflict_misses` and `tested_packed_bytes`, which are prices, can be recounted from lowered nests:
-`python -m benchmarks.counts` does it, and says precisely what each is."""
+`conflict_misses`, `exposed_lines` and `tested_packed_bytes`, which are prices, can be recounted
+from lowered nests: `python -m benchmarks.counts` does it, and says precisely what each is."""
 
 
 def with_zeros(some: dict[str, FloatArray]) -> dict[str, FloatArray]:

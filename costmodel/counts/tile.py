@@ -70,8 +70,8 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
         + outputs * of_epilogue.loads,
         "vector_stores": np.zeros_like(tiles) if sketch.is_scattered else sums,
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
-        "conflict_misses": conflict_misses(sketch, f, tiles * (1.0 + waiting), depth)
-        + lines_late(sketch, v, s, f, batch / outside, batch),
+        "conflict_misses": conflict_misses(sketch, f, tiles * (1.0 + waiting), depth),
+        "exposed_lines": lines_late(sketch, v, s, f, batch / outside, batch),
         "math_calls": outputs * of_epilogue.math_calls,
         "accumulators": acc,
         "live_registers": acc

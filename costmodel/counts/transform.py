@@ -7,8 +7,8 @@ from math import ceil, prod
 import numpy as np
 
 from schedules.arrays import FloatArray, IntArray
-from schedules.sketches.transform.transform import TransformSketch
-from schedules.sketches.transform.transform_trace import OUTSIDE, TASKS_A_THREAD
+from schedules.sketches.fused.group_sketch import TASKS_A_THREAD
+from schedules.sketches.fused.transform import OUTSIDE, TransformSketch
 
 from .conflicts import lost_levels
 from .each_setting import ALONE, Shared, Values, each_setting
