@@ -31,10 +31,8 @@ MISSES: dict[str, tuple[str, ...]] = {
         "tile inner_entries",
         "tile live_registers",
         "tile masked_share",
-        "tile packed_bytes",
         "tile vector_loads",
         "tile vector_ops",
-        "tile vector_stores",
     ),
     "windows": (
         "tile accumulators",
