@@ -58,6 +58,7 @@ class DType(StrEnum):
     F32 = "f32"
     F64 = "f64"
     BF16 = "bf16"
+    F16 = "f16"
     I64 = "i64"
     I32 = "i32"
     I8 = "i8"
@@ -130,6 +131,9 @@ _ROWS = {
     ),
     DType.BF16: _Row(
         bits=16, numpy="uint16", c="uint16_t", llvm="i16", wide="f32", binary=BinaryFloat(8, 128)
+    ),
+    DType.F16: _Row(
+        bits=16, numpy="float16", c="uint16_t", llvm="i16", wide="f32", binary=BinaryFloat(11, 16)
     ),
     DType.I64: _Row(bits=64, numpy="int64", c="int64_t", llvm="i64"),
     DType.I32: _Row(bits=32, numpy="int32", c="int32_t", llvm="i32"),
