@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from schedules.sketches import space_for
 from schedules.target import Target
 from schedules.workload.workload import Workload
 
@@ -43,8 +44,6 @@ def tune(
     very run, from its events: it goes on behind them.
     """
     # Start-up: `tune` is named where nothing is tuned, as in checking what was asked for.
-    from schedules.sketches import space_for
-
     from .machine.native_target import ThisMachine, load_target, probe_target, unprobed_target
     from .session.run import SessionOptions, run_session
 

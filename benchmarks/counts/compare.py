@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from costmodel.footprint import cache_traffic
+from schedules.arrays import FloatArray
+from schedules.plan import Plan
+
 from .drawing import Counted
-from .recount import program, recount
+from .program import program
+from .recount import recount
 
 ROUNDING = 1e-6
 """Numbers that differ in a smaller share are equal: counts are made in floating point."""
 
-BOUNDS: dict[str, float] = {}
+BOUNDS = {
+    "flops": 1.25, "vector_ops": 1.25, "vector_loads": 1.25, "math_calls": 1.25,
+    "live_registers": 1.25, "held_values": 1.5, "code_ops": 1.5,
+    "inner_trips": 1.5, "inner_entries": 1.5, "footprint": 1.25,
+}  # fmt: skip
 """How many times too large or too small a count may be; those not named are exact."""
+
+SHARE_BOUND = 0.1
+"""How far a share may be off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +49,8 @@ class Found:
 
     @property
     def is_within(self) -> bool:
+        if self.column.endswith("_share"):
+            return abs(self.said - self.recounted) <= SHARE_BOUND
         return self.ratio <= BOUNDS.get(self.column, 1.0)
 
 
@@ -58,10 +74,19 @@ class Tally:
 def compared(counted: Counted) -> list[Found]:
     """Every count of one part of a setting that can be recounted."""
     real = recount(program(counted.nest, counted.stages, counted.statements))
+    said = {**counted.columns, "footprint": float(footprints(counted.plan)[0])}
     return [
-        Found(counted.kind, column, counted.columns[column], value, counted.text)
+        Found(counted.kind, column, said[column], value, counted.text)
         for column, value in real.items()
     ]
+
+
+def footprints(plan: Plan) -> FloatArray:
+    """(L + 1,) bytes that the plan's first setting touches in one run of the loops from each level
+    inward, as the traffic model counts them."""
+    dense = np.full(plan.settings, (1 << len(plan.accesses)) - 1)  # bytes, whatever their lines
+    found = cache_traffic(plan.trips, plan.loop_axes, plan.accesses, [np.inf], packed=dense)
+    return found.footprint[:, 0].astype(np.float64)
 
 
 def tallied(found: Iterable[Found]) -> Mapping[tuple[str, str], Tally]:

@@ -219,12 +219,11 @@ def _parts(
     sketch: Sketch, setting: tuple[int, ...], nest: Nest, target: Target
 ) -> Iterator[Counted]:
     """What each part of a program says, with its statements."""
-    settings = np.asarray([setting])
-    parts, own = sketch.parts, sketch.own_settings(settings)
-    plans = [part.plan(mine) for part, mine in zip(parts, own, strict=True)]
+    own = sketch.own_settings(np.asarray([setting]))
+    plans = [part.plan(mine) for part, mine in zip(sketch.parts, own, strict=True)]
     stages = frozenset(stage.name for stage in sketch.workload.stages)
     divided = _divided(nest, plans)
-    for part, mine, plan, statements in zip(parts, own, plans, divided, strict=True):
+    for part, mine, plan, statements in zip(sketch.parts, own, plans, divided, strict=True):
         values = {name: float(column[0]) for name, column in counts(part, mine).items()}
         chosen = {k.name: k.values[i] for k, i in zip(part.knobs, mine[0].tolist(), strict=True)}
         shapes = ", ".join(f"{t.name}{list(t.shape)}" for t in part.workload.tensors.values())

@@ -7,14 +7,15 @@ multiply the count. So only the values of loops that share a condition are enume
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from schedules.algebra.affine import Cond, Ge0
+from schedules.algebra.affine import Affine, Cond, Ge0
 from schedules.nest.loop_ir import Allocate, For, Leaf, LoopKind, Prefetch, Stmt
 
 MOST_POINTS = 1 << 26
@@ -22,6 +23,16 @@ MOST_POINTS = 1 << 26
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Holds where not all of `conds` do: the other side of a choice."""
+
+    conds: tuple[Cond, ...]
+
+
+Rule: TypeAlias = Cond | Never
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,18 @@ class Placed:
         """The vectorised loop around the leaf, if there is one: nothing but leaves is inside it."""
         last = self.loops[-1] if self.loops else None
         return last if last is not None and last.kind is LoopKind.VECTORIZED else None
+
+    @property
+    def running(self) -> tuple[For, ...]:
+        """The loops up to the innermost that is neither written out nor lanes."""
+        kinds = [loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) for loop in self.loops]
+        return self.loops[: len(kinds) - kinds[::-1].index(True)] if any(kinds) else ()
+
+    @property
+    def written_out(self) -> tuple[For, ...]:
+        """The unrolled loops inside of these: their copies are code that runs in a row."""
+        inside = self.loops[len(self.running) :]
+        return inside if self.lanes is None else inside[:-1]
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -70,7 +93,7 @@ def bounds_of(loops: Iterable[For]) -> tuple[Cond, ...]:
     return tuple(bound for loop in loops for bound in loop.bounds)
 
 
-def count(loops: Sequence[For], conds: Iterable[Cond], keep: Iterable[str]) -> int:
+def count(loops: Sequence[For], conds: Iterable[Rule], keep: Iterable[str]) -> int:
     """For how many values of the loops `keep` some values of the others satisfy all `conds`."""
     kept = set(keep)
     total = 1
@@ -80,17 +103,24 @@ def count(loops: Sequence[For], conds: Iterable[Cond], keep: Iterable[str]) -> i
     return total
 
 
-def count_by(loops: Sequence[For], conds: Iterable[Cond], keep: Iterable[str], by: str) -> IntArray:
-    """(extent of `by`,) the same for each value of the loop `by`, which is one of `keep`."""
-    kept = {*keep, by}
-    extent = next(loop.extent for loop in loops if loop.var == by)
-    counts = np.ones(extent, np.int64)
+def count_by(
+    loops: Sequence[For], conds: Iterable[Rule], keep: Iterable[str], by: Sequence[str]
+) -> IntArray:
+    """(extents of `by`) the same for each value of the loops `by`, beside those of `keep`."""
+    kept = {*keep, *by}
+    counts = np.ones((1,) * len(by), np.int64)
     for names, holding in _components(loops, conds):
         dropped = tuple(n for n, name in enumerate(names) if name not in kept)
-        found = np.asarray(holding.any(axis=dropped, keepdims=True)) if dropped else holding
-        others = tuple(n for n, name in enumerate(names) if name != by)
-        counts = counts * found.sum(axis=others)
-    return counts
+        found = np.asarray(holding.any(axis=dropped)) if dropped else holding
+        left = [name for name in names if name in kept]
+        found = found.sum(axis=tuple(n for n, name in enumerate(left) if name not in by))
+        left = [name for name in left if name in by]
+        order = sorted(left, key=by.index)
+        found = np.transpose(found, [left.index(name) for name in order])
+        where = tuple(slice(None) if name in order else None for name in by)
+        counts = counts * found[where]
+    extents = {loop.var: loop.extent for loop in loops}
+    return np.broadcast_to(counts, tuple(extents[name] for name in by))
 
 
 def iterations(loops: Sequence[For]) -> int:
@@ -98,7 +128,7 @@ def iterations(loops: Sequence[For]) -> int:
     return count(loops, bounds_of(loops), [loop.var for loop in loops])
 
 
-def truth(conds: Iterable[Cond], names: Sequence[str], extents: Sequence[int]) -> BoolArray:
+def truth(conds: Iterable[Rule], names: Sequence[str], extents: Sequence[int]) -> BoolArray:
     """(*extents,) where all `conds`, which speak of `names` alone, hold."""
     if prod(extents) > MOST_POINTS:
         raise ValueError(f"{prod(extents)} values of {', '.join(names)} are too many to enumerate")
@@ -115,20 +145,37 @@ def grid(names: Sequence[str], extents: Sequence[int]) -> dict[str, IntArray]:
     return dict(zip(names, axes, strict=True))
 
 
-def _holds(cond: Cond, env: dict[str, IntArray]) -> BoolArray:
-    value = np.asarray(cond.index.evaluate(env))  # type: ignore[arg-type]
-    return value >= 0 if isinstance(cond, Ge0) else value == 0
+def names_in(rule: Rule) -> frozenset[str]:
+    """The loops that a rule speaks of."""
+    if isinstance(rule, Never):
+        return frozenset().union(*(cond.index.vars() for cond in rule.conds))
+    return rule.index.vars()
+
+
+def evaluated(index: Affine, env: Mapping[str, IntArray]) -> IntArray:
+    """`index` where loops have these values: arrays do what numbers do."""
+    return np.asarray(index.evaluate(env))  # type: ignore[arg-type]
+
+
+def _holds(rule: Rule, env: dict[str, IntArray]) -> BoolArray:
+    if isinstance(rule, Never):
+        found = np.ones((), np.bool_)
+        for cond in rule.conds:
+            found = found & _holds(cond, env)
+        return ~found
+    value = evaluated(rule.index, env)
+    return value >= 0 if isinstance(rule, Ge0) else value == 0
 
 
 def _components(
-    loops: Sequence[For], conds: Iterable[Cond]
+    loops: Sequence[For], conds: Iterable[Rule]
 ) -> Iterator[tuple[tuple[str, ...], BoolArray]]:
     """Groups of loops that conditions tie together, each with where its conditions hold; a loop
     that nothing speaks of is a group of its own."""
     extents = {loop.var: loop.extent for loop in loops}
-    groups: list[tuple[set[str], list[Cond]]] = [({name}, []) for name in extents]
+    groups: list[tuple[set[str], list[Rule]]] = [({name}, []) for name in extents]
     for cond in dict.fromkeys(conds):
-        names = set(cond.index.vars())
+        names = set(names_in(cond))
         if not names:
             groups.append((set(), [cond]))
             continue

@@ -1,137 +1,151 @@
-"""Counts of a lowered nest, found by walking through it: what `schedules.space.COLUMNS` promises.
+"""Counts of a lowered nest, found by walking through it: what COUNTS of `costmodel` promises.
 
 Written from the meaning of a nest alone: nothing here asks a sketch. All counts are over one call
-and all threads; what is packed ahead of calls is not done in one. In detail, where COLUMNS leaves a
+and all threads; what is packed ahead of calls is not done in one. In detail, where COUNTS leaves a
 choice:
 
 - An *instruction* is one leaf for one setting of all loops but the lanes; it counts once if any
   lane is active. A leaf that is in no vectorised loop is an instruction as well.
-- `vector_stores`: instructions that write memory, except into packed copies (see `copies.py`).
-  Values between stages and sums that wait are in memory; registers are not.
+- `flops`, `vector_ops`, `math_calls`, `masked_share`: see `arithmetic.py`. Moves between lanes,
+  conversions and choices are instructions and no flops; a fused multiply-add is one and two. What
+  is computed for idle lanes, empty rows and padding counts.
+- `vector_loads`, `vector_stores`, `scalar_accesses`: see `traffic.py`. Values between stages and
+  sums that wait are in memory; registers are not. Filling packed copies is left out (`copies.py`).
+- `accumulators`, `live_registers`, `held_values`: see `registers.py`.
+- `inner_entries`, `inner_trips`: how often running loops without other such loops in them are
+  entered, and iterations of them all over that; 1 where no loop is left.
+- `code_ops`: operations, loads and stores of an iteration of the loop that does most of them.
 - `tasks`: all work of the parallel loop that does most of it over the work of its longest
-  iteration: a shorter one counts as the part it is. 1 where nothing is parallel.
+  iteration: a shorter one counts as the part it is. 1 where nothing is parallel. Work is
+  arithmetic, that of writing sums back aside, or stores where nothing is computed.
 - `regions`: how often parallel loops are entered.
 - `packed_bytes`: bytes of elements written to private copies, zeros around them among them.
+  `strided_packed_bytes`: those that are read or written lane by lane, or outside of vectors.
 - `panel_bytes`: bytes of the largest private copy, as it is allocated.
 - `streamed_bytes`: bytes of elements stored past the caches. A sum that is read again is not, nor
   is a vector that may lie across two lines: each copy of a leaf must write whole vectors at
   multiples of their size.
+- `footprint`: bytes of memory that is touched, private copies left out; see `footprint.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from math import gcd
 
 import numpy as np
 
-from schedules.algebra.affine import Affine, Var, affine
-from schedules.algebra.scalar import Binary, Unary, walk
-from schedules.nest.ahead import split_ahead
-from schedules.nest.loop_ir import (
-    Buffer,
-    For,
-    LoopKind,
-    Nest,
-    Prefetch,
-    Scope,
-    Stmt,
-    Store,
-    Update,
-    buffers_allocated,
-    loops,
-)
+from schedules.algebra.affine import Affine, Var
+from schedules.algebra.scalar import Load, loads
+from schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, loops
 
-from .copies import Copies, find_copies
-from .instances import IntArray, Placed, count, count_by, iterations, placed
-
-
-@dataclass(frozen=True)
-class Program:
-    """A nest, or those of its statements that are one part of it; `stages` are the names of the
-    computation's own tensors."""
-
-    nest: Nest
-    stages: frozenset[str]
-    statements: tuple[Stmt, ...]
-
-    @cached_property
-    def buffers(self) -> dict[str, Buffer]:
-        allocated = buffers_allocated(self.nest.body)
-        return {b.name: b for b in (*self.nest.argument_buffers, *allocated)}
-
-    @cached_property
-    def leaves(self) -> tuple[Placed, ...]:
-        return tuple(placed(self.statements))
-
-    @cached_property
-    def copies(self) -> Copies:
-        return find_copies(self.leaves, self.buffers, self.stages)
-
-    @cached_property
-    def computing(self) -> tuple[Placed, ...]:
-        """Leaves that compute or move results: no hints, and nothing that fills packed copies."""
-        return tuple(
-            place
-            for place in self.leaves
-            if not isinstance(place.leaf, Prefetch) and not self.copies.fills(place)
-        )
-
-    def in_memory(self, name: str) -> bool:
-        return self.buffers[name].scope is not Scope.REGISTER
-
-    def offset(self, name: str, index: tuple[Affine, ...]) -> Affine:
-        """The number of an element in its buffer."""
-        total, size = affine(0), 1
-        for i, extent in zip(reversed(index), reversed(self.buffers[name].shape), strict=True):
-            total, size = total + i * size, size * extent
-        return total
-
-
-def program(
-    nest: Nest, stages: Collection[str], statements: tuple[Stmt, ...] | None = None
-) -> Program:
-    """What a call does of `nest`, or of `statements` of it."""
-    body = split_ahead(nest).rest if statements is None else statements
-    return Program(nest, frozenset(stages), body)
+from .arithmetic import Operation, operations
+from .footprint import touched_bytes
+from .instances import IntArray, Placed, count_by, iterations
+from .program import Program, elements, instructions
+from .registers import registers
+from .traffic import traffic
 
 
 def recount(found: Program) -> dict[str, float]:
-    """The counts by their names in COLUMNS; those that are not in it cannot be recounted."""
+    """The counts by their names in COUNTS, but for those that nobody can recount, and the
+    `footprint`."""
     tasks, regions = _shared(found)
     sizes = [found.buffers[name].bytes for name in found.copies.buffers]
+    copied = [place for place in found.leaves if place.leaf.buffer in found.copies.buffers]
     return {
-        "vector_stores": float(sum(_instructions(p) for p in found.computing if _writes(found, p))),
+        **_of_bodies(found),
         "tasks": tasks,
         "regions": regions,
-        "packed_bytes": float(
-            sum(_bytes(found, p) for p in found.leaves if p.leaf.buffer in found.copies.buffers)
+        "packed_bytes": float(sum(_bytes(found, p) for p in copied)),
+        "strided_packed_bytes": float(
+            sum(_bytes(found, p) for p in copied if _is_piecemeal(found, p))
         ),
         "panel_bytes": float(max(sizes, default=0)),
         "streamed_bytes": float(
             sum(_bytes(found, p) for p in found.computing if _is_streamed(found, p))
         ),
+        "footprint": float(sum(touched_bytes(found).values())),
     }
 
 
-def _instructions(place: Placed) -> int:
-    return count(place.loops, place.conds, place.steps)
+def _of_bodies(found: Program) -> dict[str, float]:
+    """What instructions there are, and in which loops."""
+    totals = dict.fromkeys(("flops", "vector_ops", "math_calls", "masked_share"), 0.0)
+    totals |= dict.fromkeys(("vector_loads", "vector_stores", "scalar_accesses"), 0.0)
+    most, heaviest = -1.0, None
+    runs = entered = 0
+    for body in found.bodies:
+        each = [operation for place in body for operation in operations(found, place)]
+        moved = traffic(found, body)
+        plain = sum(op.times for op in each if not op.is_math)
+        totals["flops"] += sum(op.times * op.lanes * op.flops for op in each)
+        totals["vector_ops"] += plain
+        totals["math_calls"] += sum(op.times for op in each if op.is_math)
+        totals["masked_share"] += _masked(each)
+        totals["vector_loads"] += moved.loads
+        totals["vector_stores"] += moved.stores
+        totals["scalar_accesses"] += moved.scalars
+        work = float(sum(op.times for op in each) + moved.loads + moved.stores)
+        if work > most:
+            most, heaviest = work, body
+        if _is_innermost(body):
+            runs += iterations(body[0].running)
+            entered += iterations(body[0].running[:-1])
+    if totals["vector_ops"]:
+        totals["masked_share"] /= totals["vector_ops"]
+    totals["inner_entries"], totals["inner_trips"] = max(entered, 1), runs / entered if runs else 1
+    totals |= _of_heaviest(found, heaviest, most)
+    return {name: float(value) for name, value in totals.items()}
 
 
-def _elements(place: Placed) -> int:
-    return count(place.loops, place.conds, [loop.var for loop in place.loops])
+def _of_heaviest(found: Program, body: tuple[Placed, ...] | None, work: float) -> dict[str, float]:
+    """Registers and length of the body that does most work."""
+    if body is None:
+        return {}
+    needed = registers(found, body)
+    return {
+        "code_ops": work / max(iterations(body[0].running), 1),
+        "accumulators": needed.accumulators,
+        "live_registers": needed.live,
+        "held_values": needed.held,
+    }
+
+
+def _masked(each: Sequence[Operation]) -> int:
+    return sum(op.times for op in each if op.is_masked and not op.is_math)
+
+
+def _is_innermost(body: tuple[Placed, ...]) -> bool:
+    """Whether the loop around a body has no other running loop in it."""
+    if not body[0].running:
+        return False
+    inner = body[0].running[-1].inside.loops[1:]
+    return not any(loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) for loop in inner)
 
 
 def _bytes(found: Program, place: Placed) -> int:
     if isinstance(place.leaf, Prefetch):
         return 0
-    return _elements(place) * found.buffers[place.leaf.buffer].dtype.bytes
+    return elements(place) * found.buffers[place.leaf.buffer].dtype.bytes
 
 
-def _writes(found: Program, place: Placed) -> bool:
-    return found.in_memory(place.leaf.buffer)
+def _is_piecemeal(found: Program, place: Placed) -> bool:
+    """Whether a copy goes element by element: no lanes, or lanes apart on one of its sides."""
+    leaf, lanes = place.leaf, place.lanes
+    if isinstance(leaf, Prefetch):
+        return False
+    if lanes is None:
+        return True
+    sides = [(leaf.buffer, leaf.index)]
+    sides += [(load.tensor, load.index) for load in _memory_loads(found, place)]
+    steps = [found.offset(name, index).coefficient(lanes.var) for name, index in sides]
+    return any(abs(step) != 1 for step in steps)
+
+
+def _memory_loads(found: Program, place: Placed) -> list[Load]:
+    assert not isinstance(place.leaf, Prefetch)
+    return [load for load in loads(place.leaf.value) if found.in_memory(load.tensor)]
 
 
 def _is_streamed(found: Program, place: Placed) -> bool:
@@ -162,19 +176,21 @@ def _shared(found: Program) -> tuple[float, float]:
 def _work_by(found: Program, inside: Sequence[Placed], loop: For) -> IntArray:
     """(extent,) instructions of each iteration of a parallel loop: those that compute, or where
     nothing is computed, those that write memory."""
-    weights = [_operations(place) for place in inside]
+    weights = [_weight(found, place) for place in inside]
     if not any(weights):
-        weights = [int(_writes(found, place)) for place in inside]
+        weights = [int(found.in_memory(place.leaf.buffer)) for place in inside]
     total = np.zeros(loop.extent, np.int64)
     for place, weight in zip(inside, weights, strict=True):
         if weight:
-            total += weight * count_by(place.loops, place.conds, place.steps, loop.var)
+            total += weight * count_by(place.loops, place.conds, place.steps, [loop.var])
     return total
 
 
-def _operations(place: Placed) -> int:
+def _weight(found: Program, place: Placed) -> int:
+    """Operations of a leaf, each time it runs, about; none where sums are written back."""
     leaf = place.leaf
-    if isinstance(leaf, Prefetch):
+    assert not isinstance(leaf, Prefetch)
+    if isinstance(leaf.value, Load) and not found.in_memory(leaf.value.tensor):
         return 0
-    nodes = {node for node in walk(leaf.value) if isinstance(node, Binary | Unary)}
-    return len(nodes) + isinstance(leaf, Update)
+    runs = instructions(place)
+    return -(-sum(op.times for op in operations(found, place)) // runs) if runs else 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import singledispatch
 
 from schedules.arrays import IntArray
-from schedules.sketches.dots.dots import DotSketch
 from schedules.sketches.fused.columns import ColumnSketch
 from schedules.sketches.fused.rows import RowSketch
+from schedules.sketches.inner_product.sketch import InnerProductSketch
 from schedules.sketches.plain import PlainSketch
 from schedules.sketches.tile.sketch import TileSketch
 from schedules.sketches.transform.transform import TransformSketch
@@ -32,7 +32,7 @@ def counts(part: Part, settings: IntArray) -> Counts:
 
 
 counts.register(ColumnSketch, column_counts)
-counts.register(DotSketch, dot_counts)
+counts.register(InnerProductSketch, dot_counts)
 counts.register(PlainSketch, plain_counts)
 counts.register(RowSketch, row_counts)
 counts.register(TileSketch, tile_counts)

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from schedules.arrays import IntArray
-from schedules.sketches.dots.dots import DotSketch
+from schedules.sketches.inner_product.sketch import InnerProductSketch
 from schedules.sketches.knobs import as_floats
 
 from .exposed import COST_OF_A_LATE_LINE
@@ -25,7 +25,7 @@ OPS_A_SUM_OF_LANES = 8.0
 """Steps that add up the lanes of one vector."""
 
 
-def dot_counts(sketch: DotSketch, settings: IntArray) -> Counts:
+def dot_counts(sketch: InnerProductSketch, settings: IntArray) -> Counts:
     """See the module."""
     values = sketch.values(settings)
     v, block = as_floats(values), sketch.tiles_in_block(values).astype(np.float64)

@@ -103,6 +103,7 @@ class UnaryOp(StrEnum):
     ERF = "erf"
     SIGMOID = "sigmoid"
     FLOOR = "floor"
+    SIN = "sin"
 
     @property
     def function(self) -> ScalarFunction:
@@ -152,6 +153,27 @@ def _exp(x: float) -> float:
 def _abs_image(low: float, high: float) -> Ends:
     ends = sorted((abs(low), abs(high)))
     return (0.0 if low <= 0 <= high else ends[0]), ends[1]
+
+
+def _sin_image(low: float, high: float) -> Ends:
+    """Of sin: 1 and -1 where a peak or a trough may lie between the ends."""
+    if not (max(abs(low), abs(high)) <= 2.0**20 and high - low < math.tau):
+        return -1.0, 1.0
+
+    def is_passed(at: float) -> bool:
+        """Whether `at` and some whole turns lie in between, roundings counted in."""
+        last = math.floor((high - at) / math.tau + 1e-9)
+        return last >= (low - at) / math.tau - 1e-9
+
+    ends = sorted((math.sin(low), math.sin(high)))
+    peak, trough = is_passed(math.pi / 2), is_passed(-math.pi / 2)
+    return (-1.0 if trough else ends[0]), (1.0 if peak else ends[1])
+
+
+def _sin_change(np: Numpy, x: Array, y: Array, error: Array) -> Array:
+    """The slope is at most 1, and no two values are further apart than 2."""
+    found: Array = np.where(np.isfinite(error), np.minimum(error, 2.0), error)
+    return found
 
 
 def _floor(x: float) -> float:
@@ -300,6 +322,25 @@ _FUNCTIONS: dict[UnaryOp, ScalarFunction] = {
         ),
         keeps_zero_sign=True,
         numpy="floor",
+    ),
+    UnaryOp.SIN: ScalarFunction(
+        summary="The sine of `x`, in radians.",
+        values=lambda np, x: np.sin(x),
+        image=_sin_image,
+        defined=lambda low, high: math.isfinite(low) and math.isfinite(high),
+        change=_sin_change,
+        exact=lambda np, x, y, _: x == 0,
+        stated_ulps=(0.6, 3.0),
+        special=((0.0, 0.0), (-0.0, -0.0), (_INF, _NAN), (-_INF, _NAN), (1e-30, 1e-30)),
+        hard=(  # the nearest to multiples of pi that f32 and f64 have, and what is large
+            math.pi, 505.7964172363281, 43998769152.0, 1.5458357838905804e29,
+            91.106186954104, 28922353.34055676, 1.0638745296653083e256, 7.848587429145764e298,
+            1e22, 2.0**20, 2.0**127, 2.0**1023,
+        ),
+        keeps_zero_sign=True,
+        slots=POLYNOMIAL_SLOTS,
+        calls=3,
+        numpy="sin",
     ),
 }  # fmt: skip
 

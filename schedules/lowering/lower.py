@@ -17,6 +17,7 @@ from ..algebra.scalar import All, Scalar, Select, loads, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index
 from ..errors import ScheduleError
 from ..nest.ahead import ahead_problem
+from ..nest.editing import simplify_conds, substitute_body
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
@@ -32,7 +33,6 @@ from ..nest.loop_ir import (
     walk,
     with_body,
 )
-from ..primitives.nest_edit import simplify_conds, substitute_body
 from ..rewrites import Rewrite
 from ..trace import Trace
 from ..workload.tensors import Stage

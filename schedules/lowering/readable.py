@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ..algebra.affine import fresh
 from ..algebra.scalar import rename_tensors
+from ..nest.editing import rename_all
 from ..nest.loop_ir import Allocate, For, Nest, walk
-from ..primitives.nest_edit import rename_all
 from ..workload.normalise import normal_form
 from ..workload.workload import Workload
 

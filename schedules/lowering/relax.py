@@ -29,6 +29,7 @@ from ..algebra.affine import (
 )
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads, rewrite
 from ..algebra.scalar import walk as walk_scalar
+from ..nest.finding import leaf_sites
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
@@ -41,7 +42,6 @@ from ..nest.loop_ir import (
     transform,
     walk,
 )
-from ..primitives.nest_edit import leaf_sites
 from ..primitives.region import in_bounds
 
 Guards: TypeAlias = tuple[Cond, ...]

@@ -6,14 +6,15 @@ from typing import Protocol, TypeAlias
 
 from ..nest.loop_ir import Nest
 from .block_read import BlockRead
-from .caching import CacheRead, CacheReadAlong, CacheWrite
-from .fetching import FetchAhead
+from .cache_read import CacheRead, CacheReadAlong
+from .cache_write import CacheWrite
 from .layout import TransformLayout
 from .loops import Fuse, Partition, Reorder, Split
 from .marks import Parallel, Stream, Unroll, Vectorize
 from .merging import Merge
 from .pack_ahead import PackAhead
-from .placement import ComputeAt, Inline, Prefetch
+from .placement import ComputeAt, Inline
+from .prefetching import FetchAhead, Prefetch
 from .reduction import RFactor
 from .solving import Solve
 from .staggering import Stagger

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ..algebra.scalar import Load, loads
 from ..algebra.scalar import rewrite as rewrite_scalar
 from ..errors import ScheduleError
+from ..nest.finding import buffers_in, chain_to, names_in, ranges_of
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
@@ -20,17 +21,8 @@ from ..nest.loop_ir import (
     leaves,
     transform,
 )
-from .caching import Chosen, Index, copying, readable
-from .nest_edit import (
-    buffers_in,
-    chain_to,
-    find_loop,
-    names_in,
-    ranges_of,
-    replace_loop,
-    require_body,
-    still_ahead,
-)
+from .cache_read import Chosen, Index, copying, readable
+from .places import find_loop, replace_loop, require_body, still_ahead
 from .region import position_names, position_vars
 
 

@@ -23,8 +23,8 @@ from ..algebra.affine import (
     simplify,
 )
 from ..errors import ScheduleError
+from ..nest.finding import all_ranges, private_buffers, reads_of
 from ..nest.loop_ir import For, Prefetch, Stmt, Store, Update, leaves
-from .nest_edit import all_ranges, private_buffers, reads_of
 
 
 def check_reorderable(body: tuple[Stmt, ...], asked_by: object) -> None:

@@ -8,8 +8,8 @@ from ..algebra.affine import Affine, simplify
 from ..algebra.scalar import Load, Scalar
 from ..algebra.scalar import rewrite as rewrite_scalar
 from ..errors import ScheduleError
+from ..nest.finding import all_ranges, buffers_in
 from ..nest.loop_ir import Allocate, Nest, Prefetch, Scope, Stmt, Store, Update, transform
-from .nest_edit import all_ranges, buffers_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,11 @@ from dataclasses import dataclass, replace
 
 from ..algebra.affine import Interval, fresh, less, var
 from ..errors import ScheduleError
+from ..nest.editing import add_guards, divide_out, rename_all, substitute_body
+from ..nest.finding import names_in
 from ..nest.loop_ir import Allocate, For, LoopKind, Nest, Stmt, walk
 from .dependence import check_reorderable
-from .nest_edit import (
-    add_guards,
-    divide_out,
-    find_loop,
-    names_in,
-    rename_all,
-    replace_loop,
-    require_serial,
-    substitute_body,
-)
+from .places import find_loop, replace_loop, require_serial
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..errors import ScheduleError
+from ..nest.finding import reads_of
 from ..nest.loop_ir import For, LoopKind, Nest, Stmt, walk
 from .dependence import check_disjoint, check_vector_lanes
-from .nest_edit import find_loop, reads_of, replace_loop, require_serial
+from .places import find_loop, replace_loop, require_serial
 
 MAX_LANES = 64
 """Widest vector a loop may become: four registers of the widest machine, in bytes."""

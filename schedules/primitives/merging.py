@@ -8,17 +8,11 @@ from dataclasses import dataclass, replace
 from ..algebra.affine import Affine, Interval, Ranges, Var, affine, interval, var
 from ..algebra.scalar import loads
 from ..errors import ScheduleError
+from ..nest.editing import allocated, flattened, substitute_body
+from ..nest.finding import all_ranges, private_buffers
 from ..nest.loop_ir import Allocate, For, LoopKind, Nest, Prefetch, Stmt, leaves, transform
 from .dependence import check_vector_lanes
-from .nest_edit import (
-    all_ranges,
-    allocated,
-    find_loop,
-    flattened,
-    private_buffers,
-    still_ahead,
-    substitute_body,
-)
+from .places import find_loop, still_ahead
 
 Indices = dict[str, list[tuple[Affine, ...]]]
 """The indices with which each buffer is accessed."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from ..errors import ScheduleError
 from ..nest.ahead import ahead_problem
+from ..nest.finding import buffers_in
 from ..nest.loop_ir import Allocate, Nest, Scope, Stmt, transform
-from .nest_edit import buffers_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,10 @@ from dataclasses import dataclass, replace
 from ..algebra.affine import Eq0, fresh, var
 from ..algebra.scalar import All, Const, Load, Select
 from ..errors import ScheduleError
+from ..nest.editing import nest_loops, rename_all
+from ..nest.finding import buffers_in, chain_to, names_in, writes_of
 from ..nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Scope, Stmt, Update, transform
-from .nest_edit import (
-    buffers_in,
-    chain_to,
-    find_loop,
-    names_in,
-    nest_loops,
-    rename_all,
-    still_ahead,
-    writes_of,
-)
+from .places import find_loop, still_ahead
 
 
 @dataclass(frozen=True, slots=True)

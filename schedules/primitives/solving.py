@@ -24,15 +24,10 @@ from ..algebra.scalar import (
     vars_of,
 )
 from ..errors import ScheduleError
+from ..nest.editing import divide_out
+from ..nest.finding import chain_to, ranges_of
 from ..nest.loop_ir import For, Nest, Stmt, Update
-from .nest_edit import (
-    chain_to,
-    divide_out,
-    find_loop,
-    ranges_of,
-    replace_loop,
-    require_serial,
-)
+from .places import find_loop, replace_loop, require_serial
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,11 @@ from itertools import combinations
 
 from ..algebra.affine import Affine, Cond, affine, fresh, var
 from ..errors import ScheduleError
+from ..nest.editing import allocated, flattened, rename_all, substitute_body
+from ..nest.finding import names_in
 from ..nest.loop_ir import Allocate, For, Nest, Stmt, loops, walk
 from .merging import accesses, shared
-from .nest_edit import (
-    allocated,
-    find_loop,
-    flattened,
-    names_in,
-    rename_all,
-    replace_loop,
-    require_serial,
-    still_ahead,
-    substitute_body,
-)
+from .places import find_loop, replace_loop, require_serial, still_ahead
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from ..algebra.affine import Cond
 from ..algebra.scalar import All, Binary, BinaryOp, Const, Reducer, Scalar, Select
 from ..errors import ScheduleError
+from ..nest.finding import buffers_in, writes_of
 from ..nest.loop_ir import Nest, Stmt, Update, loops, transform
-from .nest_edit import buffers_in, find_loop, writes_of
+from .places import find_loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ from ..algebra.scalar import (
 )
 from ..dtypes import DType
 from ..lowering.lower import plain_nest
+from ..nest.finding import chain_to, ranges_of, writes_of
 from ..nest.loop_ir import Nest, Store, Update
 from ..primitives import Inline, Solve, Split
-from ..primitives.nest_edit import chain_to, find_loop, ranges_of, writes_of
+from ..primitives.places import find_loop
 from ..trace import Trace
 from ..workload.workload import Workload
 from .phases import phase_steps

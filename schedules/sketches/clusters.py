@@ -17,11 +17,12 @@ from ..target import Target
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
 from .analysis import StageView, math_calls, view_stage
-from .dots.dots import DotSketch, dot_roles
 from .fused.columns import ColumnSketch, column_group
 from .fused.group import FusionGroup, Stages, is_loop
 from .fused.rows import RowSketch, own_rows, row_group
 from .fused.walks import is_along_columns
+from .inner_product.roles import inner_product_roles
+from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
 from .phases import inserts_zeros, is_padding
 from .tile.roles import TileRoles, assign_roles, lane_step, tile_roles
@@ -208,15 +209,15 @@ class _Clusters:
 
 def _dots(
     workload: Workload, views: dict[str, StageView], name: str, target: Target
-) -> DotSketch | None:
+) -> InnerProductSketch | None:
     """The sketch of dot products for a stage, None where it does not fit. Its output axes are left
     undivided."""
     view = views[name]
     if view.presplit:
         inlined = tuple(s.name for s in workload.stages if s.name not in views)
         view = view_stage(workload, name, inlined, whole=True)
-    roles = dot_roles(view, target.lanes(view.dtype))
-    return DotSketch(workload, view, roles, target) if roles else None
+    roles = inner_product_roles(view, target.lanes(view.dtype))
+    return InnerProductSketch(workload, view, roles, target) if roles else None
 
 
 def _anchor(

@@ -16,9 +16,9 @@ from ..algebra.affine import Ge0, Var
 from ..algebra.congruence import Congruence, congruence_of
 from ..algebra.scalar import All, Const, Load, Select, index_conds
 from ..errors import ScheduleError
+from ..nest.finding import chain_to, writes_of
 from ..nest.loop_ir import For, Nest, Update
 from ..primitives import Solve, Split
-from ..primitives.nest_edit import chain_to, writes_of
 from ..trace import Trace
 from ..workload.tensors import Stage
 

@@ -24,12 +24,12 @@ from ..trace import Trace
 from ..workload.workload import Workload
 from .analysis import view_stages
 from .clusters import clusters, stages_inlined
-from .dots.dots import DotSketch
 from .forms.orders import axes_last
 from .forms.regrouping import regrouped
 from .forms.rewriting import rewrites_for
 from .fused.columns import ColumnSketch
 from .fused.rows import RowSketch
+from .inner_product.sketch import InnerProductSketch
 from .knobs import PartSketch
 from .plain import PlainSketch
 from .tile.sketch import TileSketch
@@ -213,7 +213,7 @@ def _sketches(form: Form, target: Target) -> list[Sketch]:
         ways.append(clusters(workload, views, target, absorb=False))
     if any(isinstance(part, TileSketch) and part.epilogue for parts in ways[0] for part in parts):
         apart = clusters(workload, views, target, dots_apart=True)
-        if any(isinstance(part, DotSketch) for parts in apart for part in parts):
+        if any(isinstance(part, InnerProductSketch) for parts in apart for part in parts):
             ways.append([_dots_only(parts) for parts in apart])
     sketches: list[Sketch] = []
     for parts in islice(_likeliest(ways), MAX_SKETCHES):
@@ -225,7 +225,7 @@ def _sketches(form: Form, target: Target) -> list[Sketch]:
 
 def _dots_only(parts: list[PartSketch]) -> list[PartSketch]:
     """The sketch of dot products if there is one: the others have been offered."""
-    return [part for part in parts if isinstance(part, DotSketch)] or parts
+    return [part for part in parts if isinstance(part, InnerProductSketch)] or parts
 
 
 def _likeliest(ways: list[list[list[PartSketch]]]) -> Iterator[tuple[PartSketch, ...]]:

@@ -7,6 +7,7 @@ import re
 from ..algebra.affine import Affine, FloorDiv, Var, affine, recombine
 from ..algebra.scalar import loads
 from ..lowering.lower import plain_nest
+from ..nest.finding import buffers_in, chain_to, writes_of
 from ..nest.loop_ir import For, LoopKind, Nest, Store, Update, loop_called, loops, loops_named
 from ..primitives import (
     BlockRead,
@@ -19,7 +20,6 @@ from ..primitives import (
     Unroll,
     Vectorize,
 )
-from ..primitives.nest_edit import buffers_in, chain_to, writes_of
 from ..trace import Trace
 from ..workload.workload import Workload
 from .analysis import MOST_REPEATS, MOST_STEP

@@ -327,8 +327,10 @@ def unary(op: str, x: Number, dtype: str) -> Number:
         return None
     if not all(map(math.isfinite, (middle, *others))):
         return None
-    # The ends tell of a function that only rises or falls; others may turn in between.
-    spread = max((abs(other - middle) for other in others), default=0.0)
+    low, high = (min(others[0], others[-1]), max(others[0], others[-1])) if error else (middle,) * 2
+    if any(not low <= other <= high for other in others):
+        return None  # it turns in between, where nobody looked
+    spread = max(abs(low - middle), abs(high - middle))
     return _float(middle, spread + _ULPS * abs(middle) * _EPS[dtype] + _TINY[dtype], dtype)
 
 

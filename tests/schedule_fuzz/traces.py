@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from schedules.errors import ScheduleError
 from schedules.lowering.lower import plain_nest, start
+from schedules.nest.finding import chain_to
 from schedules.nest.loop_ir import Allocate, For, LoopKind, Nest, Stmt, leaves, loops, walk
 from schedules.nest.verify_nest import verify
 from schedules.primitives import (
@@ -36,7 +37,6 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.primitives.nest_edit import chain_to
 from schedules.sketches.forms.regrouping import regrouped
 from schedules.sketches.forms.rewriting import rewrites_for
 from schedules.trace import Step, Trace

@@ -14,7 +14,7 @@ from schedules.lowering.lower import lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.nest.printer import to_text
 from schedules.sketches import space_for
-from schedules.sketches.dots import dots
+from schedules.sketches.inner_product import roles, stage
 from schedules.space import Sketch
 from schedules.target import Cache, Target
 from schedules.workload.workload import Workload
@@ -52,9 +52,9 @@ DOTS: dict[str, Workload] = {
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reductions short enough for the interpreter."""
-    monkeypatch.setattr(dots, "LEAST_VECTORS", 2)
-    monkeypatch.setattr(dots, "LEAST_PASSING_BYTES", 256)
-    monkeypatch.setattr(dots, "TIMES_AS_LARGE", 0)
+    monkeypatch.setattr(roles, "LEAST_VECTORS", 2)
+    monkeypatch.setattr(roles, "LEAST_PASSING_BYTES", 256)
+    monkeypatch.setattr(roles, "TIMES_AS_LARGE", 0)
 
 
 def dot_sketches(workload: Workload, machine: Target | None = None) -> list[Sketch]:
@@ -114,13 +114,13 @@ def test_padding_along_the_lanes_is_not_taken() -> None:
 
 
 def test_copies_are_small_beside_what_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dots, "TIMES_AS_LARGE", 16)
+    monkeypatch.setattr(roles, "TIMES_AS_LARGE", 16)
     assert not dot_sketches(DOTS["few channels made"])
 
 
 def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = notation("C[b,i,j] += A[b,i,k] * B[b,j,k]", A="f32[2,4,37]", B="f32[2,12,37]")
-    monkeypatch.setattr(dots, "PAGE_BYTES", 64)
+    monkeypatch.setattr(stage, "PAGE_BYTES", 64)
     (sketch,) = dot_sketches(workload, SMALL)
     (place,) = [n for n, knob in enumerate(sketch.knobs) if knob.name == "fetch"]
     assert sketch.knobs[place].values == (0, 1)
@@ -231,9 +231,9 @@ for s0.d1.rfoo in range(3):                             # parallel
 
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dots, "LEAST_BLOCK_VECTORS", 2)
-    monkeypatch.setattr(dots, "MOST_BLOCK_COLUMNS", 4)
-    monkeypatch.setattr(dots, "PAGE_BYTES", 64)
+    monkeypatch.setattr(stage, "LEAST_BLOCK_VECTORS", 2)
+    monkeypatch.setattr(stage, "MOST_BLOCK_COLUMNS", 4)
+    monkeypatch.setattr(stage, "PAGE_BYTES", 64)
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from schedules.lowering.lower import plain_nest
+from schedules.nest.finding import reads_of
 from schedules.primitives import (
     BlockRead,
     CacheRead,
@@ -25,7 +26,6 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.primitives.nest_edit import reads_of
 from schedules.trace import Trace
 from tests.schedule_fuzz.cases import check_meaning, notation, softmax
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine

@@ -45,7 +45,7 @@ CASES: dict[str, Workload] = {
 def test_every_setting_computes_the_same(
     name: str, threads: int, bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedules.sketches.dots.dots.TIMES_AS_LARGE", 4)
+    monkeypatch.setattr("schedules.sketches.inner_product.roles.TIMES_AS_LARGE", 4)
     sketches = space_for(CASES[name], this_machine(threads, bits)).sketches
     dots = [sketch for sketch in sketches if "dots" in sketch.name]
     assert dots
@@ -57,7 +57,7 @@ def test_every_setting_computes_the_same(
 def test_phases_of_a_tile_share_its_rows_without_a_spill(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight pixels by three channels are 24 sums, all in registers, each step of them 24 products:
     the parity of a pixel is known in the code."""
-    monkeypatch.setattr("schedules.sketches.dots.dots.TIMES_AS_LARGE", 4)
+    monkeypatch.setattr("schedules.sketches.inner_product.roles.TIMES_AS_LARGE", 4)
     target = this_machine(1, 512)
     workload = CASES["phases"].normalised()
     sketch = next(s for s in space_for(workload, target).sketches if "dots" in s.name)
@@ -86,7 +86,7 @@ BLOCKS: dict[str, Workload] = {
 def test_blocks_of_the_reduction_compute_the_same(
     name: str, threads: int, bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schedules.sketches.dots.dots.MOST_BLOCK_COLUMNS", 8)
+    monkeypatch.setattr("schedules.sketches.inner_product.stage.MOST_BLOCK_COLUMNS", 8)
     machine = this_machine(threads, bits)
     first = replace(machine.caches[0], bytes=1 << 15)  # so that these are many rows anywhere
     machine = replace(machine, caches=(first, *machine.caches[1:]))

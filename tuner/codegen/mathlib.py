@@ -18,6 +18,7 @@ from schedules.dtypes import DType
 from schedules.target import Target
 
 from .math_body import FORMATS, Body, bits_of, round_to
+from .sine import sine
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,4 +334,5 @@ _EMITTERS: dict[UnaryOp, Callable[[Body, str], str]] = {
     UnaryOp.ERF: _erf,
     UnaryOp.SIGMOID: _sigmoid,
     UnaryOp.FLOOR: _floor,
+    UnaryOp.SIN: sine,
 }

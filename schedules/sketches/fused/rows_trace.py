@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil, prod
 
+from ...nest.finding import reads_of
 from ...nest.loop_ir import LoopKind, Update
 from ...primitives import (
     CacheWrite,
@@ -16,7 +17,6 @@ from ...primitives import (
     Unroll,
     Vectorize,
 )
-from ...primitives.nest_edit import reads_of
 from ..analysis import Loop, StageView
 from ..writer import TraceWriter
 from .group import FusionGroup, merged

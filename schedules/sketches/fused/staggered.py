@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import pairwise
 
+from ...nest.editing import flattened
 from ...nest.loop_ir import For, Prefetch, Stmt, leaves
 from ...primitives import Merge, Stagger
-from ...primitives.nest_edit import flattened
 from ..analysis import StageView
 from ..writer import TraceWriter
 from .group import FusionGroup

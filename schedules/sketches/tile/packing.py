@@ -17,7 +17,7 @@ from ...primitives import (
     Unroll,
     Vectorize,
 )
-from ...primitives.caching import ROOT
+from ...primitives.places import ROOT
 from ..analysis import Read
 from ..writer import TraceWriter
 from .stage import TileStage

@@ -21,7 +21,7 @@ from ...algebra.scalar import Load, loads
 from ...arrays import BoolArray, IntArray
 from ...nest.loop_ir import For
 from ...primitives import FetchAhead
-from ...primitives.fetching import MOST_HINTS
+from ...primitives.prefetching import MOST_HINTS
 from ..analysis import Read, offsets
 from ..writer import TraceWriter
 from .stage import TileStage

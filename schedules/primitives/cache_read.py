@@ -1,5 +1,4 @@
-"""Primitives that give data a private place: CacheRead and CacheReadAlong (packing), CacheWrite
-(accumulators)."""
+"""CacheRead and CacheReadAlong: a private copy of what a loop's body reads; packing."""
 
 from __future__ import annotations
 
@@ -10,25 +9,30 @@ from typing import TypeAlias
 
 from ..algebra.affine import (
     Affine,
-    Cond,
-    Eq0,
     Interval,
     at_least,
-    fresh,
     less,
-    substitute_cond,
     var,
 )
 from ..algebra.conditions import normal_cond
 from ..algebra.scalar import All, Const, Load, Scalar, Select
 from ..algebra.scalar import rewrite as rewrite_scalar
 from ..errors import ScheduleError
+from ..nest.editing import nest_loops
+from ..nest.finding import (
+    all_ranges,
+    buffers_in,
+    chain_to,
+    names_in,
+    private_buffers,
+    ranges_of,
+    reads_of,
+    writes_of,
+)
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
     For,
-    Leaf,
-    LoopKind,
     Nest,
     Scope,
     Stmt,
@@ -36,27 +40,15 @@ from ..nest.loop_ir import (
     Update,
     transform,
 )
-from .nest_edit import (
+from .places import (
+    ROOT,
     Place,
-    all_ranges,
-    buffers_in,
-    chain_to,
     find_loop,
-    names_in,
-    nest_loops,
-    private_buffers,
-    ranges_of,
-    reads_of,
-    rename_all,
-    replace_loop,
-    require_body,
+    place_of,
+    replace_body,
     still_ahead,
-    writes_of,
 )
 from .region import Region, in_bounds, position_names, position_vars, region_of
-
-ROOT = ""
-"""As a loop name: the whole nest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +112,7 @@ ALL_READS = Chosen(lambda index: True, "")
 
 def require_inside(nest: Nest, along: str, loop: str, asked_by: object) -> None:
     """ScheduleError unless loop `along` is inside `loop`, or that is the whole nest."""
-    place = _place(nest, loop, asked_by)
+    place = place_of(nest, loop, asked_by)
     inside = find_loop(nest, along, asked_by)
     if loop != ROOT and place.loop not in inside.outer:
         raise ScheduleError(asked_by, f"{along!r} is not inside {loop!r}")
@@ -137,7 +129,7 @@ def _with_copy(
 ) -> Nest:
     """`nest` with the `chosen` reads of `tensor` below `loop` through a copy. ScheduleError: as
     CacheRead, asked for by `step`."""
-    place = _place(nest, loop, step)
+    place = place_of(nest, loop, step)
     body = place.loop.body
     source, reads = readable(nest, step, tensor, place, name, chosen)
     taken = names_in(nest)
@@ -148,7 +140,7 @@ def _with_copy(
     copy_nest = _copy_nest(source, copy, region, outer, taken)
     new_body = _redirect_reads(body, source, copy, region, {**outer, **inner}, chosen)
     copied = (Allocate(copy, (*copy_nest, *new_body)),)
-    return still_ahead(_with_body(nest, loop, copied), step)
+    return still_ahead(replace_body(nest, loop, copied), step)
 
 
 def readable(
@@ -267,132 +259,3 @@ def _redirect_reads(
         return None
 
     return transform(body, change)
-
-
-@dataclass(frozen=True, slots=True)
-class CacheWrite:
-    """Collect what a part of a loop's body writes to a buffer in a private one, and write it back
-    once, right behind that part: register accumulators (`cache_write` in TVM, `stage_mem` with
-    accumulation in Exo).
-
-        for i:                          for i:
-          for k: for j:           ->      for j: W[j] = identity
-            C[i, j] += v                  for k: for j: W[j] += v
-                                          for j: C[i, j] = W[j]   (+= where k goes on outside)
-
-    The loops of the first and last part are copies of the body's spatial loops, called after
-    them with `.init` and `.out`, and keep their marks. Guards on spatial loops move to the last
-    part and to the reads that need them. Legal where the body writes the buffer in one place.
-    """
-
-    buffer: str
-    loop: str
-    name: str
-    register: bool = True
-
-    def apply(self, nest: Nest) -> Nest:
-        """The nest with the cache. ScheduleError: not written once, also read, no fixed size."""
-        place = _place(nest, self.loop, self)
-        body = place.loop.body
-        buffers = buffers_in(nest)
-        if self.buffer not in buffers:
-            raise ScheduleError(self, f"there is no buffer {self.buffer!r}")
-        target = buffers[self.buffer]
-        taken = names_in(nest)
-        if self.name in taken:
-            raise ScheduleError(self, f"the name {self.name!r} is in use")
-        writes = writes_of(body, self.buffer)
-        if len(writes) != 1:
-            raise ScheduleError(
-                self,
-                f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place,"
-                f" found {len(writes)}",
-            )
-        part = _part_with(body, writes[0])
-        if reads_of((part,), self.buffer) or self.buffer in private_buffers((part,)):
-            raise ScheduleError(self, f"what writes {self.buffer!r} reads or makes it as well")
-        leaf = writes[0]
-        chain = chain_to((part,), leaf)
-        assert chain is not None
-        if any(loop.kind is LoopKind.PARALLEL for loop in chain):
-            raise ScheduleError(self, "a parallel loop is inside; cache within it")
-        outer = ranges_of((*place.outer, place.loop))
-        spatial = tuple(loop for loop in chain if not loop.reduce)
-        for loop in chain:  # merged with that of a reduction, which has no part behind it
-            if loop.reduce and any(loop.var in i.vars() for i in leaf.index):
-                problem = f"{loop.var!r} is of a reduction and moves what is written"
-                raise ScheduleError(self, problem)
-        region = region_of((leaf.index,), ranges_of(spatial), outer, self)
-        scope = Scope.REGISTER if self.register else Scope.WORKSPACE
-        cache = Buffer(self.name, region.extent, target.dtype, scope)
-        inner_reduce = {loop.var for loop in chain if loop.reduce}
-        guards = tuple(g for g in leaf.guards if not g.index.vars() & inner_reduce)
-        local = region.local_index(leaf.index)
-        new_leaf: Leaf = replace(leaf, buffer=self.name, index=local)
-        if isinstance(new_leaf, Update):
-            new_leaf = replace(new_leaf, first=None)
-        computed = transform((part,), lambda s: (new_leaf,) if s is leaf else None)
-        parts: list[Stmt] = []
-        if isinstance(leaf, Update):
-            identity = Const(leaf.reducer.identity(target.dtype), target.dtype)
-            init: tuple[Stmt, ...] = (Store(self.name, local, identity, guards),)
-            parts += _copied_loops(spatial, init, "init", taken)
-        parts += computed
-        load = Load(self.name, local, target.dtype)
-        back = _write_back(leaf, load, inner_reduce, guards)
-        parts += _copied_loops(spatial, (back,), "out", taken)
-        cached = Allocate(cache, tuple(parts))
-        new_body = transform(body, lambda s: (cached,) if s is part else None)
-        return still_ahead(_with_body(nest, self.loop, new_body), self)
-
-
-def _part_with(stmts: tuple[Stmt, ...], leaf: Leaf) -> Stmt:
-    """The statement of a loop's body that holds `leaf`, looking through allocations."""
-    for stmt in stmts:
-        if isinstance(stmt, Allocate):
-            if chain_to(stmt.body, leaf) is not None:
-                return _part_with(stmt.body, leaf)
-        elif stmt is leaf or (isinstance(stmt, For) and chain_to(stmt.body, leaf) is not None):
-            return stmt
-    raise AssertionError("the leaf is in the body")
-
-
-def _write_back(
-    leaf: Store | Update, load: Load, inner_reduce: set[str], guards: tuple[Cond, ...]
-) -> Leaf:
-    if isinstance(leaf, Store):
-        return Store(leaf.buffer, leaf.index, load, guards)
-    if leaf.first is None:
-        return Update(leaf.buffer, leaf.index, load, leaf.reducer, None, guards)
-    at_start: dict[str, Affine] = {name: Affine((), 0) for name in inner_reduce}
-    first = tuple(
-        c for c in (substitute_cond(c, at_start) for c in leaf.first) if c != Eq0(Affine((), 0))
-    )
-    if not first:
-        return Store(leaf.buffer, leaf.index, load, guards)
-    return Update(leaf.buffer, leaf.index, load, leaf.reducer, first, guards)
-
-
-def _copied_loops(
-    spatial: tuple[For, ...], leaf: tuple[Stmt, ...], suffix: str, taken: set[str]
-) -> tuple[Stmt, ...]:
-    names: dict[str, str] = {}
-    for loop in spatial:
-        names[loop.var] = fresh(f"{loop.var}.{suffix}", taken)
-        taken.add(names[loop.var])
-    return rename_all(nest_loops(spatial, leaf), names, {})
-
-
-def _place(nest: Nest, loop: str, asked_by: object) -> Place:
-    if loop == ROOT:
-        return Place(For("", 1, nest.body), (), ())
-    place = find_loop(nest, loop, asked_by)
-    require_body(place.loop, asked_by)
-    return place
-
-
-def _with_body(nest: Nest, loop: str, body: tuple[Stmt, ...]) -> Nest:
-    if loop == ROOT:
-        return replace(nest, body=body)
-    old = find_loop(nest, loop, None).loop
-    return replace_loop(nest, loop, (replace(old, body=body),))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...primitives import (
     CacheRead,
     CacheWrite,
@@ -16,56 +14,54 @@ from ...primitives import (
     Unroll,
     Vectorize,
 )
-from ...primitives.caching import ROOT
+from ...primitives.places import ROOT
 from ..analysis import Read
 from ..writer import TraceWriter
-
-if TYPE_CHECKING:
-    from .dots import DotSketch
+from .stage import InnerProductStage
 
 
-def write_dots(sketch: DotSketch, w: TraceWriter, v: dict[str, int]) -> None:
+def write_inner_product(stage: InnerProductStage, w: TraceWriter, v: dict[str, int]) -> None:
     """Add the steps of one setting, `v`, to a trace that may have other clusters' steps."""
-    roles, stage = sketch.roles, sketch.view.name
-    w.do(*sketch.view.presolve)
+    roles, name = stage.roles, stage.view.name
+    w.do(*stage.view.presolve)
     for n, read in enumerate(roles.turned):
-        _turn(sketch, w, read, f"{stage}.turned{n}")
-    for n, read in enumerate(sketch.shared if v["pack"] else ()):
-        _pack(sketch, w, read, f"{stage}.packed{n}")
-    steps, within = w.split(roles.along.name, sketch.lanes)
-    w.do(RFactor(within, f"{stage}.wide"))
+        _turn(stage, w, read, f"{name}.turned{n}")
+    for n, read in enumerate(stage.shared if v["pack"] else ()):
+        _pack(stage, w, read, f"{name}.packed{n}")
+    steps, within = w.split(roles.along.name, stage.lanes)
+    w.do(RFactor(within, f"{name}.wide"))
     many, column = w.split(f"{roles.many.name}.rf", v["columns"])
     few, row = w.split(f"{roles.few.name}.rf", v["rows"])
     tasks = [f"{loop.name}.rf" for loop in roles.batch]
     tiles: list[str] = []
     if v["blocks"] > 1:
-        many, *tiles = w.split(many, sketch.tiles_a_block(v["columns"]))
+        many, *tiles = w.split(many, stage.tiles_a_block(v["columns"]))
     w.reorder(*tasks, many, *tiles, few, column, row)
     outer, *inside = [*tasks, many]
     if v["parallel"]:
-        for name in inside:
-            outer = w.fuse(outer, name)
+        for other in inside:
+            outer = w.fuse(outer, other)
     if v["blocks"] > 1:
         block = outer if v["parallel"] else many
-        ahead, deal, steps = _blocked(sketch, w, v, block, steps)
+        ahead, deal, steps = _blocked(stage, w, v, block, steps)
     else:
-        _whole(sketch, w, few)
+        _whole(stage, w, few)
         ahead, deal = outer, few
     w.do(Unroll(row), Unroll(column))
-    w.do(CacheWrite(stage, few, f"{stage}.total"), Vectorize(f"{within}.rf"))
+    w.do(CacheWrite(name, few, f"{name}.total"), Vectorize(f"{within}.rf"))
     if v["fetch"]:
         shared = deal if w.loop(deal).extent > 1 else ""
-        line = sketch.target.caches[0].line_bytes // roles.passing.dtype.bytes
+        line = stage.target.caches[0].line_bytes // roles.passing.dtype.bytes
         w.do(FetchAhead(roles.passing.tensor, ahead, 1, steps, shared, line))
-    if roles.along.extent % sketch.lanes:
-        w.do(Partition(steps, roles.along.extent // sketch.lanes))
+    if roles.along.extent % stage.lanes:
+        w.do(Partition(steps, roles.along.extent // stage.lanes))
     if v["parallel"]:
         w.do(Parallel(outer))
 
 
-def _whole(sketch: DotSketch, w: TraceWriter, few: str) -> None:
+def _whole(stage: InnerProductStage, w: TraceWriter, few: str) -> None:
     """The partial sums of a tile over the whole reduction, in registers."""
-    wide = f"{sketch.view.name}.wide"
+    wide = f"{stage.view.name}.wide"
     w.do(ComputeAt(wide, few, register=True))
     own = w.own_loops(wide, inside=few)
     *tile, last = [loop.var for loop in own if not loop.reduce]
@@ -75,14 +71,14 @@ def _whole(sketch: DotSketch, w: TraceWriter, few: str) -> None:
 
 
 def _blocked(
-    sketch: DotSketch, w: TraceWriter, v: dict[str, int], block: str, steps: str
+    stage: InnerProductStage, w: TraceWriter, v: dict[str, int], block: str, steps: str
 ) -> tuple[str, str, str]:
     """The partial sums of a block of tiles, kept in memory, a block of the reduction after the
     other: what tiles share of it stays in the first cache. The loops over tiles, their rows, steps.
     """
-    roles, wide = sketch.roles, f"{sketch.view.name}.wide"
+    roles, wide = stage.roles, f"{stage.view.name}.wide"
     w.do(ComputeAt(wide, block))
-    names = [loop.name for loop in sketch.view.spatial]
+    names = [loop.name for loop in stage.view.spatial]
     most, least = names.index(roles.many.name), names.index(roles.few.name)
     others = (n for n in range(len(names)) if n not in (most, least))
     order = (*others, most, least, len(names))  # a tile's sums side by side
@@ -90,7 +86,7 @@ def _blocked(
     last = f"{wide}.{len(names)}"
     few, row = w.split(f"{wide}.{least}", v["rows"])
     tile, column = w.split(f"{wide}.{most}", v["columns"])
-    vectors = roles.along.extent // sketch.lanes
+    vectors = roles.along.extent // stage.lanes
     parts, steps = w.split(steps, vectors // v["blocks"])
     taps = [loop.name for loop in roles.taps]
     w.reorder(parts, tile, few, *taps, steps, column, row, last)
@@ -98,21 +94,21 @@ def _blocked(
     return tile, few, steps
 
 
-def _pack(sketch: DotSketch, w: TraceWriter, read: Read, name: str) -> None:
+def _pack(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) -> None:
     """A copy of `read` with what a step takes of all rows side by side."""
-    dim, few = (read.own_dim(loop.name) for loop in (sketch.roles.along, sketch.roles.few))
+    dim, few = (read.own_dim(loop.name) for loop in (stage.roles.along, stage.roles.few))
     assert dim is not None
     assert few is not None
     others = tuple((d, 0) for d in range(len(read.shape)) if d not in (dim, few))
     w.do(CacheRead(read.tensor, ROOT, name))
-    w.do(TransformLayout(name, ((dim, sketch.lanes),), (*others, (dim, 1), (few, 0), (dim, 2))))
-    _, lane = w.split(f"{name}.{dim}", sketch.lanes)
+    w.do(TransformLayout(name, ((dim, stage.lanes),), (*others, (dim, 1), (few, 0), (dim, 2))))
+    _, lane = w.split(f"{name}.{dim}", stage.lanes)
     w.do(Vectorize(lane))
 
 
-def _turn(sketch: DotSketch, w: TraceWriter, read: Read, name: str) -> None:
+def _turn(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) -> None:
     """A copy of `read`, made once, that is contiguous along the reduction."""
-    dim = read.own_dim(sketch.roles.along.name)
+    dim = read.own_dim(stage.roles.along.name)
     assert dim is not None
     others = tuple((d, 0) for d in range(len(read.shape)) if d != dim)
     w.do(CacheRead(read.tensor, ROOT, name), TransformLayout(name, (), (*others, (dim, 0))))

@@ -1,9 +1,9 @@
-"""Finding loops and leaves in a nest, and replacing them: what every primitive needs."""
+"""Changing what a nest is made of: indices, conditions, names, and what stands around what."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from ..algebra.affine import (
     Affine,
@@ -17,133 +17,20 @@ from ..algebra.affine import (
     tighten,
     var,
 )
-from ..algebra.scalar import Load, Scalar, loads, rename_tensors
+from ..algebra.scalar import Scalar, rename_tensors
 from ..algebra.scalar import map_index as map_scalar_index
 from ..algebra.scalar import substitute as substitute_scalar
-from ..errors import ScheduleError
-from ..nest.ahead import ahead_problem
-from ..nest.loop_ir import (
+from .loop_ir import (
     Allocate,
     Buffer,
     For,
     Leaf,
-    LoopKind,
-    Nest,
     Prefetch,
     Stmt,
     Store,
     Update,
-    buffers_allocated,
-    leaves,
-    loops,
-    loops_named,
     transform,
-    with_body,
-    writing,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A loop and what stands around it, outermost first."""
-
-    loop: For
-    outer: tuple[For, ...]
-    allocated: tuple[Buffer, ...]
-
-
-def find_loop(nest: Nest, name: str, asked_by: object) -> Place:
-    """The loop called `name`; ScheduleError naming the loops there are if it is not one."""
-
-    def search(
-        stmts: tuple[Stmt, ...], outer: tuple[For, ...], allocated: tuple[Buffer, ...]
-    ) -> Place | None:
-        for stmt in stmts:
-            found = None
-            if isinstance(stmt, For):
-                if not outer and name not in stmt.inside.loop_names:
-                    continue
-                if stmt.var == name:
-                    return Place(stmt, outer, allocated)
-                found = search(stmt.body, (*outer, stmt), allocated)
-            elif isinstance(stmt, Allocate):
-                found = search(stmt.body, outer, (*allocated, stmt.buffer))
-            if found is not None:
-                return found
-        return None
-
-    place = search(nest.body, (), ())
-    if place is None:
-        known = ", ".join(loop.var for loop in loops(nest.body))
-        raise ScheduleError(asked_by, f"there is no loop {name!r}; the nest has {known}")
-    return place
-
-
-def require_serial(loop: For, asked_by: object) -> None:
-    if loop.kind is not LoopKind.SERIAL:
-        raise ScheduleError(
-            asked_by, f"loop {loop.var!r} is {loop.kind.value}; this needs a serial loop"
-        )
-
-
-def require_body(loop: For, asked_by: object) -> None:
-    """ScheduleError if `loop` is vectorised: its body holds leaves and nothing else."""
-    if loop.kind is LoopKind.VECTORIZED:
-        raise ScheduleError(asked_by, f"loop {loop.var!r} is vectorized: nothing goes inside it")
-
-
-def replace_loop(nest: Nest, name: str, new: tuple[Stmt, ...]) -> Nest:
-    """`nest` with the loop called `name` replaced by `new`."""
-
-    def inside(stmts: tuple[Stmt, ...], outermost: bool) -> tuple[Stmt, ...]:
-        for n, stmt in enumerate(stmts):
-            if isinstance(stmt, For):
-                if outermost and name not in stmt.inside.loop_names:
-                    continue
-                if stmt.var == name:
-                    return (*stmts[:n], *new, *stmts[n + 1 :])
-                body = inside(stmt.body, False)
-            elif isinstance(stmt, Allocate):
-                body = inside(stmt.body, outermost)
-            else:
-                continue
-            if body is not stmt.body:
-                return (*stmts[:n], with_body(stmt, body), *stmts[n + 1 :])
-        return stmts
-
-    return Nest(nest.inputs, nest.outputs, inside(nest.body, True), nest.streamed)
-
-
-def still_ahead(nest: Nest, asked_by: object) -> Nest:
-    """`nest`; ScheduleError if something it makes ahead of calls cannot be any more."""
-    problem = ahead_problem(nest)
-    if problem is not None:
-        raise ScheduleError(asked_by, f"what is packed ahead must stay so: {problem}")
-    return nest
-
-
-def ranges_of(chain: tuple[For, ...]) -> dict[str, Interval]:
-    """The values of each loop variable of `chain`."""
-    return {loop.var: Interval(0, loop.extent - 1) for loop in chain}
-
-
-def all_ranges(stmts: tuple[Stmt, ...]) -> dict[str, Interval]:
-    return {loop.var: Interval(0, loop.extent - 1) for loop in loops(stmts)}
-
-
-def names_in(nest: Nest) -> set[str]:
-    """Every loop and buffer name in use."""
-    names = {tensor.name for tensor in (*nest.inputs, *nest.outputs)}
-    names |= loops_named(nest.body)
-    names.update(buffer.name for buffer in buffers_allocated(nest.body))
-    return names
-
-
-def buffers_in(nest: Nest) -> dict[str, Buffer]:
-    """Every buffer by name."""
-    found = {b.name: b for b in nest.argument_buffers}
-    found.update((buffer.name, buffer) for buffer in buffers_allocated(nest.body))
-    return found
 
 
 def map_leaf(
@@ -258,43 +145,6 @@ def rename_all(
     return transform(stmts, change)
 
 
-def reads_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Load]:
-    """Every load of `buffer` below `stmts`."""
-    found: list[Load] = []
-    for leaf in leaves(stmts):
-        if not isinstance(leaf, Prefetch):
-            found.extend(ld for ld in loads(leaf.value) if ld.tensor == buffer)
-    return found
-
-
-def writes_of(stmts: tuple[Stmt, ...], buffer: str) -> list[Store | Update]:
-    """Every leaf below `stmts` that writes `buffer`."""
-    return [w for w in writing(stmts, buffer) if not isinstance(w, Prefetch)]
-
-
-def private_buffers(stmts: tuple[Stmt, ...]) -> set[str]:
-    """Buffers allocated below `stmts`."""
-    return {buffer.name for buffer in buffers_allocated(stmts)}
-
-
-def chain_to(stmts: tuple[Stmt, ...], wanted: Leaf) -> tuple[For, ...] | None:
-    """The loops below `stmts` around the leaf that is `wanted`, outermost first."""
-    for stmt in stmts:
-        if stmt is wanted:
-            return ()
-        if isinstance(stmt, For):
-            if wanted.buffer not in stmt.inside.written:
-                continue
-            inner = chain_to(stmt.body, wanted)
-            if inner is not None:
-                return (stmt, *inner)
-        elif isinstance(stmt, Allocate):
-            inner = chain_to(stmt.body, wanted)
-            if inner is not None:
-                return inner
-    return None
-
-
 def nest_loops(chain: tuple[For, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """`body` inside fresh copies of the loops of `chain`."""
     for loop in reversed(chain):
@@ -314,20 +164,6 @@ def simplify_conds(
         if known is None:
             kept.setdefault(tighten(cond, ranges))
     return tuple(kept)
-
-
-def leaf_sites(
-    stmts: tuple[Stmt, ...], outer: tuple[For, ...] = ()
-) -> Iterator[tuple[Leaf, tuple[For, ...]]]:
-    """Every leaf with the loops around it."""
-    for stmt in stmts:
-        match stmt:
-            case For():
-                yield from leaf_sites(stmt.body, (*outer, stmt))
-            case Allocate():
-                yield from leaf_sites(stmt.body, outer)
-            case Store() | Update() | Prefetch():
-                yield stmt, outer
 
 
 def flattened(stmts: tuple[Stmt, ...]) -> tuple[list[Buffer], list[Stmt]]:

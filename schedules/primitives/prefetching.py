@@ -1,4 +1,4 @@
-"""FetchAhead: while one tile is computed, ask for what a later one reads."""
+"""Prefetch and FetchAhead: ask for data before it is used."""
 
 from __future__ import annotations
 
@@ -8,20 +8,64 @@ from math import prod
 
 from ..algebra.affine import Affine, Interval, affine, interval, var
 from ..errors import ScheduleError
-from ..nest.loop_ir import For, Nest, Prefetch, Stmt, transform
-from .nest_edit import (
-    all_ranges,
-    buffers_in,
-    find_loop,
-    private_buffers,
-    ranges_of,
-    reads_of,
-    require_body,
-    still_ahead,
-)
+from ..nest.finding import all_ranges, buffers_in, private_buffers, ranges_of, reads_of
+from ..nest.loop_ir import Allocate, For, Nest, Stmt, transform
+from ..nest.loop_ir import Prefetch as PrefetchLeaf
+from .places import find_loop, require_body, still_ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Ask for data some iterations before it is used (`prefetch`).
+
+    At the start of each iteration of `loop`, a hint for the first element of `tensor` that the
+    iteration `ahead` later reads. Changes nothing that is computed; legal for every tensor that
+    the loop's body reads.
+    """
+
+    tensor: str
+    loop: str
+    ahead: int
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with the hint. ScheduleError: not read there, or ahead < 1."""
+        place = find_loop(nest, self.loop, self)
+        require_body(place.loop, self)
+        reads = reads_of(place.loop.body, self.tensor)
+        if not reads or self.ahead < 1:
+            raise ScheduleError(self, f"{self.loop!r} must read {self.tensor!r} and ahead be >= 1")
+        inner = all_ranges(place.loop.body)
+        mapping: dict[str, Affine] = {name: affine(0) for name in inner}
+        mapping[self.loop] = var(self.loop) + self.ahead
+        index = tuple(i.substitute(mapping) for i in reads[0].index)
+        hint = PrefetchLeaf(self.tensor, index)
+        body = _within_allocation(place.loop.body, self.tensor, hint)
+
+        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+            if isinstance(stmt, For) and stmt.var == self.loop:
+                return (replace(stmt, body=body),)
+            return None
+
+        return replace(nest, body=transform(nest.body, change))
+
+
+def _within_allocation(
+    stmts: tuple[Stmt, ...], buffer: str, hint: PrefetchLeaf
+) -> tuple[Stmt, ...]:
+    """`hint` before `stmts`, or at the start of the allocation of the buffer it is for."""
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Allocate) and stmt.buffer.name == buffer:
+            return (replace(stmt, body=(hint, *stmt.body)),)
+        return None
+
+    inside = transform(stmts, change)
+    return (hint, *stmts) if inside is stmts else inside
+
 
 MOST_HINTS = 32
 """Hints in one iteration: more would be in the way of the loads they are meant to help."""
+
 
 MOST_PLACES = 512
 """Iterations of the loops inside that are looked at for different places."""
@@ -120,7 +164,9 @@ class FetchAhead:
         found = [later | _setting(turn, moving, extents) for turn in turns]
         return [(tuple(i.substitute(place) for i in index), count) for place in found], 1
 
-    def _dealt(self, hints: list[tuple[tuple[Affine, ...], int]], shared: int) -> list[Prefetch]:
+    def _dealt(
+        self, hints: list[tuple[tuple[Affine, ...], int]], shared: int
+    ) -> list[PrefetchLeaf]:
         """The hints of one iteration."""
         dealt = []
         for (*others, last), count in hints:
@@ -130,7 +176,7 @@ class FetchAhead:
                 if self.deal and count > each:
                     turn = (var(self.deal) * each + n) % count
                 place = (*others, last + turn * self.step)
-                dealt.append(Prefetch(self.tensor, place, far=True))
+                dealt.append(PrefetchLeaf(self.tensor, place, far=True))
         return dealt
 
 

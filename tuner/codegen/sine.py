@@ -1,0 +1,190 @@
+"""sin of every argument, as LLVM text: no branch, no table in memory, f32 computed in f64.
+
+The argument becomes f = x / pi - n with |f| <= 1/2, by the digits of 1/pi (M. Payne and R. Hanek,
+ACM SIGNUM Newsletter 18(1), 1983). Products of x with its first digits are multiples of two where x
+is large: a few selects, by the exponent of x, leave a window of the digits that count. Digits have
+so few bits that their products are exact, fused or not. Then sin(x) = (-1)**n sin(pi f), a Taylor
+polynomial: two terms longer than the best fit, and nothing to fit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache, reduce
+
+from schedules.dtypes import DType
+
+from .math_body import FORMATS, Body
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """How 1/pi is cut into digits of `bits` bits, and which of them count for an argument.
+
+    From |x| = 2**`first` on, and from each `bits` binary orders on again, one digit less in front.
+    Digits are dropped in `steps`, `count` are left for each part of x. A part's product with its
+    first digit is below 2**`tops`, with the next one below 2**(`tops` - `bits`). Constants are
+    2**`scale` too large, the argument as much too small: no digit is denormal.
+    """
+
+    bits: int
+    first: int
+    steps: tuple[int, ...]
+    count: int
+    tops: tuple[int, ...]
+    scale: int
+
+
+_NARROW = _Window(bits=27, first=24, steps=(2, 1), count=4, tops=(51,), scale=0)
+_WIDE = _Window(bits=24, first=29, steps=(21, 10, 5, 3, 1, 1), count=8, tops=(51, 53), scale=600)
+_LEAST_SUMMED = -60
+"""Products below 2**this are added up for themselves: they are beyond the last place of f."""
+_LOW_HALF = (1 << 27) - 1
+_PI_HIGH = float.fromhex("0x1.921fb5p+1")
+_PI_LOW = float.fromhex("0x1.110b4611a6263p-25")
+
+
+def sine(b: Body, x: str) -> str:
+    """sin of `x`, f32 or f64; NaN for infinities."""
+    y = _of_f32(b, x) if b.fmt.bits == 32 else _of_f64(b, x)
+    # x - x**3 / 6 is x where that is below a quarter of the last place: zeros keep their sign.
+    small = 2.0 ** -(b.fmt.mantissa // 2 + 2)
+    return b.select(b.compare("olt", b.intrinsic("fabs", x), b.const(small)), x, y)
+
+
+def _of_f32(b: Body, x: str) -> str:
+    wide = Body(FORMATS[DType.F64], b.lanes)
+    wide.lines = b.lines
+    turns, _, sign = _half_turns(wide, (_converted(b, "fpext", x, wide),), _NARROW)
+    r = wide.mul(turns, wide.const(math.pi))
+    z = wide.mul(r, r)
+    y = wide.mul(r, wide.polynomial((1.0, *_taylor(6)), z))
+    return _converted(wide, "fptrunc", _with_sign(wide, y, sign), b)
+
+
+def _of_f64(b: Body, x: str) -> str:
+    """pi f is taken in two parts: its rounding, up to pi / 2, would be the largest error."""
+    high = _without_low_half(b, x)
+    turns, rest, sign = _half_turns(b, (b.sub(x, high), high), _WIDE)
+    turns_high = _without_low_half(b, turns)
+    turns_low = b.add(b.sub(turns, turns_high), rest)
+    r_high = b.mul(turns_high, b.const(_PI_HIGH))
+    r_low = b.muladd(turns_high, b.const(_PI_LOW), b.mul(turns_low, b.const(math.pi)))
+    r = b.add(r_high, r_low)
+    z = b.mul(r, r)
+    y = b.add(r_high, b.muladd(b.mul(r, z), b.polynomial(_taylor(10), z), r_low))
+    return _with_sign(b, y, sign)
+
+
+def _half_turns(b: Body, parts: tuple[str, ...], w: _Window) -> tuple[str, str, str]:
+    """`(f, rest, sign)`: x / pi = n + f + rest for some integer n, x being the sum of `parts`, the
+    smallest first; the lowest bit of `sign` is that of n. `rest` is below the last place of f.
+
+    Each sum is exact where it comes near zero, and is brought to within 1/2 before smaller products
+    are added: what is left of arguments near a multiple of pi has all its bits.
+    """
+    digits = _digits(b, parts[-1], len(parts) - 1, w)
+    parts = tuple(b.mul(part, b.const(2.0**-w.scale)) for part in parts) if w.scale else parts
+    products = [(top - w.bits * i, part, digits[n + i])
+                for n, (top, part) in enumerate(zip(w.tops, parts, strict=True))
+                for i in range(w.count)]  # fmt: skip
+    is_double = len(parts) > 1
+    total, rest, signs = "", b.const(0.0), list[str]()
+    for top, part, digit in sorted(products, key=lambda product: -product[0]):
+        if top < _LEAST_SUMMED and is_double:
+            rest = b.muladd(part, digit, rest)
+            continue
+        if top > b.fmt.mantissa - 1:  # leave out a multiple of four: it tells nothing of the sign
+            even = b.const(4 * b.fmt.magic)
+            term = b.muladd(part, digit, b.sub(even, b.muladd(part, digit, even)))
+        elif top > -2:
+            n, less = _rounded(b, b.muladd(part, digit, total) if total else b.mul(part, digit))
+            term = b.muladd(part, digit, less)
+            signs.append(n)
+        else:
+            term = b.mul(part, digit)
+        if total and is_double:
+            total, error = _two_sum(b, total, term)
+            rest = b.add(rest, error)
+        else:
+            total = b.add(total, term) if total else term
+    n, less = _rounded(b, total)
+    sign = reduce(lambda one, other: b.int_op("xor", one, other), [*signs, n])
+    return b.add(total, less), rest, sign
+
+
+def _digits(b: Body, x: str, leading_zeros: int, w: _Window) -> list[str]:
+    """The window of digits of 1/pi, 2**scale times their values, for the magnitude of `x`."""
+    left = sum(w.steps)
+    wanted = w.count + leading_zeros
+    values = (0.0,) * leading_zeros + _inverse_pi(w.bits, wanted + left, w.scale)
+    digits = [b.const(value) for value in values]
+    size = b.intrinsic("fabs", x)
+    for step in w.steps:
+        left -= step
+        is_large = b.compare("oge", size, b.const(2.0 ** (w.bits * step + w.first)))
+        digits = [b.select(is_large, digits[i + step], digits[i]) for i in range(wanted + left)]
+        if left:
+            size = b.select(is_large, b.mul(size, b.const(2.0 ** (-w.bits * step))), size)
+    return digits
+
+
+@cache
+def _inverse_pi(bits: int, count: int, scale: int) -> tuple[float, ...]:
+    """The first `count` digits of 1/pi in base 2**bits, as numbers 2**scale times as large.
+
+    pi by Machin's formula, 16 arctan(1/5) - 4 arctan(1/239), in integers.
+    """
+    one = 1 << (bits * count + 64)
+
+    def arctan_of_inverse(n: int) -> int:
+        terms, power = 0, one // n
+        for k in range(1, one.bit_length(), 2):
+            terms += power // k if k % 4 == 1 else -(power // k)
+            power //= n * n
+        return terms
+
+    pi = 16 * arctan_of_inverse(5) - 4 * arctan_of_inverse(239)
+    inverse = (one << (bits * count)) // pi
+    last = (1 << bits) - 1
+    return tuple(
+        math.ldexp((inverse >> (bits * (count - 1 - i))) & last, scale - bits * (i + 1))
+        for i in range(count)
+    )
+
+
+def _taylor(count: int) -> tuple[float, ...]:
+    """The first coefficients of sin(r) / r after 1, of the powers of r**2."""
+    return tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, count + 1))
+
+
+def _rounded(b: Body, x: str) -> tuple[str, str]:
+    """`(t, -n)` for the integer n nearest to `x`; n is in the low bits of t."""
+    magic = b.const(b.fmt.magic)
+    t = b.add(x, magic)
+    return b.to_bits(t), b.sub(magic, t)
+
+
+def _two_sum(b: Body, x: str, y: str) -> tuple[str, str]:
+    """x + y and its error (D. Knuth, The Art of Computer Programming 2, 4.2.2)."""
+    total = b.add(x, y)
+    virtual = b.sub(total, x)
+    return total, b.add(b.sub(x, b.sub(total, virtual)), b.sub(y, virtual))
+
+
+def _without_low_half(b: Body, x: str) -> str:
+    """The upper 26 bits of the significand of `x`."""
+    return b.from_bits(b.int_op("and", b.to_bits(x), b.int_const(~_LOW_HALF)))
+
+
+def _with_sign(b: Body, x: str, sign: str) -> str:
+    """-x where the lowest bit of `sign` is set."""
+    moved = b.int_op("shl", sign, b.int_const(b.fmt.bits - 1))
+    return b.from_bits(b.int_op("xor", b.to_bits(x), moved))
+
+
+def _converted(b: Body, how: str, x: str, to: Body) -> str:
+    name = f"%v{len(b.lines)}"
+    b.lines.append(f"  {name} = {how} {b.floats} {x} to {to.floats}")
+    return name
