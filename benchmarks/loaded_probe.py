@@ -36,8 +36,8 @@ if str(ROOT) not in sys.path:
 from schedules.spelling import parse_workload  # noqa: E402
 from schedules.target import Probes, Target  # noqa: E402
 from schedules.workload.workload import Workload  # noqa: E402
-from tuner.machine.bound import bound  # noqa: E402
 from tuner.machine.native_target import ThisMachine, native_target  # noqa: E402
+from tuner.machine.roofline import bound  # noqa: E402
 from tuner.measure.local import LocalMeasurer  # noqa: E402
 from tuner.search.annealing import CLOSE_TO_BOUND  # noqa: E402
 from tuner.session.limit import PROBE_ERROR  # noqa: E402

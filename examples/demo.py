@@ -193,8 +193,8 @@ def _tune(console: Console, show: Show, options: argparse.Namespace) -> int:
 def _raced(console: Console, show: Show, seconds: float) -> Document:
     """What `comparison` needs of one computation."""
     from schedules.spelling import parse_workload
-    from tuner.machine.bound import bound
     from tuner.machine.native_target import native_target
+    from tuner.machine.roofline import bound
 
     words = list(show.arguments)
     if words[0] == "--expr":

@@ -109,6 +109,11 @@ class Target:
         }
         return hashlib.sha256(canonical_bytes(identity)).hexdigest()
 
+    @property
+    def architecture(self) -> str:
+        """What the triple begins with: one of `ARCHITECTURES`."""
+        return self.triple.partition("-")[0]
+
     def lanes(self, dtype: DType) -> int:
         """Elements of `dtype` in one vector register (bf16 counts as the f32 it is computed in)."""
         bits = 32 if dtype is DType.BF16 else max(dtype.bits, 8)

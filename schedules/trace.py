@@ -8,12 +8,13 @@ wrote the same computation, in any process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, get_type_hints
 
 from .errors import ScheduleError
 from .nest.loop_ir import Nest
 from .primitives import PRIMITIVES, Primitive
+from .primitives.primitive import spelling_of, spellings_of
 from .rewrites import REWRITES, Rewrite
 
 TRACE_VERSION = 1
@@ -25,8 +26,13 @@ MAX_STEPS = 4000
 Step: TypeAlias = Rewrite | Primitive
 
 _KINDS: tuple[type[Step], ...] = (*PRIMITIVES, *REWRITES)
-_BY_NAME = {kind.__name__: kind for kind in _KINDS}
-_HINTS = {kind.__name__: get_type_hints(kind) for kind in _KINDS}
+_HINTS: dict[type[Step], dict[str, Any]] = {kind: get_type_hints(kind) for kind in _KINDS}
+_BY_NAME: dict[str, list[tuple[type[Step], frozenset[str]]]] = {}
+"""What a step of that name is, and the fields it is written with, in each way it may be."""
+
+for _kind in _KINDS:
+    for _spelling in spellings_of(_kind):
+        _BY_NAME.setdefault(_spelling.name, []).append((_kind, frozenset(_spelling.fields)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +62,7 @@ class Trace:
 
     def to_json(self) -> list[Any]:
         """JSON data, one object a step; equal traces give equal data."""
-        return [
-            {"do": type(s).__name__, **{f.name: _plain(getattr(s, f.name)) for f in fields(s)}}
-            for s in self.steps
-        ]
+        return [_document(step) for step in self.steps]
 
     @classmethod
     def from_json(cls, document: object) -> Self:
@@ -72,6 +75,12 @@ class Trace:
         return "\n".join(map(str, self.steps))
 
 
+def _document(step: Step) -> dict[str, Any]:
+    spelling = spelling_of(step)
+    values = {name: _plain(getattr(step, name)) for name in spelling.fields}
+    return {"do": spelling.name, **values}
+
+
 def _plain(value: Any) -> Any:
     return [_plain(v) for v in value] if isinstance(value, tuple) else value
 
@@ -82,12 +91,16 @@ def _step(number: int, entry: object) -> Step:
     if not isinstance(entry, dict) or not isinstance(name, str) or name not in _BY_NAME:
         found = repr(name)[:80]
         raise ScheduleError(where, f'"do" must be one of {", ".join(_BY_NAME)}; found {found}')
-    hints = _HINTS[name]
     given = {k: v for k, v in entry.items() if k != "do"}
-    if given.keys() != hints.keys():
-        raise ScheduleError(where, f"{name} takes {sorted(hints)}, found {sorted(given)}")
-    values = {k: _checked(v, hints[k], f"{where}, {name}.{k}") for k, v in given.items()}
-    return _BY_NAME[name](**values)
+    kind = next((kind for kind, names in _BY_NAME[name] if names == given.keys()), None)
+    if kind is None:
+        _, wanted = _BY_NAME[name][0]
+        raise ScheduleError(where, f"{name} takes {sorted(wanted)}, found {sorted(given)}")
+    hints = _HINTS[kind]
+    step = kind(**{k: _checked(v, hints[k], f"{where}, {name}.{k}") for k, v in given.items()})
+    if spelling_of(step).name != name:
+        raise ScheduleError(where, f"{name} needs all of {sorted(given)}, found {given}")
+    return step
 
 
 def _checked(value: object, hint: Any, where: str) -> Any:

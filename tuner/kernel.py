@@ -14,10 +14,10 @@ from schedules.trace import Trace
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 
-from .emit.kernel import CompiledKernel, compile_kernel
+from .backend.choose import backend_for
+from .backend.protocol import Launch, Loaded
+from .emit.kernel import CompiledKernel
 from .loading.elf import LoadError
-from .loading.entries import Entry, Needs, timed_entry, whole_entry
-from .loading.loader import LoadedKernel, load_object, use_openmp
 
 # Start-up: a kernel that is given its trace and target loads nothing that finds them.
 
@@ -39,24 +39,17 @@ class Kernel:
     Constant inputs are packed in every call; `prepack` packs them once.
     """
 
-    def __init__(self, workload: Workload, compiled: CompiledKernel, loaded: LoadedKernel) -> None:
+    def __init__(self, workload: Workload, compiled: CompiledKernel, loaded: Loaded) -> None:
         self.workload = workload
         self.compiled = compiled
         self._loaded = loaded
-        self._needs = Needs(
-            compiled.workspace_bytes,
-            compiled.constants,
-            compiled.packed_bytes,
-            compiled.prepacked_workspace_bytes,
-        )
-        self._entry = whole_entry(loaded, self._needs, len(workload.arguments))
         self._workspaces = _Workspaces(compiled.workspace_bytes)
 
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
         """Run once. CallError names the argument that does not fit, what it is and should be."""
-        return _run(self._entry, self.workload, inputs, out, None, self._workspaces)
+        return _run(self._loaded.whole, self.workload, inputs, out, None, self._workspaces)
 
     def prepack(self, *constants: Array) -> PrepackedKernel:
         """The kernel for these values of its constant inputs, in declared order: packed now, and
@@ -69,16 +62,15 @@ class Kernel:
             raise CallError(f"packs {len(wanted)} inputs ({names}), got {len(constants)}")
         for tensor, array in zip(wanted, constants, strict=True):
             _check(tensor, array, is_output=False)
-        needs, symbol = self._needs, self.compiled.symbol
-        entry = timed_entry(self._loaded, symbol, needs, len(self.workload.arguments))
+        launch = self._loaded.timed
         given = dict(zip(self.compiled.constants, constants, strict=True))
         arguments = [
             given[n].ctypes.data if n in given else 0 for n in range(len(self.workload.inputs))
         ]
-        packed = _aligned_bytes(needs.packed_bytes)
-        status = entry.pack(arguments, packed.ctypes.data)
+        packed = _aligned_bytes(launch.packed_bytes)
+        status = launch.pack(arguments, packed.ctypes.data)
         _require_success(status)
-        return PrepackedKernel(self, entry, packed)
+        return PrepackedKernel(self, launch, packed)
 
 
 class PrepackedKernel:
@@ -87,17 +79,17 @@ class PrepackedKernel:
     Calls at the same time share what was packed, which none of them changes.
     """
 
-    def __init__(self, kernel: Kernel, entry: Entry, packed: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, kernel: Kernel, launch: Launch, packed: npt.NDArray[np.uint8]) -> None:
         self.kernel = kernel
-        self._entry = entry
+        self._launch = launch
         self._packed = packed
-        self._workspaces = _Workspaces(entry.workspace_bytes)
+        self._workspaces = _Workspaces(launch.workspace_bytes)
 
     def __call__(
         self, *inputs: Array, out: Array | Sequence[Array] | None = None
     ) -> Array | tuple[Array, ...]:
         """Run once; `inputs` are those that are not constant. CallError as for `Kernel`."""
-        return _run(self._entry, self.kernel.workload, inputs, out, self._packed, self._workspaces)
+        return _run(self._launch, self.kernel.workload, inputs, out, self._packed, self._workspaces)
 
 
 class _Workspaces:
@@ -123,7 +115,7 @@ class _Workspaces:
 
 
 def _run(
-    entry: Entry,
+    launch: Launch,
     workload: Workload,
     inputs: Sequence[Array],
     out: Array | Sequence[Array] | None,
@@ -131,7 +123,7 @@ def _run(
     workspaces: _Workspaces,
 ) -> Array | tuple[Array, ...]:
     arguments = workload.arguments
-    taken = [arguments[n] for n in entry.taken]
+    taken = [arguments[n] for n in launch.taken]
     tensors = workload.output_tensors
     count = len(taken) - len(tensors)
     if len(inputs) != count:
@@ -146,11 +138,11 @@ def _run(
         _check(tensor, array, is_output=any(array is o for o in outputs))
     _check_apart(inputs, outputs)
     addresses = [0] * len(arguments)
-    for n, array in zip(entry.taken, (*inputs, *outputs), strict=True):
+    for n, array in zip(launch.taken, (*inputs, *outputs), strict=True):
         addresses[n] = array.ctypes.data
     made = 0 if packed is None else packed.ctypes.data
     workspace = workspaces.take()
-    status = entry.call(*entry.pointers(addresses, made, workspace.ctypes.data))
+    status = launch.call(*launch.pointers(addresses, made, workspace.ctypes.data))
     workspaces.give_back(workspace)
     _require_success(status)
     return outputs[0] if len(outputs) == 1 else outputs
@@ -203,10 +195,11 @@ def compile(  # the name the documentation promises
         trace = Trace.from_json(list(trace))
     if missing := missing_here(target):
         raise LoadError(f"the kernel is for {target.cpu}, and this machine lacks {missing}")
-    compiled = compile_kernel(workload, trace, target, emit=emit_in_time)
-    if compiled.uses_openmp:
-        use_openmp()
-    return Kernel(workload, compiled, load_object(compiled.object_bytes, compiled.symbol))
+    backend = backend_for(target)
+    compiled = backend.generate(workload, trace, target, emit_in_time)
+    arguments = len(workload.arguments)
+    loaded = backend.load(compiled.object_bytes, compiled.symbol, compiled.needs, arguments)
+    return Kernel(workload, compiled, loaded)
 
 
 def _check(tensor: Tensor, array: object, *, is_output: bool) -> None:

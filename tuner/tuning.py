@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from schedules.sketches import space_for
 from schedules.target import Target
 from schedules.workload.workload import Workload
 
-from .measure.choose import parse_measurer
 from .measure.protocol import MeasurerFactory
 from .process.control import Control, Controllable
 from .session.memory_sink import MemorySink
@@ -44,7 +42,10 @@ def tune(
     very run, from its events: it goes on behind them.
     """
     # Start-up: `tune` is named where nothing is tuned, as in checking what was asked for.
+    from schedules.sketches import space_for
+
     from .machine.native_target import ThisMachine, load_target, probe_target, unprobed_target
+    from .measure.choose import parse_measurer
     from .session.run import SessionOptions, run_session
 
     # Recorded and simulated times, and those of another factory, are not this machine's.

@@ -68,7 +68,7 @@ def emit(workload: Workload, trace: Trace, target: Target, file: Path) -> None:
 
 def bound_of(workload: Workload, target: Target) -> dict[str, Any]:
     """What no schedule can be faster than on this target, by its probes."""
-    from tuner.machine.bound import bound
+    from tuner.machine.roofline import bound
 
     found = bound(workload, target)
     return {

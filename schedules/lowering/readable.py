@@ -24,7 +24,7 @@ def readable(nest: Nest, workload: Workload) -> Nest:
     """
     form = normal_form(workload)
     tensors = {new: old for old, new in reversed(list(form.tensors.items()))}
-    axes = {(form.tensors[t], new): (t, old) for (t, old), new in form.axes.items()}
+    axes = axis_names(workload)
     several = len(form.computation.stages) > 1
     taken: set[str] = set()
 
@@ -61,6 +61,12 @@ def readable(nest: Nest, workload: Workload) -> Nest:
         rename_all(nest.body, loops, buffers),
         tuple(buffers[name] for name in nest.streamed),
     )
+
+
+def axis_names(workload: Workload) -> dict[tuple[str, str], tuple[str, str]]:
+    """Stage and axis as `workload` calls them, by their names in its normal form."""
+    form = normal_form(workload)
+    return {(form.tensors[t], new): (t, old) for (t, old), new in form.axes.items()}
 
 
 def named_like(rewritten: Workload, workload: Workload) -> Workload:

@@ -1,51 +1,29 @@
-"""The primitives: `apply(nest) -> nest` keeps the meaning or raises ScheduleError."""
+"""The primitives: steps that change a nest and keep its meaning, or raise ScheduleError."""
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
-
-from ..nest.loop_ir import Nest
-from .block_read import BlockRead
-from .cache_read import CacheRead, CacheReadAlong
-from .cache_write import CacheWrite
-from .layout import TransformLayout
-from .loops import Fuse, Partition, Reorder, Split
-from .marks import Parallel, Stream, Unroll, Vectorize
-from .merging import Merge
-from .pack_ahead import PackAhead
-from .placement import ComputeAt, Inline
-from .prefetching import FetchAhead, Prefetch
-from .reduction import RFactor
-from .solving import Solve
-from .staggering import Stagger
-from .zeros import SkipZeros, SkipZerosAround
-
-Primitive: TypeAlias = (
-    Split
-    | Fuse
-    | Reorder
-    | Partition
-    | Merge
-    | Stagger
-    | Vectorize
-    | Unroll
-    | Parallel
-    | CacheRead
-    | CacheReadAlong
-    | BlockRead
-    | CacheWrite
-    | TransformLayout
-    | PackAhead
-    | ComputeAt
-    | Inline
-    | RFactor
-    | Solve
-    | Prefetch
-    | FetchAhead
-    | SkipZeros
-    | SkipZerosAround
-    | Stream
-)
+from .block_read import BlockRead as BlockRead
+from .cache_read import CacheRead as CacheRead
+from .cache_write import CacheWrite as CacheWrite
+from .layout import TransformLayout as TransformLayout
+from .loops import Fuse as Fuse
+from .loops import Partition as Partition
+from .loops import Reorder as Reorder
+from .loops import Split as Split
+from .marks import Parallel as Parallel
+from .marks import Stream as Stream
+from .marks import Unroll as Unroll
+from .marks import Vectorize as Vectorize
+from .merging import Merge as Merge
+from .pack_ahead import PackAhead as PackAhead
+from .placement import ComputeAt as ComputeAt
+from .placement import Inline as Inline
+from .prefetching import Prefetch as Prefetch
+from .primitive import Primitive as Primitive
+from .reduction import RFactor as RFactor
+from .solving import Solve as Solve
+from .staggering import Stagger as Stagger
+from .zeros import SkipZeros as SkipZeros
 
 PRIMITIVES: tuple[type[Primitive], ...] = (
     Split,
@@ -58,7 +36,6 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Unroll,
     Parallel,
     CacheRead,
-    CacheReadAlong,
     BlockRead,
     CacheWrite,
     TransformLayout,
@@ -68,47 +45,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     RFactor,
     Solve,
     Prefetch,
-    FetchAhead,
     SkipZeros,
-    SkipZerosAround,
     Stream,
 )
-"""All of them; a new primitive is added here, in `Primitive`, and nowhere else."""
-
-
-class HasApply(Protocol):
-    """What a primitive is."""
-
-    def apply(self, nest: Nest) -> Nest:
-        """The nest after the step; ScheduleError if the step is not legal."""
-        ...
-
-
-__all__ = [
-    "PRIMITIVES",
-    "BlockRead",
-    "CacheRead",
-    "CacheReadAlong",
-    "CacheWrite",
-    "ComputeAt",
-    "FetchAhead",
-    "Fuse",
-    "Inline",
-    "Merge",
-    "PackAhead",
-    "Parallel",
-    "Partition",
-    "Prefetch",
-    "Primitive",
-    "RFactor",
-    "Reorder",
-    "SkipZeros",
-    "SkipZerosAround",
-    "Solve",
-    "Split",
-    "Stagger",
-    "Stream",
-    "TransformLayout",
-    "Unroll",
-    "Vectorize",
-]
+"""All of them: what a trace can hold. A new primitive is imported and named here, nowhere else."""

@@ -23,11 +23,12 @@ from ..nest.loop_ir import (
 )
 from .cache_read import Chosen, Index, copying, readable
 from .places import find_loop, replace_loop, require_body, still_ahead
-from .region import position_names, position_vars
+from .primitive import LoopMaker, Made
+from .region import loops_of, position_names, position_vars
 
 
 @dataclass(frozen=True, slots=True)
-class BlockRead:
+class BlockRead(LoopMaker):
     """Read what one read of a tensor needs in a loop's body into registers first: an element for
     each iteration of the loops inside that move it, those with loop `along` last. The read is the
     one that has `along` in the tensor's last dimension of more than one element.
@@ -44,8 +45,9 @@ class BlockRead:
     name: str
     along: str
 
-    def apply(self, nest: Nest) -> Nest:
-        """The nest with the copy. ScheduleError: no such read or more than one, written inside."""
+    def made(self, nest: Nest) -> Made:
+        """The nest with the copy, and the loops that fill it. ScheduleError: no such read
+        or more than one, written inside."""
         place = find_loop(nest, self.loop, self)
         require_body(place.loop, self)
         if place.loop not in find_loop(nest, self.along, self).outer:
@@ -70,7 +72,8 @@ class BlockRead:
         read = Load(self.name, local, source.dtype)
         new_body = _reading(body, Load(self.tensor, index, source.dtype), read)
         loop = replace(place.loop, body=(Allocate(copy, (*filled, *new_body)),))
-        return still_ahead(replace_loop(nest, self.loop, (loop,)), self)
+        copied = still_ahead(replace_loop(nest, self.loop, (loop,)), self)
+        return Made(copied, dict.fromkeys(loops_of(names, extent), self.name))
 
     def _takes(self, nest: Nest) -> Callable[[Index], bool]:
         buffer = buffers_in(nest).get(self.tensor)

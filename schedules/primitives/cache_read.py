@@ -1,4 +1,4 @@
-"""CacheRead and CacheReadAlong: a private copy of what a loop's body reads; packing."""
+"""CacheRead: a private copy of what a loop's body reads; packing."""
 
 from __future__ import annotations
 
@@ -48,53 +48,8 @@ from .places import (
     replace_body,
     still_ahead,
 )
-from .region import Region, in_bounds, position_names, position_vars, region_of
-
-
-@dataclass(frozen=True, slots=True)
-class CacheRead:
-    """Copy what a loop's body reads of a tensor into a private buffer first (`cache_read` in TVM,
-    `stage_mem` in Exo); packing, when the layout is then chosen with TransformLayout.
-
-        for i: ... B[f(i, j)] ...    ->    for i: { for x: P[x] = B[base(i) + x];  ... P[g(j)] ... }
-
-    Elements of the region outside the tensor are zero in the copy, so reads that were guarded
-    only by being inside the tensor lose their condition: a padded copy. Legal where the region
-    has a fixed size and the body does not write the tensor. `loop` "" copies for the whole nest.
-    The buffer is called `name`, its loops `name`.0, `name`.1, ...
-    """
-
-    tensor: str
-    loop: str
-    name: str
-    register: bool = False
-
-    def apply(self, nest: Nest) -> Nest:
-        """The nest with the copy. ScheduleError: nothing read, written inside, no fixed size."""
-        return _with_copy(nest, self, self.tensor, self.loop, self.name, self.register)
-
-
-@dataclass(frozen=True, slots=True)
-class CacheReadAlong:
-    """CacheRead for some of several reads of a tensor: those whose index moves with loop `along`,
-    which is inside. A matrix times its own transpose reads one tensor as rows and as columns:
-
-        for k: for j: C[j] += A[i, k] * A[j, k]    ->    ... C[j] += A[i, k] * P[k, j]
-
-    with `along` j. Legal where CacheRead would be for those reads alone; the others stay.
-    """
-
-    tensor: str
-    loop: str
-    name: str
-    along: str
-
-    def apply(self, nest: Nest) -> Nest:
-        """The nest with the copy. ScheduleError: as CacheRead, or no read moves with `along`."""
-        require_inside(nest, self.along, self.loop, self)
-        chosen = Chosen(lambda index: _moves(index, self.along), f" along {self.along!r}")
-        return _with_copy(nest, self, self.tensor, self.loop, self.name, False, chosen)
-
+from .primitive import LoopMaker, Made, Spelling
+from .region import Region, in_bounds, loops_of, position_names, position_vars, region_of
 
 Index: TypeAlias = tuple[Affine, ...]
 
@@ -110,37 +65,61 @@ class Chosen:
 ALL_READS = Chosen(lambda index: True, "")
 
 
-def require_inside(nest: Nest, along: str, loop: str, asked_by: object) -> None:
-    """ScheduleError unless loop `along` is inside `loop`, or that is the whole nest."""
-    place = place_of(nest, loop, asked_by)
-    inside = find_loop(nest, along, asked_by)
-    if loop != ROOT and place.loop not in inside.outer:
-        raise ScheduleError(asked_by, f"{along!r} is not inside {loop!r}")
+@dataclass(frozen=True, slots=True)
+class CacheRead(LoopMaker):
+    """Copy what a loop's body reads of a tensor into a private buffer first (`cache_read` in TVM,
+    `stage_mem` in Exo); packing, when the layout is then chosen with TransformLayout.
 
+        for i: ... B[f(i, j)] ...    ->    for i: { for x: P[x] = B[base(i) + x];  ... P[g(j)] ... }
 
-def _with_copy(
-    nest: Nest,
-    step: CacheRead | CacheReadAlong,
-    tensor: str,
-    loop: str,
-    name: str,
-    register: bool,
-    chosen: Chosen = ALL_READS,
-) -> Nest:
-    """`nest` with the `chosen` reads of `tensor` below `loop` through a copy. ScheduleError: as
-    CacheRead, asked for by `step`."""
-    place = place_of(nest, loop, step)
-    body = place.loop.body
-    source, reads = readable(nest, step, tensor, place, name, chosen)
-    taken = names_in(nest)
-    outer, inner = ranges_of((*place.outer, place.loop)), all_ranges(body)
-    region = region_of((r.index for r in reads), inner, outer, step)
-    scope = Scope.REGISTER if register else Scope.WORKSPACE
-    copy = Buffer(name, region.extent, source.dtype, scope)
-    copy_nest = _copy_nest(source, copy, region, outer, taken)
-    new_body = _redirect_reads(body, source, copy, region, {**outer, **inner}, chosen)
-    copied = (Allocate(copy, (*copy_nest, *new_body)),)
-    return still_ahead(replace_body(nest, loop, copied), step)
+    With `along`, a loop inside, only reads whose index moves with that loop; the others stay. A
+    matrix times its own transpose reads one tensor as rows and as columns:
+
+        for k: for j: C[j] += A[i, k] * A[j, k]    ->    ... C[j] += A[i, k] * P[k, j]
+
+    Elements of the region outside the tensor are zero in the copy, so reads that were guarded
+    only by being inside the tensor lose their condition: a padded copy. Legal where the region
+    has a fixed size and the body does not write the tensor. `loop` "" copies for the whole nest.
+    The buffer is called `name`, its loops `name`.0, `name`.1, ...
+    """
+
+    tensor: str
+    loop: str
+    name: str
+    register: bool = False
+    along: str = ""
+
+    SPELLINGS = (
+        Spelling("CacheRead", ("tensor", "loop", "name", "register")),
+        Spelling("CacheReadAlong", ("tensor", "loop", "name", "along")),
+    )
+
+    def made(self, nest: Nest) -> Made:
+        """The nest with the copy, and the loops that fill it. ScheduleError: nothing read, or
+        nothing that moves with `along`; written inside, no fixed size."""
+        place = place_of(nest, self.loop, self)
+        chosen = self._chosen(nest, place)
+        body = place.loop.body
+        source, reads = readable(nest, self, self.tensor, place, self.name, chosen)
+        outer, inner = ranges_of((*place.outer, place.loop)), all_ranges(body)
+        region = region_of((r.index for r in reads), inner, outer, self)
+        scope = Scope.REGISTER if self.register else Scope.WORKSPACE
+        copy = Buffer(self.name, region.extent, source.dtype, scope)
+        names = position_names(copy.name, region.extent, names_in(nest))
+        element = region.element(position_vars(names, region.extent))
+        filled = copying(source, copy, names, element, outer)
+        redirected = _redirect_reads(body, source, copy, region, {**outer, **inner}, chosen)
+        copied = (Allocate(copy, (*filled, *redirected)),)
+        new = still_ahead(replace_body(nest, self.loop, copied), self)
+        return Made(new, dict.fromkeys(loops_of(names, region.extent), self.name))
+
+    def _chosen(self, nest: Nest, place: Place) -> Chosen:
+        if not self.along:
+            return ALL_READS
+        inside = find_loop(nest, self.along, self)
+        if self.loop != ROOT and place.loop not in inside.outer:
+            raise ScheduleError(self, f"{self.along!r} is not inside {self.loop!r}")
+        return Chosen(lambda index: _moves(index, self.along), f" along {self.along!r}")
 
 
 def readable(
@@ -195,14 +174,6 @@ def _elements_written(nest: Nest, writes: list[Store | Update]) -> int:
         extents = tuple(loop.extent for loop in moving)
         found[extents, tuple(i.substitute(renamed) for i in write.index)] = prod(extents)
     return sum(found.values())
-
-
-def _copy_nest(
-    source: Buffer, copy: Buffer, region: Region, outer: dict[str, Interval], taken: set[str]
-) -> tuple[Stmt, ...]:
-    names = position_names(copy.name, region.extent, taken)
-    element = region.element(position_vars(names, region.extent))
-    return copying(source, copy, names, element, outer)
 
 
 def copying(

@@ -37,15 +37,17 @@ from ..nest.loop_ir import (
     transform,
 )
 from .places import (
+    Place,
     place_of,
     replace_body,
     still_ahead,
 )
+from .primitive import LoopMaker, Made
 from .region import region_of
 
 
 @dataclass(frozen=True, slots=True)
-class CacheWrite:
+class CacheWrite(LoopMaker):
     """Collect what a part of a loop's body writes to a buffer in a private one, and write it back
     once, right behind that part: register accumulators (`cache_write` in TVM, `stage_mem` with
     accumulation in Exo).
@@ -65,38 +67,14 @@ class CacheWrite:
     name: str
     register: bool = True
 
-    def apply(self, nest: Nest) -> Nest:
-        """The nest with the cache. ScheduleError: not written once, also read, no fixed size."""
+    def made(self, nest: Nest) -> Made:
+        """The nest with the cache; the loops that begin it, if any do, and those that write it
+        back. ScheduleError: not written once, also read, no fixed size."""
         place = place_of(nest, self.loop, self)
-        body = place.loop.body
-        buffers = buffers_in(nest)
-        if self.buffer not in buffers:
-            raise ScheduleError(self, f"there is no buffer {self.buffer!r}")
-        target = buffers[self.buffer]
-        taken = names_in(nest)
-        if self.name in taken:
-            raise ScheduleError(self, f"the name {self.name!r} is in use")
-        writes = writes_of(body, self.buffer)
-        if len(writes) != 1:
-            raise ScheduleError(
-                self,
-                f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place,"
-                f" found {len(writes)}",
-            )
-        part = _part_with(body, writes[0])
-        if reads_of((part,), self.buffer) or self.buffer in private_buffers((part,)):
-            raise ScheduleError(self, f"what writes {self.buffer!r} reads or makes it as well")
-        leaf = writes[0]
-        chain = chain_to((part,), leaf)
-        assert chain is not None
-        if any(loop.kind is LoopKind.PARALLEL for loop in chain):
-            raise ScheduleError(self, "a parallel loop is inside; cache within it")
-        outer = ranges_of((*place.outer, place.loop))
+        part, leaf, chain = self._written(nest, place)
+        target, taken = buffers_in(nest)[self.buffer], names_in(nest)
         spatial = tuple(loop for loop in chain if not loop.reduce)
-        for loop in chain:  # merged with that of a reduction, which has no part behind it
-            if loop.reduce and any(loop.var in i.vars() for i in leaf.index):
-                problem = f"{loop.var!r} is of a reduction and moves what is written"
-                raise ScheduleError(self, problem)
+        outer = ranges_of((*place.outer, place.loop))
         region = region_of((leaf.index,), ranges_of(spatial), outer, self)
         scope = Scope.REGISTER if self.register else Scope.WORKSPACE
         cache = Buffer(self.name, region.extent, target.dtype, scope)
@@ -108,17 +86,49 @@ class CacheWrite:
             new_leaf = replace(new_leaf, first=None)
         computed = transform((part,), lambda s: (new_leaf,) if s is leaf else None)
         parts: list[Stmt] = []
+        begin: dict[str, str] = {}
         if isinstance(leaf, Update):
             identity = Const(leaf.reducer.identity(target.dtype), target.dtype)
-            init: tuple[Stmt, ...] = (Store(self.name, local, identity, guards),)
-            parts += _copied_loops(spatial, init, "init", taken)
+            begin = _copies_of(spatial, "init", taken)
+            init = Store(self.name, local, identity, guards)
+            parts += rename_all(nest_loops(spatial, (init,)), begin, {})
         parts += computed
         load = Load(self.name, local, target.dtype)
         back = _write_back(leaf, load, inner_reduce, guards)
-        parts += _copied_loops(spatial, (back,), "out", taken)
+        end = _copies_of(spatial, "out", taken)
+        parts += rename_all(nest_loops(spatial, (back,)), end, {})
         cached = Allocate(cache, tuple(parts))
-        new_body = transform(body, lambda s: (cached,) if s is part else None)
-        return still_ahead(replace_body(nest, self.loop, new_body), self)
+        new_body = transform(place.loop.body, lambda s: (cached,) if s is part else None)
+        written = still_ahead(replace_body(nest, self.loop, new_body), self)
+        return Made(written, {new: old for copies in (begin, end) for old, new in copies.items()})
+
+    def _written(self, nest: Nest, place: Place) -> tuple[Stmt, Store | Update, tuple[For, ...]]:
+        """The part of the body that writes the buffer, the leaf that does, and the loops of that
+        part around it. ScheduleError where they may not have a private buffer."""
+        if self.buffer not in buffers_in(nest):
+            raise ScheduleError(self, f"there is no buffer {self.buffer!r}")
+        if self.name in names_in(nest):
+            raise ScheduleError(self, f"the name {self.name!r} is in use")
+        writes = writes_of(place.loop.body, self.buffer)
+        if len(writes) != 1:
+            raise ScheduleError(
+                self,
+                f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place,"
+                f" found {len(writes)}",
+            )
+        leaf = writes[0]
+        part = _part_with(place.loop.body, leaf)
+        if reads_of((part,), self.buffer) or self.buffer in private_buffers((part,)):
+            raise ScheduleError(self, f"what writes {self.buffer!r} reads or makes it as well")
+        chain = chain_to((part,), leaf)
+        assert chain is not None
+        if any(loop.kind is LoopKind.PARALLEL for loop in chain):
+            raise ScheduleError(self, "a parallel loop is inside; cache within it")
+        for loop in chain:  # merged with that of a reduction, which has no part behind it
+            if loop.reduce and any(loop.var in i.vars() for i in leaf.index):
+                problem = f"{loop.var!r} is of a reduction and moves what is written"
+                raise ScheduleError(self, problem)
+        return part, leaf, chain
 
 
 def _part_with(stmts: tuple[Stmt, ...], leaf: Leaf) -> Stmt:
@@ -148,11 +158,10 @@ def _write_back(
     return Update(leaf.buffer, leaf.index, load, leaf.reducer, first, guards)
 
 
-def _copied_loops(
-    spatial: tuple[For, ...], leaf: tuple[Stmt, ...], suffix: str, taken: set[str]
-) -> tuple[Stmt, ...]:
+def _copies_of(spatial: tuple[For, ...], suffix: str, taken: set[str]) -> dict[str, str]:
+    """What copies of these loops are called; `taken` gets the names."""
     names: dict[str, str] = {}
     for loop in spatial:
         names[loop.var] = fresh(f"{loop.var}.{suffix}", taken)
         taken.add(names[loop.var])
-    return rename_all(nest_loops(spatial, leaf), names, {})
+    return names

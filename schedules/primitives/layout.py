@@ -10,10 +10,11 @@ from ..algebra.scalar import rewrite as rewrite_scalar
 from ..errors import ScheduleError
 from ..nest.finding import all_ranges, buffers_in
 from ..nest.loop_ir import Allocate, Nest, Prefetch, Scope, Stmt, Store, Update, transform
+from .primitive import Primitive
 
 
 @dataclass(frozen=True, slots=True)
-class TransformLayout:
+class TransformLayout(Primitive):
     """Keep a private buffer in another order (`transform_layout` in TVM).
 
     Each entry of `dims` is (dimension, part): part 0 is the whole dimension; otherwise the

@@ -11,10 +11,11 @@ from ..nest.finding import names_in
 from ..nest.loop_ir import Allocate, For, LoopKind, Nest, Stmt, walk
 from .dependence import check_reorderable
 from .places import find_loop, replace_loop, require_serial
+from .primitive import LoopMaker, Made, Primitive
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Split(LoopMaker):
     """Divide a loop in two (`split` in Halide and TVM, `divide_loop` in Exo).
 
         for i in 0..n: S(i)    ->    for io in 0..ceil(n / factor):
@@ -28,8 +29,9 @@ class Split:
     loop: str
     factor: int
 
-    def apply(self, nest: Nest) -> Nest:
-        """The nest after the split. ScheduleError: no such loop, not serial, factor < 1."""
+    def made(self, nest: Nest) -> Made:
+        """The nest after the split, and the outer and the inner loop. ScheduleError: no
+        such loop, not serial, factor < 1."""
         loop = find_loop(nest, self.loop, self).loop
         require_serial(loop, self)
         if self.factor < 1:
@@ -50,11 +52,13 @@ class Split:
         trips = -(-loop.extent // self.factor)
         inner_loop = For(inner, self.factor, body, reduce=loop.reduce)
         outer_loop = For(outer, trips, (inner_loop,), reduce=loop.reduce)
-        return replace_loop(nest, self.loop, (outer_loop,))
+        return Made(
+            replace_loop(nest, self.loop, (outer_loop,)), dict.fromkeys((outer, inner), self.loop)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Fuse:
+class Fuse(LoopMaker):
     """Make one loop of two that are perfectly nested (`fuse` in Halide and TVM).
 
         for i in 0..n:           ->    for f in 0..n*m: S(f // m, f % m)
@@ -67,8 +71,9 @@ class Fuse:
     outer: str
     inner: str
 
-    def apply(self, nest: Nest) -> Nest:
-        """The nest after fusing. ScheduleError: not perfectly nested, not serial, mixed kinds."""
+    def made(self, nest: Nest) -> Made:
+        """The nest after fusing, and the one loop. ScheduleError: not perfectly nested, not
+        serial, mixed kinds."""
         outer = find_loop(nest, self.outer, self).loop
         inner = find_loop(nest, self.inner, self).loop
         require_serial(outer, self)
@@ -84,11 +89,11 @@ class Fuse:
         mapping = {self.outer: fused // inner.extent, self.inner: fused % inner.extent}
         body = substitute_body(inner.body, mapping)
         loop = For(name, outer.extent * inner.extent, body, reduce=outer.reduce)
-        return replace_loop(nest, self.outer, (loop,))
+        return Made(replace_loop(nest, self.outer, (loop,)), {name: self.outer})
 
 
 @dataclass(frozen=True, slots=True)
-class Reorder:
+class Reorder(Primitive):
     """Put perfectly nested loops into the order given, outermost first (`reorder`).
 
     The loops must form one chain, each the whole body of the one before (loops of the chain that
@@ -130,7 +135,7 @@ class Reorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(LoopMaker):
     """Cut a loop's range in two, each part with a body of its own (`peel`, `cut_loop` in Exo).
 
         for i in 0..n: S(i)    ->    for i in 0..at: S(i)
@@ -145,8 +150,9 @@ class Partition:
     loop: str
     at: int
 
-    def apply(self, nest: Nest) -> Nest:
-        """The nest after the cut. ScheduleError: no such loop, wrong kind, `at` out of range."""
+    def made(self, nest: Nest) -> Made:
+        """The nest after the cut, and the loops of the second part. ScheduleError: no such
+        loop, wrong kind, `at` out of range."""
         loop = find_loop(nest, self.loop, self).loop
         if loop.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL):
             raise ScheduleError(self, f"loop {self.loop!r} is {loop.kind.value}")
@@ -167,4 +173,5 @@ class Partition:
         assert isinstance(tail, For)
         shifted = substitute_body(tail.body, {tail.var: var(tail.var) + self.at})
         tail = replace(tail, extent=loop.extent - self.at, body=shifted)
-        return replace_loop(nest, self.loop, (head, tail))
+        cut = replace_loop(nest, self.loop, (head, tail))
+        return Made(cut, {new: old for old, new in loop_names.items()})

@@ -10,6 +10,7 @@ from ..nest.finding import reads_of
 from ..nest.loop_ir import For, LoopKind, Nest, Stmt, walk
 from .dependence import check_disjoint, check_vector_lanes
 from .places import find_loop, replace_loop, require_serial
+from .primitive import Primitive
 
 MAX_LANES = 64
 """Widest vector a loop may become: four registers of the widest machine, in bytes."""
@@ -19,7 +20,7 @@ MAX_UNROLLED = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Vectorize:
+class Vectorize(Primitive):
     """Run a loop's iterations as the lanes of one vector (`vectorize`).
 
     Legal for an innermost serial loop of up to 64 iterations whose lanes write different
@@ -41,7 +42,7 @@ class Vectorize:
 
 
 @dataclass(frozen=True, slots=True)
-class Unroll:
+class Unroll(Primitive):
     """Write a loop's iterations out one after the other (`unroll`).
 
     Always legal; refused where the body would be copied more than 4,096 times in all.
@@ -78,7 +79,7 @@ def _copies(body: tuple[Stmt, ...]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
+class Parallel(Primitive):
     """Divide a loop's iterations among threads (`parallel`).
 
     Legal for a serial spatial loop, with no parallel loop around or inside it, whose iterations
@@ -102,7 +103,7 @@ class Parallel:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Primitive):
     """Write an output past the caches (`store_nontemporal` of other systems).
 
     A line that is written as a whole need not be fetched first, and does not push out what is

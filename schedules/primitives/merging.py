@@ -13,13 +13,14 @@ from ..nest.finding import all_ranges, private_buffers
 from ..nest.loop_ir import Allocate, For, LoopKind, Nest, Prefetch, Stmt, leaves, transform
 from .dependence import check_vector_lanes
 from .places import find_loop, still_ahead
+from .primitive import Primitive
 
 Indices = dict[str, list[tuple[Affine, ...]]]
 """The indices with which each buffer is accessed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Primitive):
     """Run two loops over the same range as one (`compute_with` in Halide, `fuse` in Exo).
 
         for i in 0..n: A(i)    ->    for j in 0..n: A(j); B(j)

@@ -8,10 +8,11 @@ from ..errors import ScheduleError
 from ..nest.ahead import ahead_problem
 from ..nest.finding import buffers_in
 from ..nest.loop_ir import Allocate, Nest, Scope, Stmt, transform
+from .primitive import Primitive
 
 
 @dataclass(frozen=True, slots=True)
-class PackAhead:
+class PackAhead(Primitive):
     """Make a private copy of a constant input once, ahead of all calls (`NAME_prepack` in C).
 
         alloc P        # workspace          alloc P        # packed ahead

@@ -26,12 +26,13 @@ from ..nest.loop_ir import (
     transform,
 )
 from .places import find_loop, require_body, still_ahead
-from .region import in_bounds, position_names, position_vars, region_of
+from .primitive import LoopMaker, Made, Primitive
+from .region import in_bounds, loops_of, position_names, position_vars, region_of
 from .stages import Producer, find_producer, is_hint, outlived, require_intermediate
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeAt:
+class ComputeAt(LoopMaker):
     """Compute a stage inside a loop of what uses it, only the part needed there (`compute_at`).
 
         for x: T[x] = f(x)              for i:
@@ -47,8 +48,9 @@ class ComputeAt:
     loop: str
     register: bool = False
 
-    def apply(self, nest: Nest) -> Nest:
-        """The nest with the stage moved. ScheduleError: scheduled already, read elsewhere, ..."""
+    def made(self, nest: Nest) -> Made:
+        """The nest with the stage moved, and its new loops. ScheduleError: scheduled
+        already, read elsewhere, ..."""
         require_intermediate(nest, self.buffer, self)
         producer = find_producer(nest, self.buffer, self)
         old = buffers_in(nest)[self.buffer]
@@ -95,7 +97,9 @@ class ComputeAt:
                 return (replace(stmt, body=(inside,)),)
             return None
 
-        return still_ahead(outlived(replace(nest, body=transform(nest.body, change))), self)
+        moved = outlived(replace(nest, body=transform(nest.body, change)))
+        made = dict(zip(names, (loop.var for loop in producer.spatial), strict=True))
+        return Made(still_ahead(moved, self), {n: made[n] for n in loops_of(names, region.extent)})
 
 
 def _moved_stage(
@@ -131,7 +135,7 @@ def _insert_before_reader(
 
 
 @dataclass(frozen=True, slots=True)
-class Inline:
+class Inline(Primitive):
     """Put an elementwise stage into everything that reads it (`compute_inline`).
 
     Legal where the stage is untouched, no reduction and no output, and where no expression grows

@@ -1,4 +1,4 @@
-"""Prefetch and FetchAhead: ask for data before it is used."""
+"""Prefetch: ask for data before it is used."""
 
 from __future__ import annotations
 
@@ -9,59 +9,10 @@ from math import prod
 from ..algebra.affine import Affine, Interval, affine, interval, var
 from ..errors import ScheduleError
 from ..nest.finding import all_ranges, buffers_in, private_buffers, ranges_of, reads_of
-from ..nest.loop_ir import Allocate, For, Nest, Stmt, transform
+from ..nest.loop_ir import Allocate, Nest, Stmt, transform
 from ..nest.loop_ir import Prefetch as PrefetchLeaf
-from .places import find_loop, require_body, still_ahead
-
-
-@dataclass(frozen=True, slots=True)
-class Prefetch:
-    """Ask for data some iterations before it is used (`prefetch`).
-
-    At the start of each iteration of `loop`, a hint for the first element of `tensor` that the
-    iteration `ahead` later reads. Changes nothing that is computed; legal for every tensor that
-    the loop's body reads.
-    """
-
-    tensor: str
-    loop: str
-    ahead: int
-
-    def apply(self, nest: Nest) -> Nest:
-        """The nest with the hint. ScheduleError: not read there, or ahead < 1."""
-        place = find_loop(nest, self.loop, self)
-        require_body(place.loop, self)
-        reads = reads_of(place.loop.body, self.tensor)
-        if not reads or self.ahead < 1:
-            raise ScheduleError(self, f"{self.loop!r} must read {self.tensor!r} and ahead be >= 1")
-        inner = all_ranges(place.loop.body)
-        mapping: dict[str, Affine] = {name: affine(0) for name in inner}
-        mapping[self.loop] = var(self.loop) + self.ahead
-        index = tuple(i.substitute(mapping) for i in reads[0].index)
-        hint = PrefetchLeaf(self.tensor, index)
-        body = _within_allocation(place.loop.body, self.tensor, hint)
-
-        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-            if isinstance(stmt, For) and stmt.var == self.loop:
-                return (replace(stmt, body=body),)
-            return None
-
-        return replace(nest, body=transform(nest.body, change))
-
-
-def _within_allocation(
-    stmts: tuple[Stmt, ...], buffer: str, hint: PrefetchLeaf
-) -> tuple[Stmt, ...]:
-    """`hint` before `stmts`, or at the start of the allocation of the buffer it is for."""
-
-    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Allocate) and stmt.buffer.name == buffer:
-            return (replace(stmt, body=(hint, *stmt.body)),)
-        return None
-
-    inside = transform(stmts, change)
-    return (hint, *stmts) if inside is stmts else inside
-
+from .places import find_loop, replace_loop, require_body, still_ahead
+from .primitive import Primitive, Spelling
 
 MOST_HINTS = 32
 """Hints in one iteration: more would be in the way of the loads they are meant to help."""
@@ -72,9 +23,14 @@ MOST_PLACES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAhead:
-    """Hints, in each iteration of `within`, for what the same iteration reads of `tensor` when
-    `loop`, further out, is `ahead` iterations on.
+class Prefetch(Primitive):
+    """Ask for data some iterations before it is used (`prefetch`); what is computed stays.
+
+    At the start of each iteration of `loop`, a hint for the first element of `tensor` that the
+    iteration `ahead` later reads; legal for every tensor that the loop's body reads.
+
+    With `within`, a loop inside: in each iteration of that one, hints for all that the same
+    iteration reads when `loop` is `ahead` iterations on.
 
         for t:                             for t:
           for r:                    ->       for r:
@@ -84,7 +40,6 @@ class FetchAhead:
     once; behind the end of a dimension its beginning is next. With `deal` they are shared out over
     the iterations of that loop, between `loop` and `within`, which all read the same: those along
     the last dimension, or places where these are too many; with "" each iteration gives them all.
-    Changes nothing that is computed.
     Legal where `within` reads the tensor at places that only differ by what its own loops add,
     and the hints are not too many.
     """
@@ -92,13 +47,37 @@ class FetchAhead:
     tensor: str
     loop: str
     ahead: int
-    within: str
-    deal: str
-    step: int
+    within: str = ""
+    deal: str = ""
+    step: int = 0
+
+    SPELLINGS = (
+        Spelling("Prefetch", ("tensor", "loop", "ahead")),
+        Spelling("FetchAhead", ("tensor", "loop", "ahead", "within", "deal", "step")),
+    )
 
     def apply(self, nest: Nest) -> Nest:
         """The nest with the hints. ScheduleError: loops not inside each other, nothing read,
         `deal` moves the tensor, not a positive number, too many hints."""
+        return self._every_line(nest) if self.within else self._first_element(nest)
+
+    def _first_element(self, nest: Nest) -> Nest:
+        place = find_loop(nest, self.loop, self)
+        require_body(place.loop, self)
+        reads = reads_of(place.loop.body, self.tensor)
+        if not reads or self.ahead < 1:
+            raise ScheduleError(self, f"{self.loop!r} must read {self.tensor!r} and ahead be >= 1")
+        if self.deal or self.step:
+            raise ScheduleError(self, "deal and step are for hints within a loop")
+        inner = all_ranges(place.loop.body)
+        mapping: dict[str, Affine] = {name: affine(0) for name in inner}
+        mapping[self.loop] = var(self.loop) + self.ahead
+        index = tuple(i.substitute(mapping) for i in reads[0].index)
+        hint = PrefetchLeaf(self.tensor, index)
+        body = _within_allocation(place.loop.body, self.tensor, hint)
+        return replace_loop(nest, self.loop, (replace(place.loop, body=body),))
+
+    def _every_line(self, nest: Nest) -> Nest:
         inner = find_loop(nest, self.within, self)
         require_body(inner.loop, self)
         around = (*inner.outer, inner.loop)
@@ -126,12 +105,8 @@ class FetchAhead:
             for hint in self._dealt(*self._hints(index, extents, shared))
         ]
 
-        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-            if isinstance(stmt, For) and stmt.var == self.within:
-                return (replace(stmt, body=(*dealt, *stmt.body)),)
-            return None
-
-        return still_ahead(replace(nest, body=transform(nest.body, change)), self)
+        loop = replace(inner.loop, body=(*dealt, *inner.loop.body))
+        return still_ahead(replace_loop(nest, self.within, (loop,)), self)
 
     def _hints(
         self, index: tuple[Affine, ...], extents: dict[str, int], shared: int
@@ -178,6 +153,20 @@ class FetchAhead:
                 place = (*others, last + turn * self.step)
                 dealt.append(PrefetchLeaf(self.tensor, place, far=True))
         return dealt
+
+
+def _within_allocation(
+    stmts: tuple[Stmt, ...], buffer: str, hint: PrefetchLeaf
+) -> tuple[Stmt, ...]:
+    """`hint` before `stmts`, or at the start of the allocation of the buffer it is for."""
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Allocate) and stmt.buffer.name == buffer:
+            return (replace(stmt, body=(hint, *stmt.body)),)
+        return None
+
+    inside = transform(stmts, change)
+    return (hint, *stmts) if inside is stmts else inside
 
 
 def _wrapped(

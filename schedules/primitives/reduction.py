@@ -11,10 +11,11 @@ from ..nest.editing import nest_loops, rename_all
 from ..nest.finding import buffers_in, chain_to, names_in, writes_of
 from ..nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Scope, Stmt, Update, transform
 from .places import find_loop, still_ahead
+from .primitive import LoopMaker, Made
 
 
 @dataclass(frozen=True, slots=True)
-class RFactor:
+class RFactor(LoopMaker):
     """Factor a reduction over one of its loops (`rfactor` in Halide and TVM).
 
         for i: for ko: for ki:         for i: for ko: for ki: P[i, ki] += v
@@ -29,8 +30,9 @@ class RFactor:
     loop: str
     name: str
 
-    def apply(self, nest: Nest) -> Nest:
-        """The two nests. ScheduleError: not a reduction loop, not a plain nest, name taken."""
+    def made(self, nest: Nest) -> Made:
+        """The two nests, and the loops of the second. ScheduleError: not a reduction loop,
+        not a plain nest, name taken."""
         place = find_loop(nest, self.loop, self)
         if not place.loop.reduce or place.loop.kind is not LoopKind.SERIAL:
             raise ScheduleError(self, f"{self.loop!r} must be a serial loop of a reduction")
@@ -75,7 +77,8 @@ class RFactor:
                 return (Allocate(partial, (*first_nest, *second)),)
             return None
 
-        return still_ahead(replace(nest, body=transform(nest.body, change)), self)
+        factored_nest = replace(nest, body=transform(nest.body, change))
+        return Made(still_ahead(factored_nest, self), {new: old for old, new in names.items()})
 
 
 def _total(leaf: Update) -> Update:

@@ -132,6 +132,11 @@ def position_names(prefix: str, extent: tuple[int, ...], taken: set[str]) -> tup
     return tuple(names)
 
 
+def loops_of(names: tuple[str, ...], extent: tuple[int, ...]) -> tuple[str, ...]:
+    """Those of `names` that are loops: the ones of dimensions of more than one element."""
+    return tuple(name for name, e in zip(names, extent, strict=True) if e > 1)
+
+
 def position_vars(names: tuple[str, ...], extent: tuple[int, ...]) -> tuple[Affine, ...]:
     """The variables of `names`; zero in dimensions of extent 1, which get no loop."""
     return tuple(var(n) if e > 1 else affine(0) for n, e in zip(names, extent, strict=True))

@@ -28,10 +28,11 @@ from ..nest.editing import divide_out
 from ..nest.finding import chain_to, ranges_of
 from ..nest.loop_ir import For, Nest, Stmt, Update
 from .places import find_loop, replace_loop, require_serial
+from .primitive import Primitive
 
 
 @dataclass(frozen=True, slots=True)
-class Solve:
+class Solve(Primitive):
     """Replace a reduction loop by the one value its equation allows (equality elimination in the
     polyhedral literature).
 

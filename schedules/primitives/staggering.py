@@ -13,10 +13,11 @@ from ..nest.finding import names_in
 from ..nest.loop_ir import Allocate, For, Nest, Stmt, loops, walk
 from .merging import accesses, shared
 from .places import find_loop, replace_loop, require_serial, still_ahead
+from .primitive import LoopMaker, Made
 
 
 @dataclass(frozen=True, slots=True)
-class Stagger:
+class Stagger(LoopMaker):
     """Software pipelining: cut the body of `loop` before each of the loops `starts`, and run the
     first step of a later iteration together with the last one of an earlier.
 
@@ -35,9 +36,10 @@ class Stagger:
     loop: str
     starts: tuple[str, ...]
 
-    def apply(self, nest: Nest) -> Nest:
-        """The nest with staggered steps. ScheduleError: not serial, bounded, too few iterations,
-        no such cuts, or steps that are not neighbours need each other."""
+    def made(self, nest: Nest) -> Made:
+        """The nest with staggered steps, and the loops of the steps before and behind the rest.
+        ScheduleError: not serial, bounded, too few iterations, no such cuts, or steps that are not
+        neighbours need each other."""
         place = find_loop(nest, self.loop, self)
         loop = place.loop
         require_serial(loop, self)
@@ -60,7 +62,7 @@ class Stagger:
             for n in range(cuts, time - loop.extent, -1):
                 body += copies.of(steps[n], time - n)
         whole = allocated(buffers, tuple(body))
-        return still_ahead(replace_loop(nest, self.loop, whole), self)
+        return Made(still_ahead(replace_loop(nest, self.loop, whole), self), copies.loops)
 
     def _steps(self, flat: list[Stmt]) -> list[tuple[Stmt, ...]]:
         """The body cut before what holds each of `starts`."""
@@ -95,10 +97,12 @@ class _Copies:
     def __init__(self, loop: str, taken: set[str]) -> None:
         self._loop = loop
         self._taken = taken
+        self.loops: dict[str, str] = {}
 
     def of(self, stmts: tuple[Stmt, ...], iteration: int) -> tuple[Stmt, ...]:
         loop_names = self._named(s.var for s in walk(stmts) if isinstance(s, For))
         buffer_names = self._named(s.buffer.name for s in walk(stmts) if isinstance(s, Allocate))
+        self.loops |= {new: old for old, new in loop_names.items()}
         here = {self._loop: affine(iteration)}
         return substitute_body(rename_all(stmts, loop_names, buffer_names), here)
 

@@ -1,5 +1,4 @@
-"""SkipZeros and SkipZerosAround: leave out updates that padding makes neutral, instead of
-computing them."""
+"""SkipZeros: leave out updates that padding makes neutral, instead of computing them."""
 
 from __future__ import annotations
 
@@ -11,14 +10,24 @@ from ..errors import ScheduleError
 from ..nest.finding import buffers_in, writes_of
 from ..nest.loop_ir import Nest, Stmt, Update, loops, transform
 from .places import find_loop
+from .primitive import Primitive, Spelling
 
 
 @dataclass(frozen=True, slots=True)
-class SkipZeros:
+class SkipZeros(Primitive):
     """Turn the conditions of padding into guards of a reduction's updates.
 
         W[i] += (X[i + r - 1] if 1 <= i + r <= N else 0) * F[r]
                 ->    if 1 <= i + r <= N: W[i] += X[i + r - 1] * F[r]
+
+    With `loop`, only those that the loops around that one decide:
+
+        for r: for s: W[i] += (X[r, i + s] if r >= 1 and i + s >= 1 else 0) * F[r, s]
+                ->    for r: if r >= 1: for s: W[i] += (the same choice) * F[r, s]
+
+    with `loop` s. The choice stays as it is then, so that a padded copy (CacheRead) can be made of
+    what is read: where windows leave an image along an outer axis nothing is computed, where they
+    leave it along the rows of a tile there are zeros.
 
     A guard that depends on outer loops only is tested there, and one that a partitioned loop
     decides costs nothing. Legal where every update of `buffer` adds to a value that is there
@@ -28,39 +37,33 @@ class SkipZeros:
     """
 
     buffer: str
+    loop: str = ""
+
+    SPELLINGS = (
+        Spelling("SkipZeros", ("buffer",)),
+        Spelling("SkipZerosAround", ("buffer", "loop")),
+    )
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with guards. ScheduleError: no such updates, or nothing to skip."""
+        """The nest with guards. ScheduleError: no such updates, nothing to skip, or `loop` is not
+        around an update."""
         updates = _updates(nest, self.buffer, self)
-        if not any(neutral_conditions(update.value, update.reducer) for update in updates):
-            raise ScheduleError(self, f"no update of {self.buffer!r} has padding to skip")
+        new = self._around(nest, updates) if self.loop else self._everywhere(updates)
 
         def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-            if isinstance(stmt, Update) and stmt.buffer == self.buffer:
-                return (_skipping(stmt),)
-            return None
+            return (new[stmt],) if isinstance(stmt, Update) and stmt in new else None
 
         return replace(nest, body=transform(nest.body, change))
 
+    def _everywhere(self, updates: list[Update]) -> dict[Update, Update]:
+        """What each of `updates` becomes, under all conditions of padding."""
+        if not any(neutral_conditions(update.value, update.reducer) for update in updates):
+            raise ScheduleError(self, f"no update of {self.buffer!r} has padding to skip")
+        return {update: _skipping(update) for update in updates}
 
-@dataclass(frozen=True, slots=True)
-class SkipZerosAround:
-    """SkipZeros for the conditions that loops around `loop` decide, and for no others.
-
-        for r: for s: W[i] += (X[r, i + s] if r >= 1 and i + s >= 1 else 0) * F[r, s]
-                ->    for r: if r >= 1: for s: W[i] += (the same choice) * F[r, s]
-
-    with `loop` s. The choice stays as it is, so that a padded copy (CacheRead) can be made of what
-    is read: where windows leave an image along an outer axis nothing is computed, where they leave
-    it along the rows of a tile there are zeros. Legal where SkipZeros is.
-    """
-
-    buffer: str
-    loop: str
-
-    def apply(self, nest: Nest) -> Nest:
-        """The nest with guards. ScheduleError: as SkipZeros, or `loop` is not around an update."""
-        updates = _updates(nest, self.buffer, self)
+    def _around(self, nest: Nest, updates: list[Update]) -> dict[Update, Update]:
+        """What those of `updates` inside `loop` become, under conditions that loops around it
+        decide."""
         place = find_loop(nest, self.loop, self)
         around = frozenset(loop.var for loop in place.outer)
         around |= {loop.var for loop in loops(place.loop.body) if loop.extent == 1}
@@ -68,13 +71,7 @@ class SkipZerosAround:
         guarded = {u: guards for u in updates if (guards := _decided(u, around)) and u in inside}
         if not guarded:
             raise ScheduleError(self, f"nothing around {self.loop!r} decides about padding")
-
-        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-            if isinstance(stmt, Update) and stmt in guarded:
-                return (replace(stmt, guards=(*stmt.guards, *guarded[stmt])),)
-            return None
-
-        return replace(nest, body=transform(nest.body, change))
+        return {u: replace(u, guards=(*u.guards, *more)) for u, more in guarded.items()}
 
 
 def _updates(nest: Nest, buffer: str, step: object) -> list[Update]:

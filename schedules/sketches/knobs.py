@@ -29,7 +29,7 @@ class PartSketch(Part, Protocol):
 
 
 class Knobbed:
-    """What the sketches of clusters have in common: they ask for knobs by name, never by place."""
+    """What the sketches of groups have in common: they ask for knobs by name, never by place."""
 
     def values(self: HasKnobs, settings: IntArray) -> dict[str, IntArray]:
         """The value of every knob in each of `settings` (P, J), each (P,)."""

@@ -1,12 +1,12 @@
-"""The space of a workload: its clusters' sketches combined, for each form of the expression."""
+"""The space of a workload: its groups' sketches combined, for each form of the expression."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import count, islice
+from itertools import islice
 from math import prod
 
 import numpy as np
@@ -22,17 +22,14 @@ from ..space import Knob, ScheduleSpace, Sketch
 from ..target import Target
 from ..trace import Trace
 from ..workload.workload import Workload
-from .analysis import view_stages
-from .clusters import clusters, stages_inlined
+from .covers import covers, likeliest
 from .forms.orders import axes_last
 from .forms.regrouping import regrouped
 from .forms.rewriting import rewrites_for
-from .fused.columns import ColumnSketch
-from .fused.rows import RowSketch
-from .inner_product.sketch import InnerProductSketch
+from .groups import stages_of
+from .inlining import stages_inlined
 from .knobs import PartSketch
 from .plain import PlainSketch
-from .tile.sketch import TileSketch
 from .writer import TraceWriter
 
 MAX_SKETCHES = 4
@@ -41,7 +38,7 @@ MAX_SKETCHES = 4
 
 @dataclass(frozen=True)
 class ProgramSketch:
-    """Several clusters one after the other; knobs are those of the parts, in order.
+    """Several groups one after the other; knobs are those of the parts, in order.
 
     `workload` is the one the parts speak of: that of the space after `rewrites`.
     """
@@ -205,58 +202,13 @@ def _sketches(form: Form, target: Target) -> list[Sketch]:
     """The sketches of one form of the workload; none where no combination of rules fits."""
     workload = form.workload
     inlined = stages_inlined(workload)
-    views = view_stages(workload, inlined)
-    ways = [clusters(workload, views, target)]
-    if any(isinstance(part, ColumnSketch) for parts in ways[0] for part in parts):
-        ways.append(clusters(workload, views, target, columns=False))
-    if any(_has_few_rows(part, target) for parts in ways[0] for part in parts):
-        ways.append(clusters(workload, views, target, absorb=False))
-    if any(isinstance(part, TileSketch) and part.epilogue for parts in ways[0] for part in parts):
-        apart = clusters(workload, views, target, dots_apart=True)
-        if any(isinstance(part, InnerProductSketch) for parts in apart for part in parts):
-            ways.append([_dots_only(parts) for parts in apart])
+    ways = covers(stages_of(workload, inlined, target))
     sketches: list[Sketch] = []
-    for parts in islice(_likeliest(ways), MAX_SKETCHES):
-        sketch = ProgramSketch(workload, inlined, tuple(parts), form.steps)
+    for parts in islice(likeliest(ways), MAX_SKETCHES):
+        sketch = ProgramSketch(workload, inlined, parts, form.steps)
         if _has_legal_default(sketch):
             sketches.append(sketch)
     return sketches
-
-
-def _dots_only(parts: list[PartSketch]) -> list[PartSketch]:
-    """The sketch of dot products if there is one: the others have been offered."""
-    return [part for part in parts if isinstance(part, InnerProductSketch)] or parts
-
-
-def _likeliest(ways: list[list[list[PartSketch]]]) -> Iterator[tuple[PartSketch, ...]]:
-    """Combinations of each cluster's sketches, by how far they are from the likeliest ones in sum:
-    the second choice of any cluster comes before the third of another."""
-    for total in count():
-        rest = [_of_rank(way, total) for way in ways]
-        yield from (parts for found in rest for parts in found)
-        if all(total >= sum(len(parts) - 1 for parts in way) for way in ways):
-            return
-
-
-def _of_rank(way: list[list[PartSketch]], total: int) -> Iterator[tuple[PartSketch, ...]]:
-    """Combinations whose places in the lists add up to `total`; later clusters change first."""
-    if not way:
-        if total == 0:
-            yield ()
-        return
-    most_later = sum(len(parts) - 1 for parts in way[1:])
-    for place, part in enumerate(way[0][: total + 1]):
-        if total - place <= most_later:
-            yield from ((part, *others) for others in _of_rank(way[1:], total - place))
-
-
-def _has_few_rows(part: PartSketch, target: Target) -> bool:
-    """Whether a part computes several stages in fewer rows than there are threads."""
-    return (
-        isinstance(part, RowSketch)
-        and bool(part.group.inside)
-        and part.rows_in_all() < target.threads
-    )
 
 
 def _has_legal_default(sketch: ProgramSketch) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
+from functools import reduce
 
 from ..algebra.affine import Affine, FloorDiv, Var, affine, recombine
 from ..algebra.scalar import loads
 from ..lowering.lower import plain_nest
-from ..nest.finding import buffers_in, chain_to, writes_of
+from ..nest.finding import buffers_in, chain_to, leaf_sites, writes_of
 from ..nest.loop_ir import For, LoopKind, Nest, Store, Update, loop_called, loops, loops_named
 from ..primitives import (
     BlockRead,
@@ -24,9 +25,6 @@ from ..trace import Trace
 from ..workload.workload import Workload
 from .analysis import MOST_REPEATS, MOST_STEP
 
-_PARTS = re.compile(r"(\.t\d*)*")
-"""What Partition puts behind the names of loops in a second part."""
-
 
 class TraceWriter:
     """Builds a trace for a workload in normal form. ScheduleError from a step that is not legal
@@ -35,29 +33,43 @@ class TraceWriter:
     def __init__(self, workload: Workload) -> None:
         self._steps: list[Primitive] = []
         self.nest: Nest = plain_nest(workload)
+        self._buffer_of = {
+            loop.var: leaf.buffer for leaf, chain in leaf_sites(self.nest.body) for loop in chain
+        }
+        self._cut_from: dict[str, str] = {}
 
     @property
     def trace(self) -> Trace:
         return Trace(tuple(self._steps))
 
-    def do(self, *steps: Primitive) -> None:
+    def do(self, *steps: Primitive) -> tuple[str, ...]:
+        """Apply `steps`; the loops that they make, in the order of the steps and, of each, of the
+        program."""
+        found: list[str] = []
         for step in steps:
-            self.nest = step.apply(self.nest)
+            made = step.made(self.nest)
+            self.nest = made.nest
             self._steps.append(step)
+            owners = {new: self._buffer_of.get(old, old) for new, old in made.loops.items()}
+            self._buffer_of |= owners
+            if isinstance(step, Partition):
+                self._cut_from |= made.loops
+            found += made.loops
+        return tuple(found)
 
     def split(self, loop: str, factor: int) -> tuple[str, str]:
         """Split and give the names of the two loops."""
-        before = loops_named(self.nest.body)
-        self.do(Split(loop, factor))
-        outer, inner = self._loops_since(before)
+        outer, inner = self.do(Split(loop, factor))
         return outer, inner
 
     def fuse(self, outer: str, inner: str) -> str:
         """Fuse and give the name of the new loop."""
-        before = loops_named(self.nest.body)
-        self.do(Fuse(outer, inner))
-        (fused,) = self._loops_since(before)
+        (fused,) = self.do(Fuse(outer, inner))
         return fused
+
+    def fuse_all(self, loops: Sequence[str]) -> str:
+        """Fuse loops, outermost first, into one; "" if there is none."""
+        return reduce(self.fuse, loops) if loops else ""
 
     def reorder(self, *order: str) -> None:
         if len(order) > 1:
@@ -71,28 +83,21 @@ class TraceWriter:
         assert found is not None, f"no loop {name}"
         return found
 
-    def _loops_since(self, before: set[str]) -> list[str]:
-        """Loops that are not among `before`, in program order."""
-        return [loop.var for loop in loops(self.nest.body) if loop.var not in before]
-
     def partition(self, loop: str, at: int) -> dict[str, str]:
         """Cut a loop in two; what each loop of the first part is called in the second."""
-        before = loops_named(self.nest.body)
-        inside = [found.var for found in loops((self.loop(loop),))]
-        self.do(Partition(loop, at))
-        return dict(zip(inside, self._loops_since(before), strict=True))
+        return {self._cut_from[made]: made for made in self.do(Partition(loop, at))}
 
     def is_inside(self, loop: str, outer: str) -> bool:
         return any(found.var == loop for found in loops(self.loop(outer).body))
 
     def copies(self, loop: str) -> list[str]:
-        """The loop and what Partition made of it: all loops that only have `.t`, `.t1` and so on
-        behind its name."""
-        return [
-            found.var
-            for found in loops(self.nest.body)
-            if found.var.startswith(loop) and _PARTS.fullmatch(found.var[len(loop) :])
-        ]
+        """The loop and those that Partition made of it, and of these, in program order."""
+        return [found.var for found in loops(self.nest.body) if self._is_copy(found.var, loop)]
+
+    def _is_copy(self, name: str, loop: str) -> bool:
+        while name != loop and name in self._cut_from:
+            name = self._cut_from[name]
+        return name == loop
 
     def writer_of(self, buffer: str) -> tuple[Store | Update, tuple[For, ...]]:
         """The first leaf that writes `buffer`, and the loops around it."""
@@ -100,6 +105,10 @@ class TraceWriter:
         chain = chain_to(self.nest.body, leaf)
         assert chain is not None
         return leaf, chain
+
+    def spatial_loops(self, buffer: str) -> list[str]:
+        """The loops around the first leaf that writes `buffer` which are not its reduction's."""
+        return [loop.var for loop in self.writer_of(buffer)[1] if not loop.reduce]
 
     def update_of(self, buffer: str) -> tuple[Update, tuple[For, ...]]:
         """The first update of `buffer`, and the loops around it."""
@@ -117,12 +126,12 @@ class TraceWriter:
 
     def own_loops(self, buffer: str, inside: str = "") -> list[For]:
         """The loops around the writer of `buffer` that belong to it: those below loop `inside`,
-        or all that are named after it if `inside` is not around it."""
+        or all that were made to compute or fill it if `inside` is not around it."""
         _, chain = self.writer_of(buffer)
         if inside in [loop.var for loop in chain]:
             names = [loop.var for loop in chain]
             return list(chain[names.index(inside) + 1 :])
-        return [loop for loop in chain if loop.var.startswith(f"{buffer}.")]
+        return [loop for loop in chain if self._buffer_of[loop.var] == buffer]
 
     def vectorise_writer(
         self, buffer: str, lanes: int, most_unrolled: int = 4, inside: str = "", cut: bool = False
@@ -150,22 +159,19 @@ class TraceWriter:
         if whole in (0, extent):
             self.vectorise_loop(loop, lanes, most_unrolled)
             return
-        before = loops_named(self.nest.body)
-        self.do(Partition(loop, whole))
-        (rest,) = self._loops_since(before)
+        rest = self.partition(loop, whole)[loop]
         self.vectorise_loop(loop, lanes, step // lanes)
         self.vectorise_loop(rest, lanes, most_unrolled)
 
     def read_block(self, tensor: str, place: str, buffer: str, along: str = "") -> None:
         """Read what loop `place` needs of `tensor` into registers, with vectors along its own axis:
         a box of it, or what the one read with loop `along` in the last dimension takes."""
-        if along:
-            self.do(BlockRead(tensor, place, buffer, along))
-        else:
-            self.do(CacheRead(tensor, place, buffer, register=True))
+        block = BlockRead(tensor, place, buffer, along)
+        box = CacheRead(tensor, place, buffer, register=True)
+        filling = self.do(block if along else box)
         leaf, _ = self.writer_of(buffer)
-        for loop in self.own_loops(buffer):
-            self.do(Vectorize(loop.var) if self.reads_along(leaf, loop.var) else Unroll(loop.var))
+        for loop in filling:
+            self.do(Vectorize(loop) if self.reads_along(leaf, loop) else Unroll(loop))
 
     def best_vector_loop(self, leaf: Store | Update, candidates: list[str]) -> str | None:
         """The loop that is contiguous in the most accesses of `leaf`; None if none is."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from schedules.lowering.lower import lower, start
+from schedules.lowering.outline import plan_text
 from schedules.lowering.readable import named_like, readable
 from schedules.nest.printer import to_text
 from schedules.target import Target
@@ -65,6 +66,8 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
     match what:
         case "trace":
             return trace_text(trace)
+        case "plan":
+            return plan_text(workload, trace)
         case "nest":
             return _nest_text(workload, trace)
         case "before-after":
@@ -85,7 +88,9 @@ def shown(workload: Workload, trace: Trace, target: Target, what: str) -> str:
             text = llvm_text(workload, trace, target, symbol_name(None, workload))
             return assembly_in_time(text, target)
         case _:
-            raise UsageProblem(f"--what {what!r}: trace, nest, before-after, llvm or asm will do")
+            raise UsageProblem(
+                f"--what {what!r}: trace, plan, nest, before-after, llvm or asm will do"
+            )
 
 
 def trace_text(trace: Trace) -> str:

@@ -42,7 +42,7 @@ def assembly(document: Document) -> Frame:
 def limits(document: Document) -> Frame:
     """What bounds `workload` on `target`: rates in GFLOP/s and GB/s, times in seconds."""
     # Start-up: pages that show no bound load no NumPy.
-    from tuner.machine.bound import bound
+    from tuner.machine.roofline import bound
 
     workload = workloads.workload_of(document["workload"])
     target = Target.from_json(document["target"])

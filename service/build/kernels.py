@@ -23,8 +23,8 @@ from service.resolve import targets as target_names
 from service.resolve import workloads
 from service.resolve.requests import GradeName, Strict, located
 from service.resolve.toolchains import real_toolchain, toolchain
-from tuner.codegen.cpu_features import essential
 from tuner.codegen.version import EMIT_VERSION
+from tuner.isa.x86 import essential
 from tuner.machine.cpus import LEVELS, PLAIN, level_target
 from tuner.process.frames import Frame
 

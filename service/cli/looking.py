@@ -23,6 +23,7 @@ class What(StrEnum):
     """What `show` prints."""
 
     TRACE = "trace"
+    PLAN = "plan"
     NEST = "nest"
     BEFORE_AFTER = "before-after"
     LLVM = "llvm"
@@ -46,7 +47,8 @@ def add_commands(app: typer.Typer) -> None:
         machine: Machine = Machine(),  # noqa: B008  # a frozen value
         common: Common = Common(),  # noqa: B008
     ) -> None:
-        """Print the schedule that was chosen: as a trace, as loops, as LLVM IR, as assembly.
+        """Print the schedule that was chosen: as a trace, in sentences, as loops, as LLVM IR, as
+        assembly.
 
         The stored best; where there is none, the schedule chosen without measurement. With
         --record and --target, one schedule is seen on any machine.

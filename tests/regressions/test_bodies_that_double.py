@@ -15,7 +15,7 @@ from schedules.primitives import Inline
 from schedules.reference.exactness import Span, value_ranges
 from schedules.sketches import space_for
 from schedules.sketches.analysis import view_stages
-from schedules.sketches.clusters import MOST_NODES_INLINED, stages_inlined
+from schedules.sketches.inlining import MOST_NODES_INLINED, stages_inlined
 from schedules.trace import Trace
 from schedules.workload.flops import useful_flops
 from schedules.workload.workload import Workload

@@ -8,15 +8,23 @@ from collections.abc import Mapping
 from schedules.errors import ScheduleError
 from schedules.lowering.lower import plain_nest, start
 from schedules.nest.finding import chain_to
-from schedules.nest.loop_ir import Allocate, For, LoopKind, Nest, Stmt, leaves, loops, walk
+from schedules.nest.loop_ir import (
+    Allocate,
+    For,
+    LoopKind,
+    Nest,
+    Stmt,
+    leaves,
+    loops,
+    loops_named,
+    walk,
+)
 from schedules.nest.verify_nest import verify
 from schedules.primitives import (
     BlockRead,
     CacheRead,
-    CacheReadAlong,
     CacheWrite,
     ComputeAt,
-    FetchAhead,
     Fuse,
     Inline,
     Merge,
@@ -28,7 +36,6 @@ from schedules.primitives import (
     Reorder,
     RFactor,
     SkipZeros,
-    SkipZerosAround,
     Solve,
     Split,
     Stagger,
@@ -62,13 +69,19 @@ def random_trace(rng: random.Random, workload: Workload, most_steps: int = 25) -
     for _ in range(rng.randint(1, most_steps)):
         step = random_step(rng, nest)
         try:
-            after = step.apply(nest)
+            made = step.made(nest)
         except ScheduleError:
             refused += 1
             continue
         except Exception as error:
             shown = Trace((*steps, step)).to_json()
             raise AssertionError(f"{type(error).__name__}: {error} from {shown}") from error
+        after, old = made.nest, loops_named(nest.body)
+        # A stage that moves may have loops of the same names again: those are made, and not new.
+        told = [
+            loop.var for loop in loops(after.body) if loop.var in made.loops or loop.var not in old
+        ]
+        assert list(made.loops) == told, f"{step} makes {told}, and says {made.loops}"
         if _copies(after) > MAX_COPIES or sum(1 for _ in walk(after.body)) > 150:
             continue
         try:
@@ -145,8 +158,11 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         if constants and rng.random() < 0.5:  # what can be made ahead, more often than by chance
             return CacheRead(rng.choice(constants), "", new)
         if rng.random() < 0.15:
-            along = rng.choice((CacheReadAlong, BlockRead))
-            return along(rng.choice(buffers), place, new, rng.choice(names))
+            blocks = rng.choice((False, True))
+            tensor, along = rng.choice(buffers), rng.choice(names)
+            if blocks:
+                return BlockRead(tensor, place, new, along)
+            return CacheRead(tensor, place, new, along=along)
         return CacheRead(rng.choice(buffers), place, new, rng.random() < 0.15)
     if kind < 0.82:
         return CacheWrite(rng.choice(buffers), place, new, rng.random() < 0.4)
@@ -163,13 +179,13 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
         return Solve(rng.choice(reducing))
     if kind < 0.955:
         if rng.random() < 0.4:
-            return SkipZerosAround(rng.choice(own), loop)
+            return SkipZeros(rng.choice(own), loop)
         return SkipZeros(rng.choice(own))
     if kind < 0.965:
         if rng.random() < 0.5:
             around = _around(nest, loop)
             deal = rng.choice((*around, ""))
-            return FetchAhead(
+            return Prefetch(
                 rng.choice(buffers), rng.choice(around), rng.randint(0, 2), loop, deal, 4
             )
         return Prefetch(rng.choice(buffers), loop, rng.randint(0, 3))

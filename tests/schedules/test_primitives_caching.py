@@ -11,7 +11,6 @@ from schedules.nest.printer import to_text
 from schedules.primitives import (
     BlockRead,
     CacheRead,
-    CacheReadAlong,
     CacheWrite,
     ComputeAt,
     Fuse,
@@ -206,21 +205,21 @@ def test_scopes() -> None:
 def test_a_copy_along_a_loop_is_read_where_it_moves_with_it_and_nowhere_else() -> None:
     square = notation("C[i,j] += A[i,k] * A[j,k]", A="f32[7,5]")
     split = (Split("s0.d1", 4), Reorder(("s0.d1o", "s0.d0", "s0.r0", "s0.d1i")))
-    nest = applied(square, *split, CacheReadAlong("i0", "s0.d1o", "p", "s0.d1i"))
+    nest = applied(square, *split, CacheRead("i0", "s0.d1o", "p", along="s0.d1i"))
     assert shapes(nest) == {"p": (4, 5)}
     product = to_text(nest).split("+= ")[1]
     assert "i0[" in product
     assert "p[" in product
-    trace = Trace((CacheReadAlong("i0", "", "p", "s0.d1"),))
+    trace = Trace((CacheRead("i0", "", "p", along="s0.d1"),))
     assert Trace.from_json(trace.to_json()) == trace
 
 
 def test_a_copy_along_a_loop_needs_a_read_that_moves_with_it() -> None:
     nest = plain_nest(notation("C[i,j] += A[i,k] * B[j,k]", A="f32[7,5]", B="f32[6,5]"))
     with pytest.raises(ScheduleError, match=r"does not read 'i0' along 's0\.d1'"):
-        CacheReadAlong("i0", "s0.d0", "p", "s0.d1").apply(nest)
+        CacheRead("i0", "s0.d0", "p", along="s0.d1").apply(nest)
     with pytest.raises(ScheduleError, match=r"'s0\.d0' is not inside 's0\.d1'"):
-        CacheReadAlong("i0", "s0.d1", "p", "s0.d0").apply(nest)
+        CacheRead("i0", "s0.d1", "p", along="s0.d0").apply(nest)
 
 
 def test_a_block_is_read_for_the_reads_that_walk_along_a_loop() -> None:

@@ -1,4 +1,4 @@
-"""FetchAhead: hints for what a later tile reads, dealt over the tiles that read the same."""
+"""Prefetch: hints for what a later tile reads, dealt over the tiles that read the same."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import pytest
 
 from schedules.errors import ScheduleError
 from schedules.lowering.lower import plain_nest
-from schedules.nest.loop_ir import Nest, Prefetch, leaves
+from schedules.nest import loop_ir
+from schedules.nest.loop_ir import Nest, leaves
 from schedules.nest.printer import to_text
 from schedules.primitives import (
     CacheRead,
-    FetchAhead,
     Partition,
+    Prefetch,
     Primitive,
     Reorder,
     Split,
@@ -34,21 +35,21 @@ def with_hints(*steps: Primitive) -> Nest:
 
 
 def test_hints_for_the_next_tile_are_dealt_over_the_rows(golden: Golden) -> None:
-    nest = with_hints(FetchAhead("i1", "s0.d1o", 1, "s0.r0", "s0.d0o", 4))
+    nest = with_hints(Prefetch("i1", "s0.d1o", 1, "s0.r0", "s0.d0o", 4))
     assert to_text(nest) == golden
 
 
 def test_each_iteration_can_give_all_hints() -> None:
-    nest = with_hints(FetchAhead("i1", "s0.d1o", 2, "s0.r0", "", 4))
-    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
+    nest = with_hints(Prefetch("i1", "s0.d1o", 2, "s0.r0", "", 4))
+    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.Prefetch)]
     columns = ["8*((s0.d1o + 2)%3)", "(8*s0.d1o + 20)%24"]  # behind the last, the first again
     assert [str(hint.index[1]) for hint in hints] == columns
     assert all(hint.far for hint in hints)
 
 
 def test_a_row_operand_gets_a_hint_for_each_row() -> None:
-    nest = with_hints(FetchAhead("i0", "s0.r0", 3, "s0.r0", "", 16))
-    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
+    nest = with_hints(Prefetch("i0", "s0.r0", 3, "s0.r0", "", 16))
+    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.Prefetch)]
     assert [tuple(map(str, hint.index)) for hint in hints] == [
         ("2*s0.d0o", "s0.r0 + 3"), ("2*s0.d0o + 1", "s0.r0 + 3"),
     ]  # fmt: skip
@@ -56,17 +57,17 @@ def test_a_row_operand_gets_a_hint_for_each_row() -> None:
 
 def test_hints_behind_the_last_tile_are_for_the_first() -> None:
     """A hint for memory that is not there costs a walk through the page table every time."""
-    nest = with_hints(FetchAhead("i0", "s0.d0o", 1, "s0.r0", "", 16))
-    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
+    nest = with_hints(Prefetch("i0", "s0.d0o", 1, "s0.r0", "", 16))
+    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.Prefetch)]
     assert [str(hint.index[0]) for hint in hints] == ["2*((s0.d0o + 1)%3)", "(2*s0.d0o + 3)%6"]
-    cut = with_hints(FetchAhead("i1", "s0.d1o", 1, "s0.r0", "", 8), Partition("s0.d1o", 2))
-    places = {str(leaf.index[1]) for leaf in leaves(cut.body) if isinstance(leaf, Prefetch)}
+    cut = with_hints(Prefetch("i1", "s0.d1o", 1, "s0.r0", "", 8), Partition("s0.d1o", 2))
+    places = {str(leaf.index[1]) for leaf in leaves(cut.body) if isinstance(leaf, loop_ir.Prefetch)}
     assert places == {"8*((s0.d1o + 1)%3)", "8*(s0.d1o.t%3)"}
 
 
 @pytest.mark.parametrize("sizes", [(6, 24, 5), (7, 27, 5), (3, 9, 2), (13, 17, 3)])
 def test_hints_change_nothing_that_is_computed(sizes: tuple[int, int, int]) -> None:
-    applied(matmul(*sizes), *TILES, FetchAhead("i1", "s0.d1o", 1, "s0.r0", "s0.d0o", 4))
+    applied(matmul(*sizes), *TILES, Prefetch("i1", "s0.d1o", 1, "s0.r0", "s0.d0o", 4))
 
 
 def test_fetch_ahead_says_why_not() -> None:
@@ -75,24 +76,26 @@ def test_fetch_ahead_says_why_not() -> None:
         with pytest.raises(ScheduleError, match=match):
             step.apply(nest)
 
-    refused(FetchAhead("i1", "s0.d0i", 1, "s0.r0", "", 4), "must be in 's0.d0i'")
-    refused(FetchAhead("i1", "s0.d0o", 1, "s0.r0", "s0.d1o", 4), "must be between the other two")
-    refused(FetchAhead("s0", "s0.d1o", 1, "s0.r0", "", 4), "must read 's0'")
-    refused(FetchAhead("i1", "s0.d1o", 0, "s0.r0", "", 4), "ahead and step be >= 1")
-    refused(FetchAhead("i0", "s0.d1o", 1, "s0.r0", "s0.d0o", 4), "'s0.d0o' moves 'i0'")
-    refused(FetchAhead("i1", "s0.d1o", 1, "s0.d0o", "", 1), "more than 32 hints")
-    refused(FetchAhead("p", "s0.d1o", 1, "s0.r0", "", 4), "'p' is made inside 's0.r0'",
+    refused(Prefetch("i1", "s0.d0i", 1, "s0.r0", "", 4), "must be in 's0.d0i'")
+    refused(Prefetch("i1", "s0.d0o", 1, "s0.r0", "s0.d1o", 4), "must be between the other two")
+    refused(Prefetch("s0", "s0.d1o", 1, "s0.r0", "", 4), "must read 's0'")
+    refused(Prefetch("i1", "s0.d1o", 0, "s0.r0", "", 4), "ahead and step be >= 1")
+    refused(Prefetch("i0", "s0.d1o", 1, "s0.r0", "s0.d0o", 4), "'s0.d0o' moves 'i0'")
+    refused(Prefetch("i1", "s0.d1o", 1, "s0.d0o", "", 1), "more than 32 hints")
+    refused(Prefetch("p", "s0.d1o", 1, "s0.r0", "", 4), "'p' is made inside 's0.r0'",
             CacheRead("i1", "s0.r0", "p"))  # fmt: skip
-    refused(FetchAhead("i1", "s0.d1o", 1, "s0.d1ii", "", 4), "nothing goes inside it")
+    refused(Prefetch("i1", "s0.d1o", 1, "s0.d1ii", "", 4), "nothing goes inside it")
 
 
 def test_windows_that_overlap_are_asked_for_once() -> None:
     row = notation("Y[w,o] += X[2*w+s,c] * W[s,c,o]", X="f32[17,3]", W="f32[3,3,4]")
     steps = (
         Split("s0.d0", 4), Reorder(("s0.d0o", "s0.r1", "s0.r0", "s0.d0i", "s0.d1")),
-        FetchAhead("i0", "s0.d0o", 1, "s0.r1", "", 16),
+        Prefetch("i0", "s0.d0o", 1, "s0.r1", "", 16),
     )  # fmt: skip
-    hints = [leaf for leaf in leaves(applied(row, *steps).body) if isinstance(leaf, Prefetch)]
+    hints = [
+        leaf for leaf in leaves(applied(row, *steps).body) if isinstance(leaf, loop_ir.Prefetch)
+    ]
     assert len(hints) == len({hint.index for hint in hints}) == 2 * 3 + 3
 
 
@@ -102,10 +105,10 @@ def test_places_too_many_for_an_iteration_are_dealt_over_the_rows() -> None:
         Split("s0.d1", 2), Split("s0.d2", 8),
         Reorder(("s0.d1o", "s0.r0", "s0.d1i", "s0.d2o", "s0.d2i")),
         Vectorize("s0.d2i"), Unroll("s0.d2o"), Unroll("s0.d1i"),
-        FetchAhead("i1", "s0.d0", 1, "s0.r0", "s0.d1o", 16),
+        Prefetch("i1", "s0.d0", 1, "s0.r0", "s0.d1o", 16),
     )  # fmt: skip
     nest = applied(turned, *steps)
-    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
+    hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, loop_ir.Prefetch)]
     assert len(hints) == 6  # 40 columns over 7 tiles of rows
     asked = {
         hint.index[1].evaluate({"s0.d1o": tile}) for hint in hints for tile in range(7)

@@ -1,4 +1,4 @@
-"""SkipZeros, SkipZerosAround: padding left out instead of computed, and when that is refused."""
+"""SkipZeros: padding left out instead of computed, and when that is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from schedules.primitives import (
     Partition,
     Reorder,
     SkipZeros,
-    SkipZerosAround,
     Unroll,
     Vectorize,
 )
@@ -92,7 +91,7 @@ def test_what_outer_loops_decide_is_skipped_and_the_copy_holds_the_other_zeros(
     steps = (
         Reorder(("s0.r0", "s0.r1", "s0.r2", "s0.d2")),
         CacheWrite("s0", "s0.d0", "acc", register=False),
-        SkipZerosAround("acc", "s0.r1"),
+        SkipZeros("acc", "s0.r1"),
         CacheRead("i0", "s0.d0", "rows"),
     )
     nest = applied(workload, *steps)
@@ -109,15 +108,15 @@ def test_it_refuses_what_loops_around_do_not_decide() -> None:
         CacheWrite("s0", "s0.d0", "acc", register=False),
     )
     with pytest.raises(ScheduleError, match=r"nothing around 's0\.r0' decides about"):
-        applied(convolution(), *cached, SkipZerosAround("acc", "s0.r0"))
+        applied(convolution(), *cached, SkipZeros("acc", "s0.r0"))
     with pytest.raises(ScheduleError, match="there is no loop 'q'"):
-        applied(convolution(), *cached, SkipZerosAround("acc", "q"))
+        applied(convolution(), *cached, SkipZeros("acc", "q"))
     with pytest.raises(ScheduleError, match="there is no buffer 'q'"):
-        applied(convolution(), *cached, SkipZerosAround("q", "s0.r1"))
+        applied(convolution(), *cached, SkipZeros("q", "s0.r1"))
     with pytest.raises(ScheduleError, match="an update begins 's0'; cache it first"):
-        applied(convolution(), SkipZerosAround("s0", "s0.r1"))
+        applied(convolution(), SkipZeros("s0", "s0.r1"))
     with pytest.raises(ScheduleError, match="'i0' is not reduced into"):
-        applied(convolution(), *cached, SkipZerosAround("i0", "s0.r1"))
+        applied(convolution(), *cached, SkipZeros("i0", "s0.r1"))
 
 
 def test_it_refuses_what_is_not_neutral() -> None:

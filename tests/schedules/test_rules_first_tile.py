@@ -10,7 +10,7 @@ import pytest
 from costmodel.prior import Prior
 from schedules.lowering.lower import lower
 from schedules.nest.printer import to_text
-from schedules.primitives import FetchAhead, Merge
+from schedules.primitives import Merge, Prefetch
 from schedules.sketches import space_for
 from schedules.space import Sketch
 from schedules.target import Cache
@@ -86,7 +86,7 @@ def test_it_is_legal_and_right(workload: Workload, threads: int) -> None:
 
 def test_what_is_copied_is_asked_for_ahead() -> None:
     sketch = tiles(matmul(11, 20, 4000))
-    hints = [s for s in sketch.trace(settings(sketch)[0]).steps if isinstance(s, FetchAhead)]
+    hints = [s for s in sketch.trace(settings(sketch)[0]).steps if isinstance(s, Prefetch)]
     (hint,) = [step for step in hints if step.tensor == "i1"]
     assert hint.loop == hint.within
     assert hint.ahead > 1

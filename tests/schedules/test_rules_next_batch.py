@@ -9,7 +9,7 @@ import pytest
 
 from costmodel.prior import Prior
 from schedules.lowering.lower import lower
-from schedules.primitives import FetchAhead
+from schedules.primitives import Prefetch
 from schedules.sketches import space_for
 from schedules.sketches.program import ProgramSketch
 from schedules.sketches.tile import far_reads, prefetch
@@ -45,10 +45,10 @@ def setting(space: ScheduleSpace, **knobs: int) -> tuple[int, ...]:
     return found
 
 
-def panel_hints(workload: Workload, **knobs: int) -> list[FetchAhead]:
+def panel_hints(workload: Workload, **knobs: int) -> list[Prefetch]:
     space = space_for(workload.normalised(), SMALL)
     trace = space.sketches[0].trace(setting(space, **knobs))
-    steps = [step for step in trace.steps if isinstance(step, FetchAhead)]
+    steps = [step for step in trace.steps if isinstance(step, Prefetch)]
     return [step for step in steps if step.tensor == "i1"]
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,7 @@ def any_step(kind: type[Step]) -> st.SearchStrategy[Step]:
     from typing import get_type_hints
 
     hints = get_type_hints(kind)
-    return st.builds(kind, **{name: FIELDS[hint] for name, hint in hints.items()})
+    return st.builds(kind, **{field.name: FIELDS[hints[field.name]] for field in fields(kind)})
 
 
 TRACES = st.lists(st.one_of([any_step(kind) for kind in (*PRIMITIVES, *REWRITES)]), max_size=8).map(

@@ -168,7 +168,7 @@ def test_best_accepts_less_when_told_to(
     assert not Path(db + "other").exists()
 
 
-@pytest.mark.parametrize("what", ["trace", "nest", "before-after"])
+@pytest.mark.parametrize("what", ["trace", "plan", "nest", "before-after"])
 def test_show_says_where_its_schedule_comes_from(
     what: str, db: str, target_file: Path, workload: Workload, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -157,8 +157,9 @@ def _least_size(dtype: np.dtype[Any]) -> float:
 
 
 def _examine_here(document: dict[str, Any]) -> Examined:
+    from tuner.codegen.abi import Needs
     from tuner.loading import loader
-    from tuner.loading.entries import Needs, whole_entry
+    from tuner.loading.entries import whole_entry
 
     workload = Workload.from_json(document["workload"])
     jobs = document["jobs"]

@@ -19,12 +19,12 @@ from schedules.nest.loop_ir import Nest
 from schedules.record import MeasureStatus
 from schedules.target import Target
 from schedules.trace import Trace
+from tuner.codegen.abi import Needs
 from tuner.codegen.generate import generate
 from tuner.codegen.module import GeneratedModule
 from tuner.compiling.pool import Compiled, CompilePool
 from tuner.emit.kernel import CompiledKernel
 from tuner.emit.object_code import emit_object
-from tuner.loading.entries import Needs
 from tuner.measure.candidate.jobs import checked_in_full, kernel_job
 from tuner.measure.candidate.runner_client import RunnerClient
 from tuner.measure.verify.cases import DEFAULT_CASES

@@ -20,7 +20,7 @@ from schedules.primitives import (
     Partition,
     Primitive,
     Reorder,
-    SkipZerosAround,
+    SkipZeros,
     Split,
     Stagger,
     Unroll,
@@ -171,7 +171,7 @@ def test_padding_outer_loops_decide(stride: int, dilation: int, reducer: str, ou
     rows, columns = taps if taps[0] in row.vars() else taps[::-1]
     steps = (
         Reorder((rows, columns, "s0.d1")),
-        CacheWrite("s0", "s0.d0", "acc", register=False), SkipZerosAround("acc", columns),
+        CacheWrite("s0", "s0.d0", "acc", register=False), SkipZeros("acc", columns),
     )  # fmt: skip
     check_meaning(workload, Trace(steps).apply(nest))
     if outside == "0":

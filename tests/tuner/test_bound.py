@@ -9,7 +9,7 @@ import pytest
 from schedules.spelling import parse_workload
 from schedules.target import Target
 from tests.synthetic_sketch import synthetic_target
-from tuner.machine.bound import bound, home_level
+from tuner.machine.roofline import bound, home_level
 from tuner.machine.work import pipe_slots
 
 TARGET = synthetic_target()

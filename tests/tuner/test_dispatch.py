@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from llvmlite import binding as llvm
 
-from tuner.codegen.cpu_features import closed
 from tuner.emit.dispatch import Choice, Sizes, entries_text
+from tuner.isa.x86 import closed
 from tuner.loading.native import host_target_machine
 
 pytestmark = pytest.mark.skipif(

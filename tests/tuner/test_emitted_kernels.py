@@ -25,13 +25,13 @@ from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
-from tuner.codegen.cpu_features import switches
 from tuner.compiling import in_time as compiling
 from tuner.emit import emitted
 from tuner.emit.emitted import BuiltVariant, EmittedKernel, Variant, emit_kernel, used_features
 from tuner.emit.header import Origin, argument_names, c_header
 from tuner.emit.kernel import generated
 from tuner.emit.object_code import emit_assembly
+from tuner.isa.x86 import asks_cpu, switches
 from tuner.loading.elf import undefined_symbols, writable_memory
 from tuner.machine import cpus
 from tuner.machine.cpus import level_target
@@ -97,7 +97,7 @@ def call(library: ctypes.CDLL, inputs: Sequence[Any], out: Any, bytes_: int) -> 
 def test_only_used_features_give_the_same_instructions(spelling: str, cpu: str) -> None:
     """So what is linked is what was measured, and `needs` leaves nothing out."""
     workload, target = parse_workload(spelling), load_target(cpu, probe=False)
-    if not emitted.is_x86(target):
+    if not asks_cpu(target):
         pytest.skip("not an x86 machine")
     text = generated(workload, chosen(workload, target), target, "mm").text
     used = used_features(text, target)

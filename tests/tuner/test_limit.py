@@ -16,7 +16,7 @@ from schedules.spelling import parse_workload
 from schedules.target import Probes, Target
 from tests.synthetic_sketch import synthetic_space, synthetic_target
 from tests.tuner.scripted import Scripted, ok
-from tuner.machine.bound import bound, shown_by_kernel
+from tuner.machine.roofline import bound, shown_by_kernel
 from tuner.machine.work import least_work
 from tuner.measure.protocol import MeasureRequest
 from tuner.search.annealing import AnnealingStrategy

@@ -31,9 +31,9 @@ from tests.tuner.planting_run import (
     right_kernel,
 )
 from tests.tuner.planting_tuned import tuned_bases
+from tuner.codegen.abi import Needs
 from tuner.codegen.generate import generate
 from tuner.compiling.pool import CompilePool
-from tuner.loading.entries import Needs
 from tuner.machine.native_target import detect
 from tuner.measure.candidate.jobs import checked_in_full, kernel_job
 from tuner.measure.verify.teams import checked_teams

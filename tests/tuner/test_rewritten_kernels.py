@@ -21,8 +21,8 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tuner import compile as compile_to_call
-from tuner.machine.bound import bound
 from tuner.machine.native_target import native_target
+from tuner.machine.roofline import bound
 from tuner.measure.local import LocalMeasurer
 from tuner.measure.protocol import MeasureRequest
 from tuner.measure.verify.compare import Oracle

@@ -16,7 +16,7 @@ from schedules.target import Probes
 from schedules.trace import Trace
 from tests.synthetic_sketch import synthetic_space
 from tests.tuner.scripted import Scripted, ok
-from tuner.machine.bound import bound
+from tuner.machine.roofline import bound
 from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, uniform
 from tuner.measure.protocol import MeasureRequest, OnResult, measure_each
 from tuner.search.annealing import AnnealingStrategy

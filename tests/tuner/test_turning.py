@@ -60,7 +60,7 @@ def test_only_the_shuffles_a_column_needs_are_written() -> None:
 
 
 def transposed(dtype: str, rows: int, columns: int, lanes: int) -> tuple[Workload, Trace]:
-    """The first lines of `schedules/sketches/transpose/turn_trace.py`, with a part for each end."""
+    """The first lines of `schedules/sketches/transpose/copies.py`, with a part for each end."""
     workload = notation("Y[i,j] = X[j,i]", X=f"{dtype}[{columns},{rows}]")
     steps: list[Primitive] = [
         Split("s0.d0", lanes), Split("s0.d1", lanes),

@@ -147,7 +147,7 @@ def bench(
         "workload": workload.to_json(),
         "seed": seed,
         "threads": target.threads,
-        "lanes": max(target.vector_bits // 32, 1),
+        "target": target.to_json(),
     }
     with ExitStack() as stack:
         stack.enter_context(machine_lock(lock_path))

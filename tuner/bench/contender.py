@@ -16,13 +16,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
-from ..loading import elf, loader
-from ..loading.entries import Entry, Needs, argument_vector, timed_entry, whole_entry
-from ..loading.native import Helpers, build_helpers
-from ..measure.candidate.sandbox import FaultPage
+from ..backend.choose import backend_for
+from ..backend.protocol import Clock, Launch
+from ..codegen.abi import Needs
+from ..loading.elf import LoadError
 from ..measure.memory.arena import as_array, as_bytes, flat_buffers
 from ..measure.memory.guarded import view_bytes
 from ..measure.verify.compare import Case, Oracle
@@ -52,16 +53,16 @@ class Contender(Protocol):
 class KernelContender:
     """A compiled kernel on buffers like those it was tuned on, constant inputs packed before."""
 
-    entry: Entry
-    helpers: Helpers
-    argv: Any
+    launch: Launch
+    clock: Clock
+    pointers: Sequence[int]
     results: tuple[Array, ...]
 
     def outputs(self) -> Sequence[Array]:
         return self.results
 
     def time(self, calls: int, rounds: int) -> list[float]:
-        samples, _ = self.helpers.time(self.entry.address, self.argv, calls, rounds, 1)
+        samples = self.clock.samples(self.launch, self.pointers, calls, rounds)
         return [float(s) for s in samples]
 
 
@@ -98,29 +99,26 @@ def _seconds_a_call(call: Callable[[], object], calls: int) -> float:
 
 def _kernel(document: dict[str, Any], blob: bytes, workload: Workload, case: Case) -> Contender:
     tensors = workload.arguments
-    if any(s in elf.undefined_symbols(blob) for s in loader.OPENMP_SYMBOLS):
-        loader.use_openmp(None)
-    kernel = loader.load_object(blob, document["symbol"])
+    needs = Needs(**(document["needs"] | {"constants": tuple(document["needs"]["constants"])}))
+    target = Target.from_json(document["target"])
+    backend = backend_for(target)
+    loaded = backend.load(blob, document["symbol"], needs, len(tensors))
+    launch = loaded.whole if document["with_packing"] else loaded.timed
     behind = [document["bytes_behind_line"] // t.dtype.bytes * t.dtype.bytes for t in tensors]
     memory = flat_buffers([t.bytes + skip for t, skip in zip(tensors, behind, strict=True)])
     addresses = [a + skip for a, skip in zip(memory.addresses, behind, strict=True)]
     views = [view_bytes(a, t.bytes) for a, t in zip(addresses, tensors, strict=True)]
     for view, array in zip(views, case.inputs, strict=False):
         view[:] = as_bytes(array)
-    needs = Needs(**(document["needs"] | {"constants": tuple(document["needs"]["constants"])}))
-    if document["with_packing"]:
-        entry = whole_entry(kernel, needs, len(tensors))
-    else:
-        entry = timed_entry(kernel, document["symbol"], needs, len(tensors))
-    scratch = flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
+    scratch = flat_buffers([launch.workspace_bytes, launch.packed_bytes], skip_bytes=2048)
     workspace, packed = scratch.addresses
-    entry.pack(addresses, packed)
-    pointers = entry.pointers(addresses, packed, workspace)
+    launch.pack(addresses, packed)
+    pointers = launch.pointers(addresses, packed, workspace)
     first = len(case.inputs)
     return KernelContender(
-        entry=entry,
-        helpers=build_helpers(len(pointers), document["lanes"], FaultPage().address),
-        argv=argument_vector(pointers, len(pointers)),
+        launch=launch,
+        clock=backend.clock(len(pointers), target),
+        pointers=pointers,
         results=tuple(map(as_array, tensors[first:], views[first:])),
     )
 
@@ -148,7 +146,7 @@ def _open(document: dict[str, Any], blob: bytes) -> tuple[Contender | None, dict
         else:
             contender = _peer(document["name"], document["threads"], workload, case)
         contender.time(1, 1)
-    except (NoPeerError, elf.LoadError) as error:
+    except (NoPeerError, LoadError) as error:
         return None, {"detail": str(error)}
     problem = case.check(contender.outputs())
     if problem is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from schedules.dtypes import DType
 
+from ..isa import x86
 from . import math_polynomials as fitted
 
 
@@ -141,7 +142,7 @@ class Body:
         bits = self._lanes * self.fmt.bits
         mask = f"i{max(self._lanes, 8)} -1"
         rounding = ", i32 4" if bits == 512 else ""
-        name = f"llvm.x86.avx512.mask.scalef.{element}.{bits}"
+        name = f"{x86.SCALE}.{element}.{bits}"
         return self._new(
             f"call {t} @{name}({t} {x}, {t} {n}, {t} zeroinitializer, {mask}{rounding})"
         )
@@ -153,7 +154,7 @@ class Body:
         bits = self._lanes * self.fmt.bits
         mask = f"i{max(self._lanes, 8)} -1"
         rounding = ", i32 4" if bits == 512 else ""
-        name = f"llvm.x86.avx512.mask.range.{element}.{bits}"
+        name = f"{x86.RANGE}.{element}.{bits}"
         smaller_magnitude = "i32 2"
         return self._new(
             f"call {t} @{name}({t} {x}, {t} {self.const(limit)}, {smaller_magnitude}, "
@@ -165,9 +166,7 @@ class Body:
         instruction of AVX-512, for its vectors of 16 floats only."""
         t = self.floats
         entries = ", ".join(f"float {self._bits(value)}" for value in table)
-        return self._new(
-            f"call {t} @llvm.x86.avx512.permvar.sf.512({t} <{entries}>, {self.ints} {index})"
-        )
+        return self._new(f"call {t} @{x86.PERMUTE}({t} <{entries}>, {self.ints} {index})")
 
     @property
     def lanes(self) -> int:

@@ -17,6 +17,7 @@ from schedules.algebra.scalar import UnaryOp
 from schedules.dtypes import DType
 from schedules.target import Target
 
+from ..isa.instruction_set import instruction_set
 from .math_body import FORMATS, Body, bits_of, round_to
 from .sine import sine
 
@@ -52,7 +53,7 @@ def math_function(
             f"{', '.join(o.value for o in _EMITTERS)}, f32 or f64, and at least one lane"
         )
     emit = _EMITTERS[op]
-    if op is UnaryOp.FLOOR and target is not None and not _has_rounding(target):
+    if op is UnaryOp.FLOOR and target is not None and not instruction_set(target).floor:
         emit = _floor_by_adding
     if op is UnaryOp.EXP and target is not None and _scales(target, dtype, lanes):
         emit = _exp_scaled
@@ -87,18 +88,10 @@ def is_math_function(op: UnaryOp) -> bool:
     return op in _EMITTERS
 
 
-def _has_rounding(target: Target) -> bool:
-    """Whether `llvm.floor` is one instruction; features a `cpu` implies need not be listed."""
-    x86 = target.triple.startswith(("x86_64", "i686", "i386"))
-    return not x86 or target.vector_bits > 128 or "sse4.1" in target.features
-
-
 def _scales(target: Target, dtype: DType, lanes: int) -> bool:
     """Whether vectors of `lanes` are scaled by powers of two, and limited on both sides, in one
     instruction each of AVX-512."""
-    features = {f.lstrip("+") for f in target.features}
-    needed = {512: {"avx512dq"}, 256: {"avx512dq", "avx512vl"}}
-    return needed.get(lanes * dtype.bytes * 8, {"none"}) <= features
+    return lanes * dtype.bytes * 8 in instruction_set(target).scaled_bits
 
 
 def _looks_up(target: Target, dtype: DType) -> bool:

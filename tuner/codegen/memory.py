@@ -286,7 +286,7 @@ class Memory:
 
     def _load_masked(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
         """`mask.lanes` elements from element `base` on, in pieces if the target needs that."""
-        most = self.module.masked_load_bits
+        most = self.module.instructions.masked_load_bits
         width = mask.lanes if most is None else most // (dtype.bytes * 8)
         if mask.lanes <= width:
             return self._load_masked_whole(place, base, dtype, mask)
@@ -432,7 +432,7 @@ class Memory:
         rest = offset - Affine(((Var(axis.var), 1),), 0)
         step = gcd(rest.const * size, *(c * size for _, c in rest.terms))
         whole = size * axis.lanes
-        return step % whole == 0 and whole in (16, 32, 64) and whole * 8 <= self.module.vector_bits
+        return step % whole == 0 and whole in self.module.instructions.streams
 
     def _store_streamed(self, place: Array, value: Val, pointer: str, plain: str) -> None:
         """Such stores need an aligned address, which is known when the kernel runs: a test that

@@ -9,6 +9,7 @@ from schedules.algebra.scalar import UnaryOp
 from schedules.dtypes import DType
 from schedules.target import Target
 
+from ..isa.instruction_set import InstructionSet, instruction_set
 from .math_body import renamed
 from .mathlib import math_function
 from .overlap import Halves, in_halves
@@ -28,6 +29,7 @@ class ModuleText:
     """Collects the top level of an LLVM module; functions are added as finished text."""
 
     target: Target
+    instructions: InstructionSet = field(init=False)
     declarations: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
@@ -35,36 +37,13 @@ class ModuleText:
     uses_streams: bool = False
     math_lines: int = 0
 
-    @property
-    def has_fma(self) -> bool:
-        """Whether the target multiplies and adds in one instruction."""
-        features = self.target.features
-        return any(f.lstrip("+") in ("fma", "avx512f", "neon", "v8a", "fp-armv8") for f in features)
-
-    @property
-    def vector_bits(self) -> int:
-        """The widest vector of the target."""
-        return self.target.vector_bits
-
-    @property
-    def has_streams(self) -> bool:
-        """Whether stores past the caches are one instruction, and `sfence` what ends them."""
-        return self.target.triple.startswith("x86_64")
+    def __post_init__(self) -> None:
+        self.instructions = instruction_set(self.target)
 
     def nontemporal(self) -> str:
         """The metadata of a store past the caches."""
         self.uses_streams = True
         return "!0"
-
-    @property
-    def masked_load_bits(self) -> int | None:
-        """The widest masked load that is left whole; None if any may be.
-
-        Where masks are kept in vector registers (AVX without AVX-512), LLVM 22 splits a wider
-        load, and reads all of a half whose mask it finds to be empty.
-        """
-        features = {f.lstrip("+") for f in self.target.features}
-        return 256 if "avx" in features and "avx512f" not in features else None
 
     def intrinsic(self, name: str, result: str, arguments: tuple[str, ...]) -> str:
         """Declare an external function; its name with the `@`."""

@@ -55,7 +55,7 @@ class NestWriter:
         self.workspace = storage.workspace
         self.register_lanes = storage.lanes
         self.in_memory = storage.in_memory
-        self.streamed = frozenset(nest.streamed if module.has_streams else ())
+        self.streamed = frozenset(nest.streamed if module.instructions.streams else ())
         self.regions = 0
         self.text = FunctionText()
         ranges = {loop.var: Interval(0, loop.extent - 1) for loop in loops(nest.body)}
@@ -104,7 +104,7 @@ class NestWriter:
     def _finish_streams(self, always: bool = False) -> None:
         """A fence orders stores past the caches with others: one for each thread's share."""
         if always or self.module.uses_streams:
-            fence = self.module.intrinsic("llvm.x86.sse.sfence", "void", ())
+            fence = self.module.intrinsic(self.module.instructions.stream_fence, "void", ())
             self.text.add(f"  call void {fence}()")
 
     def _argument_parameters(self) -> list[str]:

@@ -16,10 +16,10 @@ from dataclasses import replace
 from schedules.nest.ahead import split_ahead
 from schedules.nest.loop_ir import Nest
 
+from .abi import prepack_symbol, prepacked_symbol
 from .module import GeneratedModule, ModuleText
 from .nest_writer import NestWriter, refuse_bad_memory, size_function
 from .storage import PackedPlan, plan_packed, plan_storage
-from .symbols import prepack_symbol, prepacked_symbol
 from .text import FunctionText
 
 

@@ -308,7 +308,7 @@ class Scalars:
         """`a * b + c` with one rounding where the target has the instruction."""
         lanes = max(a.lanes, b.lanes, c.lanes)
         a, b, c = (self.broadcast(v, lanes) for v in (a, b, c))
-        intrinsic = "fma" if self.module.has_fma else "fmuladd"
+        intrinsic = "fma" if self.module.instructions.multiply_add else "fmuladd"
         function = self.module.intrinsic(
             f"llvm.{intrinsic}.{suffix(c.dtype, lanes)}", c.type, (a.type, b.type, c.type)
         )
@@ -344,7 +344,9 @@ class Scalars:
         """A math function's value whose first half may be written before other statements."""
         halves = self.module.math_halves(op, x, self.text.new("m")[2:])
         self.text.here.extend(halves.first)
-        self.text.divide(halves.kept * max(1, x.lanes * x.dtype.bits // self.module.vector_bits))
+        self.text.divide(
+            halves.kept * max(1, x.lanes * x.dtype.bits // self.module.target.vector_bits)
+        )
         self.text.here.extend(halves.second)
         return Val(halves.result, x.dtype, x.lanes)
 

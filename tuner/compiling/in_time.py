@@ -14,7 +14,8 @@ from typing import Any
 from schedules.target import Target
 
 from ..emit.emitted import build_object
-from ..emit.object_code import emit_assembly, emit_object, host_names, instructions
+from ..emit.object_code import emit_assembly, emit_object, host_names
+from ..isa.instruction_set import instructions
 from ..machine import cpus
 from ..machine.llvm_names import check_target
 from ..process.frames import Frame
@@ -60,7 +61,7 @@ def is_well_known(target: Target) -> bool:
 def missing_here(target: Target) -> str:
     """What this machine lacks to run code for `target`: features, or its triple; "" if nothing."""
     triple, _, features = host_names()
-    if target.triple.partition("-")[0] != triple.partition("-")[0]:
+    if target.architecture != triple.partition("-")[0]:
         return target.triple
     return " ".join(sorted(instructions(target) - features))
 

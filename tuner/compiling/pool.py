@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from schedules.record import MeasureStatus
 
-from ..loading.entries import Needs
+from ..codegen.abi import Needs
 from ..process.child_command import module_command, tail
 from ..process.environment import child_environment
 from ..process.frames import Frame, FrameReader, write_frame

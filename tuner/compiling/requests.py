@@ -12,8 +12,9 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
+from ..backend.choose import backend_for
 from ..emit.emitted import build_object
-from ..emit.kernel import CompiledKernel, compile_kernel
+from ..emit.kernel import CompiledKernel
 from ..emit.object_code import emit_assembly, emit_object
 from ..loading.native import host_target_machine
 from ..machine.llvm_names import check_names
@@ -27,10 +28,9 @@ def warm_up() -> None:
 
 def compile_document(document: dict[str, Any]) -> CompiledKernel:
     """The kernel of `workload`, `trace` and `target`. ScheduleError: not legal."""
-    return compile_kernel(
-        Workload.from_json(document["workload"]),
-        Trace.from_json(document["trace"]),
-        Target.from_json(document["target"]),
+    target = Target.from_json(document["target"])
+    return backend_for(target).generate(
+        Workload.from_json(document["workload"]), Trace.from_json(document["trace"]), target
     )
 
 

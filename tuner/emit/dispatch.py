@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..codegen.cpu_features import OSXSAVE_BIT, Word, required_bits
-from ..codegen.symbols import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
+from ..codegen.abi import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
+from ..isa.x86 import OSXSAVE_BIT, Word, required_bits
 
 NOT_SUPPORTED = 2
 """What a kernel returns on a CPU that lacks what its code needs."""

@@ -17,11 +17,12 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
-from ..codegen.cpu_features import features_in, switches
 from ..codegen.module import GeneratedModule
+from ..isa.instruction_set import feature_text, instructions
+from ..isa.x86 import BASE_CPU, asks_cpu, features_in, switches
 from .dispatch import Choice, Sizes, entries_text
 from .kernel import generated
-from .object_code import assembly_of, cleaned, exactly, instructions, linked, machine_for, optimised
+from .object_code import assembly_of, cleaned, linked, machine_for, optimised
 
 _DEFINE = re.compile(r"^define (.*) \{$", re.MULTILINE)
 
@@ -79,29 +80,19 @@ def build_object(document: dict[str, Any]) -> tuple[bytes, list[tuple[str, ...]]
     for text, target in parts:
         used = used_features(text, target)
         needs.append(_claimed(target) if used is None else used)
-        attributes = exactly(target.triple, needs[-1])
+        attributes = feature_text(target.architecture, needs[-1])
         modules.append(optimised(attributed(text, target.cpu, attributes), target))
     entry = document["entry"]
     choices = [
-        Choice(label, symbol, need if is_x86(first) else ())
+        Choice(label, symbol, need if asks_cpu(first) else ())
         for (label, symbol), need in zip(entry["choices"], needs, strict=True)
     ]
     sizes = Sizes(*entry["sizes"])
     text = entries_text(
         entry["symbol"], first.triple, choices, sizes, entry["inputs"], entry["outputs"]
     )
-    base = machine_for(first.triple, BASE_CPU if is_x86(first) else first.cpu, _base(first))
+    base = machine_for(first.triple, BASE_CPU if asks_cpu(first) else first.cpu, _base(first))
     return linked([cleaned(text, base), *modules], base), needs
-
-
-BASE_CPU = "x86-64"
-"""What every 64-bit x86 CPU can do."""
-
-
-def is_x86(target: Target) -> bool:
-    """Whether an object can ask the CPU itself what it can do, as `dispatch` does: x86-64 with the
-    System V calling convention."""
-    return target.triple.startswith("x86_64") and "windows" not in target.triple
 
 
 def emit_kernel(
@@ -139,7 +130,7 @@ def emit_kernel(
         symbol=symbol,
         triple=variants[0].target.triple,
         variants=tuple(
-            BuiltVariant(v.label, v.target.cpu, tuple(need), is_x86(v.target))
+            BuiltVariant(v.label, v.target.cpu, tuple(need), asks_cpu(v.target))
             for v, need in zip(variants, needs, strict=True)
         ),
         workspace_bytes=sizes.workspace,
@@ -154,7 +145,7 @@ def emit_kernel(
 def used_features(ir_text: str, target: Target) -> tuple[str, ...] | None:
     """The CPU features that `target`'s code for `ir_text` uses, sorted: with those alone LLVM gives
     the same instructions. None where that could not be shown, or the CPU is no x86-64 one."""
-    if not is_x86(target):
+    if not asks_cpu(target):
         return None
     full = assembly_of(optimised(ir_text, target), target)
     found = features_in(full, target.features)
@@ -183,8 +174,8 @@ def _sizes(modules: Sequence[GeneratedModule], *, has_constants: bool) -> Sizes:
 
 def _claimed(target: Target) -> tuple[str, ...]:
     """All that the target has, where what is used of it is not known."""
-    return tuple(sorted(instructions(target) if is_x86(target) else target.features))
+    return tuple(sorted(instructions(target) if asks_cpu(target) else target.features))
 
 
 def _base(target: Target) -> tuple[str, ...]:
-    return () if is_x86(target) else tuple(sorted(target.features))
+    return () if asks_cpu(target) else tuple(sorted(target.features))

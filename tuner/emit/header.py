@@ -12,9 +12,9 @@ from schedules.trace import Trace
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 
-from ..codegen.cpu_features import essential
-from ..codegen.symbols import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
+from ..codegen.abi import prepack_symbol, prepacked_symbol, supported_symbol, variant_symbol
 from ..codegen.version import EMIT_VERSION
+from ..isa.x86 import essential
 from .c_names import KEYWORDS, RESERVED
 from .dispatch import NOT_SUPPORTED
 from .emitted import BuiltVariant, EmittedKernel

@@ -12,6 +12,7 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
+from ..codegen.abi import Needs
 from ..codegen.generate import generate
 from ..codegen.module import GeneratedModule
 from .object_code import emit_assembly, emit_object
@@ -43,6 +44,13 @@ class CompiledKernel:
     constants: tuple[int, ...] = ()
     packed_bytes: int = 0
     prepacked_workspace_bytes: int = 0
+
+    @property
+    def needs(self) -> Needs:
+        """What the entries need of whoever calls them."""
+        return Needs(
+            self.workspace_bytes, self.constants, self.packed_bytes, self.prepacked_workspace_bytes
+        )
 
     @property
     def object_sha256(self) -> str:

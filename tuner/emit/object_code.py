@@ -17,8 +17,8 @@ import llvmlite.binding as llvm
 from schedules.record import Toolchain
 from schedules.target import Target
 
-from ..codegen.cpu_features import BITS, closed, switches
 from ..codegen.version import CODEGEN_VERSION
+from ..isa.instruction_set import feature_text
 
 
 def toolchain() -> Toolchain:
@@ -54,26 +54,11 @@ def llvm_target(triple: str) -> Any:
 def _machine(triple: str, cpu: str, features: tuple[str, ...], opt: int) -> Any:
     return llvm_target(triple).create_target_machine(
         cpu=cpu,
-        features=exactly(triple, features),
+        features=feature_text(triple.partition("-")[0], features),
         opt=opt,
         reloc="pic",
         codemodel="default",
     )
-
-
-def exactly(triple: str, features: Sequence[str]) -> str:
-    """LLVM's feature string for code that uses none but `features`. LLVM turns on all that a CPU of
-    the name has; a description of an x86-64 CPU may promise less, and what it leaves out is off."""
-    if triple.startswith("x86_64"):
-        return switches(features)
-    return ",".join(f"+{name}" for name in features)
-
-
-def instructions(target: Target) -> frozenset[str]:
-    """The features of `target` that decide which instructions its code may have."""
-    if not target.triple.startswith("x86_64"):
-        return frozenset(target.features)
-    return closed(name for name in target.features if name in BITS)
 
 
 def target_machine(target: Target, opt: int = 3) -> Any:

@@ -11,20 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.codegen.symbols import prepack_symbol, prepacked_symbol
+from tuner.codegen.abi import Needs, prepack_symbol, prepacked_symbol
 
 from .loader import LoadedKernel
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a kernel's entries need. `constants` are the positions of constant inputs; without
-    them there is one entry, and nothing but `workspace_bytes` has a meaning."""
-
-    workspace_bytes: int
-    constants: tuple[int, ...] = ()
-    packed_bytes: int = 0
-    prepacked_workspace_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,12 @@ def use_openmp(addresses: dict[str, int] | None = None) -> None:
         llvm.add_symbol(name, addresses[name])
 
 
+def wants_openmp(object_bytes: bytes) -> bool:
+    """Whether an object enters parallel regions, so that `use_openmp` comes before it is loaded."""
+    wanted = undefined_symbols(object_bytes)
+    return any(name in wanted for name in OPENMP_SYMBOLS)
+
+
 def refuse_state(object_bytes: bytes) -> None:
     """LoadError if anything of a call could outlive it, or be seen by another one: memory of the
     object's own that can be written, or functions of others that may have some.

@@ -11,20 +11,18 @@ from collections.abc import Collection
 
 from schedules.target import Cache, Target
 
+from ..isa.instruction_set import vector_shape
+from ..isa.x86 import BASE_CPU, X86_64
+
 _BASELINE = ("64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
 _V2 = (*_BASELINE, "crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
-PLAIN = "x86-64"
+PLAIN = BASE_CPU
 """The level that every 64-bit x86 CPU has."""
 
-_LEVELS: dict[str, tuple[tuple[str, ...], int, int]] = {
-    PLAIN: (_BASELINE, 128, 16),
-    "x86-64-v2": (_V2, 128, 16),
-    "x86-64-v3": (_V3, 256, 16),
-    "x86-64-v4": (_V4, 512, 32),
-}
+_LEVELS = {PLAIN: _BASELINE, "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 LEVELS = tuple(_LEVELS)
 
 _CACHES = (
@@ -37,12 +35,13 @@ _CACHES_V4 = (
     Cache(1 << 20, ways=16),
     Cache(22 << 20, ways=11, shared=True),
 )
-_TRIPLE = "x86_64-unknown-linux-gnu"
+_TRIPLE = f"{X86_64}-unknown-linux-gnu"
 
 
 def level_target(name: str, threads: int = 1) -> Target:
     """The target of one of `LEVELS`, for kernels of up to `threads` threads."""
-    features, bits, registers = _LEVELS[name]
+    features = _LEVELS[name]
+    bits, registers = vector_shape(X86_64, features)
     return Target(
         triple=_TRIPLE,
         cpu=name,

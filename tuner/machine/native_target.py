@@ -25,6 +25,7 @@ from schedules.errors import TargetError
 from schedules.target import Probes, Target
 
 from ..codegen.version import llvmlite_version
+from ..isa.instruction_set import vector_shape
 from ..process.control import Control
 from .cpus import LEVELS, is_level, level_target
 from .host import available_cores, cpu_affinity, cpu_identity, data_caches
@@ -63,7 +64,7 @@ def detect() -> Target:
 
     triple = str(llvm.get_default_triple())
     features = tuple(sorted(name for name, on in llvm.get_host_cpu_features().items() if on))
-    bits, registers = vector_shape(triple, features)
+    bits, registers = vector_shape(triple.partition("-")[0], features)
     return Target(
         triple=triple,
         cpu=str(llvm.get_host_cpu_name()),
@@ -73,15 +74,6 @@ def detect() -> Target:
         caches=data_caches(),
         cores=available_cores(),
     )
-
-
-def vector_shape(triple: str, features: tuple[str, ...]) -> tuple[int, int]:
-    """`(vector_bits, vector_registers)` of a CPU with these LLVM features."""
-    if not triple.startswith(("x86_64", "i686", "i386")):
-        return 128, 32  # NEON, and a safe reading of every other vector unit
-    if "avx512f" in features:
-        return 512, 32
-    return (256, 16) if "avx" in features else (128, 16)
 
 
 def native_target(

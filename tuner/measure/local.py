@@ -24,9 +24,11 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tuner.codegen.version import CODEGEN_VERSION
-from tuner.machine.bound import Bound, bound
+from tuner.machine.bound import Bound
 from tuner.machine.host import cpu_affinity
+from tuner.machine.roofline import bound
 
+from ..backend.choose import backend_for
 from ..compiling.pool import Compiled, CompilePool
 from ..compiling.worker import DEFAULT_COMPILER
 from ..machine.lock import machine_lock
@@ -107,6 +109,7 @@ class LocalMeasurer:
                 "lanes": max(target.vector_bits // 32, 1),
                 "cpus": cpus[-1:],
             },
+            program=backend_for(target).checker,
             environment=openmp_environment(target.threads),
         )
         self._control = Control()
@@ -400,7 +403,7 @@ def _check_runs_here(target: Target) -> None:
     from llvmlite import binding as llvm
 
     host = str(llvm.get_default_triple())
-    if target.triple.split("-")[0] != host.split("-", maxsplit=1)[0]:
+    if target.architecture != host.partition("-")[0]:
         raise TargetError(
             f"this machine ({host}) cannot run code for {target.triple}: measure on such a "
             "machine, or with --measurer replay:FILE or simulated:FILE"

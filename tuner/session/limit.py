@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from schedules.errors import TargetError
 from schedules.target import Target
 
-from ..machine.bound import Bound, bound_of, shown_by_kernel
+from ..machine.bound import Bound
+from ..machine.roofline import bound_of, shown_by_kernel
 from ..machine.work import Work
 
 PROBE_ERROR = 1.02

@@ -20,12 +20,12 @@ from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Read, StageView
+from ..groups import FusionGroup, Stages, grown, is_loop, leading_axes, merged
 from ..knobs import Knobbed
 from ..streams import stream_values, streams_pay
 from ..tile.roles import is_product
 from ..writer import TraceWriter
 from .columns_trace import Block, column_walk, write_column_trace
-from .group import FusionGroup, Stages, grown, is_loop, leading_axes, merged
 from .walks import FEWEST_COLUMNS, contiguous_reduction
 
 VECTORS, GROUPS = (1, 2, 4, 8), (1, 2, 4)
@@ -236,7 +236,7 @@ class ColumnSketch(Knobbed):
         return self.clipped(places)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
         v = self.values(np.asarray([setting]))
         wide = int(self.block_vectors(v)[0])
         block = Block(wide * self.lanes, wide // int(v["groups"][0]), self.lanes)

@@ -7,8 +7,8 @@ from functools import partial
 
 from ...primitives import CacheWrite, ComputeAt, Merge, Parallel, Stream, Unroll, Vectorize
 from ..analysis import Loop, StageView
+from ..groups import FusionGroup, merged
 from ..writer import TraceWriter
-from .group import FusionGroup, merged
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from ...nest.editing import flattened
 from ...nest.loop_ir import For, Prefetch, Stmt, leaves
 from ...primitives import Merge, Stagger
 from ..analysis import StageView
+from ..groups import FusionGroup
 from ..writer import TraceWriter
-from .group import FusionGroup
 from .walks import contiguous_reduction
 
 Steps = tuple[tuple[StageView, ...], ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..analysis import MOST_STEP, Loop, StageView
 
 FEWEST_COLUMNS = 8
@@ -43,3 +45,17 @@ def is_along_columns(view: StageView) -> bool:
         return False
     last = view.spatial[-1].name
     return any(r.element_stride(last) == 1 for r in view.reads)
+
+
+def chunks_of(views: Sequence[StageView]) -> tuple[int, ...]:
+    """Rows that a reduction along columns may add up at a time, 0 for all of them."""
+    longest = max((v.reduce[-1].extent for v in views if is_along_columns(v)), default=0)
+    return (0, *(n for n in (2, 4, 8, 16) if 2 * n <= longest))
+
+
+def row_walk(view: StageView) -> tuple[Loop, ...] | None:
+    """The loops of a reduction that walks along rows once, see `merged`."""
+    loops = (*view.spatial, *view.reduce)
+    short = any(loop.extent == 1 for loop in loops)
+    along = contiguous_reduction(view)
+    return None if along is None or len(view.reduce) != 1 or short else loops

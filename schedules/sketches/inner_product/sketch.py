@@ -19,11 +19,12 @@ from functools import cached_property
 import numpy as np
 
 from ...arrays import BoolArray, IntArray
-from ...plan import Access, Level, Outline, Plan, access_of, axes_of
+from ...plan import Level, Outline, Plan
 from ...space import Knob
 from ..analysis import once
 from ..hardware import BUSY_CHAINS
 from ..knobs import Knobbed
+from ..outlines import stage_outline
 from ..writer import TraceWriter
 from .stage import MOST_OF_FIRST_CACHE, InnerProductStage
 from .trace import write_inner_product
@@ -74,17 +75,9 @@ class InnerProductSketch(InnerProductStage, Knobbed):
     def _outline(self) -> Outline:
         roles = self.roles
         loops = (roles.many, roles.few, roles.along, *roles.batch, *roles.taps)
-        names = [loop.name for loop in loops]
-        found = [
-            access_of(read.tensor, read.dtype.bytes, read.index, names)
-            for read in once(self.view.reads)
-        ]
-        out = tuple(tuple(int(loop is axis) for axis in loops) for loop in self.view.spatial)
         # Lanes are walked whole, whatever elements there are in the last.
         whole = -(-roles.along.extent // self.lanes) * self.lanes
-        axes = axes_of((x.name, whole if x is roles.along else x.extent) for x in loops)
-        output = Access(self.view.name, self.view.dtype.bytes, out, is_output=True)
-        return Outline(axes, (*found, output))
+        return stage_outline(self.view, loops, once(self.view.reads), {roles.along.name: whole})
 
     def plan(self, settings: IntArray) -> Plan:
         """Blocks of tiles, parts of the reduction, tiles, and in each the reduction's vectors."""

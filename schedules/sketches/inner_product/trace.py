@@ -6,9 +6,9 @@ from ...primitives import (
     CacheRead,
     CacheWrite,
     ComputeAt,
-    FetchAhead,
     Parallel,
     Partition,
+    Prefetch,
     RFactor,
     TransformLayout,
     Unroll,
@@ -52,7 +52,7 @@ def write_inner_product(stage: InnerProductStage, w: TraceWriter, v: dict[str, i
     if v["fetch"]:
         shared = deal if w.loop(deal).extent > 1 else ""
         line = stage.target.caches[0].line_bytes // roles.passing.dtype.bytes
-        w.do(FetchAhead(roles.passing.tensor, ahead, 1, steps, shared, line))
+        w.do(Prefetch(roles.passing.tensor, ahead, 1, steps, shared, line))
     if roles.along.extent % stage.lanes:
         w.do(Partition(steps, roles.along.extent // stage.lanes))
     if v["parallel"]:

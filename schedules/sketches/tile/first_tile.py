@@ -17,7 +17,7 @@ import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IntArray
 from ...nest.loop_ir import LoopKind
-from ...primitives import FetchAhead, Merge, Unroll
+from ...primitives import Merge, Prefetch, Unroll
 from ..analysis import Read
 from ..writer import TraceWriter
 from .stage import TileStage
@@ -87,7 +87,7 @@ def merge_with_first_tile(
         _merge(w, f"{name}.pack{n}", dims, v["unroll"], depth)
         if ahead < w.loop(depth[-1]).extent:
             line = stage.target.caches[0].line_bytes // read.dtype.bytes
-            w.do(FetchAhead(read.tensor, depth[-1], ahead, depth[-1], "", line))
+            w.do(Prefetch(read.tensor, depth[-1], ahead, depth[-1], "", line))
 
 
 def _stand_alone(w: TraceWriter, pack: str, sums: str, reduction: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import FloatArray, IntArray
-from ...plan import Access, Level, Outline, Plan, access_of, axes_of
+from ...plan import Level, Outline, Plan
 from ..analysis import Loop
+from ..outlines import stage_outline
 from .roles import TileRoles
 from .stage import TileStage
 
@@ -61,14 +62,7 @@ def tile_outline(stage: TileStage) -> Outline:
     batch, taps = _batch_and_taps(roles)
     rows = (*roles.rows[:2], *[None] * (2 - len(roles.rows[:2])))
     loops = (roles.columns, *rows, roles.main, *batch, *taps)
-    axes = axes_of((loop.name, loop.extent) if loop else ("", 1) for loop in loops)
-    names = [axis.name for axis in axes]
-    found = [
-        access_of(read.tensor, read.dtype.bytes, read.index, names) for read in stage.operands.every
-    ]
-    out = tuple(tuple(int(loop is axis) for axis in loops) for loop in view.spatial)
-    output = Access(view.name, view.dtype.bytes, out, is_output=True)
-    return Outline(axes, (*found, output))
+    return stage_outline(view, loops, stage.operands.every)
 
 
 def tile_plan(

@@ -9,7 +9,7 @@ from ...algebra.affine import Var
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Read, StageView, once
-from ..transpose.turn_trace import MOST_LANES
+from ..transpose.blocks import MOST_LANES
 from .roles import TileRoles
 
 

@@ -9,7 +9,6 @@ from math import prod
 from ...nest.loop_ir import LoopKind
 from ...primitives import (
     CacheRead,
-    CacheReadAlong,
     PackAhead,
     Parallel,
     Partition,
@@ -62,7 +61,7 @@ class Packing:
                 if k.operands.moves_as_one(read):
                     w.do(CacheRead(read.tensor, place, name))
                 else:
-                    w.do(CacheReadAlong(read.tensor, place, name, self._lanes()))
+                    w.do(CacheRead(read.tensor, place, name, along=self._lanes()))
                 self._pack_layout(read, name)
         if self.v["pack_columns"] == 2:
             self._pack_ahead()

@@ -20,7 +20,7 @@ import numpy as np
 from ...algebra.scalar import Load, loads
 from ...arrays import BoolArray, IntArray
 from ...nest.loop_ir import For
-from ...primitives import FetchAhead
+from ...primitives import Prefetch
 from ...primitives.prefetching import MOST_HINTS
 from ..analysis import Read, offsets
 from ..writer import TraceWriter
@@ -114,7 +114,7 @@ def write_prefetches(
     for read in stage.prefetched_runs:
         next_row = tiles[1] if v["row_tiles_inside"] else tiles[0]
         within = depth[-2] if len(depth) > 1 else tiles[-1]
-        w.do(FetchAhead(read.tensor, next_row, 1, within, "", _line(stage, read)))
+        w.do(Prefetch(read.tensor, next_row, 1, within, "", _line(stage, read)))
 
 
 def _write(
@@ -131,7 +131,7 @@ def _write(
     first, *others = loops
     again = [loop for loop in others if loop.var not in moves]
     shared = max(again, key=lambda loop: loop.extent).var if again else ""
-    w.do(FetchAhead(read.tensor, first.var, distance, within, shared, _line(stage, read)))
+    w.do(Prefetch(read.tensor, first.var, distance, within, shared, _line(stage, read)))
 
 
 def _vars_of(load: Load) -> set[str]:

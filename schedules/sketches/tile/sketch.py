@@ -55,7 +55,7 @@ class TileSketch(TileKnobs):
         return tile_default(self)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
         sizes = self.sizes(np.asarray([list(setting)]))
         s = {key: int(value[0]) for key, value in sizes.items()}
         write_tile_trace(writer, self, self.chosen(setting), s)

@@ -9,7 +9,6 @@ from ...primitives import (
     Partition,
     RFactor,
     SkipZeros,
-    SkipZerosAround,
     Split,
     Stream,
     TransformLayout,
@@ -71,7 +70,7 @@ class _TileTrace:
             write_prefetches(w, k, self.buffer, v, self.s, tiles, depth, around)
         if v["skip_padding"] and v["copy_rows"]:  # before copies hide what is padding
             self._accumulate(tiles[-1])
-            w.do(SkipZerosAround(f"{self.stage}.acc", depth[-1]))
+            w.do(SkipZeros(f"{self.stage}.acc", depth[-1]))
             packing.write(place[columns], place[rows[-1]], ko)
         else:
             packing.write(place[columns], place[rows[-1]], ko)

@@ -27,7 +27,7 @@ from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import Loop, StageView
-from ..fused.group import FusionGroup, Stages, grown
+from ..groups import FusionGroup, Stages, grown
 from ..knobs import Knobbed
 from ..writer import TraceWriter
 from .transform_trace import AROUND, OUTSIDE, WITHIN, write_transform_trace
@@ -191,7 +191,7 @@ class TransformSketch(Knobbed):
         return self.clipped({"place": 0, "parallel": 1})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
         v, threads = self.chosen(setting), self.target.threads
 
         def found(value: Scalar) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...algebra.scalar import Scalar
 from ...nest.loop_ir import LoopKind
 from ...primitives import ComputeAt, Parallel, Unroll, Vectorize
-from ..fused.group import FusionGroup
+from ..groups import FusionGroup
 from ..writer import TraceWriter
 
 AROUND, WITHIN, OUTSIDE = 0, 1, 2

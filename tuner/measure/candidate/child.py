@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from schedules.record import MeasureStatus
 from schedules.workload.tensors import Tensor
 
+from ...codegen.abi import Needs
 from ...loading import elf, loader
-from ...loading.entries import Entry, Needs, argument_vector, timed_entry, whole_entry
+from ...loading.entries import Entry, argument_vector, timed_entry, whole_entry
 from ...loading.native import Helpers
 from ...loading.together import call_beside
 from ...process.frames import Frame
@@ -93,8 +94,7 @@ class Job:
     @property
     def parallel(self) -> bool:
         """Whether the object enters parallel regions."""
-        wanted = elf.undefined_symbols(self.object_bytes)
-        return any(name in wanted for name in loader.OPENMP_SYMBOLS)
+        return loader.wants_openmp(self.object_bytes)
 
 
 @dataclass(frozen=True)

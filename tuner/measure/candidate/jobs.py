@@ -10,7 +10,7 @@ from typing import Any
 
 from schedules.trace import Trace
 
-from ...loading.entries import Needs
+from ...codegen.abi import Needs
 from ..verify.teams import checked_teams
 
 _REPEATS = 10

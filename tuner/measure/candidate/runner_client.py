@@ -12,6 +12,7 @@ from typing import IO, Any
 from schedules.record import MeasureStatus
 from tuner.process.child_command import module_command
 
+from ...backend.cpu import Cpu
 from ...process import linux
 from ...process.child_command import tail
 from ...process.environment import child_environment
@@ -29,6 +30,7 @@ class RunnerClient:
     """
 
     document: dict[str, Any]
+    program: str = Cpu.checker
     environment: dict[str, str] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
     _errors: IO[bytes] | None = None
@@ -77,7 +79,7 @@ class RunnerClient:
         main = threading.current_thread() is threading.main_thread()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
-            module_command("tuner.measure.candidate.runner", str(os.getpid() if main else 0)),
+            module_command(self.program, str(os.getpid() if main else 0)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -1,7 +1,20 @@
-"""What the functions of a kernel called NAME are called, where programs that generate no code can
-read it too."""
+"""What the functions of a kernel called NAME are called and what calling them takes, where programs
+that generate no code can read it too."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a kernel's entries need. `constants` are the positions of constant inputs; without
+    them there is one entry, and nothing but `workspace_bytes` has a meaning."""
+
+    workspace_bytes: int
+    constants: tuple[int, ...] = ()
+    packed_bytes: int = 0
+    prepacked_workspace_bytes: int = 0
 
 
 def prepack_symbol(symbol: str) -> str:

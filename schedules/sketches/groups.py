@@ -1,4 +1,4 @@
-"""Fusion groups: stages that are computed together, and which earlier stages may join one.
+"""Fusion groups: stages that are computed together, which earlier ones may join, what fits them.
 
 Halide's `compute_at` and TVM's `compute_at` say where one stage is computed; a group says it for
 all stages that share axes with the last one. Rows, blocks of columns and transforms differ in
@@ -8,15 +8,16 @@ which axes those are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
+from typing import TypeAlias
 
-from ...algebra.affine import Affine, affine, var
-from ...target import Target
-from ...workload.workload import Workload
-from ..analysis import Loop, StageView
+from ..algebra.affine import Affine, affine, var
+from ..target import Target
+from ..workload.workload import Workload
+from .analysis import Loop, StageView, view_stages
+from .knobs import PartSketch
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,36 +34,69 @@ class FusionGroup:
         return (*self.inside, self.last)
 
     @property
+    def names_inside(self) -> tuple[str, ...]:
+        return tuple(view.name for view in self.inside)
+
+    @property
     def repeats(self) -> int:
         """Iterations of the shared axes."""
         return prod(loop.extent for loop in self.last.spatial[: self.shared])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stages:
-    """What a rule looks at: the stages of a program, and the names of those that come before the
-    stage it is asked about and that no group has taken, in program order."""
+    """What a rule looks at: the stages of a program, which others read each, and the names of those
+    that are `left`: they come before the stage it is asked about, and no group has taken them."""
 
     workload: Workload
     views: Mapping[str, StageView]
     target: Target
+    readers: Mapping[str, tuple[StageView, ...]]
     left: tuple[str, ...]
 
-    @cached_property
-    def readers(self) -> dict[str, tuple[StageView, ...]]:
-        """Stages that read each stage, once inlined stages are in place."""
-        found: dict[str, dict[str, StageView]] = {name: {} for name in self.views}
-        for view in self.views.values():
-            for read in view.reads:
-                if read.tensor in found:
-                    found[read.tensor][view.name] = view
-        return {name: tuple(views.values()) for name, views in found.items()}
+    def before(self, left: Sequence[str]) -> Stages:
+        """The same, for a stage that only these are left before."""
+        return replace(self, left=tuple(left))
 
     def only_needed_by(self, name: str, members: set[str]) -> bool:
         """Whether nobody but `members` sees the values of a stage."""
         readers = self.readers[name]
         hidden = name not in self.workload.outputs
         return hidden and bool(readers) and all(reader.name in members for reader in readers)
+
+
+def stages_of(workload: Workload, inlined: tuple[str, ...], target: Target) -> Stages:
+    """All stages of a program but those that are computed where they are read."""
+    views = view_stages(workload, inlined)
+    readers: dict[str, list[StageView]] = {name: [] for name in views}
+    for view in views.values():
+        for name in {read.tensor for read in view.reads} & readers.keys():
+            readers[name].append(view)
+    fixed = {name: tuple(found) for name, found in readers.items()}
+    return Stages(workload, views, target, fixed, tuple(views))
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why stages may be better off apart, though a rule fits them together. What `instead` has for
+    any of them is then all that counts of it."""
+
+    reason: str
+    instead: Rule | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a rule has for a stage: sketches that compute it with the stages `inside`, the likeliest
+    first."""
+
+    parts: tuple[PartSketch, ...]
+    inside: tuple[str, ...] = ()
+    doubt: Doubt | None = None
+
+
+Rule: TypeAlias = Callable[[StageView, Stages], Fit | None]
+"""Looks at the structure of a stage, and of those before it; None where it does not fit."""
 
 
 def grown(

@@ -1,4 +1,5 @@
-"""What x86 CPUs can do: which instructions a kernel uses, and how a program asks the CPU for them.
+"""What x86 CPUs can do: what code may use, which instructions it does use, and how a program asks
+the CPU for them.
 
 Names are LLVM's. What matters is what code generation makes of plain arithmetic: it never writes
 an instruction of a feature that is not here (encryption, cache control, locks, ...).
@@ -12,6 +13,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import IntEnum
+
+from schedules.target import Target
+
+X86_64 = "x86_64"
+ARCHITECTURES = (X86_64, "i686", "i386")
+
+BASE_CPU = "x86-64"
+"""LLVM's name for what every 64-bit x86 CPU can do."""
+
+STREAMS = (16, 32, 64)
+"""Bytes of the vectors that `movntps` and its wider forms store past the caches."""
+
+STREAM_FENCE = "llvm.x86.sse.sfence"
+"""Orders such stores with others."""
+
+SCALE, RANGE, PERMUTE = (
+    "llvm.x86.avx512.mask.scalef",
+    "llvm.x86.avx512.mask.range",
+    "llvm.x86.avx512.permvar.sf.512",
+)
+"""Of AVX-512: `x * 2**floor(n)` with one rounding; the one of smaller magnitude (DQ); sixteen
+floats by their numbers."""
 
 
 class Word(IntEnum):
@@ -200,3 +223,31 @@ def required_bits(needed: Iterable[str]) -> dict[Word, int]:
         masks[Word.LEAF1_ECX] |= 1 << OSXSAVE_BIT
         masks[Word.XCR0] = ZMM_STATE if "avx512f" in allowed else YMM_STATE
     return dict(sorted(masks.items()))
+
+
+def vector_shape(features: frozenset[str]) -> tuple[int, int]:
+    """`(vector_bits, vector_registers)` of a CPU with these features."""
+    if "avx512f" in features:
+        return 512, 32
+    return (256, 16) if "avx" in features else (128, 16)
+
+
+def masked_load_bits(features: frozenset[str]) -> int | None:
+    """The widest masked load that is left whole; None if any may be.
+
+    Where masks are kept in vector registers (AVX without AVX-512), LLVM 22 splits a wider load, and
+    reads all of a half whose mask it finds to be empty.
+    """
+    return 256 if "avx" in features and "avx512f" not in features else None
+
+
+def scaled_bits(features: frozenset[str]) -> frozenset[int]:
+    """Widths of the vectors that `SCALE` and `RANGE` are there for."""
+    needed = {512: {"avx512dq"}, 256: {"avx512dq", "avx512vl"}}
+    return frozenset(bits for bits, names in needed.items() if names <= features)
+
+
+def asks_cpu(target: Target) -> bool:
+    """Whether an object can ask the CPU itself what it can do, as `emit.dispatch` does: x86-64 with
+    the System V calling convention."""
+    return target.architecture == X86_64 and "windows" not in target.triple

@@ -1,0 +1,66 @@
+"""Is a change of the prior for the better? Measured settings are kept; predictions are made anew.
+
+    python -m benchmarks.prior measure --secs 85       # goes on where it was
+    python -m benchmarks.prior judge [--rows]
+    python -m benchmarks.prior constants               # what each constant buys
+
+`measure` times settings on this machine (it has to be quiet) and appends them to
+`timings.jsonl.gz`. `judge` needs no machine: it holds the prior of this commit against the times.
+`constants` sets each number of `PriorConstants` and of `costmodel/counts` to a value that says
+nothing (0 or 1), and to half and double of itself, and prints what that changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from benchmarks.commits.rows import rows as read_rows
+from tuner.machine.native_target import load_target
+
+from .constants import table
+from .dataset import FILE, append, measure, read
+from .judging import judge, known, summary
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.prior")
+    parser.add_argument("part", choices=("measure", "judge", "constants"))
+    parser.add_argument("--secs", type=float, default=1e9, help="stop measuring after so long")
+    parser.add_argument("--settings", type=int, default=36)
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    asked = parser.parse_args()
+    if asked.part == "measure":
+        _measure(asked.settings, asked.secs)
+        return
+    found = known(read())
+    if asked.part == "constants":
+        print(table(found))
+        return
+    judged = [judge(one) for one in found]
+    for one in sorted(judged, key=lambda j: -j.first) if asked.rows else ():
+        print(f"{one.first:7.3f} {one.of_16:7.3f} {one.order:6.3f}  {one.row}")
+    for threads in (1, 2):
+        print(f"{threads} threads: {summary([j for j in judged if j.threads == threads])}")
+    print(summary(judged))
+
+
+def _measure(settings: int, secs: float) -> None:
+    end = time.monotonic() + secs
+    done = {(one.row, one.threads) for one in read()} if FILE.exists() else set()
+    native = load_target("native", probe=True)
+    for row in read_rows():
+        for threads in (1, 2):
+            if (row.name, threads) in done:
+                continue
+            if time.monotonic() > end:
+                return
+            began = time.monotonic()
+            found = measure(row, native.with_threads(threads), settings, seed=0)
+            append(found)
+            print(f"{row.name} {threads}t: {len(found.timed)} in {time.monotonic() - began:.1f} s",
+                  flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""The outline of one stage: its loops as axes, and what it reads and writes along them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..plan import Access, Axis, Outline, access_of
+from .analysis import Loop, Read, StageView
+
+NOTHING = Axis("", 1)
+"""An axis that a stage does not have."""
+
+
+def stage_outline(
+    view: StageView,
+    loops: Sequence[Loop | None],
+    reads: Sequence[Read],
+    extents: Mapping[str, int] | None = None,
+) -> Outline:
+    """The axes `loops`, of one element where there is none and of another length where `extents`
+    says so; `reads`, and the stage's own tensor, over them."""
+    axes = tuple(
+        Axis(loop.name, (extents or {}).get(loop.name, loop.extent)) if loop else NOTHING
+        for loop in loops
+    )
+    names = [axis.name for axis in axes]
+    found = [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in reads]
+    own = tuple(tuple(int(loop.name == name) for name in names) for loop in view.spatial)
+    output = Access(view.name, view.dtype.bytes, own, is_output=True)
+    return Outline(axes, (*found, output))

@@ -1,0 +1,155 @@
+"""The rules: which sketches fit which stages, by structure and never by name.
+
+Each rule is asked by itself and sees no other's answer. Those that fuse take a stage with some
+before it; the others have alternatives for a stage alone. `covers.py` makes programs of these.
+"""
+
+from __future__ import annotations
+
+from .analysis import StageView, view_stage
+from .fused.columns import ColumnSketch, column_group
+from .fused.elementwise import ElementwiseSketch
+from .fused.reduction import ReductionSketch
+from .fused.row_part import own_rows
+from .fused.rows import RowSketch, row_group
+from .fused.walks import is_along_columns
+from .groups import Doubt, Fit, FusionGroup, Rule, Stages, is_loop
+from .inner_product.roles import inner_product_roles
+from .inner_product.sketch import InnerProductSketch
+from .tile.roles import assign_roles, is_product, lane_step, tile_roles
+from .tile.sketch import TileSketch
+from .transform.transform import TransformSketch, transform_group
+from .transpose.copies import transpose_sketch
+from .transpose.sums import TransposedSumSketch, find_transposed_sum
+
+# --- stages computed together -----------------------------------------------------------------
+
+
+def transforms(view: StageView, stages: Stages) -> Fit | None:
+    """Stages that choose formulas by an index."""
+    group = transform_group(stages, view)
+    if group is None:
+        return None
+    return Fit((TransformSketch(stages.workload, group, stages.target),), group.names_inside)
+
+
+def epilogue(view: StageView, stages: Stages) -> Fit | None:
+    """An elementwise stage, computed from the tiles of a reduction. In doubt where that fits an
+    inner-product kernel: its results are few."""
+    name = _anchor(view, stages)
+    if name is None:
+        return None
+    anchor = stages.views[name]
+    roles = assign_roles(anchor)
+    assert roles is not None
+    tiles = tuple(
+        TileSketch(stages.workload, anchor, chosen, stages.target, view)
+        for chosen in tile_roles(anchor, roles, stages.target)
+    )
+    return Fit(tiles, (name,), FEW_RESULTS if inner_products(anchor, stages) else None)
+
+
+def columns(view: StageView, stages: Stages) -> Fit | None:
+    """Stages with the same columns. Always in doubt: rows may do as well."""
+    group = column_group(stages, view)
+    if group is None:
+        return None
+    sketch = ColumnSketch(stages.workload, group, stages.target)
+    return Fit((sketch,), group.names_inside, BY_COLUMN)
+
+
+def rows(view: StageView, stages: Stages) -> Fit | None:
+    """Stages with the same rows. In doubt where those are fewer than the threads."""
+    group = row_group(stages, view) if assign_roles(view) is None else None
+    if group is None:
+        return None
+    sketch = RowSketch(stages.workload, group, stages.target)
+    few = group.repeats < stages.target.threads
+    return Fit((sketch,), group.names_inside, FEW_ROWS if few else None)
+
+
+def _anchor(view: StageView, stages: Stages) -> str | None:
+    """The tiled reduction that an elementwise stage is computed from directly, if there is one."""
+    if view.is_reduction or view.presplit:
+        return None
+    for read in view.reads:
+        name = read.tensor
+        if name not in stages.left or read.conditional:
+            continue
+        anchor = stages.views[name]
+        direct = all(
+            is_loop(i, loop)
+            for r in view.reads
+            if r.tensor == name and len(r.index) == len(view.spatial)
+            for i, loop in zip(r.index, view.spatial, strict=True)
+        )
+        alone = stages.only_needed_by(name, {view.name})
+        if direct and alone and anchor.shape == view.shape and is_product(anchor):
+            return name
+    return None
+
+
+# --- a stage alone ----------------------------------------------------------------------------
+
+
+def tiles(view: StageView, stages: Stages) -> Fit | None:
+    """A reduction, a register tile at a time. What is read once and only added up has nothing to
+    gain from that."""
+    roles = assign_roles(view)
+    if roles is None or (is_along_columns(view) and len(view.reads) == 1 and view.reuse <= 1):
+        return None
+    found = tile_roles(view, roles, stages.target) if view.reuse > 1 else (roles,)
+    return Fit(tuple(TileSketch(stages.workload, view, r, stages.target) for r in found))
+
+
+def inner_products(view: StageView, stages: Stages) -> Fit | None:
+    """A reduction, with lanes along it. Its output axes are left undivided."""
+    if assign_roles(view) is None:
+        return None
+    workload, target = stages.workload, stages.target
+    if view.presplit:
+        inlined = tuple(s.name for s in workload.stages if s.name not in stages.views)
+        view = view_stage(workload, view.name, inlined, whole=True)
+    roles = inner_product_roles(view, target.lanes(view.dtype))
+    return Fit((InnerProductSketch(workload, view, roles, target),)) if roles else None
+
+
+def transposed_sums(view: StageView, stages: Stages) -> Fit | None:
+    """A sum that transposes what it reads."""
+    found = find_transposed_sum(view) if assign_roles(view) is None else None
+    if found is None:
+        return None
+    return Fit((TransposedSumSketch(stages.workload, view, found, stages.target),))
+
+
+def transpositions(view: StageView, stages: Stages) -> Fit | None:
+    """An elementwise stage that transposes what it reads."""
+    sketch = transpose_sketch(stages.workload, view, stages.target)
+    return Fit((sketch,)) if sketch else None
+
+
+def row(view: StageView, stages: Stages) -> Fit | None:
+    """What fits every stage, unless its tiles use what they read again, or wide blocks of it are
+    transposed."""
+    roles = assign_roles(view)
+    if roles is not None and view.reuse > 1 and lane_step(roles) == 1:
+        return None
+    found = transpose_sketch(stages.workload, view, stages.target)
+    if found is not None and not found.is_narrow:
+        return None
+    alone = FusionGroup(view, (), own_rows(view))
+    kind = ReductionSketch if view.is_reduction else ElementwiseSketch
+    return Fit((kind(stages.workload, alone, stages.target),))
+
+
+BY_COLUMN, FEW_ROWS = Doubt("columns"), Doubt("few rows")
+FEW_RESULTS = Doubt("few results", inner_products)
+
+DOUBTS = (BY_COLUMN, FEW_ROWS, FEW_RESULTS)
+"""In the order in which programs without them are looked at."""
+
+FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows)
+"""The likeliest first: the first that fits takes its stages."""
+
+ALONE: tuple[Rule, ...] = (tiles, inner_products, transposed_sums, transpositions, row)
+"""The likeliest first: all that fit are alternatives."""

@@ -1,0 +1,19 @@
+"""Which back end makes kernels for a target: the one list of them."""
+
+from __future__ import annotations
+
+from schedules.errors import TargetError
+from schedules.target import Target
+
+from .cpu import Cpu
+from .protocol import Backend
+
+BACKENDS: tuple[Backend, ...] = (Cpu(),)
+
+
+def backend_for(target: Target) -> Backend:
+    """The first that makes kernels for `target`; TargetError if none does."""
+    for backend in BACKENDS:
+        if backend.makes(target):
+            return backend
+    raise TargetError(f"no back end makes kernels for {target.triple}")

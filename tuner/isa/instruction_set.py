@@ -1,0 +1,88 @@
+"""What code generation asks of a target's instructions, answered in one place.
+
+A new instruction set is a function here, or a module beside `x86.py` where it has much to say, and
+a line in `instruction_set`; whoever writes code asks the answers and knows no names of features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from schedules.target import Target
+
+from . import x86
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionSet:
+    """What a target's vectors can do in one instruction, where code differs by it.
+
+    `multiply_add`: `a * b + c`, with one rounding. `floor`: `llvm.floor`, of every lane.
+    `masked_load_bits` is the widest masked load that is worth leaving whole, None if any is.
+    `streams` are sizes in bytes of aligned vectors that can be stored past the caches, none where
+    there is no such store; `stream_fence` is the intrinsic that orders these with later stores.
+    `scaled_bits` are widths of vectors that AVX-512 scales by powers of two (`x86.SCALE`) and
+    limits in magnitude (`x86.RANGE`); in vectors of 512 it looks tables up as well.
+    """
+
+    multiply_add: bool
+    floor: bool
+    masked_load_bits: int | None = None
+    streams: tuple[int, ...] = ()
+    stream_fence: str = ""
+    scaled_bits: frozenset[int] = frozenset()
+
+
+def instruction_set(target: Target) -> InstructionSet:
+    """The answers for `target`, by its architecture, features and widest vectors."""
+    return _instruction_set(target.architecture, target.features, target.vector_bits)
+
+
+@lru_cache(maxsize=64)
+def _instruction_set(
+    architecture: str, features: tuple[str, ...], vector_bits: int
+) -> InstructionSet:
+    names = frozenset(name.lstrip("+") for name in features)
+    if architecture in x86.ARCHITECTURES:
+        return _x86(architecture, names, vector_bits)
+    # AArch64, and a safe reading of every other vector unit.
+    return InstructionSet(
+        multiply_add=not names.isdisjoint({"neon", "v8a", "fp-armv8"}),
+        floor=True,
+    )
+
+
+def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> InstructionSet:
+    streams = architecture == x86.X86_64
+    return InstructionSet(
+        multiply_add=not features.isdisjoint({"fma", "avx512f"}),
+        floor=vector_bits > 128 or "sse4.1" in features,  # what a CPU implies need not be listed
+        masked_load_bits=x86.masked_load_bits(features),
+        streams=tuple(size for size in x86.STREAMS if size * 8 <= vector_bits) if streams else (),
+        stream_fence=x86.STREAM_FENCE if streams else "",
+        scaled_bits=x86.scaled_bits(features),
+    )
+
+
+def vector_shape(architecture: str, features: Iterable[str]) -> tuple[int, int]:
+    """`(vector_bits, vector_registers)` of a CPU with these LLVM features."""
+    if architecture in x86.ARCHITECTURES:
+        return x86.vector_shape(frozenset(features))
+    return 128, 32  # NEON, and a safe reading of every other vector unit
+
+
+def feature_text(architecture: str, features: Sequence[str]) -> str:
+    """LLVM's feature string for code that uses none but `features`. LLVM turns on all that a CPU of
+    the name has; a description of an x86-64 CPU may promise less, and what it leaves out is off."""
+    if architecture == x86.X86_64:
+        return x86.switches(features)
+    return ",".join(f"+{name}" for name in features)
+
+
+def instructions(target: Target) -> frozenset[str]:
+    """The features of `target` that decide which instructions its code may have."""
+    if target.architecture != x86.X86_64:
+        return frozenset(target.features)
+    return x86.closed(name for name in target.features if name in x86.BITS)

@@ -1,0 +1,91 @@
+"""The bound a kernel is held against: no schedule of the workload can be faster on this target.
+
+min over p <= threads of max(operations at the peak of p cores, operation mix in cycles,
+bytes at the bandwidth of the level the data lives in), plus a parallel region if p > 1. Where the
+workload allows rewrites, or its products gain by steps, their operations count if they are fewer.
+Source: the roofline model (Williams, Waterman and Patterson, CACM 52(4), 2009,
+doi:10.1145/1498765.1498785), with the cache level the whole problem fits in for "memory".
+
+Rates are the most this machine has shown (`tuner/machine/probed.py`); a kernel that is faster than
+the bound by more than a probe's error proves them too low: see `tuner/session/limit.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from costmodel.machine import Machine, machine_for
+from schedules.target import Probes, Target
+from schedules.workload.workload import Workload
+
+from .bound import Bound
+from .probed import raised_bandwidth, raised_peak
+from .work import Work, least_work
+
+
+def bound(workload: Workload, target: Target) -> Bound:
+    """`bound_of` the least work of `workload`, for whoever has no space of it."""
+    return bound_of(least_work(workload), target)
+
+
+def bound_of(work: Work, target: Target) -> Bound:
+    """The bound of one call that does `work`, with inputs and outputs where they fit."""
+    machine = machine_for(target, work.dtype)
+    operations = 2.0 * work.slots  # a slot is one lane of one FMA, which is two of the peak's
+    choices = []
+    for p in range(1, target.threads + 1):
+        compute = operations / machine.peak_flops[p - 1]
+        level = home_level(work.min_bytes, target, p)
+        memory = work.min_bytes / machine.bandwidth[level][p - 1]
+        region = machine.region_secs if p > 1 else 0.0
+        binds = "compute" if compute >= memory else level
+        choices.append((max(compute, memory) + region, p, binds))
+    secs, threads, binds = min(choices)
+    return Bound(
+        secs=secs,
+        binds=binds,
+        threads=threads,
+        peak_gflops=machine.peak_flops[-1] / 1e9,
+        bandwidth_gbs=_memory_gbs(machine),
+        probed=machine.probed and not target.probes.doubtful,
+        least_secs=operations / (target.threads * machine.peak_flops[0]),
+    )
+
+
+def shown_by_kernel(work: Work, target: Target, secs: float) -> Probes:
+    """The target's probes, raised to what a kernel of `secs` a call surely did on its threads.
+
+    Of the bytes from the level the data lives in, those count that the caches inside of it cannot
+    hold; arithmetic counts as far as the cores together can do it. The rest is no probe's fault.
+    """
+    probes, threads = target.probes, target.threads
+    if secs >= bound_of(work, target).secs:
+        return probes
+    gflops = 2.0 * work.slots / secs / 1e9
+    if 0 < probes.peak(work.dtype, threads) < gflops:
+        probes = raised_peak(probes, work.dtype, threads, gflops)
+    level = home_level(work.min_bytes, target, threads)
+    inside = [
+        cache.bytes * (1 if cache.shared else threads)
+        for i, cache in enumerate(target.caches[:3])
+        if f"L{i + 1}" < level  # "memory" comes after them all
+    ]
+    gbs = (work.min_bytes - sum(inside)) / secs / 1e9
+    if 0 < probes.bandwidth(level, threads) < gbs:
+        probes = raised_bandwidth(probes, level, threads, gbs)
+    rest = bound_of(work, replace(target, probes=replace(probes, parallel_region_secs=0.0))).secs
+    if threads > 1 and rest < secs < rest + probes.parallel_region_secs:
+        probes = replace(probes, parallel_region_secs=secs - rest, doubtful=True)
+    return probes
+
+
+def _memory_gbs(machine: Machine) -> float:
+    return machine.bandwidth["memory"][-1] / 1e9
+
+
+def home_level(data_bytes: int, target: Target, threads: int) -> str:
+    """The innermost level that holds `data_bytes` when `threads` cores share them out."""
+    for i, cache in enumerate(target.caches[:3]):
+        if data_bytes <= cache.bytes * (1 if cache.shared else threads):
+            return f"L{i + 1}"
+    return "memory"
