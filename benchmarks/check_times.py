@@ -28,9 +28,9 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from schedules import operators  # noqa: E402
+from schedules.algebra.narrow import narrowed  # noqa: E402
 from schedules.dtypes import DType  # noqa: E402
 from schedules.frontend.notation import from_notation, parse_tensor_spec  # noqa: E402
-from schedules.reference.math import bf16_bits, round_to_bf16  # noqa: E402
 from schedules.workload.workload import Workload  # noqa: E402
 from tuner.machine.native_target import detect  # noqa: E402
 from tuner.measure.local import LocalMeasurer  # noqa: E402
@@ -79,7 +79,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 def rounded(case: Case) -> list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
     """The reference's values as the outputs of a kernel."""
     return [
-        bf16_bits(round_to_bf16(e.values))
+        narrowed(e.values, DType.BF16)
         if e.tensor.dtype is DType.BF16
         else e.values.astype(e.tensor.dtype.numpy)
         for e in case.expected

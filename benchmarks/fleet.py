@@ -48,8 +48,8 @@ from tests.fleet.local_fleet import LocalFleet, local_fleet  # noqa: E402
 from tests.fleet.simulated import SPACE, TARGET, candidates  # noqa: E402
 from tuner.measure.fleet.machines import fleet_status  # noqa: E402
 from tuner.measure.fleet.measurer import Fleet  # noqa: E402
+from tuner.session.ending import MAX_BATCH  # noqa: E402
 from tuner.session.report import Budget  # noqa: E402
-from tuner.session.run import MAX_BATCH  # noqa: E402
 from tuner.tuning import tune  # noqa: E402
 
 RAMP_SECS = 5.0

@@ -42,8 +42,9 @@ from tuner.measure.local import LocalMeasurer  # noqa: E402
 from tuner.search.annealing import CLOSE_TO_BOUND  # noqa: E402
 from tuner.session.limit import PROBE_ERROR  # noqa: E402
 from tuner.session.memory_sink import MemorySink  # noqa: E402
+from tuner.session.options import SessionOptions  # noqa: E402
 from tuner.session.report import Budget, TuneReport  # noqa: E402
-from tuner.session.run import SessionOptions, run_session  # noqa: E402
+from tuner.session.run import run_session  # noqa: E402
 
 CASES = (
     ("matmul:M=512,N=512,K=512", 1),

@@ -17,7 +17,7 @@ from schedules.space import ScheduleSpace
 
 from .prior import COMPONENTS, Analysis, Prior, total
 
-FEATURE_VERSION = 3
+FEATURE_VERSION = 4
 """Raised whenever a column changes its place or meaning."""
 
 MAX_KNOBS, MAX_ACCESSES = 32, 4
@@ -42,6 +42,11 @@ FEATURES: tuple[Feature, ...] = (
     Feature("flops", "operations executed, padding included", "log2"),
     Feature("padding", "operations executed over operations wanted", "log2"),
     Feature("flops_per_vector_op", "how full vector instructions are", "log2"),
+    Feature(
+        "lost_per_op",
+        "time lost to tests and short tiles, in operations a vector operation",
+        "ratio",
+    ),
     Feature("loads_per_op", "vector loads a vector operation", "ratio"),
     Feature("stores_per_op", "vector stores a vector operation", "ratio"),
     Feature("scalars_per_op", "element-wise accesses a vector operation", "ratio"),
@@ -53,10 +58,13 @@ FEATURES: tuple[Feature, ...] = (
     Feature("inner_trips", "trips of the innermost loop", "log2"),
     Feature("inner_entries", "entries into the innermost loop", "log2"),
     Feature("code_ops", "instructions of the innermost body", "log2"),
-    Feature("conflict_misses", "lines waited for, a vector operation", "log2 of 1 + x"),
+    Feature("conflict_misses", "lines lost to crowded sets, an operation", "log2 of 1 + x"),
+    Feature("exposed_lines", "lines waited for, a vector operation", "log2 of 1 + x"),
     Feature("masked_share", "masked vector operations", "share"),
     Feature("packed_bytes", "bytes copied an operation", "log2"),
-    Feature("strided_packed_share", "part of the copies that is strided", "share"),
+    Feature("strided_packed_share", "part of the copies that goes element by element", "share"),
+    Feature("turned_packed_share", "part of the copies that is transposed", "share"),
+    Feature("passing_packed_share", "part of the copies that first tiles make", "share"),
     Feature("tasks", "iterations of the parallel loop", "log2"),
     Feature("regions", "parallel regions entered", "count"),
     Feature("imbalance", "slowest thread over the mean", "ratio"),
@@ -118,6 +126,7 @@ class Featuriser:
             log2_plus(flops),
             log2_plus(flops / self.wanted_flops),
             log2_plus(flops / ops),
+            columns["lost_ops"] / ops,
             columns["vector_loads"] / ops,
             columns["vector_stores"] / ops,
             columns["scalar_accesses"] / ops,
@@ -130,9 +139,12 @@ class Featuriser:
             log2_plus(columns["inner_entries"]),
             log2_plus(columns["code_ops"]),
             np.log2(1.0 + columns["conflict_misses"] / ops),
+            np.log2(1.0 + columns["exposed_lines"] / ops),
             columns["masked_share"],
             log2_plus(columns["packed_bytes"] / flops),
             columns["strided_packed_bytes"] / packed,
+            columns["turned_packed_bytes"] / packed,
+            columns["passing_packed_bytes"] / packed,
             log2_plus(columns["tasks"]),
             columns["regions"],
             analysis.imbalance,

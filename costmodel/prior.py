@@ -49,6 +49,9 @@ class PriorConstants:
     LLVM's scheduling models), not fitted: the learned model takes up what they miss. One register
     too many already halves the speed (a 7 x 64 tile on 32 registers: 106, not 250 GFLOP/s).
     A math function that waits for its chain takes 1 to 3 cycles more than one that does not.
+    Panels filled by blocks that are turned in registers take as long as if a share of them were
+    gathered, and so do copies that test for padding. A copy that the first tile makes as it
+    computes leaves 0.3 of its time (see `sketches/tile/first_tile.py`).
     """
 
     fma_latency: float = 4.0
@@ -60,7 +63,7 @@ class PriorConstants:
     most_halves_ahead: float = 4.0
     math_wait_cycles: float = 3.0
     cycles_per_scalar_access: float = 1.0
-    cycles_per_conflict_miss: float = 5.0
+    cycles_per_miss: float = 5.0
     spill_slowdown: float = 1.0
     spill_slowdown_per_share: float = 2.0
     held_slowdown_per_share: float = 2.0
@@ -73,6 +76,9 @@ class PriorConstants:
     slow_fetch_factor: float = 1.5
     copied_bytes_per_cycle: float = 16.0
     gathered_bytes_per_cycle: float = 3.0
+    turned_share_gathered: float = 1 / 8
+    tested_share_gathered: float = 1 / 3
+    passing_share_left: float = 0.3
     overlap_norm: float = 4.0
     call_secs: float = 1e-7
 
@@ -215,11 +221,12 @@ def combine(
     c = constants
     used, share, imbalance = _parallelism(columns, machine)
     iterations = columns["inner_trips"] * columns["inner_entries"]
-    vector_ops = columns["vector_ops"] + columns["math_calls"] * c.ops_per_math_call
+    plain_ops = columns["vector_ops"] + columns["lost_ops"]
+    vector_ops = plain_ops + columns["math_calls"] * c.ops_per_math_call
     chains = columns["accumulators"]
     rate = np.where(chains > 0, np.minimum(chains / c.fma_latency, FMA_PIPES), FMA_PIPES)
     # Math functions wait for no accumulator: they fill the pipes while sums wait for each other.
-    busy = np.maximum(columns["vector_ops"] / rate, vector_ops / FMA_PIPES)
+    busy = np.maximum(plain_ops / rate, vector_ops / FMA_PIPES)
     pipes = busy * (1.0 + c.masked_slowdown * columns["masked_share"])
     loads = np.maximum(
         columns["vector_loads"] / c.load_ports, columns["vector_stores"] / c.store_ports
@@ -229,7 +236,7 @@ def combine(
     issue *= np.where(columns["code_ops"] > c.micro_op_cache_ops, c.slow_fetch_factor, 1.0)
     fixed = (
         columns["scalar_accesses"] * c.cycles_per_scalar_access
-        + columns["conflict_misses"] * c.cycles_per_conflict_miss
+        + (columns["conflict_misses"] + columns["exposed_lines"]) * c.cycles_per_miss
         + pipes * _slowdown(columns, machine, c)
         + columns["math_calls"] * _math_wait(columns, iterations, machine, c)
         + columns["inner_entries"] * c.cycles_per_loop_entry
@@ -237,11 +244,14 @@ def combine(
         + np.minimum(columns["inner_entries"] * chains, columns["vector_stores"])
         * c.cycles_per_accumulator
     )
-    whole = columns["packed_bytes"] - columns["strided_packed_bytes"]
-    packing = (
-        whole / c.copied_bytes_per_cycle
-        + columns["strided_packed_bytes"] / c.gathered_bytes_per_cycle
+    copied = _copied_bytes(columns, c)
+    gathered = (
+        columns["strided_packed_bytes"]
+        + columns["turned_packed_bytes"] * c.turned_share_gathered
+        + columns["tested_packed_bytes"] * c.tested_share_gathered
     )
+    whole = copied - gathered
+    packing = whole / c.copied_bytes_per_cycle + gathered / c.gathered_bytes_per_cycle
     to_secs = 1.0 / (machine.clock_hz * share)
     overhead = columns["regions"] * machine.relied_on_region_secs + c.call_secs
     parts = np.zeros((len(COMPONENTS), len(share)), np.float32)
@@ -252,7 +262,9 @@ def combine(
         rate_by_threads = np.asarray(machine.bandwidth[behind])
         row = COMPONENTS.index(behind)
         parts[row] = total(by_access) / (rate_by_threads[used - 1] / imbalance)
-    parts[_PACKING] = np.maximum(packing * to_secs, _copying(columns, traffic, machine, used))
+    parts[_PACKING] = np.maximum(
+        packing * to_secs, _copying(copied, columns, traffic, machine, used)
+    )
     parts[_FIXED] = fixed * to_secs + overhead
     norm = c.overlap_norm
     in_core = parts[:_IN_CORE]
@@ -296,20 +308,29 @@ def _math_wait(
     return found
 
 
-def _copying(columns: Counts, traffic: Traffic, machine: Machine, used: IntArray) -> FloatArray:
+def _copied_bytes(columns: Counts, c: PriorConstants) -> FloatArray:
+    """(P,) bytes of private copies that take time of their own: what a first tile copies as it
+    computes hardly does."""
+    hidden = columns["passing_packed_bytes"] * (1.0 - c.passing_share_left)
+    return np.asarray(columns["packed_bytes"] - hidden)
+
+
+def _copying(
+    copied: FloatArray, columns: Counts, traffic: Traffic, machine: Machine, used: IntArray
+) -> FloatArray:
     """(P,) seconds that memory takes for private copies: each byte is read from where the whole
     problem lives, and fetched and written back wherever a panel is too large for a cache."""
-    per_byte = np.zeros_like(columns["packed_bytes"])
+    per_byte = np.zeros_like(copied)
     again = np.zeros_like(per_byte)
     for i, capacity in enumerate(machine.cache_bytes):
         # Copies are a second set of the data: the whole needs room for both.
-        total_bytes = traffic.footprint[0] + columns["packed_bytes"]
+        total_bytes = traffic.footprint[0] + copied
         spills = total_bytes > machine.all_cache_bytes[i]
         lost = spills & (columns["panel_bytes"] > capacity / 2) & (i > 0)
         rate = np.asarray(machine.bandwidth[machine.levels[i + 1]])[used - 1]
         per_byte = np.where(spills, 1.0 / rate, per_byte)
         again = again + np.where(lost, 2.0 / rate, 0.0)
-    return np.asarray(columns["packed_bytes"] * (per_byte + again))
+    return np.asarray(copied * (per_byte + again))
 
 
 def _parallelism(columns: Counts, machine: Machine) -> tuple[IntArray, FloatArray, FloatArray]:

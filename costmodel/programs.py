@@ -16,7 +16,8 @@ from .counts.table import Counts
 
 ADDED = (
     "flops", "vector_ops", "vector_loads", "vector_stores", "scalar_accesses", "math_calls",
-    "conflict_misses", "packed_bytes", "strided_packed_bytes", "regions",
+    "conflict_misses", "exposed_lines", "lost_ops", "packed_bytes", "strided_packed_bytes",
+    "turned_packed_bytes", "passing_packed_bytes", "tested_packed_bytes", "regions",
 )  # fmt: skip
 """Counts that add up over parts."""
 

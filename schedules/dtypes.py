@@ -1,7 +1,13 @@
-"""Element types: what a tensor holds and what arithmetic on it means."""
+"""Element types: one row each, read by everything that has to know what a type is.
+
+A row says how a number of the type is stored and where arithmetic on it is done. A type of its own,
+in another file, is only how numbers of a narrow float become and come from others: arrays of them
+in `algebra/narrow.py`, registers in `tuner/codegen/narrow_floats.py`. `docs/adding.md` adds a type.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -9,12 +15,50 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+@dataclass(frozen=True, slots=True)
+class BinaryFloat:
+    """A binary floating-point format as in IEEE 754: `precision` bits of significand, the hidden
+    one included; numbers are below 2**`max_exponent`."""
+
+    precision: int
+    max_exponent: int
+
+    @property
+    def largest(self) -> float:
+        return (2.0 - 2.0 ** (1 - self.precision)) * 2.0 ** (self.max_exponent - 1)
+
+    @property
+    def normal_exponent(self) -> int:
+        """Exponent of the smallest normal number."""
+        return 2 - self.max_exponent
+
+    @property
+    def step_exponent(self) -> int:
+        """Exponent of the smallest denormal number."""
+        return self.normal_exponent + 1 - self.precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """`numpy`, `c` and `llvm` are what those call an element in a buffer. `wide` is the type in
+    which sums, products and functions are computed, None for the type itself."""
+
+    bits: int
+    numpy: str
+    c: str
+    llvm: str
+    wide: str | None = None
+    binary: BinaryFloat | None = None
+    is_signed: bool = True
+
+
 class DType(StrEnum):
-    """An element type. Integers wrap modulo 2**bits; bf16 is stored, computed in f32."""
+    """An element type. Integers wrap modulo 2**bits; narrow floats are stored, computed in f32."""
 
     F32 = "f32"
     F64 = "f64"
     BF16 = "bf16"
+    F16 = "f16"
     I64 = "i64"
     I32 = "i32"
     I8 = "i8"
@@ -23,35 +67,80 @@ class DType(StrEnum):
 
     @property
     def bits(self) -> int:
-        return _BITS[self]
+        return _ROWS[self].bits
 
     @property
     def bytes(self) -> int:
         """Bytes of one stored element."""
-        return max(_BITS[self] // 8, 1)
+        return max(_ROWS[self].bits // 8, 1)
 
     @property
     def is_float(self) -> bool:
-        return self in _FLOATS
+        return _ROWS[self].binary is not None
 
     @property
     def is_signed(self) -> bool:
-        return self in _FLOATS or self in (DType.I64, DType.I32, DType.I8)
+        return _ROWS[self].is_signed
+
+    @property
+    def binary(self) -> BinaryFloat:
+        """The format of a float type."""
+        found = _ROWS[self].binary
+        assert found is not None, f"{self} is no float type"
+        return found
+
+    @property
+    def wide(self) -> DType:
+        """The type in which arithmetic on this one is done: sums, products, functions."""
+        wide = _ROWS[self].wide
+        return self if wide is None else DType(wide)
+
+    @property
+    def is_narrow_float(self) -> bool:
+        """Whether this is a float type that is stored and not computed in."""
+        return _ROWS[self].binary is not None and _ROWS[self].wide is not None
+
+    @property
+    def integer_range(self) -> tuple[int, int]:
+        """Least and greatest value of an integer or bool type."""
+        values = 1 << _ROWS[self].bits
+        return (-values // 2, values // 2 - 1) if self.is_signed else (0, values - 1)
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy type of a buffer of this type; bf16 is kept as its 16 bits, in uint16."""
-        import numpy as np  # not needed to spell, hash or look up a workload, and slow to import
+        """The NumPy type of a buffer of this type; one that NumPy has not is kept as its bits."""
+        import numpy as np  # Start-up: not needed to spell, hash or look up a workload
 
-        return np.dtype(_NUMPY[self])
+        return np.dtype(_ROWS[self].numpy)
+
+    @property
+    def c(self) -> str:
+        """C's type of an element in a buffer."""
+        return _ROWS[self].c
+
+    @property
+    def llvm(self) -> str:
+        """LLVM's type of a value; narrow floats are carried as their bits."""
+        return _ROWS[self].llvm
 
 
-_FLOATS = frozenset({DType.F32, DType.F64, DType.BF16})
-_BITS = {
-    DType.F32: 32, DType.F64: 64, DType.BF16: 16, DType.I64: 64,
-    DType.I32: 32, DType.I8: 8, DType.U8: 8, DType.BOOL: 1,
-}  # fmt: skip
-_NUMPY = {
-    DType.F32: "float32", DType.F64: "float64", DType.BF16: "uint16", DType.I64: "int64",
-    DType.I32: "int32", DType.I8: "int8", DType.U8: "uint8", DType.BOOL: "bool",
-}  # fmt: skip
+_ROWS = {
+    DType.F32: _Row(bits=32, numpy="float32", c="float", llvm="float", binary=BinaryFloat(24, 128)),
+    DType.F64: _Row(
+        bits=64, numpy="float64", c="double", llvm="double", binary=BinaryFloat(53, 1024)
+    ),
+    DType.BF16: _Row(
+        bits=16, numpy="uint16", c="uint16_t", llvm="i16", wide="f32", binary=BinaryFloat(8, 128)
+    ),
+    DType.F16: _Row(
+        bits=16, numpy="float16", c="uint16_t", llvm="i16", wide="f32", binary=BinaryFloat(11, 16)
+    ),
+    DType.I64: _Row(bits=64, numpy="int64", c="int64_t", llvm="i64"),
+    DType.I32: _Row(bits=32, numpy="int32", c="int32_t", llvm="i32"),
+    DType.I8: _Row(bits=8, numpy="int8", c="int8_t", llvm="i8", wide="i32"),
+    DType.U8: _Row(bits=8, numpy="uint8", c="uint8_t", llvm="i8", wide="i32", is_signed=False),
+    DType.BOOL: _Row(bits=1, numpy="bool", c="uint8_t", llvm="i1", is_signed=False),
+}
+NUMBERS = tuple(dtype for dtype in DType if dtype is not DType.BOOL)
+"""What tensors hold: all types but bool."""
+FLOATS = tuple(dtype for dtype in NUMBERS if dtype.is_float)

@@ -57,10 +57,12 @@ class Level:
 
 @dataclass(frozen=True)
 class Outline:
-    """What all plans of a sketch have in common: the axes, and what the nest touches."""
+    """What all plans of a sketch have in common: the axes, what the nest touches, and arithmetic
+    operations of one iteration of all levels."""
 
     axes: tuple[Axis, ...]
     accesses: tuple[Access, ...]
+    operations: int = 1
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,15 @@ class Plan:
     """The nests of P settings.
 
     `dense` (P,) has bit a set where access a is read through a private copy, or was asked for
-    ahead: neither short rows nor rows in the same cache sets are met then.
+    ahead: neither short rows nor rows in the same cache sets are met then. The innermost level is
+    walked in vectors of `lanes`.
     """
 
     outline: Outline
     levels: tuple[Level, ...]
     settings: int
     dense: IntArray | int = 0
+    lanes: int = 1
 
     @property
     def accesses(self) -> tuple[Access, ...]:

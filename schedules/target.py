@@ -115,8 +115,9 @@ class Target:
         return self.triple.partition("-")[0]
 
     def lanes(self, dtype: DType) -> int:
-        """Elements of `dtype` in one vector register (bf16 counts as the f32 it is computed in)."""
-        bits = 32 if dtype is DType.BF16 else max(dtype.bits, 8)
+        """Elements of `dtype` in one vector register; a narrow float counts as what it is computed
+        in."""
+        bits = max((dtype.wide if dtype.is_float else dtype).bits, 8)
         return max(self.vector_bits // bits, 1)
 
     @property

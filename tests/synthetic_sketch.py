@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from costmodel.counts.counting import counts
-from costmodel.counts.table import Counts
+from costmodel.counts.table import Counts, with_zeros
 from schedules.algebra.affine import var
 from schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer
 from schedules.arrays import BoolArray, IntArray
@@ -142,28 +142,22 @@ class SyntheticSketch:
         calls = jc * pc * ic * jr * ir
         zero = np.zeros(len(settings))
         packed = 4.0 * self.k * self.n if self.packed else 0.0
-        return {
+        found = {
             "flops": 2.0 * calls * kc * mr * nr,
             "vector_ops": calls * kc * mr * nv,
             "vector_loads": calls * (kc * (mr + nv) + mr * nv),
             "vector_stores": calls * mr * nv,
-            "scalar_accesses": zero,
-            "math_calls": zero,
             "accumulators": mr * nv,
             "live_registers": mr * nv + nv + 1,
-            "held_values": zero,
             "inner_trips": kc / ku,
             "inner_entries": calls,
             "code_ops": ku * (mr * nv + mr + nv),
             "packed_bytes": zero + packed,
-            "strided_packed_bytes": zero,
-            "panel_bytes": zero,
-            "streamed_bytes": zero,
-            "conflict_misses": zero,
             "masked_share": (self.n % nr != 0) / (jc * jr),
             "tasks": np.where(parallel > 0, qm * qn, 1.0),
             "regions": parallel,
         }
+        return with_zeros(found)
 
     def trace(self, setting: Sequence[int]) -> Trace:
         mr, nv, qk, qm, qn, ku, parallel = (

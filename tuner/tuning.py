@@ -46,7 +46,8 @@ def tune(
 
     from .machine.native_target import ThisMachine, load_target, probe_target, unprobed_target
     from .measure.choose import parse_measurer
-    from .session.run import SessionOptions, run_session
+    from .session.options import SessionOptions
+    from .session.run import run_session
 
     # Recorded and simulated times, and those of another factory, are not this machine's.
     control = control or Control()

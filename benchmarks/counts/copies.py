@@ -56,7 +56,11 @@ def find_copies(
 
     def moves(place: Placed) -> bool:
         """Whether the leaf writes elements of memory as they are, or of registers that do."""
-        load = moved(place.leaf.value) if isinstance(place.leaf, Store) else None
+        if not isinstance(place.leaf, Store):
+            return False
+        if isinstance(place.leaf.value, Const):  # all of it is padding
+            return buffers[place.leaf.buffer].scope is not Scope.REGISTER
+        load = moved(place.leaf.value)
         if load is None:
             return False
         is_memory = buffers[load.tensor].scope is not Scope.REGISTER

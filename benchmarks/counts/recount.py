@@ -15,12 +15,14 @@ choice:
 - `inner_entries`, `inner_trips`: how often running loops without other such loops in them are
   entered, and iterations of them all over that; 1 where no loop is left.
 - `code_ops`: operations, loads and stores of an iteration of the loop that does most of them.
-- `tasks`: all work of the parallel loop that does most of it over the work of its longest
-  iteration: a shorter one counts as the part it is. 1 where nothing is parallel. Work is
-  arithmetic, that of writing sums back aside, or stores where nothing is computed.
+- `tasks`: vectors of results that the parallel loop works on, over those of its longest iteration:
+  a shorter one counts as the part it is. 1 where nothing is parallel. They are the results of the
+  leaf that runs most often, whatever is left out of their sums.
 - `regions`: how often parallel loops are entered.
 - `packed_bytes`: bytes of elements written to private copies, zeros around them among them.
-  `strided_packed_bytes`: those that are read or written lane by lane, or outside of vectors.
+  `strided_packed_bytes`: those that are read or written lane by lane, or outside of vectors;
+  `turned_packed_bytes`: whose lanes come from different registers; `passing_packed_bytes`: in a
+  loop that adds up as well.
 - `panel_bytes`: bytes of the largest private copy, as it is allocated.
 - `streamed_bytes`: bytes of elements stored past the caches. A sum that is read again is not, nor
   is a vector that may lie across two lines: each copy of a leaf must write whole vectors at
@@ -30,6 +32,7 @@ choice:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import gcd
 
@@ -61,6 +64,8 @@ def recount(found: Program) -> dict[str, float]:
         "strided_packed_bytes": float(
             sum(_bytes(found, p) for p in copied if _is_piecemeal(found, p))
         ),
+        "turned_packed_bytes": float(sum(_bytes(found, p) for p in copied if _is_turned(found, p))),
+        "passing_packed_bytes": float(sum(_bytes(found, p) for p in copied if _passes(found, p))),
         "panel_bytes": float(max(sizes, default=0)),
         "streamed_bytes": float(
             sum(_bytes(found, p) for p in found.computing if _is_streamed(found, p))
@@ -143,6 +148,26 @@ def _is_piecemeal(found: Program, place: Placed) -> bool:
     return any(abs(step) != 1 for step in steps)
 
 
+def _is_turned(found: Program, place: Placed) -> bool:
+    """Whether a copy takes its lanes from different registers."""
+    leaf, lanes = place.leaf, place.lanes
+    if isinstance(leaf, Prefetch) or lanes is None:
+        return False
+    return any(
+        found.offset(load.tensor, load.index).coefficient(lanes.var) > 1
+        for load in loads(leaf.value)
+        if not found.in_memory(load.tensor)
+    )
+
+
+def _passes(found: Program, place: Placed) -> bool:
+    """Whether a copy is made in the loop in which something is computed."""
+    inner = place.running[-1] if place.running else None
+    if inner is None or not inner.reduce:
+        return False
+    return any(other.running and other.running[-1] is inner for other in found.computing)
+
+
 def _memory_loads(found: Program, place: Placed) -> list[Load]:
     assert not isinstance(place.leaf, Prefetch)
     return [load for load in loads(place.leaf.value) if found.in_memory(load.tensor)]
@@ -174,23 +199,29 @@ def _shared(found: Program) -> tuple[float, float]:
 
 
 def _work_by(found: Program, inside: Sequence[Placed], loop: For) -> IntArray:
-    """(extent,) instructions of each iteration of a parallel loop: those that compute, or where
-    nothing is computed, those that write memory."""
-    weights = [_weight(found, place) for place in inside]
-    if not any(weights):
-        weights = [int(found.in_memory(place.leaf.buffer)) for place in inside]
+    """(extent,) vectors of results that each iteration of a parallel loop works on: of the leaf
+    that runs most often, and of the same one where loops were cut."""
+    most = max(inside, key=lambda place: _weight(found, place))
+    starts = (Store, _stem(most)[1])  # of its sums, where there are some
+    wanted = starts if any(_stem(place) == starts for place in inside) else _stem(most)
     total = np.zeros(loop.extent, np.int64)
-    for place, weight in zip(inside, weights, strict=True):
-        if weight:
-            total += weight * count_by(place.loops, place.conds, place.steps, [loop.var])
+    for place in inside:
+        if _stem(place) == wanted:
+            results = [step.var for step in place.loops if not step.reduce]
+            keep = [name for name in results if name in place.steps]
+            total += count_by(place.loops, place.conds, keep, [loop.var])
     return total
 
 
+def _stem(place: Placed) -> tuple[type, str]:
+    """What a leaf has in common with its copies in loops that were cut."""
+    return type(place.leaf), re.sub(r"(\.t\d*)+$", "", place.leaf.buffer)
+
+
 def _weight(found: Program, place: Placed) -> int:
-    """Operations of a leaf, each time it runs, about; none where sums are written back."""
+    """Operations of a leaf; those that read registers and nothing else are not what takes long."""
     leaf = place.leaf
     assert not isinstance(leaf, Prefetch)
     if isinstance(leaf.value, Load) and not found.in_memory(leaf.value.tensor):
-        return 0
-    runs = instructions(place)
-    return -(-sum(op.times for op in operations(found, place)) // runs) if runs else 0
+        return int(found.in_memory(leaf.buffer))
+    return sum(op.times for op in operations(found, place)) + instructions(place)

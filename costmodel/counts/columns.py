@@ -38,7 +38,7 @@ def column_counts(sketch: ColumnSketch, settings: IntArray) -> Counts:
         "vector_ops": wider * ops / sketch.lanes,
         "vector_loads": wider * (loads - saved) / sketch.lanes,
         "vector_stores": wider * written / sketch.lanes,
-        "conflict_misses": _lost_lines(sketch, v),
+        "exposed_lines": _lost_lines(sketch, v),
         "math_calls": wider * math / sketch.lanes,
         "accumulators": vectors,
         "live_registers": vectors * 2.0 + 2.0,

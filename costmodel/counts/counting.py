@@ -9,10 +9,10 @@ from schedules.sketches.fused.columns import ColumnSketch
 from schedules.sketches.fused.elementwise import ElementwiseSketch
 from schedules.sketches.fused.reduction import ReductionSketch
 from schedules.sketches.fused.rows import RowSketch
+from schedules.sketches.fused.transform import TransformSketch
 from schedules.sketches.inner_product.sketch import InnerProductSketch
 from schedules.sketches.plain import PlainSketch
 from schedules.sketches.tile.sketch import TileSketch
-from schedules.sketches.transform.transform import TransformSketch
 from schedules.sketches.transpose.copies import TransposeSketch
 from schedules.sketches.transpose.sums import TransposedSumSketch
 from schedules.space import Part
@@ -20,6 +20,7 @@ from schedules.space import Part
 from .columns import column_counts
 from .dots import dot_counts
 from .plain import plain_counts
+from .plans import plan_counts
 from .rows import elementwise_counts, reduction_counts, row_counts
 from .table import Counts
 from .tile import tile_counts
@@ -30,7 +31,7 @@ from .transpose import transpose_counts, transposed_sum_counts
 @singledispatch
 def counts(part: Part, settings: IntArray) -> Counts:
     """COUNTS of (P, J) `settings` of `part`, each (P,)."""
-    raise NotImplementedError(f"nothing counts a {type(part).__name__}")
+    return plan_counts(part, settings)
 
 
 counts.register(ColumnSketch, column_counts)

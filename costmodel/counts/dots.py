@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
-from schedules.arrays import IntArray
+from schedules.arrays import FloatArray, IntArray
+from schedules.sketches.analysis import Read
 from schedules.sketches.inner_product.sketch import InnerProductSketch
 from schedules.sketches.knobs import as_floats
 
 from .exposed import COST_OF_A_LATE_LINE
 from .table import Counts, with_zeros
+from .vectors import ops_of_a_lane_sum
 
 LATE_SHARE = 0.15
 """Share of the lines of an operand from behind the core's own caches that are late without hints.
@@ -21,8 +24,8 @@ COST_OF_A_HINT_AGAIN = 0.4
 """In misses of a cache near by, of a hint that another tile of rows has given: a step is one line,
 which is not shared out. 16x2048 by 2048x2048, tiles of 4 by 4, two threads: 700 us, 510 without."""
 
-OPS_A_SUM_OF_LANES = 8.0
-"""Steps that add up the lanes of one vector."""
+OPS_A_SINGLE_STORE = 2.0
+"""A result that is stored by itself, and not with others in a vector, takes a cycle."""
 
 
 def dot_counts(sketch: InnerProductSketch, settings: IntArray) -> Counts:
@@ -47,14 +50,13 @@ def dot_counts(sketch: InnerProductSketch, settings: IntArray) -> Counts:
     turned = sum(prod(read.shape) * read.dtype.bytes for read in roles.turned)
     packed = pack * sum(prod(read.shape) * read.dtype.bytes for read in sketch.shared)
     waiting = np.where(blocks > 1, tiles * chains * blocks, 0.0)
-    sums = block * columns * roles.few.extent * sketch.lanes * sketch.view.dtype.bytes
     found: Counts = {
         "flops": 2.0 * work * sketch.lanes,
-        "vector_ops": work + outputs * OPS_A_SUM_OF_LANES,
+        "vector_ops": work + outputs * ops_of_a_lane_sum(sketch.lanes),
         "vector_loads": tiles * taps * trips * (rows * roles.period + columns + hints) + waiting,
         "vector_stores": outputs + waiting,
-        "scalar_accesses": zeros + outputs,
-        "conflict_misses": LATE_SHARE * COST_OF_A_LATE_LINE * lines * (fetch == 0)
+        "lost_ops": zeros + outputs * OPS_A_SINGLE_STORE,
+        "exposed_lines": LATE_SHARE * COST_OF_A_LATE_LINE * lines * (fetch == 0)
         + COST_OF_A_HINT_AGAIN * again,
         "accumulators": chains,
         "live_registers": chains + np.minimum(rows * roles.period, columns) + 1.0,
@@ -63,8 +65,15 @@ def dot_counts(sketch: InnerProductSketch, settings: IntArray) -> Counts:
         "code_ops": chains * ops + rows + columns,
         "packed_bytes": turned + packed,
         "strided_packed_bytes": zeros + turned,
-        "panel_bytes": np.maximum(turned + packed, np.where(blocks > 1, sums, 0.0)),
+        "panel_bytes": _largest(roles.turned, sketch.shared, pack),
         "tasks": np.where(parallel > 0, many / block, 1.0),
-        "regions": parallel,
+        "regions": parallel * (many > block),
     }
     return with_zeros(found)
+
+
+def _largest(turned: Sequence[Read], shared: Sequence[Read], pack: FloatArray) -> FloatArray:
+    """(P,) bytes of the largest copy."""
+    sizes = [[prod(read.shape) * read.dtype.bytes for read in reads] for reads in (turned, shared)]
+    always, packed = (float(max(each, default=0)) for each in sizes)
+    return np.maximum(always, pack * packed)

@@ -40,7 +40,7 @@ def elementwise_counts(sketch: ElementwiseSketch, settings: IntArray) -> Counts:
     if not has_aligned_rows(sketch.workload, sketch.group.last.name, sketch.target):
         streamed = streamed & (v["fuse_all"] > 0)
     found = _counts(sketch, v)
-    found["conflict_misses"] = _badly_streamed(sketch, sketch.stream_choices, streamed)
+    found["exposed_lines"] = _badly_streamed(sketch, sketch.stream_choices, streamed)
     rows = sketch.group.repeats
     tasks = float(spread_tasks(rows, sketch.target.threads))
     return _shared(found, v, np.full(len(streamed), tasks))
@@ -51,7 +51,7 @@ def reduction_counts(sketch: ReductionSketch, settings: IntArray) -> Counts:
     v, last = sketch.values(settings), sketch.group.last
     found = _counts(sketch, v)
     late = _badly_streamed(sketch, sketch.stream_choices, _is_streamed(sketch, v))
-    found["conflict_misses"] = late + _late_by_chunk(sketch, v)
+    found["exposed_lines"] = late + _late_by_chunk(sketch, v)
     tasks = sketch.group.repeats * v["parts"].astype(np.float64)
     few = not sketch.group.shared or sketch.group.repeats < sketch.target.threads
     if few and is_along_columns(last):
@@ -79,7 +79,7 @@ def row_counts(sketch: RowSketch, settings: IntArray) -> Counts:
     found["inner_entries"] = np.where(staggered, rows, walks)
     late = _badly_streamed(sketch, sketch.stream_choices, _is_streamed(sketch, v))
     late = late + _unasked(sketch, v) + _late_by_chunk(sketch, v)
-    found["conflict_misses"] = late + _late_rows(sketch, v)
+    found["exposed_lines"] = late + _late_rows(sketch, v)
     return _shared(found, v, rows * f["parts"])
 
 

@@ -10,12 +10,14 @@ Counts = dict[str, FloatArray]
 """Values of COUNTS by name, each (P,)."""
 
 COUNTS: dict[str, str] = {
-    "flops": "scalar operations executed, work on padding included",
-    "vector_ops": "arithmetic vector instructions executed (an FMA is one)",
-    "vector_loads": "vector and broadcast loads executed in the innermost loops",
-    "vector_stores": "vector stores executed in the innermost loops",
-    "scalar_accesses": "element-wise accesses: gathers, scatters, strided lanes",
-    "conflict_misses": "waits: crowded sets, hints nobody gave, ends of rows; in misses near by",
+    "flops": "scalar operations executed, work on idle lanes included",
+    "vector_ops": "instructions that compute, an FMA is one, or move between lanes; no copies'",
+    "lost_ops": "multiply-adds in the time that tests, and tiles or sums too short, take longer",
+    "vector_loads": "loads executed, of a vector or of one element; not those of packed copies",
+    "vector_stores": "stores executed, of a vector or of one element; not those of packed copies",
+    "scalar_accesses": "lanes that are loaded or stored one by one: gathers and scatters",
+    "conflict_misses": "lines lost because a stride maps them to few sets, in misses near by",
+    "exposed_lines": "lines that neither hardware nor a prefetch brings in time, in misses near by",
     "math_calls": "vector evaluations of exp, tanh, erf and the like",
     "accumulators": "independent accumulator registers of the innermost reduction; 0 if none",
     "live_registers": "vector registers the innermost loop needs at once",
@@ -24,14 +26,19 @@ COUNTS: dict[str, str] = {
     "inner_entries": "how often that loop is entered",
     "code_ops": "instructions in the unrolled innermost body",
     "packed_bytes": "bytes written by packing and other private copies, in total",
-    "strided_packed_bytes": "the part of packed_bytes whose copy cannot use whole vectors",
-    "panel_bytes": "bytes of the largest private copy that is in use at once, a thread",
+    "strided_packed_bytes": "the part of packed_bytes that is copied element by element",
+    "turned_packed_bytes": "the part of packed_bytes that is transposed in registers",
+    "passing_packed_bytes": "the part of packed_bytes that a first tile copies as it computes",
+    "tested_packed_bytes": "the part of packed_bytes whose elements are tested for padding",
+    "panel_bytes": "bytes of the largest private copy",
     "streamed_bytes": "bytes of the output that are written past the caches",
     "masked_share": "share of vector_ops that are masked, 0..1",
     "tasks": "iterations of the parallel loop, a shorter one as a part; 1 if nothing is parallel",
     "regions": "parallel regions entered a call; 0 if nothing is parallel",
 }
-"""What `counts` gives, and what it means: over one call, all threads."""
+"""What `counts` gives, and what it means: over one call, all threads. All but `lost_ops`,
+`conflict_misses`, `exposed_lines` and `tested_packed_bytes`, which are prices, can be recounted
+from lowered nests: `python -m benchmarks.counts` does it, and says precisely what each is."""
 
 
 def with_zeros(some: dict[str, FloatArray]) -> dict[str, FloatArray]:

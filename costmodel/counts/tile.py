@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from schedules.arrays import BoolArray, FloatArray, IntArray
 from schedules.sketches.analysis import Read, math_calls, once
 from schedules.sketches.hardware import BUSY_CHAINS, FEWEST_ROWS
-from schedules.sketches.tile.first_tile import copy_share
 from schedules.sketches.tile.loops import block_counts, block_places, tile_sizes
 from schedules.sketches.tile.sketch import TileSketch
 
@@ -42,27 +43,36 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
     extra = np.where(guarded & any(r.padded for r in roles.row_reads), row_loads * 2.0, 0.0)
     if any(r.padded for r in roles.column_reads):
         extra = extra + np.where(guarded, acc * inside * OPS_A_GUARDED_LOAD, 0.0)
-    packed, strided = _packed_bytes(sketch, f, outside, batch)
     depth = depth * around
-    steps = tiles * depth / inside
     if sketch.border:
         masked = acc * inside * OPS_A_MASKED_UPDATE * _edge_columns(sketch, v) / f["col_tiles"]
         extra = extra + np.where(skips, masked, 0.0)
-        steps = steps * np.where(skips, sketch.useful_share, 1.0)
         depth = depth * np.where(skips, sketch.useful_share, 1.0)
-    vector_ops = tiles * depth * acc * ops + steps * (extra + spread)
+    steps = tiles * depth / inside
+    vector_ops = tiles * depth * acc * ops + steps * spread
+    waiting = _waiting_share(sketch, f, cuts)
     # Batches are always divided among threads; outer rows are blocks, which `parallel` counts.
     serial = (v["parallel"] == 0) & (batch == outside) | (sketch.target.threads == 1)
-    epilogue = math_calls(sketch.epilogue.value) if sketch.epilogue else 0
+    tasks, at_most = _tasks(sketch, v, f, batch / outside, cuts)
+    serial |= at_most <= 1
+    outputs = _vectors_out(sketch, f)
+    sums = outputs * f["k_count"] * f["parts"] + np.where(f["parts"] > 1, outputs * f["parts"], 0.0)
+    of_epilogue = _of_epilogue(sketch, f)
+    vector_ops = vector_ops + outputs * of_epilogue.operations
+    if sketch.epilogue:
+        sums = outputs * np.where(f["k_count"] > 1, 1.0 + f["k_count"], 1.0)
     return {
         "flops": vector_ops * sketch.lanes * 2.0,
         "vector_ops": vector_ops,
-        "vector_loads": steps * (row_loads + column_loads) + tiles * hints_a_tile(sketch, v, f),
-        "vector_stores": tiles * acc * f["k_count"] * f["parts"],
+        "lost_ops": vector_ops * waiting + steps * (1.0 + waiting) * extra,
+        "vector_loads": steps * (row_loads + column_loads)
+        + tiles * hints_a_tile(sketch, v, f)
+        + outputs * of_epilogue.loads,
+        "vector_stores": np.zeros_like(tiles) if sketch.is_scattered else sums,
         "scalar_accesses": _scattered(sketch, f) + np.zeros_like(tiles),
-        "conflict_misses": conflict_misses(sketch, f, tiles, depth)
-        + lines_late(sketch, v, s, f, batch / outside, batch),
-        "math_calls": tiles * acc * epilogue,
+        "conflict_misses": conflict_misses(sketch, f, tiles * (1.0 + waiting), depth),
+        "exposed_lines": lines_late(sketch, v, s, f, batch / outside, batch),
+        "math_calls": outputs * of_epilogue.math_calls,
         "accumulators": acc,
         "live_registers": acc
         + len(once(roles.column_reads)) * f["vectors"]
@@ -72,14 +82,41 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
         "inner_trips": np.ceil(f["kc"] / f["unroll"]),
         "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"] * f["parts"],
         "code_ops": (acc * ops * inside + row_loads + column_loads) * _copies(sketch, v),
-        "packed_bytes": packed,
-        "strided_packed_bytes": strided,
-        "panel_bytes": _panel_bytes(sketch, v, f),
+        **_packed(sketch, f, outside, batch),
         "streamed_bytes": f["stream"] * sketch.workload.tensors[sketch.output].bytes,
         "masked_share": _masked_share(sketch, v, s, cuts),
-        "tasks": np.where(serial, 1.0, _tasks(sketch, v, f, batch / outside)),
+        "tasks": np.where(serial, 1.0, tasks),
         "regions": np.where(serial, 0.0, 1.0),
     }
+
+
+class _Epilogue(NamedTuple):
+    """What is done for each vector of results, (P,) or the same for all."""
+
+    operations: float
+    math_calls: float
+    loads: FloatArray | float
+
+
+def _of_epilogue(sketch: TileSketch, f: dict[str, FloatArray]) -> _Epilogue:
+    """Values that do not move with the rows are loaded once for all rows of a tile."""
+    if sketch.epilogue is None:
+        return _Epilogue(0.0, 0.0, 0.0)
+    view, math = sketch.epilogue, float(math_calls(sketch.epilogue.value))
+    rows = {loop.name.rsplit(".", 1)[-1] for loop in sketch.roles.rows[:2]}
+    loads: FloatArray | float = 0.0
+    for read in once(view.reads):
+        if read.tensor != sketch.view.name:
+            moves = any(read.uses(f"{view.name}.{name}") for name in rows)
+            loads = loads + (1.0 if moves else 1.0 / (f["mr"] * f["mr2"]))
+    return _Epilogue(float(view.operations) - math, math, loads)
+
+
+def _vectors_out(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
+    """(P,) vectors of results, those at the end of a row of columns filled in part."""
+    shape, columns = sketch.view.shape, sketch.roles.columns.extent
+    elements = prod(shape) if prod(shape) % columns == 0 else sketch.view.outputs
+    return np.full_like(f["nr"], elements / columns * -(-columns // sketch.lanes))
 
 
 def _between_steps(f: dict[str, FloatArray], ops: int) -> FloatArray:
@@ -143,102 +180,136 @@ def _tile_count(
     """Register tiles in one batch; fractions where an incomplete tile has code of its own."""
     roles = sketch.roles
     m = [loop.extent for loop in roles.rows] + [1, 1]
-    # A tile of few rows waits for the latency of its chains as long as one of enough of them.
-    enough = np.ceil(BUSY_CHAINS / f["vectors"] / f["mr2"])
-    if sketch.passing:
-        enough = np.where(f["pack_columns"] == 0, np.maximum(enough, FEWEST_ROWS), enough)
-    rest = np.where(m[0] % f["mr"] > 0, np.maximum(m[0] % f["mr"], np.minimum(enough, f["mr"])), 0)
-    rows = np.where(cuts[0], m[0] // f["mr"] + rest / f["mr"], f["row_tiles"])
-    if sketch.passing:
-        tile = f["mr"] * f["mr2"]
-        again = (f["pack_columns"] == 0) & (f["row_tiles"] * f["row2_tiles"] > 1)
-        rows = rows * np.where(again, np.maximum(tile, FEWEST_ROWS) / tile, 1.0)
+    rows = np.where(cuts[0], m[0] / f["mr"], f["row_tiles"])
     rows2 = np.where(cuts[1], m[1] / f["mr2"], f["row2_tiles"])
     exact = np.ceil(roles.columns.extent / sketch.lanes) / f["vectors"]
     return np.asarray(np.where(cuts[2], exact, f["col_tiles"]) * rows * rows2)
 
 
-def _packed_bytes(
+def _waiting_share(
+    sketch: TileSketch, f: dict[str, FloatArray], cuts: tuple[BoolArray, BoolArray, BoolArray]
+) -> FloatArray:
+    """(P,) by how much longer tiles of few rows take than their instructions: those of a tail wait
+    for the latency of their chains as long as enough of them would, and all of them for operands
+    that pass by."""
+    m = [loop.extent for loop in sketch.roles.rows] + [1, 1]
+    enough = np.ceil(BUSY_CHAINS / f["vectors"] / f["mr2"])
+    if sketch.passing:
+        enough = np.where(f["pack_columns"] == 0, np.maximum(enough, FEWEST_ROWS), enough)
+    rest = np.where(m[0] % f["mr"] > 0, np.maximum(m[0] % f["mr"], np.minimum(enough, f["mr"])), 0)
+    rows = np.where(cuts[0], m[0] / f["mr"], f["row_tiles"])
+    longer = np.where(cuts[0], m[0] // f["mr"] + rest / f["mr"], f["row_tiles"])
+    if sketch.passing:
+        tile = f["mr"] * f["mr2"]
+        again = (f["pack_columns"] == 0) & (f["row_tiles"] * f["row2_tiles"] > 1)
+        longer = longer * np.where(again, np.maximum(tile, FEWEST_ROWS) / tile, 1.0)
+    return np.asarray(longer / rows - 1.0)
+
+
+def _packed(sketch: TileSketch, f: dict[str, FloatArray], outside: float, batch: float) -> Counts:
+    """What is written to private copies, and how."""
+    columns, largest = _panels(sketch, f, outside, batch)
+    rows, tested, single = (np.zeros_like(columns) for _ in range(3))
+    for read in sketch.operands.copyable:
+        reaches = _block_reaches(sketch, read, f)
+        block = np.prod(reaches, axis=0) * read.dtype.bytes * (f["copy_rows"] == 1)
+        copied = block * _row_copies(sketch, read, f, batch)
+        rows = rows + copied
+        tested = tested + (copied if read.padded else 0.0)
+        single = single + copied * ((reaches[-1] == 1) & (read.shape[-1] > 1))
+        largest = np.maximum(largest, block)
+    column = sketch.roles.columns.name
+    strided = [r for r in sketch.operands.packable if r.element_stride(column) not in (0, 1)]
+    gathered = any(not sketch.operands.is_turned(r) for r in strided)
+    nothing = np.zeros_like(columns)
+    return {
+        "packed_bytes": columns + rows,
+        "strided_packed_bytes": (columns if gathered else nothing) + single,
+        "turned_packed_bytes": columns if strided and not gathered else nothing,
+        "passing_packed_bytes": columns * (f["pack_on_the_way"] > 0),
+        "tested_packed_bytes": tested,
+        "panel_bytes": largest,
+    }
+
+
+def _panels(
     sketch: TileSketch, f: dict[str, FloatArray], outside: float, batch: float
 ) -> tuple[FloatArray, FloatArray]:
-    """(P,) bytes of private copies written in a call, and the part that is copied piecemeal."""
-    roles, view = sketch.roles, sketch.view
-    depth = float(roles.main.extent * prod(loop.extent for loop in roles.taps))
-    panels = depth * f["nr"] * f["col_tiles"] * view.dtype.bytes
-    packed_here = [len(sketch.operands.packed_inside(ahead)) for ahead in (False, True)]
-    panels = panels * np.where(f["pack_columns"] == 2, packed_here[1], packed_here[0])
+    """(P,) bytes of packed panels of columns in all, and of the largest: whole blocks, whatever
+    the last one has."""
+    roles = sketch.roles
+    taps = float(prod(loop.extent for loop in roles.taps))
+    block = taps * f["kc"] * f["nr"] * f["col_per"]
+    sizes = [[r.dtype.bytes for r in sketch.operands.packed_inside(a)] for a in (False, True)]
+    ahead = f["pack_columns"] == 2
+    in_all, most = (np.where(ahead, of(sizes[1]), of(sizes[0])) for of in (sum, _largest))
     inside_rows = outside * f["row_blocks"] * f["row2_blocks"]
     # Tasks of the two outermost block loops pack on their own; what is inside them shares.
-    of_tasks = np.where(f["parallel"] == 2, block_counts(sketch.roles, f)[1], 1.0)
+    of_tasks = np.where(f["parallel"] == 2, np.ceil(block_counts(roles, f)[1]), 1.0)
     again = np.where(f["rows_outside"] == 1, inside_rows, of_tasks)
-    columns = again * panels * batch / outside
-    columns = np.where(f["pack_columns"] == 0, 0.0, columns) * copy_share(f)
-    rows, slow = np.zeros_like(columns), np.zeros_like(columns)
-    for read in sketch.operands.copyable:
-        copied = np.where(f["copy_rows"] == 1, _copied_row_bytes(sketch, read, f, batch), 0.0)
-        rows = rows + copied
-        slow = slow + (copied * PADDED_SHARE if read.padded else 0.0)
-    column = roles.columns.name
-    strided = [r for r in sketch.operands.packable if r.element_stride(column) not in (0, 1)]
-    share = 1.0 if any(not sketch.operands.is_turned(r) for r in strided) else TURNED_SHARE
-    return columns + rows, slow + (columns * share if strided else 0.0)
+    times = again * f["k_count"] * f["parts"] * f["col_blocks"] * batch / outside
+    packs = f["pack_columns"] > 0
+    # Blocks of the reduction stand around blocks of columns that are inside of rows.
+    chosen = {"rows_outside": f["rows_outside"].astype(np.int64)}
+    place = block_places(roles, chosen)[roles.columns.name]
+    around = (f["rows_outside"] == 1) & (place >= np.maximum(f["parallel"], 1))
+    around &= f["k_count"] > 1
+    one = block * most * np.where(around, f["col_blocks"], 1.0)
+    return np.where(packs, times * block * in_all, 0.0), np.where(packs, one, 0.0)
 
 
-PADDED_SHARE = 1 / 3
-"""Copies that test for padding take as long as if this share of them were gathered."""
+def _largest(sizes: Sequence[int]) -> int:
+    return max(sizes, default=0)
 
 
-TURNED_SHARE = 1 / 8
-"""Panels filled by turning blocks of registers take as long as if this share of them were
-gathered."""
-
-
-def _copied_row_bytes(
-    sketch: TileSketch, read: Read, f: dict[str, FloatArray], batch: float
-) -> FloatArray:
-    """(P,) bytes of the copies of one operand that moves with the rows: the elements of each block,
-    also those that its neighbours copy as well, once for each block of columns unless rows are
-    outside."""
+def _block_reaches(sketch: TileSketch, read: Read, f: dict[str, FloatArray]) -> list[FloatArray]:
+    """For each dimension of an operand that moves with the rows, (P,) the elements of a copy of a
+    block: whole also where the last one is not, and none that a stride leaves out."""
     roles = sketch.roles
     blocks = [(roles.columns, f["nr"] * f["col_per"]), (roles.main, f["kc"])]
     sizes = (f["mr"] * f["row_per"], f["mr2"] * f["row2_per"])
     blocks += [*zip(roles.rows, sizes, strict=False)]
     blocks += [(loop, np.full_like(f["nr"], loop.extent)) for loop in roles.taps]
-    elements = np.ones_like(f["nr"])
+    reaches = []
     for index in read.index:
-        reach = np.ones_like(f["nr"])
+        reach = places = np.ones_like(f["nr"])
         for loop, size in blocks:
             step = abs(index.coefficient(loop.name))
             if step:
-                reach = reach + step * (np.minimum(size, loop.extent) - 1)
-        elements = elements * reach
-    copies = batch * f["row_blocks"] * f["row2_blocks"] * f["k_count"]
-    columns = roles.columns.name
-    again = (f["rows_outside"] == 0) | read.uses(columns)
+                reach = reach + step * (size - 1)
+                places = places * size
+        reaches.append(np.minimum(reach, places))
+    return reaches
+
+
+def _row_copies(
+    sketch: TileSketch, read: Read, f: dict[str, FloatArray], batch: float
+) -> FloatArray:
+    """(P,) how many such blocks are copied: once for each block of columns unless rows are
+    outside."""
+    roles = sketch.roles
+    copies = batch * f["row_blocks"] * f["row2_blocks"] * f["k_count"] * f["parts"]
+    again = (f["rows_outside"] == 0) | read.uses(roles.columns.name)
     # Tasks made of both blocks of rows and of columns copy each on their own.
     again |= f["parallel"] > len(roles.rows) + len(roles.outer_rows)
-    copies = copies * np.where(again, f["col_blocks"], 1.0)
-    return np.asarray(elements * copies * read.dtype.bytes)
-
-
-def _panel_bytes(
-    sketch: TileSketch, v: dict[str, IntArray], f: dict[str, FloatArray]
-) -> FloatArray:
-    """(P,) bytes of one packed panel of columns."""
-    taps = float(prod(loop.extent for loop in sketch.roles.taps))
-    one = f["kc"] * taps * f["nr"] * f["col_per"] * sketch.view.dtype.bytes
-    count = [0, *(len(sketch.operands.packed_inside(ahead)) for ahead in (False, True))]
-    return np.asarray(one * np.asarray(count)[v["pack_columns"]])
+    return np.asarray(copies * np.where(again, f["col_blocks"], 1.0))
 
 
 def _tasks(
-    sketch: TileSketch, v: dict[str, IntArray], f: dict[str, FloatArray], batch: float
-) -> FloatArray:
-    """(P,) iterations of the parallel loop, those of fewer tiles counted as the part they are."""
+    sketch: TileSketch,
+    v: dict[str, IntArray],
+    f: dict[str, FloatArray],
+    batch: float,
+    cuts: tuple[BoolArray, BoolArray, BoolArray],
+) -> tuple[FloatArray, FloatArray]:
+    """(P,) iterations of the parallel loop, those of fewer tiles counted as the part they are; and
+    each as one."""
     tasks = np.full_like(f["nr"], batch) * f["parts"]
+    whole = tasks
     for n, count in enumerate(block_counts(sketch.roles, f)):
         tasks = tasks * np.where(v["parallel"] > n, count, 1.0)
-    return tasks
+        whole = whole * np.where(v["parallel"] > n, np.ceil(count), 1.0)
+    return tasks, whole
 
 
 def _masked_share(

@@ -7,8 +7,7 @@ from math import prod
 import numpy as np
 
 from schedules.arrays import FloatArray, IntArray
-from schedules.sketches.transform.transform import TransformSketch
-from schedules.sketches.transform.transform_trace import OUTSIDE
+from schedules.sketches.fused.transform import OUTSIDE, TransformSketch
 
 from .conflicts import lost_levels
 from .table import Counts, with_zeros

@@ -1,12 +1,13 @@
 """What each scalar operation means, on NumPy scalars: the arithmetic of the interpreter.
 
-A value of `DType` d is a scalar of NumPy type `value_type(d)`: the stored type, except that bf16
-values are f32 scalars which bf16 can hold. Every function here is given the types first and
-returns a function of values, so that nothing is decided again for each element.
+A value of `DType` d is a scalar of NumPy type `value_type(d)`: the stored type, except that values
+of a narrow float are f32 scalars which it can hold. Every function here is given the types first
+and returns a function of values, so that nothing is decided again for each element.
 
 Choices the node definitions leave open, made here: `min` and `max` of a NaN are NaN; a number is
-true unless it is zero; numbers become bf16 by way of f32. There is no arithmetic on bf16 (cast to
-f32 first) and none on bool. Callers switch NumPy's warnings off: integers wrap without one.
+true unless it is zero; numbers become narrow floats by way of f32. There is no arithmetic on those
+(cast to f32 first) and none on bool. Callers switch NumPy's warnings off: integers wrap without
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import DType
+from ..dtypes import NUMBERS, DType
+from .narrow import narrowed, round_to, widened
 from .scalar import BinaryOp, CompareOp, UnaryOp
 
 Value: TypeAlias = Any
@@ -32,31 +34,18 @@ class UndefinedOperationError(Exception):
 
 def value_type(dtype: DType) -> type[np.generic]:
     """The NumPy scalar type of a value of `dtype` while it is computed with."""
-    return np.float32 if dtype is DType.BF16 else dtype.numpy.type
-
-
-def f32_to_bf16_bits(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """The bf16 nearest to each value, ties to even, as its 16 bits; NaN stays (a quiet) NaN."""
-    bits = np.asarray(values, np.float32).view(np.uint32)
-    nearest = bits + (np.uint32(0x7FFF) + ((bits >> 16) & 1))
-    return (np.where(np.isnan(values), bits | 0x00400000, nearest) >> 16).astype(np.uint16)
-
-
-def bf16_bits_to_f32(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """The f32 with the same value as each bf16."""
-    return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return np.float32 if dtype.is_narrow_float else dtype.numpy.type
 
 
 def from_storage(array: npt.NDArray[Any], dtype: DType) -> list[Value]:
     """The elements of a buffer as values, in row-major order."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    return list(bf16_bits_to_f32(flat) if dtype is DType.BF16 else flat)
+    return list(widened(flat, dtype))
 
 
 def to_storage(values: list[Value], dtype: DType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Values as a buffer of `dtype` and `shape`; the reverse of `from_storage`."""
-    flat = np.array(values, dtype=value_type(dtype))
-    return (f32_to_bf16_bits(flat) if dtype is DType.BF16 else flat).reshape(shape)
+    return narrowed(np.array(values, dtype=value_type(dtype)), dtype).reshape(shape)
 
 
 def constant(value: int | float, dtype: DType) -> Value:
@@ -74,7 +63,7 @@ def from_index(dtype: DType) -> Callable[[int], Value]:
         return lambda index: np.bool_(index != 0)
     if dtype.is_float:
         return lambda index: _rounded(np.int64(index), dtype)
-    kind, low, span = value_type(dtype), _low(dtype), 1 << dtype.bits
+    kind, low, span = value_type(dtype), dtype.integer_range[0], 1 << dtype.bits
     return lambda index: kind((index - low) % span + low)
 
 
@@ -98,7 +87,7 @@ def unary(op: UnaryOp, dtype: DType) -> Callable[[Value], Value]:
         return operator.neg
     if op is UnaryOp.ABS and dtype in _NUMBERS:
         return abs if dtype.is_signed else lambda x: x
-    if dtype not in (DType.F32, DType.F64):
+    if not dtype.is_float or dtype.is_narrow_float:
         raise UndefinedOperationError(f"{op} is defined on {_choices(op)}, got {dtype}")
     kind, values = value_type(dtype), op.function.values
     return lambda x: kind(values(np, x))
@@ -122,15 +111,13 @@ def _choices(op: UnaryOp | BinaryOp) -> str:
 
 
 def _rounded(x: Value, dtype: DType) -> Value:
-    """`x` as the float type `dtype`, rounded once (bf16: by way of f32)."""
+    """`x` as the float type `dtype`, rounded once (narrow ones: by way of f32)."""
     value = x.astype(value_type(dtype))
-    if dtype is DType.BF16:
-        return bf16_bits_to_f32(f32_to_bf16_bits(value.reshape(1)))[0]
-    return value
+    return np.float32(round_to(value, dtype)) if dtype.is_narrow_float else value
 
 
 def _saturating(target: DType) -> Callable[[Value], Value]:
-    kind, low, high = value_type(target), _low(target), _low(target) + (1 << target.bits) - 1
+    kind, (low, high) = value_type(target), target.integer_range
 
     def convert(x: Value) -> Value:
         exact = float(x)  # Python compares a float with an integer exactly
@@ -141,10 +128,6 @@ def _saturating(target: DType) -> Callable[[Value], Value]:
     return convert
 
 
-def _low(dtype: DType) -> int:
-    return -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-
-
 def _min(a: Value, b: Value) -> Value:
     return a if a < b or a != a else b  # noqa: PLR0124 (true for NaN only)
 
@@ -153,7 +136,7 @@ def _max(a: Value, b: Value) -> Value:
     return a if a > b or a != a else b  # noqa: PLR0124
 
 
-_NUMBERS = frozenset({DType.F32, DType.F64, DType.I64, DType.I32, DType.I8, DType.U8})
+_NUMBERS = frozenset(dtype for dtype in NUMBERS if not dtype.is_narrow_float)
 _ON_NUMBERS: dict[BinaryOp, Callable[[Value, Value], Value]] = {
     BinaryOp.ADD: operator.add,
     BinaryOp.SUB: operator.sub,

@@ -1,15 +1,16 @@
 """Building scalar nodes by the type rules, shared by every way of writing an expression.
 
 The rules. Arithmetic (`+ - * /`, functions, comparisons, sums and products) on narrow types is
-done wide: bf16 in f32, i8 and u8 in i32. Copies, `select`, and `min` and `max` of one integer type
-keep the type. A number takes the type of what it meets. Everything else is an explicit `cast`.
+done wide: narrow floats in f32, i8 and u8 in i32. Copies, `select`, and `min` and `max` of one
+integer type keep the type. A number takes the type of what it meets. Everything else is an explicit
+`cast`.
 """
 
 from __future__ import annotations
 
 import math
 
-from ..dtypes import DType
+from ..dtypes import NUMBERS, DType
 from ..errors import WorkloadError
 from .scalar import (
     Binary,
@@ -24,7 +25,6 @@ from .scalar import (
     UnaryOp,
 )  # fmt: skip
 
-_WIDE = {DType.BF16: DType.F32, DType.I8: DType.I32, DType.U8: DType.I32}
 _KEEPS_INTEGERS = frozenset({BinaryOp.MIN, BinaryOp.MAX})
 
 
@@ -35,7 +35,7 @@ def dtype_named(name: str) -> DType:
     except ValueError:
         found = DType.BOOL
     if found is DType.BOOL:
-        choices = ", ".join(d for d in DType if d is not DType.BOOL)
+        choices = ", ".join(d for d in NUMBERS)
         raise WorkloadError(
             f"unknown element type {name!r}; choices: {choices}", code="bad_dtype"
         ) from None
@@ -44,7 +44,7 @@ def dtype_named(name: str) -> DType:
 
 def wide(dtype: DType) -> DType:
     """The type arithmetic on `dtype` is done in."""
-    return _WIDE.get(dtype, dtype)
+    return dtype.wide
 
 
 def const(value: float, dtype: DType) -> Const:
@@ -60,7 +60,7 @@ def const(value: float, dtype: DType) -> Const:
             code="dtype_clash",
         )
     whole = int(value)
-    low, high = integer_range(dtype)
+    low, high = dtype.integer_range
     if not low <= whole <= high:
         shown = str(whole) if abs(whole) < 10**40 else "a huge number"
         raise WorkloadError(f"{shown} does not fit {dtype} ({low}..{high})", code="bad_constant")
@@ -78,22 +78,15 @@ def _rounded(value: float, dtype: DType) -> float:
     # Start-up: few expressions hold such numbers, and NumPy takes long to load.
     import numpy as np
 
-    from .arithmetic import bf16_bits_to_f32, f32_to_bf16_bits
+    from .narrow import round_to
 
     with np.errstate(over="ignore"):
         rounded = float(np.float32(exact))
-    if dtype is DType.BF16 and math.isfinite(rounded):
-        rounded = float(bf16_bits_to_f32(f32_to_bf16_bits(np.array([rounded], np.float32)))[0])
+    if dtype.is_narrow_float and math.isfinite(rounded):
+        rounded = float(round_to(np.asarray(rounded), dtype))
     if math.isinf(rounded):
         raise WorkloadError(f"{value} does not fit {dtype}", code="bad_constant")
     return rounded
-
-
-def integer_range(dtype: DType) -> tuple[int, int]:
-    """Least and greatest value of an integer type."""
-    if dtype.is_signed:
-        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-    return 0, (1 << dtype.bits) - 1
 
 
 def cast(node: Scalar, dtype: DType) -> Scalar:
@@ -140,7 +133,7 @@ def unary(op: UnaryOp, x: Scalar) -> Scalar:
 
 
 def reduced(reducer: Reducer, x: Scalar) -> Scalar:
-    """The value a reduction combines: wide for sums and products, and for bf16 always."""
+    """The value a reduction combines: wide for sums and products, and for narrow floats always."""
     if reducer in (Reducer.SUM, Reducer.PROD) or x.dtype.is_float:
         return cast(x, wide(x.dtype))
     return x

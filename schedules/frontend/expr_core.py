@@ -329,7 +329,7 @@ def _number_beside(typed: Expr, plain: Operand, keep_narrow: bool) -> Expr:
     """`plain` in the type it takes beside `typed`; a narrow one where that is asked and fits."""
     dtype = values.wide(typed.dtype)
     if keep_narrow and dtype is not typed.dtype and not typed.dtype.is_float:
-        low, high = values.integer_range(typed.dtype)
+        low, high = typed.dtype.integer_range
         if isinstance(plain, int) and low <= plain <= high:
             dtype = typed.dtype
     return number(plain, dtype)
@@ -342,7 +342,7 @@ def arithmetic(op: BinaryOp, a: object, b: object) -> Expr:
 
 
 def function(op: UnaryOp, x: object) -> Expr:
-    """`op(x)`, in f32 for bf16; a plain number is f32."""
+    """`op(x)`, in f32 for narrow floats; a plain number is f32."""
     given = operand(x)
     value = given if isinstance(given, Expr) else number(given, DType.F32)
     return derived(values.unary(op, value.node), value)

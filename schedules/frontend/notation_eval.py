@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from ..algebra.scalar import BinaryOp
 from ..algebra.text_parser import Call, Infix, Name, Number, Prefix, Ref, Tree, syntax_error
+from ..dtypes import NUMBERS
 from ..errors import WorkloadError
 from . import expr
 from .expr_core import Condition, Expr, Index, Operand, TensorExpr, arithmetic
@@ -152,7 +153,7 @@ def relu(x: Operand) -> Expr:
 
 
 _FUNCTIONS = FUNCTIONS | {"relu": relu}
-_CASTS = frozenset({"f32", "f64", "bf16", "i64", "i32", "i8", "u8"})
+_CASTS = frozenset(dtype.value for dtype in NUMBERS)
 _VALUE = {"+": BinaryOp.ADD, "-": BinaryOp.SUB, "*": BinaryOp.MUL, "/": BinaryOp.DIV}
 _INDEX: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,

@@ -37,6 +37,7 @@ from ..rewrites import Rewrite
 from ..trace import Trace
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
+from .empty_iterations import end_early
 from .relax import relax_guards
 
 LOWERING_VERSION = 1
@@ -109,7 +110,7 @@ def clean(nest: Nest) -> Nest:
     they run. ScheduleError if a register buffer is not indexed by unrolled and vector loops."""
     zero: dict[str, Affine] = {}
     body = substitute_body(_shrink(nest.body, {}, zero), zero)
-    body = _simplify(body, {})
+    body = end_early(_simplify(body, {}), {})
     body = relax_guards(body, nest.argument_buffers)
     body = _simplify(body, {})
     body = _bound_loops(body, {})
@@ -277,7 +278,7 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
         )
         new = tuple(sorted(found, key=str))
         if new:
-            bounds = (*bounds, *new)
+            bounds = tuple(sorted({*bounds, *new}, key=str))
             body = _without_guards(body, set(new))
     body = _bound_loops(body, inner)
     return For(loop.var, loop.extent, body, loop.kind, loop.reduce, bounds)

@@ -67,7 +67,8 @@ def verify(nest: Nest) -> None:
     - names of loops are unique, and so are names of buffers; extents are >= 1
     - every variable has a loop around it, every buffer exists where it is used, ranks match
     - types agree: operands with each other, written values with their buffers; arithmetic only
-      where `arithmetic` defines it (so bf16 is cast to f32 first); constants fit their type
+      where `arithmetic` defines it (so narrow floats are cast to f32 first); constants fit their
+      type
     - no input is written, every output is
     - bounds stay false once they are false
     - parallel loops are not nested in each other and combine nothing; the body of a vectorised
@@ -268,8 +269,10 @@ def _check_node(node: Scalar, place: _Place, where: str) -> None:
             _check_defined(lambda: arithmetic.binary(op, a.dtype), where)
         case Compare(_, a, b):
             _check_alike(node, a, b, where)
-            no_order = a.dtype in (DType.BF16, DType.BOOL)
-            _need(not no_order, f"{where} compares values of {a.dtype}; cast bf16 to f32 first")
+            no_order = a.dtype is DType.BOOL or a.dtype.is_narrow_float
+            _need(
+                not no_order, f"{where} compares values of {a.dtype}; cast {a.dtype} to f32 first"
+            )
         case All(conds):
             for cond in conds:
                 _check_cond(cond, place, where)

@@ -25,7 +25,7 @@ from ..frontend.expr import (
     sum,
 )
 from ..frontend.expr_core import Expr, Index
-from .registry import ANY, PRODUCTS, Draft, Operator, Param, Sizes, Types
+from .registry import ANY, FLOATS, PRODUCTS, Draft, Operator, Param, Sizes, Types
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ OPERATORS = (
              "2*N*OH*OW*CO*(CI/groups)*KH*KW", _CONV2D, PRODUCTS, _conv2d, epilogues=True),
     Operator("conv2d_nhwc_bn_relu", "conv2d_nhwc, bias, batch norm and relu in one",
              "X[N,H,W,CI] W[KH,KW,CI/groups,CO] bias[CO] bn_scale[CO] bn_offset[CO] Z[N,OH,OW,CO]",
-             "conv2d + 4*N*OH*OW*CO", _CONV2D, ("f32", "f64", "bf16"), _conv2d_bn_relu),
+             "conv2d + 4*N*OH*OW*CO", _CONV2D, FLOATS, _conv2d_bn_relu),
     Operator("conv3d_ndhwc", "convolution of volumes",
              "X[N,D,H,W,CI] W[KD,KH,KW,CI/groups,CO] Y[N,OD,OH,OW,CO]",
              "2*N*OD*OH*OW*CO*(CI/groups)*KD*KH*KW",

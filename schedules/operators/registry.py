@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from .. import dtypes
 from ..errors import WorkloadError
 from ..frontend.expr_core import TensorExpr
 from ..limits import MAX_EXTENT
 
-FLOATS = ("f32", "f64", "bf16")
-ANY = ("f32", "f64", "bf16", "i64", "i32", "i8", "u8")
-PRODUCTS = ("f32", "f64", "bf16", "u8s8s32", "i32", "i64", "i8", "u8")
+FLOATS = tuple(dtype.value for dtype in dtypes.FLOATS)
+ANY = tuple(dtype.value for dtype in dtypes.NUMBERS)
+PRODUCTS = (*FLOATS, "u8s8s32", "i32", "i64", "i8", "u8")
 """Types of contractions: `u8s8s32` is u8 data, i8 weights, i32 result."""
 
 

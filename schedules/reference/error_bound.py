@@ -13,8 +13,8 @@ Rules, with u the unit roundoff of the node's type and e(x) the bound carried by
   Numerical Algorithms", 2nd ed., section 4.2.
 - monotone functions: the larger change of f at x - e and x + e, or the largest slope in between
   times e, and `allowed_ulps` of the result (`algebra/functions.py`).
-  Floor, truncation and rounding to bf16 are monotone too: their bound is the jump they make
-  if an integer (or a tie) lies within e of x, and zero otherwise.
+  Floor, truncation and rounding to narrow floats are monotone too: their bound is the jump they
+  make if an integer (or a tie) lies within e of x, and zero otherwise.
 - a comparison whose operands are closer than their errors may go either way: a select on it is
   bounded by the distance to the side not taken.
 - nothing is added where an operation, a function or a sum is exact for the values at hand, see

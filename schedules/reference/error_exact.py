@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..algebra.narrow import round_to
 from ..algebra.scalar import UnaryOp
 from ..dtypes import DType
 from .error_rounding import Errors, smallest_normal
-from .exactness import PRECISION
-from .math import Array, round_to_bf16
+from .math import Array
 
 NO_STEP = 2000
 """The step of zeros: they are multiples of every power of two."""
@@ -37,8 +37,8 @@ def sample(values: Array) -> Array:
 
 def is_number_of(values: Array, dtype: DType) -> Array:
     """Where float64 `values` are numbers of the float type `dtype`."""
-    if dtype is DType.BF16:
-        return np.asarray(round_to_bf16(values) == values)
+    if dtype.is_narrow_float:
+        return np.asarray(round_to(values, dtype) == values)
     if dtype is DType.F32:
         return np.asarray(values.astype(np.float32) == values)
     return np.isfinite(values)
@@ -129,7 +129,7 @@ def common_step(values: Array, dtype: DType) -> int | None:
     digits = (fractions * 2.0**53).astype(np.int64)
     lowest = np.frexp((digits & -digits).astype(np.float64))[1] - 1
     step = int((exponents - 53 + lowest).min())
-    if float(np.abs(some).max()) > 2.0 ** min(step + PRECISION[dtype], 1000) or step < -1000:
+    if float(np.abs(some).max()) > 2.0 ** min(step + dtype.binary.precision, 1000) or step < -1000:
         return None
     scaled = values * 2.0**-step
     return step if bool((np.rint(scaled) == scaled).all()) else None
@@ -140,5 +140,5 @@ def exact_sums(step: int | None, magnitude: Array, errors: Errors, dtype: DType)
     exact in any order; None: nowhere."""
     if step is None or not dtype.is_float:
         return None
-    small = magnitude <= 2.0 ** min(step + PRECISION[dtype], 1000)
+    small = magnitude <= 2.0 ** min(step + dtype.binary.precision, 1000)
     return small if errors is None else np.asarray(small & (errors == 0))

@@ -11,6 +11,7 @@ from typing import TypeAlias, assert_never
 
 import numpy as np
 
+from ..algebra.narrow import round_to
 from ..algebra.scalar import (
     All,
     Binary,
@@ -50,8 +51,7 @@ from .error_rounding import (
     unit_roundoff,
 )
 from .evaluate import value_of
-from .exactness import PRECISION
-from .math import Array, binary, cast, compare, round_to_bf16, unary
+from .math import Array, binary, cast, compare, unary
 from .reads import Box, read
 
 Bounded: TypeAlias = tuple[Array, Errors]
@@ -267,17 +267,18 @@ def _change(values: Array, low: Array, high: Array) -> Array:
 def _cast(x: Bounded, source: DType, target: DType) -> Bounded:
     value, error = x
     values = cast(value, target)
-    if target is DType.BF16:
+    if target.is_narrow_float:
         # By way of f32, or directly: both are legal.
-        narrow = None if source is DType.F32 else _conversion_error(value, error, DType.F32)
+        way = target.wide
+        narrow = None if source is way else _conversion_error(value, error, way)
         total = error if narrow is None else narrow
         if total is None:
             return values, None
         low, high = _neighbourhood(value.astype(np.float64), total)
-        change = _change(values, round_to_bf16(low), round_to_bf16(high))
+        change = _change(values, round_to(low, target), round_to(high, target))
         return values, or_overflow(target, np.abs(values), change)
     if target.is_float:
-        narrowing = not source.is_float or PRECISION[source] > PRECISION[target]
+        narrowing = not source.is_float or source.binary.precision > target.binary.precision
         return values, _conversion_error(value, error, target) if narrowing else error
     if error is None:
         return values, None
@@ -292,7 +293,8 @@ def _conversion_error(values: Array, error: Errors, dtype: DType) -> Errors:
     if not dtype.is_float:
         return error
     size = np.abs(values.astype(np.float64))
-    if error is None and values.dtype.kind != "f" and not (size > 2.0 ** PRECISION[dtype]).any():
+    whole = 2.0**dtype.binary.precision
+    if error is None and values.dtype.kind != "f" and not (size > whole).any():
         return None
     fresh = rounding_growth(dtype, 1) * size + np.where(size > 0, smallest_step(dtype), 0.0)
     exact = None

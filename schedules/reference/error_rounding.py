@@ -12,8 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..dtypes import DType
-from .exactness import LARGEST, PRECISION, SMALLEST_STEP
-from .math import Array, integer_limits
+from .math import Array
 
 Errors: TypeAlias = Array | None
 """A bound that broadcasts to its values; None is zero everywhere."""
@@ -21,7 +20,7 @@ Errors: TypeAlias = Array | None
 
 def unit_roundoff(dtype: DType) -> float:
     """Unit roundoff: half the distance from 1 to the next number. 0 for integers."""
-    return 2.0 ** -PRECISION[dtype] if dtype.is_float else 0.0
+    return 2.0**-dtype.binary.precision if dtype.is_float else 0.0
 
 
 def rounding_growth(dtype: DType, roundings: int) -> float:
@@ -33,11 +32,11 @@ def rounding_growth(dtype: DType, roundings: int) -> float:
 
 def smallest_step(dtype: DType) -> float:
     """The largest error of one product that underflows: one denormal step."""
-    return 2.0 ** SMALLEST_STEP[dtype] if dtype.is_float else 0.0
+    return 2.0**dtype.binary.step_exponent if dtype.is_float else 0.0
 
 
 def smallest_normal(dtype: DType) -> float:
-    return smallest_step(dtype) * 2.0 ** (PRECISION[dtype] - 1)
+    return smallest_step(dtype) * 2.0 ** (dtype.binary.precision - 1)
 
 
 def rounded(
@@ -90,7 +89,7 @@ def sum_errors(
 
 
 def or_overflow(dtype: DType, magnitude: Array, errors: Array) -> Array:
-    limit = LARGEST[dtype] if dtype.is_float else integer_limits(dtype)[1]
+    limit = dtype.binary.largest if dtype.is_float else dtype.integer_range[1]
     return np.where(magnitude + errors > limit, np.inf, errors)
 
 
@@ -98,7 +97,7 @@ def or_wrapped(dtype: DType, magnitude: Array, errors: Errors) -> Errors:
     """Inexact integers that may wrap can be anything."""
     if errors is None:
         return None
-    room = integer_limits(dtype)[1]
+    room = dtype.integer_range[1]
     return np.where((errors > 0) & (magnitude + errors > room), np.inf, errors)
 
 

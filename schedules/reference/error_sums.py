@@ -172,7 +172,7 @@ def measured_growth(stage: Stage, env: BoundedTensors) -> float | None:
     unit = unit_roundoff(dtype)
     if stage.reducer is not Reducer.SUM or not dtype.is_float or count < FEW_TERMS:
         return None
-    if count * unit > 1 / 16 or dtype is DType.BF16 or count > 8 * _SAMPLED_TERMS:
+    if count * unit > 1 / 16 or dtype.is_narrow_float or count > 8 * _SAMPLED_TERMS:
         return None  # sums that lose terms altogether: nothing is known to go both ways
     worst = 0.0
     for box in _sampled_boxes(stage, max(min(_SAMPLED_TERMS // count, _MOST_SAMPLED), 1)):

@@ -12,6 +12,7 @@ from typing import assert_never
 
 import numpy as np
 
+from ..algebra.narrow import round_to, widened
 from ..algebra.scalar import (
     All,
     Binary,
@@ -24,7 +25,6 @@ from ..algebra.scalar import (
     Select,
     Unary,
 )
-from ..dtypes import DType
 from ..errors import WorkloadError
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
@@ -39,14 +39,12 @@ from .contract import (
 )
 from .math import (
     Array,
-    bf16_to_f32,
     binary,
     cast,
     combiner,
     compare,
     constant,
     reduce,
-    round_to_bf16,
     unary,
     value_dtype,
 )
@@ -56,8 +54,8 @@ from .reads import Box, conditions_hold, full_box, index_values, leading_tiles, 
 def evaluate(workload: Workload, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of `workload` for `inputs`, both in argument order.
 
-    `inputs` are arrays of the tensors' shapes and buffer types (bf16 as uint16 bits). Float
-    outputs come back as float64: f32 and f64 values unrounded, bf16 values rounded to nearest
+    `inputs` are arrays of the tensors' shapes and buffer types (narrow floats as stored). Float
+    outputs come back as float64: f32 and f64 values unrounded, narrow floats rounded to nearest
     even. Integer outputs come back in their own NumPy type. Temporaries stay below about
     200 MB, besides the stages themselves. WorkloadError where the inputs do not fit.
     """
@@ -69,7 +67,7 @@ def evaluate(workload: Workload, inputs: Sequence[Array]) -> list[Array]:
 
 
 def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]:
-    """`inputs` by name: checked, contiguous, bf16 widened to float32."""
+    """`inputs` by name: checked, contiguous, narrow floats widened to float32."""
     if len(inputs) != len(workload.inputs):
         raise WorkloadError(
             f"{workload.name or 'workload'} takes {len(workload.inputs)} inputs, got {len(inputs)}",
@@ -84,14 +82,15 @@ def load_inputs(workload: Workload, inputs: Sequence[Array]) -> dict[str, Array]
                 code="bad_inputs",
             )
         dense = np.ascontiguousarray(array)
-        loaded[tensor.name] = bf16_to_f32(dense) if tensor.dtype is DType.BF16 else dense
+        loaded[tensor.name] = widened(dense, tensor.dtype)
     return loaded
 
 
 def evaluate_stage(stage: Stage, tensors: Mapping[str, Array]) -> Array:
     plan = recognise(stage)
     values = _by_boxes(stage, tensors) if plan is None else _contracted(stage, plan, tensors)
-    return round_to_bf16(values) if stage.tensor.dtype is DType.BF16 else values
+    dtype = stage.tensor.dtype
+    return round_to(values, dtype) if dtype.is_narrow_float else values
 
 
 def _by_boxes(stage: Stage, tensors: Mapping[str, Array]) -> Array:

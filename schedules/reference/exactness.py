@@ -35,17 +35,8 @@ from ..dtypes import DType
 from ..workload.tensors import Stage, Tensor
 from ..workload.workload import Workload
 from .math import cast as cast_array
-from .math import constant, integer_limits
+from .math import constant
 
-PRECISION = {DType.BF16: 8, DType.F32: 24, DType.F64: 53}
-"""Bits of the significand, the hidden one included."""
-LARGEST = {
-    DType.BF16: (2.0 - 2.0**-7) * 2.0**127,
-    DType.F32: (2.0 - 2.0**-23) * 2.0**127,
-    DType.F64: (2.0 - 2.0**-52) * 2.0**1023,
-}
-SMALLEST_STEP = {DType.BF16: -133, DType.F32: -149, DType.F64: -1074}
-"""Exponent of the smallest denormal."""
 MAX_INPUT = 4
 """The largest magnitude of integer inputs: larger ones reach the limits of f32 sooner."""
 
@@ -104,7 +95,7 @@ def integer_span(tensor: Tensor, limit: int) -> Span:
 
 def full_span(dtype: DType) -> Span:
     """Every value of an integer type."""
-    low, high = integer_limits(dtype)
+    low, high = dtype.integer_range
     return Span(low, high, 0)
 
 
@@ -148,11 +139,11 @@ class _Analysis:
     def _result(self, exact: Span, dtype: DType) -> Span:
         """`exact`, the span before rounding or wrapping, as values of `dtype`."""
         if not dtype.is_float:
-            low, high = integer_limits(dtype)
+            low, high = dtype.integer_range
             if exact.lo < low or exact.hi > high:
                 return Span(low, high, exact.step)
             return exact
-        if not exact.magnitude <= LARGEST[dtype] / 4:
+        if not exact.magnitude <= dtype.binary.largest / 4:
             self.bounded = False
             exact = Span(_or_inf_beyond(exact.lo), _or_inf_beyond(exact.hi), exact.step)
         return exact if fits(exact, dtype) else Span(exact.lo, exact.hi, None)
@@ -242,20 +233,22 @@ class _Analysis:
                 return self._result(x, target)
             ends = [float(cast_array(np.asarray(e, np.float64), target)) for e in (x.lo, x.hi)]
             return Span(ends[0], ends[1], None if x.step is None else 0)
-        if target is not DType.BF16:
+        if not target.is_narrow_float:
             return self._result(x, target)
         # Through f32 and rounded once from there: the same bits in every schedule.
-        wide = self._result(x, DType.F32)
-        room = 1 + 2.0**-7
+        wide = self._result(x, target.wide)
+        if not wide.magnitude <= target.binary.largest / 4:
+            self.bounded = False
+        room = 1 + 2.0 ** (1 - target.binary.precision)
         return Span(min(wide.lo * room, wide.lo), max(wide.hi * room, wide.hi), wide.step)
 
 
 def fits(span: Span, dtype: DType) -> bool:
     """Whether every value of `span` is exactly a number of the float type `dtype`."""
-    if span.step is None or not span.magnitude <= LARGEST[dtype]:
+    if span.step is None or not span.magnitude <= dtype.binary.largest:
         return False
-    return span.step >= SMALLEST_STEP[dtype] and span.magnitude <= math.ldexp(
-        1.0, min(span.step + PRECISION[dtype], 1023)
+    return span.step >= dtype.binary.step_exponent and span.magnitude <= math.ldexp(
+        1.0, min(span.step + dtype.binary.precision, 1023)
     )
 
 
@@ -284,4 +277,4 @@ def _or_inf(compute: Callable[[], float]) -> float:
 def _or_inf_beyond(x: float) -> float:
     """`x`, an integer of any length or a float; infinite beyond the largest f64. A square of a
     square of a square would have 2**n digits otherwise."""
-    return x if abs(x) <= LARGEST[DType.F64] else math.copysign(math.inf, 1 if x > 0 else -1)
+    return x if abs(x) <= DType.F64.binary.largest else math.copysign(math.inf, 1 if x > 0 else -1)

@@ -1,8 +1,8 @@
 """What each scalar operation means on NumPy arrays: the arithmetic of the reference.
 
 Float nodes of every type are float64 arrays, never rounded to the node's own type except by a
-cast to bf16. Integer nodes are arrays of their own NumPy type, whose arithmetic wraps modulo
-2**bits as ours does. Callers silence floating-point warnings.
+cast to a narrow float. Integer nodes are arrays of their own NumPy type, whose arithmetic wraps
+modulo 2**bits as ours does. Callers silence floating-point warnings.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..algebra.narrow import round_to
 from ..algebra.scalar import BinaryOp, CompareOp, Reducer, UnaryOp
 from ..dtypes import DType
 
@@ -24,50 +25,18 @@ def value_dtype(dtype: DType) -> np.dtype[np.generic]:
     return np.dtype(np.float64) if dtype.is_float else dtype.numpy
 
 
-def bf16_to_f32(bits: Array) -> Array:
-    """The float32 values whose upper 16 bits are `bits` (uint16)."""
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def bf16_bits(values: Array) -> Array:
-    """The uint16 patterns of bf16 values kept in float64 or float32; the values fit exactly."""
-    narrow = np.asarray(values, np.float32, order="C")
-    return (narrow.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-
-
-def round_to_bf16(values: Array) -> Array:
-    """float64 `values` rounded once to the nearest bf16, ties to even, still in float64.
-
-    Rounding to float32 first could round twice, so it works on the float64 bits: bf16 keeps 7 of
-    the 52 fraction bits, fewer below its smallest normal 2**-126, where the step is 2**-133.
-    """
-    values = np.asarray(values, np.float64, order="C")  # keeps 0-d arrays, for `view`
-    bits = values.view(np.uint64)
-    odd = (bits >> np.uint64(45)) & np.uint64(1)
-    rounded = ((bits + np.uint64((1 << 44) - 1) + odd) >> np.uint64(45)) << np.uint64(45)
-    result = rounded.view(np.float64)
-    magnitude = np.abs(values)
-    # np.rint rounds ties to even as well; scaling by powers of two is exact.
-    result = np.where(magnitude < 2.0**-126, np.rint(values * 2.0**133) * 2.0**-133, result)
-    result = np.where(np.abs(result) > BF16_MAX, np.copysign(np.inf, values), result)
-    return np.where(np.isfinite(values), result, values)
-
-
-BF16_MAX = (2.0 - 2.0**-7) * 2.0**127
-
-
 def constant(value: int | float, dtype: DType) -> Array:
     """`value` as the nearest number of `dtype`, integers modulo 2**bits; a 0-d array."""
     if dtype is DType.F32:
         return np.asarray(np.float32(value), np.float64)
-    if dtype is DType.BF16:
-        return round_to_bf16(np.asarray(value, np.float64))
+    if dtype.is_narrow_float:
+        return round_to(np.asarray(value, np.float64), dtype)
     if dtype is DType.F64:
         return np.asarray(value, np.float64)
     if dtype is DType.BOOL:
         return np.asarray(bool(value))
-    half = 1 << (dtype.bits - 1) if dtype.is_signed else 0
-    return np.asarray((int(value) + half) % (1 << dtype.bits) - half, dtype.numpy)
+    low, _ = dtype.integer_range
+    return np.asarray((int(value) - low) % (1 << dtype.bits) + low, dtype.numpy)
 
 
 def unary(op: UnaryOp, x: Array) -> Array:
@@ -131,10 +100,11 @@ def cast(x: Array, dtype: DType) -> Array:
     """`x` as `dtype`.
 
     Float to integer truncates towards zero and saturates, NaN is 0; integer to integer wraps;
-    to bool is `x != 0`; to bf16 rounds to nearest even. f32 and f64 are both float64 here.
+    to bool is `x != 0`; to a narrow float rounds to nearest even. f32 and f64 are both float64
+    here.
     """
-    if dtype is DType.BF16:
-        return round_to_bf16(np.asarray(x, np.float64))
+    if dtype.is_narrow_float:
+        return round_to(np.asarray(x, np.float64), dtype)
     if dtype.is_float:
         return np.asarray(x, np.float64)
     if dtype is DType.BOOL:
@@ -145,17 +115,8 @@ def cast(x: Array, dtype: DType) -> Array:
 
 
 def _truncate(x: Array, dtype: DType) -> Array:
-    low, high = integer_limits(dtype)
+    low, high = dtype.integer_range
     inside = np.trunc(np.where((x > low) & (x < high), x, 0.0)).astype(dtype.numpy)
     ends = np.where(x >= high, high, np.where(x <= low, low, 0))  # NaN is on neither side
     # 2**63 - 1 is no float64, but float(high) is 2**63 and every smaller float64 fits.
     return np.where((x >= high) | (x <= low), ends.astype(dtype.numpy), inside)
-
-
-def integer_limits(dtype: DType) -> tuple[int, int]:
-    """The least and greatest value of an integer or bool type."""
-    if dtype is DType.BOOL:
-        return 0, 1
-    if dtype.is_signed:
-        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-    return 0, (1 << dtype.bits) - 1

@@ -12,13 +12,13 @@ from .fused.elementwise import ElementwiseSketch
 from .fused.reduction import ReductionSketch
 from .fused.row_part import own_rows
 from .fused.rows import RowSketch, row_group
+from .fused.transform import TransformSketch, transform_group
 from .fused.walks import is_along_columns
 from .groups import Doubt, Fit, FusionGroup, Rule, Stages, is_loop
 from .inner_product.roles import inner_product_roles
 from .inner_product.sketch import InnerProductSketch
 from .tile.roles import assign_roles, is_product, lane_step, tile_roles
 from .tile.sketch import TileSketch
-from .transform.transform import TransformSketch, transform_group
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
 

@@ -204,9 +204,7 @@ class TraceWriter:
     def vectorise_loop(self, loop: str, lanes: int, most_unrolled: int = 4) -> None:
         """Vectorise one innermost loop, several vectors an iteration where it is long enough."""
         extent = self.loop(loop).extent
-        width = lanes
-        while width > extent and width > 1:
-            width //= 2
+        width = fitting(lanes, extent)
         if width == 1:
             return
         # A tail of less than a vector is masked in a vector of the full width.
@@ -234,6 +232,13 @@ class TraceWriter:
     def _step_score(self, buffer: str, index: tuple[Affine, ...], loop: str) -> int:
         step = element_step(buffers_in(self.nest)[buffer].shape, index, loop)
         return {0: 0, 1: 2}.get(step if step is not None else -1, -1)
+
+
+def fitting(most: int, extent: int) -> int:
+    """The largest of `most`, half of it and so on that is not above `extent`; at least 1."""
+    while most > max(extent, 1):
+        most //= 2
+    return most
 
 
 def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:

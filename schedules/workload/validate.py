@@ -169,9 +169,10 @@ def settled_stage(stage: Stage, known: Mapping[str, Tensor], pointer: str = "") 
 def _check_form(stage: Stage, known: Mapping[str, Tensor], pointer: str) -> None:
     """Every rule of one stage but the bounds of its reads."""
     _check_axes(stage, pointer)
-    if stage.reducer is not None and stage.tensor.dtype is DType.BF16:
+    if stage.reducer is not None and stage.tensor.dtype.is_narrow_float:
         raise WorkloadError(
-            f"stage {stage.name!r} reduces in bf16; reduce in f32 and cast the result",
+            f"stage {stage.name!r} reduces in {stage.tensor.dtype};"
+            " reduce in f32 and cast the result",
             code="bad_dtype",
             pointer=pointer,
         )

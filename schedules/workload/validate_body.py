@@ -187,7 +187,7 @@ class _NodeChecker:
 
     def _check_index_value(self, node: IndexValue, pointer: str) -> None:
         self._check_index(node.index, pointer)
-        if node.dtype.is_float and node.dtype is not DType.BF16:
+        if node.dtype.is_float and not node.dtype.is_narrow_float:
             return
         if node.dtype not in (DType.I32, DType.I64):
             raise self._error(
@@ -205,7 +205,7 @@ class _NodeChecker:
 
     def _check_unary(self, node: Unary, pointer: str) -> None:
         dtype = node.x.dtype
-        wide_float = dtype.is_float and dtype is not DType.BF16
+        wide_float = dtype.is_float and not dtype.is_narrow_float
         integer = dtype in (DType.I8, DType.U8, DType.I32, DType.I64)
         if not (wide_float or (node.op.function.on_integers and integer)):
             raise self._error(
@@ -216,7 +216,7 @@ class _NodeChecker:
         a, b = node.a.dtype, node.b.dtype
         if a is not b:
             raise self._error(f"{node.op} of {a} and {b}: cast one of them", "dtype_clash", pointer)
-        if a in (DType.BF16, DType.BOOL):
+        if a is DType.BOOL or a.is_narrow_float:
             raise self._error(
                 f"{node.op} of {a}: there is no arithmetic on it, cast to f32 or use select",
                 "bad_dtype",

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from schedules.record import Toolchain
 from schedules.target import Target
 from service.answers.find import find_answer
-from service.answers.grades import MOCKED, Answer, Grade, same_toolchain
+from service.answers.grades import MOCKED, Answer, same_toolchain
 from service.answers.links import links
+from service.grade import Grade
 from service.resolve import targets, workloads
 from service.resolve.remembered import Remembered
 from service.resolve.toolchains import toolchain_name

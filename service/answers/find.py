@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from schedules.target import Target
 from schedules.trace_document import has_rewrites
-from service.answers.grades import Answer, Grade, Stored, choose
+from service.answers.grades import Answer, Stored, choose
+from service.grade import Grade
 
 if TYPE_CHECKING:
     from db.evidence import Evidence

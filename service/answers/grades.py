@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from service.grade import Grade
 
 if TYPE_CHECKING:
     from schedules.record import Toolchain, TuningRecord
@@ -26,23 +27,6 @@ if TYPE_CHECKING:
 
 MOCKED = 0
 """The code generator version of replayed and simulated timings: no code was run for them."""
-
-
-class Grade(StrEnum):
-    """How good an answer is, best first."""
-
-    EXACT = "exact"
-    SAME_CPU = "same-cpu"
-    COMPATIBLE = "compatible"
-    DEFAULT = "default"
-
-    @property
-    def rank(self) -> int:
-        """0 for the best grade."""
-        return list(Grade).index(self)
-
-    def satisfies(self, minimum: Grade) -> bool:
-        return self.rank <= minimum.rank
 
 
 @dataclass(frozen=True, slots=True)

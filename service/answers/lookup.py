@@ -12,7 +12,6 @@ from schedules.errors import TilewrightError
 from schedules.target import Target
 from schedules.workload.workload import Workload
 from service.answers.book import AnswerBook, Finished, Lacking, Outcome, Question, compact
-from service.answers.grades import Grade
 from service.answers.untuned import (
     Wanted,
     is_settled,
@@ -22,6 +21,7 @@ from service.answers.untuned import (
 )
 from service.errors import InvalidField, Located, NoAnswer, NotPrepared, Problem, problem_of
 from service.exit_codes import ExitCode
+from service.grade import Grade
 from service.resolve import targets
 from service.resolve.requests import LookupIn, located
 from service.resolve.spelled import Named, SpelledWorkloads

@@ -34,11 +34,12 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service.answers import analytic, objects
-from service.answers.grades import MOCKED, Answer, Grade, grade_of, same_toolchain
+from service.answers.grades import MOCKED, Answer, grade_of, same_toolchain
 from service.answers.links import MEDIA_TYPES
 from service.answers.publish import Publish, publish
 from service.answers.verification import WRONG, renewed
 from service.errors import problem_of
+from service.grade import Grade
 from service.resolve import targets, toolchains, workloads
 from tuner.machine.host import cpu_affinity
 

@@ -11,8 +11,9 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service.answers import objects
-from service.answers.grades import Answer, Grade
+from service.answers.grades import Answer
 from service.answers.links import MEDIA_TYPES, links
+from service.grade import Grade
 from service.resolve import targets, workloads
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from schedules.record import Toolchain
 from schedules.target import Target
 from service import database
 from service.answers.find import Found, find_answer
-from service.answers.grades import Answer, Grade, Stored, choose, grade_of
+from service.answers.grades import Answer, Stored, choose, grade_of
 from service.answers.links import links
 from service.errors import NoAnswer, UsageProblem
+from service.grade import Grade
 from service.resolve.targets import target_summary
 from service.resolve.toolchains import toolchain
 from service.resolve.workloads import workload_summary

@@ -15,7 +15,7 @@ from schedules.errors import WorkloadError
 from schedules.target import Target
 from schedules.workload.workload import Workload
 from service.answers.book import Finished, Lacking, Outcome
-from service.answers.grades import Grade
+from service.grade import Grade
 from service.resolve import workloads
 
 if TYPE_CHECKING:

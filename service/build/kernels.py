@@ -17,8 +17,9 @@ from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service.answers import analytic, objects
 from service.answers.find import find_answer
-from service.answers.grades import Answer, Grade, grade_of
+from service.answers.grades import Answer, grade_of
 from service.errors import InvalidField, NoAnswer
+from service.grade import Grade
 from service.resolve import targets as target_names
 from service.resolve import workloads
 from service.resolve.requests import GradeName, Strict, located
@@ -57,7 +58,7 @@ class BuildIn(Strict):
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     min_grade: GradeName = Field(
-        default="exact", description="The least exact record that will do for a target."
+        default=Grade.EXACT, description="The least exact record that will do for a target."
     )
     every_cpu: bool = Field(
         default=False,

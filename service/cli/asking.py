@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from service.answers import stored
 from service.cli.facts import answer_rows
 from service.cli.groups import Common, Machine, WorkloadSpelling
 from service.cli.spec import Option
+from service.grade import Grade
 from service.resolve import targets, workloads
 
-
-class MinGrade(StrEnum):
-    """How good an answer must be; `service.answers.grades` explains the grades."""
-
-    EXACT = "exact"
-    SAME_CPU = "same-cpu"
-    COMPATIBLE = "compatible"
-    DEFAULT = "default"
-
-
 MinGradeOption = Annotated[
-    MinGrade,
+    Grade,
     Option("--min-grade", help="The least exact answer that will do."),
 ]
 
@@ -30,7 +20,7 @@ MinGradeOption = Annotated[
 def best(
     spelling: WorkloadSpelling,
     *,
-    min_grade: MinGradeOption = MinGrade.EXACT,
+    min_grade: MinGradeOption = Grade.EXACT,
     machine: Machine = Machine(),  # noqa: B008  # a frozen value
     common: Common = Common(),  # noqa: B008
 ) -> None:

@@ -10,9 +10,9 @@ import typer
 from service.cli.options import Common, Machine, Service, WorkloadSpelling, command
 from service.cli.output import Output
 from service.cli.payloads import target_payload, workload_payload
-from service.cli.tuning import Strategy
 from service.exit_codes import ExitCode
 from service.resolve.targets import is_mocked
+from tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
     from service.client import Client, Job

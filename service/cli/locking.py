@@ -31,7 +31,7 @@ from service.exit_codes import ExitCode
 from service.units import byte_size, duration
 from service.written import write_whole
 
-from .asking import MinGrade
+from ..grade import Grade
 from .cpus import CpusOption, split_names
 from .options import MACHINE_PANEL, Common, command
 from .where import Where
@@ -77,7 +77,7 @@ def add_commands(app: typer.Typer) -> None:
         ] = False,
         cpus: CpusOption = None,
         min_grade: Annotated[
-            MinGrade | None,
+            Grade | None,
             typer.Option(
                 "--min-grade",
                 help="The least exact answer that will do: exact; with --cpu, same-cpu.",
@@ -123,7 +123,7 @@ def add_commands(app: typer.Typer) -> None:
         how = {
             "targets": target_list(cpus, target),
             "every_cpu": cpus is not None,
-            "min_grade": str(min_grade or (MinGrade.SAME_CPU if cpus else MinGrade.EXACT)),
+            "min_grade": str(min_grade or (Grade.SAME_CPU if cpus else Grade.EXACT)),
             **({} if threads is None else {"threads": threads}),
         }
         asked = [{**_kernel(text), **how} for text in kernels or []]

@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from service.answers import stored
-from service.answers.grades import Grade
-from service.cli.asking import MinGrade
 from service.cli.cpus import CpusOption, split_names
 from service.cli.options import Common, Machine, WorkloadSpelling, command
 from service.database import opened
+from service.grade import Grade
 from service.resolve import targets, workloads
 
 # Start-up: a command loads what it works with when it runs.
@@ -84,7 +83,7 @@ def add_commands(app: typer.Typer) -> None:
         asm: Annotated[bool, typer.Option("--asm", help="Write NAME.s too: assembly.")] = False,
         cpus: CpusOption = None,
         min_grade: Annotated[
-            MinGrade | None,
+            Grade | None,
             typer.Option(
                 "--min-grade",
                 help="The least exact answer that will do: exact; with --cpu, same-cpu.",
@@ -106,7 +105,7 @@ def add_commands(app: typer.Typer) -> None:
         symbol = objects.symbol_name(name, workload)
         if cpus is None:
             target = targets.read_target(machine.target, machine.threads, probe=False)
-            answer = stored.answer(common.db, workload, target, str(min_grade or MinGrade.EXACT))
+            answer = stored.answer(common.db, workload, target, str(min_grade or Grade.EXACT))
             files = objects.build(workload, answer, target, symbol, ll=ll, asm=asm)
             document = {**answer.to_json(), "files": objects.write(files, folder)}
             common.output().result(document, emitted_facts(document))
@@ -116,7 +115,7 @@ def add_commands(app: typer.Typer) -> None:
         named = [
             targets.read_target(cpu, machine.threads, probe=False) for cpu in split_names(cpus)
         ]
-        minimum = Grade(str(min_grade or MinGrade.SAME_CPU))
+        minimum = Grade(str(min_grade or Grade.SAME_CPU))
         with opened(common.db) as store:
             parts = choose_parts(store, workload, named, minimum, every_cpu=True)
         kernel, files = objects.emitted(workload, parts, symbol)

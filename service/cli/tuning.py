@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,17 +12,9 @@ from service.cli import asking, benching
 from service.cli.options import Common, Machine, WorkloadSpelling, command
 from service.errors import NoAnswer, VerificationFailed
 from service.resolve import targets, workloads
+from tuner.search.strategies import Strategy
 
 # Start-up: a command loads what it works with when it runs.
-
-
-class Strategy(StrEnum):
-    """Search strategies by name."""
-
-    ANNEALING = "annealing"
-    EVOLUTION = "evolution"
-    RANDOM = "random"
-    GRID = "grid"
 
 
 def add_commands(app: typer.Typer) -> None:

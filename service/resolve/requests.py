@@ -4,13 +4,15 @@ is no whole one is refused with its JSON pointer."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schedules.errors import TilewrightError
 from service.errors import InvalidField, Located, ServiceError
+from service.grade import Grade
 from service.limits import Limits
+from tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
     from schedules.workload.workload import Workload
@@ -18,8 +20,9 @@ if TYPE_CHECKING:
 
 _LIMITS = Limits()
 
-StrategyName = Literal["annealing", "evolution", "random", "grid"]
-GradeName = Literal["exact", "same-cpu", "compatible", "default"]
+StrategyName = Annotated[Strategy, Field(strict=False)]
+GradeName = Annotated[Grade, Field(strict=False)]
+"""By their names, as JSON has no others."""
 
 EXAMPLE_JOB: dict[str, Any] = {
     "workload": "matmul:M=512,N=512,K=512",
@@ -62,7 +65,7 @@ class JobIn(Strict):
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     budget: BudgetIn = BudgetIn()
-    strategy: StrategyName = "annealing"
+    strategy: StrategyName = Strategy.ANNEALING
     seed: Annotated[int, Field(ge=0, le=_LIMITS.seed_max)] = 0
     measurer: Annotated[str, Field(min_length=1, max_length=512)] = "local"
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
@@ -80,7 +83,7 @@ class LookupIn(Strict):
         default="native", description="`native`, a target document, or a target key."
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
-    min_grade: GradeName = "exact"
+    min_grade: GradeName = Grade.EXACT
 
 
 M = TypeVar("M", bound=BaseModel)

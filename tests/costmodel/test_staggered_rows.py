@@ -75,7 +75,7 @@ def test_sums_of_all_joined_walks_are_in_registers() -> None:
 
 def test_a_block_of_staggered_rows_waits_once_for_the_ends_of_their_sums() -> None:
     def late(**knobs: int) -> float:
-        return float(analysed(softmax(512, 128), **knobs).columns["conflict_misses"][0])
+        return float(analysed(softmax(512, 128), **knobs).columns["exposed_lines"][0])
 
     assert late(block=1) == 512 * WAIT_FOR_A_ROW
     assert late(block=4) == 128 * WAIT_FOR_A_ROW
@@ -85,7 +85,7 @@ def test_a_block_of_staggered_rows_waits_once_for_the_ends_of_their_sums() -> No
 def test_blocks_of_long_rows_crowd_the_first_cache() -> None:
     def late(block: int, stagger: int) -> float:
         found = analysed(softmax(96, 4096), block=block, stagger=stagger)
-        return float(found.columns["conflict_misses"][0])
+        return float(found.columns["exposed_lines"][0])
 
     assert late(1, 0) < late(2, 0) < late(4, 0) + 96 * WAIT_FOR_A_ROW
     assert late(1, 1) < late(2, 1)
@@ -93,5 +93,5 @@ def test_blocks_of_long_rows_crowd_the_first_cache() -> None:
 
 def test_nothing_waits_for_sums_after_which_no_walk_comes() -> None:
     norm = notation("s[i] += A[i,k] * A[i,k]; Y[i] = sqrt(s[i])", A="f32[96,4096]")
-    assert analysed(norm, block=1).columns["conflict_misses"][0] == 0.0
-    assert analysed(norm, block=4).columns["conflict_misses"][0] == 0.0
+    assert analysed(norm, block=1).columns["exposed_lines"][0] == 0.0
+    assert analysed(norm, block=4).columns["exposed_lines"][0] == 0.0

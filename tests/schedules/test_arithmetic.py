@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 
 from schedules.algebra.arithmetic import (
     UndefinedOperationError,
-    bf16_bits_to_f32,
     binary,
     cast,
     compare,
     constant,
-    f32_to_bf16_bits,
     from_index,
     from_storage,
     to_storage,
     unary,
     value_type,
 )
+from schedules.algebra.narrow import narrowed, widened
 from schedules.algebra.scalar import BinaryOp, CompareOp, UnaryOp
 from schedules.dtypes import DType
 from tests import scalar_oracles
@@ -157,23 +156,23 @@ def test_constants_are_rounded_to_their_type() -> None:
 
 def test_every_bf16_survives_the_way_through_f32() -> None:
     bits = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
-    values = bf16_bits_to_f32(bits)
-    back = f32_to_bf16_bits(values)
+    values = widened(bits, DType.BF16)
+    back = narrowed(values, DType.BF16)
     numbers = ~np.isnan(values)
     np.testing.assert_array_equal(back[numbers], bits[numbers])
-    assert np.isnan(bf16_bits_to_f32(back[~numbers])).all()
+    assert np.isnan(widened(back[~numbers], DType.BF16)).all()
 
 
 @given(st.floats(width=32, allow_nan=False))
 def test_bf16_is_the_nearest_with_ties_to_even(x: float) -> None:
-    bits = int(f32_to_bf16_bits(np.array([x], np.float32))[0])
-    found = float(bf16_bits_to_f32(np.array([bits], np.uint16))[0])
+    bits = int(narrowed(np.array([x], np.float32), DType.BF16)[0])
+    found = float(widened(np.array([bits], np.uint16), DType.BF16)[0])
     if math.isinf(found):
         assert abs(x) >= (2 - 2.0**-8) * 2.0**127
         return
     neighbours = [b for b in (bits - 1, bits + 1) if 0 <= b < 1 << 16]
     for other in neighbours:
-        value = float(bf16_bits_to_f32(np.array([other], np.uint16))[0])
+        value = float(widened(np.array([other], np.uint16), DType.BF16)[0])
         if math.isfinite(value) and math.copysign(1, value) == math.copysign(1, found):
             distance, theirs = abs(found - x), abs(value - x)
             assert distance < theirs or (distance == theirs and bits % 2 == 0)

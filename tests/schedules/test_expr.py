@@ -305,7 +305,7 @@ K = x.reduce_axis(5, "k")
         (lambda i: A, "bad_node", r"A is a tensor; index it"),
         (lambda i: None, "bad_node", "got NoneType None"),
         (lambda i, j: A[i, j], "bad_rank", r"Y has 1 dimensions, its function takes 2"),
-        (lambda i: x.cast(A[i, 0], "f16"), "bad_dtype", "unknown element type 'f16'; choices: f32"),
+        (lambda i: x.cast(A[i, 0], "f8"), "bad_dtype", "unknown element type 'f8'; choices: f32"),
         (lambda i: x.all_of(), "bad_node", "at least one condition"),
     ],
 )  # fmt: skip

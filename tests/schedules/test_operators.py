@@ -239,7 +239,7 @@ def test_a_spelling_is_case_insensitive_and_has_one_canonical_form() -> None:
         ("matmul:M=" + "9" * 5000 + ",N=2,K=3", "bad_extent", "must be an integer"),
         ("matmul:M=2000000000,N=2000000000,K=2000000000", "too_large", "at most 281474976710656"),
         ("matmul:M,N=2,K=3", "bad_spelling", "NAME=VALUE, got 'M'"),
-        ("matmul:M=1,N=2,K=3,dtype=f16", "bad_dtype", "must be one of f32, f64, .* got 'f16'"),
+        ("matmul:M=1,N=2,K=3,dtype=f128", "bad_dtype", "must be one of f32, f64, .* got 'f128'"),
         ("softmax_mn:M=1,N=2,dtype=i32", "bad_dtype", "must be one of f32, f64, bf16"),
         ("matmul:M=1,N=2,K=3,epilogue=bais", "unknown_epilogue", "did you mean bias"),
         ("matmul:M=1,N=2,K=3,epilogue=relu+relu", "duplicate", "relu is given twice"),

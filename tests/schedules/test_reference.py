@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from schedules.algebra.affine import Ge0, var
+from schedules.algebra.narrow import narrowed, round_to, widened
 from schedules.algebra.scalar import (
     All,
     Binary,
@@ -28,7 +29,6 @@ from schedules.reference import contract as reference_contract
 from schedules.reference import evaluate as reference
 from schedules.reference.contract import recognise
 from schedules.reference.evaluate import evaluate
-from schedules.reference.math import bf16_bits, bf16_to_f32, integer_limits, round_to_bf16
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 from tests.schedules.reference_cases import (
@@ -136,7 +136,7 @@ def test_an_infinity_outside_of_a_moved_condition_does_not_leak() -> None:
 @pytest.mark.parametrize("dtype", [DType.I64, DType.I32, DType.I8, DType.U8])
 def test_integer_products_wrap_over_their_full_range(dtype: DType) -> None:
     workload = matmul(6, 5, 7, dtype)
-    low, high = integer_limits(dtype)
+    low, high = dtype.integer_range
     rng = np.random.default_rng(0)
     inputs = [
         rng.integers(low, high, t.shape, dtype.numpy.type, endpoint=True) for t in workload.inputs
@@ -156,7 +156,7 @@ def test_float_to_integer_truncates_saturates_and_turns_nan_to_zero() -> None:
     values = np.array([1.9, -1.9, 1e30, -1e30, np.nan, np.inf, 2.0**63])
     for dtype in (DType.I8, DType.U8, DType.I32, DType.I64):
         workload = map_workload(Cast(load(x, "i"), dtype), (x,), i=7)
-        low, high = integer_limits(dtype)
+        low, high = dtype.integer_range
         wanted = [1, max(-1, low), high, low, 0, high, high]
         assert evaluate(workload, [values])[0].tolist() == wanted
 
@@ -165,25 +165,25 @@ def test_rounding_to_bf16_is_to_nearest_even_and_once() -> None:
     tie = 1 + 2.0**-8
     values = np.array([1.0, tie, 1 + 3 * 2.0**-8, tie + 2.0**-40, -tie, 3.4e38, 2.0**-133 * 1.5])
     wanted = [1.0, 1.0, 1 + 2.0**-6, 1 + 2.0**-7, -1.0, np.inf, 2.0**-132]
-    np.testing.assert_array_equal(round_to_bf16(values), wanted)
+    np.testing.assert_array_equal(round_to(values, DType.BF16), wanted)
     every = np.arange(1 << 16, dtype=np.uint16)
-    finite = every[np.isfinite(bf16_to_f32(every))]
-    same = round_to_bf16(bf16_to_f32(finite).astype(np.float64))
-    np.testing.assert_array_equal(bf16_bits(same), finite)
+    finite = every[np.isfinite(widened(every, DType.BF16))]
+    same = round_to(widened(finite, DType.BF16).astype(np.float64), DType.BF16)
+    np.testing.assert_array_equal(narrowed(same, DType.BF16), finite)
 
 
 def test_bf16_inputs_are_bits_and_outputs_are_rounded() -> None:
     x = vector(DType.BF16, 3)
     doubled = mul(Cast(load(x, "i"), F32), Const(1.01, F32))
     workload = map_workload(Cast(doubled, DType.BF16), (x,), i=3)
-    bits = bf16_bits(np.array([1.0, -2.0, 0.5]))
+    bits = narrowed(np.array([1.0, -2.0, 0.5]), DType.BF16)
     assert evaluate(workload, [bits])[0].tolist() == [1.0078125, -2.015625, 0.50390625]
 
 
 def test_constants_of_bf16_are_scalars() -> None:
     x = vector(DType.BF16, 4)
     workload = map_workload(Cast(padded(x, (var("i") - 1,), 0.3), F32), (x,), i=4)
-    out = evaluate(workload, [bf16_bits(np.ones(4))])[0]
+    out = evaluate(workload, [narrowed(np.ones(4), DType.BF16)])[0]
     assert out.tolist() == [0.30078125, 1, 1, 1]
 
 

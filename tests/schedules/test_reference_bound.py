@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from schedules.algebra.affine import var
+from schedules.algebra.narrow import narrowed
 from schedules.algebra.scalar import (
     Binary,
     BinaryOp,
@@ -31,7 +32,6 @@ from schedules.reference import error_bound
 from schedules.reference.error_bound import evaluate_with_bound
 from schedules.reference.evaluate import evaluate
 from schedules.reference.exactness import integer_span, value_ranges
-from schedules.reference.math import bf16_bits
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 from tests import scalar_oracles
@@ -242,7 +242,7 @@ def bound_of(body: Scalar, *values: float, dtype: DType = F32) -> Array:
     x = vector(dtype, len(values))
     workload = map_workload(body, (x,), i=len(values))
     data = np.array(values)
-    stored = bf16_bits(data) if dtype is DType.BF16 else data.astype(dtype.numpy)
+    stored = narrowed(data, dtype)
     return evaluate_with_bound(workload, [stored])[0][1]
 
 

@@ -138,7 +138,7 @@ def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch
         check_meaning(workload, nest)
     without = settings.copy()
     without[:, place] = 0
-    late, unasked = (Program(sketch).counts(s)["conflict_misses"] for s in (settings, without))
+    late, unasked = (Program(sketch).counts(s)["exposed_lines"] for s in (settings, without))
     rows = next(n for n, knob in enumerate(sketch.knobs) if knob.name == "rows")
     at_once = settings[:, rows] == settings[:, rows].max()
     assert (late < unasked)[at_once].all()
@@ -297,6 +297,6 @@ def test_the_default_takes_the_longest_part_that_stays_in_the_first_cache() -> N
 def test_hints_that_tiles_of_rows_give_again_are_counted() -> None:
     (sketch,) = dot_sketches(BLOCKS["weights by output"], SMALL)
     settings = [chosen(sketch, rows=rows, columns=2, fetch=1) for rows in (4, 2, 1)]
-    once, twice, often = Program(sketch).counts(np.asarray(settings))["conflict_misses"]
+    once, twice, often = Program(sketch).counts(np.asarray(settings))["exposed_lines"]
     assert once == 0
     assert twice < often

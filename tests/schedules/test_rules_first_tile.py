@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.prior import Prior
+from costmodel.prior import COMPONENTS, Prior
 from schedules.lowering.lower import lower
 from schedules.nest.printer import to_text
 from schedules.primitives import Merge, Prefetch
@@ -29,6 +29,7 @@ EPILOGUE = notation(
 TWO_PANELS = notation("C[i,j] += A[i,k] * B[k,j] * D[k,j]", A="f32[11,6]", B="f32[6,20]",
                       D="f32[6,20]")  # fmt: skip
 WINDOWS = notation("O[y,x,f] += X[y+r,x+s,c] * W[r,s,c,f]", X="f32[6,7,3]", W="f32[2,3,3,20]")
+ONE_TAP = notation("O[y,f] += X[2*y+r,c] * W[r,c,f]", X="f32[22,6]", W="f32[1,6,20]")
 COLUMNS_APART = notation("C[i,j] += A[i,k] * B[j,k]", A="f32[11,6]", B="f32[20,6]")
 USED_TWICE = notation("C[i,j] += A[i,k,l] * B[k,j]", A="f32[11,6,4]", B="f32[6,20]")
 """A step of one loop of this reduction uses what another has packed."""
@@ -72,8 +73,8 @@ def test_the_first_tile_packs(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize(
-    "workload", [matmul(11, 20, 6), BATCHES, EPILOGUE, TWO_PANELS, WINDOWS],
-    ids=["product", "batches", "epilogue", "two panels", "windows"],
+    "workload", [matmul(11, 20, 6), BATCHES, EPILOGUE, TWO_PANELS, WINDOWS, ONE_TAP],
+    ids=["product", "batches", "epilogue", "two panels", "windows", "one tap"],
 )  # fmt: skip
 @pytest.mark.parametrize("threads", [1, 2])
 def test_it_is_legal_and_right(workload: Workload, threads: int) -> None:
@@ -97,5 +98,8 @@ def test_the_prior_counts_less_for_the_copy() -> None:
     way = np.asarray(settings(space.sketches[0])[:20])
     apart = way.copy()
     apart[:, at(space.sketches[0])] = 0
-    packed = [Prior(space).analyse(0, rows).columns["packed_bytes"] for rows in (way, apart)]
-    assert np.all(packed[0] < packed[1])
+    analyses = [Prior(space).analyse(0, rows) for rows in (way, apart)]
+    packing = [found.components[COMPONENTS.index("packing")] for found in analyses]
+    assert np.all(packing[0] < packing[1])
+    packed = [found.columns["packed_bytes"] for found in analyses]
+    assert np.array_equal(packed[0], packed[1])

@@ -81,5 +81,5 @@ def test_hints_for_the_next_batch_are_legal_and_right(rows: int, inside: int) ->
 def test_the_prior_prefers_to_ask() -> None:
     space = space_for(BY_HEADS.normalised(), SMALL)
     both = np.asarray([setting(space), setting(space, fetch=0)])
-    with_hints, without = Prior(space).analyse(0, both).columns["conflict_misses"]
+    with_hints, without = Prior(space).analyse(0, both).columns["exposed_lines"]
     assert with_hints < without

@@ -77,8 +77,6 @@ def test_rows_that_nobody_asked_for_are_late() -> None:
     asked = plain.copy()
     asked[:, names.index("fetch")] = 1
     both = sketch.feasible(asked)
-    late = [
-        Prior(space).analyse(0, rows[both]).columns["conflict_misses"] for rows in (plain, asked)
-    ]
+    late = [Prior(space).analyse(0, rows[both]).columns["exposed_lines"] for rows in (plain, asked)]
     assert both.any()
     assert np.all(late[0] > late[1])

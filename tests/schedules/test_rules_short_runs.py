@@ -97,7 +97,7 @@ def test_hints_are_loads_and_spare_waits(name: str) -> None:
         plain[names.index("fetch")] = 0
         with_hints, without = counts(tile, np.asarray([setting])), counts(tile, np.asarray([plain]))
         assert with_hints["vector_loads"] > without["vector_loads"]
-        assert with_hints["conflict_misses"] < without["conflict_misses"]
+        assert with_hints["exposed_lines"] < without["exposed_lines"]
 
 
 def test_rows_that_are_copied_are_not_late() -> None:
@@ -109,7 +109,7 @@ def test_rows_that_are_copied_are_not_late() -> None:
     copied = settings[tile.feasible(settings)][:50]
     in_place = copied.copy()
     in_place[:, names.index("copy_rows")] = 0
-    late = counts(tile, in_place)["conflict_misses"] - counts(tile, copied)["conflict_misses"]
+    late = counts(tile, in_place)["exposed_lines"] - counts(tile, copied)["exposed_lines"]
     assert (late > 0).all()
 
 

@@ -79,7 +79,7 @@ LOAD = {"op": "load", "tensor": "A", "index": ["i", "k"]}
         ("/inputs/0/name", "a b", "bad_name", "/inputs/0/name"),
         ("/inputs/0/name", None, "bad_document", "/inputs/0/name"),
         ("/inputs/1/name", "A", "duplicate", "/inputs/1"),
-        ("/inputs/0/dtype", "f16", "bad_dtype", "/inputs/0/dtype"),
+        ("/inputs/0/dtype", "f128", "bad_dtype", "/inputs/0/dtype"),
         ("/inputs/0/dtype", "bool", "bad_dtype", "/inputs/0/dtype"),
         ("/inputs/0/shape/1", 0, "bad_extent", "/inputs/0/shape/1"),
         ("/inputs/0/shape/1", -5, "bad_extent", "/inputs/0/shape/1"),

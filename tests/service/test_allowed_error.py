@@ -15,10 +15,11 @@ from schedules.spelling import parse_workload
 from schedules.trace import Trace
 from service.answers import objects
 from service.answers.find import Found
-from service.answers.grades import Grade, Stored
+from service.answers.grades import Stored
 from service.cli import facts
 from service.cli.options import WorkloadSpelling
 from service.cli.payloads import workload_payload
+from service.grade import Grade
 from service.resolve import workloads
 from tests.service.service_cases import HOST
 

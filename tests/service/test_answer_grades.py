@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from schedules.record import Toolchain, TuningRecord
 from schedules.target import Cache, Target
 from schedules.workload.workload import Workload
-from service.answers.grades import Grade, Stored, choose, grade_of
+from service.answers.grades import Stored, choose, grade_of
+from service.grade import Grade
 from tests.service.service_cases import HOST, TOOLCHAIN, make_record
 
 OTHER_COMPILER = Toolchain(TOOLCHAIN.codegen_version + 1, "0.1.0", "1.0")

@@ -15,6 +15,7 @@ from schedules.trace_document import REWRITES as NAMES
 from service.cli import asking, run
 from service.cli.options import command
 from service.cli.quick import HOMES, read
+from service.grade import Grade
 from tuner.machine.native_target import native_target
 
 SPELLINGS = [
@@ -67,7 +68,7 @@ def by_typer(function: Callable[..., None], words: list[str]) -> dict[str, Any]:
 def test_what_is_plain_is_read_as_typer_reads_it(words: str) -> None:
     found = read(asking.best, words.split())
     assert found is not None
-    defaults = {"min_grade": asking.MinGrade.EXACT}
+    defaults = {"min_grade": Grade.EXACT}
     assert {**defaults, **found} == by_typer(asking.best, words.split())
 
 

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from schedules.algebra.narrow import narrowed
 from schedules.dtypes import DType
 from schedules.reference.evaluate import evaluate
-from schedules.reference.math import bf16_bits, integer_limits, round_to_bf16
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 
@@ -90,7 +90,7 @@ def _drawn(tensor: Tensor, kind: str, rng: np.random.Generator) -> Array:
         whole = tensor.dtype.numpy
         if tensor.dtype is DType.BOOL:
             return rng.integers(0, 2, tensor.shape).astype(whole)
-        low, high = integer_limits(tensor.dtype)
+        low, high = tensor.dtype.integer_range
         drawn: Array = rng.integers(low, high, tensor.shape, whole.type, endpoint=True)
         return drawn
     values = rng.standard_normal(tensor.shape)
@@ -111,7 +111,7 @@ def _drawn(tensor: Tensor, kind: str, rng: np.random.Generator) -> Array:
         case _:
             pass
     if tensor.dtype is DType.BF16:
-        return bf16_bits(round_to_bf16(values))
+        return narrowed(values, DType.BF16)
     return values.astype(tensor.dtype.numpy)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from schedules.algebra.narrow import widened
 from schedules.algebra.scalar import Binary, BinaryOp, Const, Unary, UnaryOp
 from schedules.dtypes import DType
-from schedules.reference.math import bf16_to_f32
 from tests.schedules.reference_cases import (
     F32,
     add,
@@ -35,7 +35,7 @@ def test_inputs_have_the_buffers_types_and_are_finite(kind: InputKind, dtype: DT
     for array, tensor in zip(make_inputs(workload, kind, 1), workload.inputs, strict=True):
         assert array.dtype == dtype.numpy
         assert array.shape == tensor.shape
-        values = bf16_to_f32(array) if dtype is DType.BF16 else array
+        values = widened(array, dtype)
         assert np.isfinite(values).all()
         assert np.unique(values).size > 1
 
@@ -111,7 +111,7 @@ def test_all_of_the_first_input_is_far_from_zero(dtype: DType) -> None:
     for kind, sign in ((InputKind.SUNK, -1), (InputKind.RAISED, 1)):
         a, b = make_inputs(matmul(3, 4, 50, dtype), kind, 0)
         if dtype is DType.BF16:
-            a, b = bf16_to_f32(a), bf16_to_f32(b)
+            a, b = widened(a, DType.BF16), widened(b, DType.BF16)
         far = {DType.I8: 63, DType.I64: 2**62 - 1}.get(dtype, 1568)
         assert (a.astype(np.float64) * sign >= far).all()
         assert (b >= 0).all()

@@ -20,10 +20,12 @@ from tuner.machine.roofline import bound, shown_by_kernel
 from tuner.machine.work import least_work
 from tuner.measure.protocol import MeasureRequest
 from tuner.search.annealing import AnnealingStrategy
+from tuner.session.ending import MOST_LUCKY
 from tuner.session.limit import PROBE_ERROR, Limit
 from tuner.session.memory_sink import MemorySink
+from tuner.session.options import SessionOptions
 from tuner.session.report import Budget, TrialEvent, TuneReport
-from tuner.session.run import MOST_LUCKY, SessionOptions, run_session
+from tuner.session.run import run_session
 
 QUIET = synthetic_target(threads=2)
 LOADED = replace(

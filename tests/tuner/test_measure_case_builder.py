@@ -17,7 +17,7 @@ import pytest
 from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
 from tests.tuner.planted_kernels import SomeCase
-from tuner.measure.candidate import child, runner
+from tuner.measure.candidate import runner, shares
 from tuner.measure.candidate.case_builder import CaseBuilder
 from tuner.measure.candidate.runner_client import RunnerClient
 
@@ -121,7 +121,7 @@ def test_a_full_check_with_cases_built_ahead_meets_what_small_integers_hide() ->
 
 def print_result(slow: bool, op: str) -> None:
     """What becomes of a kernel whose race only noise shows, as JSON on stdout."""
-    child._SLOW_WATCH_SECS = -1.0 if slow else float("inf")  # processor time moves in steps
+    shares._SLOW_WATCH_SECS = -1.0 if slow else float("inf")  # processor time moves in steps
     session = runner._open(OPEN, -1)
     fields = {"symbol": "kernel", "workspace_bytes": 64, "threads": 2, "timed": False}
     job = runner._job({"job": fields}, planted.c_object(HIDDEN_RACE))

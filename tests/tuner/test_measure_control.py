@@ -22,8 +22,9 @@ from tuner.measure.mocked.simulated import SimulatedMachine
 from tuner.measure.protocol import MeasureRequest
 from tuner.process.control import Control, MeasurementAborted
 from tuner.session.memory_sink import MemorySink
+from tuner.session.options import SessionOptions
 from tuner.session.report import Budget
-from tuner.session.run import SessionOptions, run_session
+from tuner.session.run import run_session
 
 MATMUL = operators.build("matmul", M=8, N=8, K=8).normalised()
 NEVER = "tests.tuner.compile_fakes:compile_never"

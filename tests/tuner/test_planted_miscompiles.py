@@ -35,7 +35,7 @@ from tuner.codegen.abi import Needs
 from tuner.codegen.generate import generate
 from tuner.compiling.pool import CompilePool
 from tuner.machine.native_target import detect
-from tuner.measure.candidate.jobs import checked_in_full, kernel_job
+from tuner.measure.candidate.requests import checked_in_full, kernel_job
 from tuner.measure.verify.teams import checked_teams
 
 PLANTED_IN = ("matmul_parallel", "norm")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from llvmlite import binding as llvm
 
-from schedules.dtypes import DType
+from schedules.dtypes import FLOATS, DType
 from schedules.errors import TargetError
 from schedules.target import Cache, Probes, Target
 from tuner.machine import lock as machine_lock
@@ -229,7 +229,7 @@ def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     found, target = Probes(**json.loads(done.stdout)), detect()
-    assert set(found.peak_gflops) == {"f32", "f64", "i32", "bf16"}
+    assert set(found.peak_gflops) == {*FLOATS, "i32"}
     levels = [f"L{i + 1}" for i in range(len(target.caches))]
     assert list(found.bandwidth_gbs) == [*levels, "memory"]
     for values in (*found.peak_gflops.values(), *found.bandwidth_gbs.values()):

@@ -22,8 +22,9 @@ from tuner.measure.protocol import MeasureRequest, OnResult, measure_each
 from tuner.search.annealing import AnnealingStrategy
 from tuner.search.first_look import default_look
 from tuner.session.memory_sink import MemorySink
+from tuner.session.options import SessionOptions
 from tuner.session.report import Begun, Budget, TrialEvent
-from tuner.session.run import SessionOptions, run_session
+from tuner.session.run import run_session
 
 OK = MeasureStatus.OK
 

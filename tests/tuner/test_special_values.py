@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 
 from schedules import operators
+from schedules.algebra.narrow import narrowed, widened
 from schedules.dtypes import DType
 from schedules.primitives import Primitive, Split, Vectorize
 from schedules.reference.evaluate import evaluate
-from schedules.reference.math import bf16_bits, bf16_to_f32
 from schedules.rewrites import Beforehand
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
@@ -216,7 +216,7 @@ def test_every_operation_on_special_values(dtype: str, bits: int) -> None:
         for tensor, output, want in zip(
             workload.output_tensors, outputs, evaluate(workload, inputs), strict=True
         ):
-            got = bf16_to_f32(output) if tensor.dtype is DType.BF16 else output
+            got = widened(output, tensor.dtype)
             np.testing.assert_allclose(got, want, rtol=0.02, err_msg=f"{tensor.name} of {texts}")
             zero = want == 0
             np.testing.assert_array_equal(
@@ -225,4 +225,4 @@ def test_every_operation_on_special_values(dtype: str, bits: int) -> None:
 
 
 def _stored(dtype: DType, values: Array) -> Array:
-    return bf16_bits(values) if dtype is DType.BF16 else values.astype(dtype.numpy)
+    return narrowed(values, dtype)

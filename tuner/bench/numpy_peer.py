@@ -57,9 +57,9 @@ class NumpyPeer:
     """
 
     def __init__(self, workload: Workload, inputs: Sequence[Array]) -> None:
-        narrow = [t.name for t in workload.tensors.values() if t.dtype is DType.BF16]
-        if narrow:
-            raise NoPeerError(f"NumPy has no bf16, which {narrow[0]} holds")
+        for tensor in workload.tensors.values():
+            if tensor.dtype.is_float and tensor.dtype.numpy.kind != "f":
+                raise NoPeerError(f"NumPy has no {tensor.dtype}, which {tensor.name} holds")
         self._bytes = 0
         self._reserve(sum(t.bytes for t in workload.inputs))
         self._tensors: dict[str, Array] = {

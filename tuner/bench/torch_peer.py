@@ -28,7 +28,6 @@ from schedules.algebra.scalar import (
     substitute,
     walk,
 )
-from schedules.dtypes import DType
 from schedules.reference.contract import Contraction
 from schedules.reference.reads import conditions_hold, full_box, index_values
 from schedules.workload.tensors import Axis, Stage
@@ -75,8 +74,9 @@ class TorchPeer:
         self._torch = torch
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
-        if any(t.dtype is DType.BF16 for t in workload.tensors.values()):
-            raise NoPeerError("bf16 is not compared with PyTorch yet")
+        for tensor in workload.tensors.values():
+            if tensor.dtype.is_narrow_float:
+                raise NoPeerError(f"{tensor.dtype} is not compared with PyTorch yet")
         self._workload = workload
         self._inputs = {t.name: t for t in workload.inputs}
         self._now: dict[str, Any] = {

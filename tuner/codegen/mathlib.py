@@ -45,7 +45,7 @@ def math_function(
 
     `target` matters where a target lacks an instruction (FLOOR before SSE4.1); None assumes that
     it does not. ValueError for operations that are one LLVM instruction (neg, abs) and for types
-    other than f32 and f64: bf16 is computed in f32.
+    other than f32 and f64: narrow floats are computed in f32.
     """
     if op not in _EMITTERS or dtype not in FORMATS or lanes < 1:
         raise ValueError(

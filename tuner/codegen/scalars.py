@@ -34,6 +34,7 @@ from schedules.dtypes import DType
 from .indices import Indices, VectorAxis
 from .memory import Memory
 from .module import ModuleText
+from .narrow_floats import NARROWED, WIDENED
 from .text import FunctionText
 from .values import Val, lane_numbers, literal, suffix, type_text
 
@@ -365,10 +366,10 @@ class Scalars:
         """`x` as `to`; float to integer truncates and saturates, NaN gives 0."""
         if x.dtype is to:
             return x
-        if x.dtype is DType.BF16:
-            return self.cast(self._widen_bf16(x), to)
-        if to is DType.BF16:
-            return self._round_bf16(self.cast(x, DType.F32))
+        if x.dtype.is_narrow_float:
+            return self.cast(WIDENED[x.dtype](self.text, self.module, x), to)
+        if to.is_narrow_float:
+            return NARROWED[to](self.text, self.module, self.cast(x, to.wide))
         target = type_text(to, x.lanes)
         if to is DType.BOOL:
             test = (
@@ -396,33 +397,6 @@ class Scalars:
         else:
             op = "sext" if x.dtype.is_signed else "zext"
         return Val(self.text.assign(f"{op} {x.typed} to {target}"), to, x.lanes)
-
-    def _widen_bf16(self, x: Val) -> Val:
-        wide, result = type_text(DType.I32, x.lanes), type_text(DType.F32, x.lanes)
-        bits = self.text.assign(f"zext {x.typed} to {wide}")
-        high = self.text.assign(f"shl {wide} {bits}, {literal(16, DType.I32, x.lanes).name}")
-        return Val(self.text.assign(f"bitcast {wide} {high} to {result}"), DType.F32, x.lanes)
-
-    def _round_bf16(self, x: Val) -> Val:
-        """To nearest, ties to even; NaN stays NaN."""
-        lanes = x.lanes
-        wide, narrow = type_text(DType.I32, lanes), type_text(DType.BF16, lanes)
-
-        def number(value: int) -> str:
-            return literal(value, DType.I32, lanes).name
-
-        assign = self.text.assign
-        bits = assign(f"bitcast {x.typed} to {wide}")
-        shifted = assign(f"lshr {wide} {bits}, {number(16)}")
-        odd = assign(f"and {wide} {shifted}, {number(1)}")
-        bias = assign(f"add {wide} {odd}, {number(0x7FFF)}")
-        rounded = assign(f"lshr {wide} {assign(f'add {wide} {bits}, {bias}')}, {number(16)}")
-        nan = assign(f"fcmp uno {x.typed}, {x.name}", "c")
-        quiet = assign(f"or {wide} {shifted}, {number(0x40)}")
-        kept = assign(
-            f"select {type_text(DType.BOOL, lanes)} {nan}, {wide} {quiet}, {wide} {rounded}"
-        )
-        return Val(assign(f"trunc {wide} {kept} to {narrow}"), DType.BF16, lanes)
 
     def horizontal(self, op: BinaryOp, vector: Val) -> Val:
         """All lanes combined into one value, as a tree where the count is a power of two."""

@@ -6,28 +6,26 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schedules.dtypes import DType
+import numpy as np
 
-_LLVM_TYPES = {
-    DType.F32: "float", DType.F64: "double", DType.BF16: "i16", DType.I64: "i64",
-    DType.I32: "i32", DType.I8: "i8", DType.U8: "i8", DType.BOOL: "i1",
-}  # fmt: skip
+from schedules.algebra.narrow import narrowed
+from schedules.dtypes import DType
 
 
 def scalar_type(dtype: DType) -> str:
-    """LLVM's type for one value; bf16 is carried as its 16 bits."""
-    return _LLVM_TYPES[dtype]
+    """LLVM's type for one value; narrow floats are carried as their bits."""
+    return dtype.llvm
 
 
 def type_text(dtype: DType, lanes: int) -> str:
     """LLVM's type for `lanes` values; lanes 1 is a scalar."""
-    element = _LLVM_TYPES[dtype]
+    element = dtype.llvm
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
 def suffix(dtype: DType, lanes: int) -> str:
     """The part of an intrinsic's name that says its type, as in `v16f32`."""
-    element = {"float": "f32", "double": "f64"}.get(_LLVM_TYPES[dtype], _LLVM_TYPES[dtype])
+    element = {"float": "f32", "double": "f64"}.get(dtype.llvm, dtype.llvm)
     return element if lanes == 1 else f"v{lanes}{element}"
 
 
@@ -62,8 +60,8 @@ def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Val:
             except OverflowError:
                 number = float("inf") if number > 0 else float("-inf")
         text = "0x" + struct.pack(">d", number).hex().upper()
-    elif dtype is DType.BF16:
-        text = str(bf16_bits(float(value)))
+    elif dtype.is_narrow_float:
+        text = str(narrowed(np.asarray(float(value)), dtype).view(f"int{dtype.bits}"))
     else:
         bits = dtype.bits
         wrapped = int(value) & ((1 << bits) - 1)
@@ -71,13 +69,6 @@ def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Val:
     if lanes > 1:
         text = f"splat ({scalar_type(dtype)} {text})"
     return Val(text, dtype, lanes)
-
-
-def bf16_bits(value: float) -> int:
-    """The bits of `value` rounded to bf16, to nearest even, as a signed 16-bit integer."""
-    (bits,) = struct.unpack("I", struct.pack("f", value))
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF
-    return int(rounded - (1 << 16) if rounded >> 15 else rounded)
 
 
 def lane_numbers(dtype: DType, lanes: int, step: int, start: int = 0) -> str:

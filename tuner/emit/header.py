@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schedules.dtypes import DType
 from schedules.rewritten import rewritten_document
 from schedules.trace import Trace
 from schedules.workload.tensors import Tensor
@@ -19,11 +18,6 @@ from .c_names import KEYWORDS, RESERVED
 from .dispatch import NOT_SUPPORTED
 from .emitted import BuiltVariant, EmittedKernel
 from .object_code import toolchain
-
-_C_TYPES = {
-    DType.F32: "float", DType.F64: "double", DType.BF16: "uint16_t", DType.I64: "int64_t",
-    DType.I32: "int32_t", DType.I8: "int8_t", DType.U8: "uint8_t", DType.BOOL: "uint8_t",
-}  # fmt: skip
 
 _NO_TRACE = Trace()
 
@@ -53,7 +47,7 @@ def c_header(workload: Workload, kernel: EmittedKernel, origins: Sequence[Origin
     names = argument_names(workload)
     inputs = set(workload.inputs)
     parameters = [
-        f"{'const ' if tensor in inputs else ''}{_C_TYPES[tensor.dtype]} *{name}"
+        f"{'const ' if tensor in inputs else ''}{tensor.dtype.c} *{name}"
         for tensor, name in zip(workload.arguments, names, strict=True)
     ]
     made_by = toolchain()
@@ -212,7 +206,7 @@ def _harmless(text: str) -> str:
 
 
 def _described(tensor: Tensor) -> str:
-    kind = "bf16 bits" if tensor.dtype is DType.BF16 else tensor.dtype.value
+    kind = f"{tensor.dtype} bits" if tensor.dtype.is_narrow_float else tensor.dtype.value
     return f"{kind}[{', '.join(map(str, tensor.shape))}]"
 
 

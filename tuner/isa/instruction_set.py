@@ -19,7 +19,8 @@ from . import x86
 class InstructionSet:
     """What a target's vectors can do in one instruction, where code differs by it.
 
-    `multiply_add`: `a * b + c`, with one rounding. `floor`: `llvm.floor`, of every lane.
+    `multiply_add`: `a * b + c`, with one rounding. `floor`: `llvm.floor`, of every lane. `halves`:
+    LLVM's conversions between half and float.
     `masked_load_bits` is the widest masked load that is worth leaving whole, None if any is.
     `streams` are sizes in bytes of aligned vectors that can be stored past the caches, none where
     there is no such store; `stream_fence` is the intrinsic that orders these with later stores.
@@ -29,6 +30,7 @@ class InstructionSet:
 
     multiply_add: bool
     floor: bool
+    halves: bool = False
     masked_load_bits: int | None = None
     streams: tuple[int, ...] = ()
     stream_fence: str = ""
@@ -48,10 +50,8 @@ def _instruction_set(
     if architecture in x86.ARCHITECTURES:
         return _x86(architecture, names, vector_bits)
     # AArch64, and a safe reading of every other vector unit.
-    return InstructionSet(
-        multiply_add=not names.isdisjoint({"neon", "v8a", "fp-armv8"}),
-        floor=True,
-    )
+    has_floats = not names.isdisjoint({"neon", "v8a", "fp-armv8"})
+    return InstructionSet(multiply_add=has_floats, floor=True, halves=has_floats)
 
 
 def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> InstructionSet:
@@ -59,6 +59,7 @@ def _x86(architecture: str, features: frozenset[str], vector_bits: int) -> Instr
     return InstructionSet(
         multiply_add=not features.isdisjoint({"fma", "avx512f"}),
         floor=vector_bits > 128 or "sse4.1" in features,  # what a CPU implies need not be listed
+        halves=not features.isdisjoint({"f16c", "avx512f"}),
         masked_load_bits=x86.masked_load_bits(features),
         streams=tuple(size for size in x86.STREAMS if size * 8 <= vector_bits) if streams else (),
         stream_fence=x86.STREAM_FENCE if streams else "",

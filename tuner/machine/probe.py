@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from schedules.dtypes import DType
+from schedules.dtypes import FLOATS, DType
 from schedules.errors import TargetError
 from schedules.target import Probes, Target
 
@@ -140,9 +140,9 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
         look_again(private, rates, pause=partial(time.sleep, LOOK_PAUSE_SECS))
         region_secs = float(f"{1 / found.rates[_REGIONS]:.3g}")
     curves = {name: spread(found, target.cores) for name, found in rates.items()}
-    # bf16 is stored in 16 bits and computed in f32: its peak is the f32 peak.
+    # Narrow floats are computed in f32: their peak is the f32 peak.
     peaks = {name: curves[name] for name in arithmetic}
-    peaks[DType.BF16.value] = list(peaks[DType.F32.value])
+    peaks |= {d.value: list(peaks[d.wide.value]) for d in FLOATS if d.is_narrow_float}
     bandwidths = {name: curves[name] for name in reading}
     return Probes(peaks, bandwidths, region_secs, doubtful=not found.quiet)
 

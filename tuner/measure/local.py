@@ -34,7 +34,7 @@ from ..compiling.worker import DEFAULT_COMPILER
 from ..machine.lock import machine_lock
 from ..process.control import Control
 from ..process.environment import openmp_environment
-from .candidate.jobs import checked_in_full, full_check_calls, kernel_job
+from .candidate.requests import checked_in_full, full_check_calls, kernel_job
 from .candidate.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult
 from .verify.cases import DEFAULT_CASES
@@ -229,7 +229,7 @@ class LocalMeasurer:
 
     def confirm(self, request: MeasureRequest) -> MeasureResult:
         """Rebuild twice in processes that have compiled nothing, compare the bytes with each
-        other and with what was measured, and check in full (`jobs.checked_in_full`)."""
+        other and with what was measured, and check in full (`requests.checked_in_full`)."""
         document = self._document(request.trace)
         first, second = self._pool.fresh(document, builds=2)
         self._control.check()

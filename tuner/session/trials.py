@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.metrics import recall_at_k, spearman
+from schedules.canonical import canonical_bytes
 from schedules.record import MeasureStatus, TuningRecord
 from schedules.space import Candidate
 from schedules.trace import Trace
@@ -16,13 +17,20 @@ RECALL_K = 16
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One candidate of this run: number from 1, its record, and whether it came from the sink."""
+    """One candidate of this run: number from 1, its record, whether it came from the sink, and the
+    `trace_key` of its record."""
 
     number: int
     candidate: Candidate
     trace: Trace
     record: TuningRecord
     stored: bool
+    key: bytes
+
+
+def trace_key(record: TuningRecord) -> bytes:
+    """What two records of one trace have in common: its canonical text."""
+    return canonical_bytes(record.trace)
 
 
 def statuses(trials: Sequence[Trial]) -> Counter[MeasureStatus]:

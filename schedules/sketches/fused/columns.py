@@ -10,22 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
 from ...arrays import BoolArray, IntArray
 from ...plan import Access, Level, Outline, Plan, axes_of
+from ...primitives import CacheWrite, ComputeAt, Merge, Parallel, Stream, Unroll, Vectorize
 from ...space import Knob
-from ...target import Target
-from ...workload.workload import Workload
-from ..analysis import Read, StageView
+from ..analysis import Loop, Read, StageView
 from ..groups import FusionGroup, Stages, grown, is_loop, leading_axes, merged
-from ..knobs import Knobbed
-from ..streams import stream_values, streams_pay
 from ..tile.roles import is_product
 from ..writer import TraceWriter
-from .columns_trace import Block, column_walk, write_column_trace
+from .group_sketch import GroupSketch
 from .walks import FEWEST_COLUMNS, contiguous_reduction
 
 VECTORS, GROUPS = (1, 2, 4, 8), (1, 2, 4)
@@ -92,21 +89,13 @@ def _read_bytes(group: FusionGroup) -> int:
 
 
 @dataclass(frozen=True)
-class ColumnSketch(Knobbed):
+class ColumnSketch(GroupSketch):
     """See the module. Knobs `vectors` times `groups` say how wide a block is at most: blocks are
     as many as that needs, all as wide, and a multiple of the threads."""
-
-    workload: Workload
-    group: FusionGroup
-    target: Target
 
     @property
     def name(self) -> str:
         return "columns"
-
-    @property
-    def lanes(self) -> int:
-        return self.target.lanes(self.group.last.dtype)
 
     @property
     def columns(self) -> int:
@@ -116,20 +105,24 @@ class ColumnSketch(Knobbed):
     @cached_property
     def merged(self) -> dict[str, str]:
         """Reductions, each with the elementwise stage that one walk computes as well."""
-        return merged(self.group, partial(column_walk, self.group))
+        return merged(self.group, self._walk_over)
+
+    def _walk_over(self, view: StageView) -> tuple[Loop, ...] | None:
+        """The loops of a reduction over all rows, see `merged`: shared ones, those it reduces,
+        columns."""
+        *lead, column = view.spatial
+        return (*lead, *view.reduce, column) if len(lead) == self.group.shared else None
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         most = -(-self.columns // self.lanes)
         blocks = self.group.repeats * most
-        output = self.group.last.name
-        streams = stream_values(self.workload, output, self.target)
         return (
             Knob("vectors", tuple(n for n in VECTORS if n == 1 or n <= most)),
             Knob("groups", tuple(n for n in GROUPS if n == 1 or 2 * n <= most)),
             Knob("parallel", (0, 1) if self.target.threads > 1 and blocks > 1 else (0,)),
             Knob("merge", (0, 1) if self.merged else (0,)),
-            Knob("stream", (0,) if self.group.last.is_reduction else streams),
+            Knob("stream", (0,) if self.group.last.is_reduction else self.stream_choices),
         )
 
     def block_vectors(self, v: dict[str, IntArray]) -> IntArray:
@@ -216,10 +209,6 @@ class ColumnSketch(Knobbed):
         ]
         return Access(read.tensor, read.dtype.bytes, tuple(_step(axis) for axis in kept))
 
-    @cached_property
-    def streams_pay_here(self) -> bool:
-        return streams_pay(self.workload, self.target)
-
     def kept_bytes(self) -> float:
         """Bytes of the values between stages, a column."""
         kept = (x for x in self.group.inside if not x.is_reduction)
@@ -237,10 +226,65 @@ class ColumnSketch(Knobbed):
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other groups' steps already."""
-        v = self.values(np.asarray([setting]))
-        wide = int(self.block_vectors(v)[0])
-        block = Block(wide * self.lanes, wide // int(v["groups"][0]), self.lanes)
-        write_column_trace(writer, self.group, block, self.chosen(setting))
+        v, group = self.chosen(setting), self.group
+        wide = int(self.block_vectors(self.values(np.asarray([setting])))[0])
+        place = self._blocks(writer, wide * self.lanes)
+        for view in reversed(group.inside):
+            writer.do(ComputeAt(view.name, place))
+        width = wide // v["groups"] * self.lanes
+        walks = {view.name: self._walk(writer, view, place, width) for view in group.stages}
+        for reduced, name in self.merged.items() if v["merge"] else ():
+            _merge(writer, walks[name], walks[reduced])
+        if v["parallel"]:
+            writer.do(Parallel(place))
+        if v["stream"]:
+            writer.do(Stream(group.last.name))
+
+    def _blocks(self, w: TraceWriter, width: int) -> str:
+        """The loop over blocks of columns, of all matrices, around everything."""
+        _, chain = w.writer_of(self.group.last.name)
+        *spatial, column = [loop.var for loop in chain if not loop.reduce]
+        reduce = [loop.var for loop in chain if loop.reduce]
+        lead, others = spatial[: self.group.shared], spatial[self.group.shared :]
+        blocks, within = w.split(column, width)
+        w.reorder(*lead, blocks, *others, *reduce, within)
+        return w.fuse_all((*lead, blocks))
+
+    def _walk(self, w: TraceWriter, view: StageView, place: str, width: int) -> _Walk:
+        """Walk over the rows with a few vectors of columns at a time; what a reduction adds up
+        stays in registers."""
+        own = w.own_loops(view.name, inside=place)
+        *others, column = [loop.var for loop in own if not loop.reduce]
+        reduce = [loop.var for loop in own if loop.reduce]
+        group, rest = w.split(column, width)
+        middle, lane = w.split(rest, self.lanes)
+        if view.is_reduction:
+            w.reorder(*others, group, *reduce, middle, lane)
+        else:
+            w.reorder(group, *others, middle, lane)
+        w.do(Vectorize(lane), Unroll(middle))
+        if view.is_reduction:
+            w.do(CacheWrite(view.name, group, f"{view.name}.acc"))
+        return _Walk(group, tuple(reduce if view.is_reduction else others), middle, lane)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """The loops of a stage within a block: groups of vectors, rows, vectors of a group, lanes."""
+
+    group: str
+    rows: tuple[str, ...]
+    middle: str
+    lane: str
+
+
+def _merge(w: TraceWriter, first: _Walk, second: _Walk) -> None:
+    """One walk of two. Rows of one iteration have no loop of their own where a stage was moved, so
+    the ones left are those of more."""
+    one, other = ([x for x in walk.rows if w.loop(x).extent > 1] for walk in (first, second))
+    w.do(Merge(first.group, second.group))
+    w.do(*(Merge(a, b) for a, b in zip(one, other, strict=True)))
+    w.do(Merge(first.middle, second.middle), Merge(first.lane, second.lane))
 
 
 def _step(axis: int | None) -> tuple[int, ...]:

@@ -13,21 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-import numpy as np
-
-from ...arrays import BoolArray, IntArray
 from ...primitives import Parallel, Stream, Vectorize
 from ...space import Knob
 from ..analysis import StageView
 from ..streams import stream_values
 from ..writer import TraceWriter
+from .group_sketch import TASKS_A_THREAD
 from .row_part import VECTORS, RowPart
 
 LONG_ROW = 8
 """Vectors in a row from which on joining it with the next one gains nothing."""
-
-TASKS_A_THREAD = 4
-"""Tasks that rows which are too few for the threads are divided into, so that work evens out."""
 
 MOST_IN_A_PIECE = 16384
 """Elements of a piece of one dense walk: small enough for threads to even out."""
@@ -66,10 +61,6 @@ class ElementwiseSketch(RowPart):
     @cached_property
     def stream_choices(self) -> tuple[int, ...]:
         return stream_values(self.workload, self.group.last.name, self.target, flat=self.is_dense)
-
-    def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) all of them."""
-        return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread."""

@@ -16,7 +16,6 @@ from functools import cached_property
 from ...arrays import BoolArray, IntArray
 from ...primitives import Parallel, Stream
 from ...space import Knob
-from ..streams import stream_values
 from ..writer import TraceWriter
 from .reduction_steps import ReductionSteps
 from .row_part import VECTORS, RowPart
@@ -36,10 +35,6 @@ class ReductionSketch(RowPart):
             Knob("chunk", chunks_of((self.group.last,))),
             Knob("stream", self.stream_choices),
         )
-
-    @cached_property
-    def stream_choices(self) -> tuple[int, ...]:
-        return stream_values(self.workload, self.group.last.name, self.target)
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) whether a setting is worth a try; every one is legal."""

@@ -12,7 +12,7 @@ from math import ceil, prod
 from ...nest.loop_ir import Update
 from ...primitives import CacheWrite, ComputeAt, Parallel, Partition, RFactor, Unroll, Vectorize
 from ..analysis import StageView
-from ..writer import TraceWriter
+from ..writer import TraceWriter, fitting
 from .walks import contiguous_reduction
 
 MOST_UNROLLED_STEPS = 16
@@ -76,12 +76,11 @@ class ReductionSteps:
         if loop is None:
             return None
         w = self.w
-        extent, lanes = w.loop(loop).extent, self.lanes
-        while lanes > extent:
-            lanes //= 2
+        extent = w.loop(loop).extent
+        lanes = fitting(self.lanes, extent)
         if lanes < 2:
             return None
-        vectors = self._fitting(extent, lanes)
+        vectors = fitting(self.vectors, extent // lanes)
         width = lanes * vectors
         walk, within = w.split(loop, width)
         wide = f"{buffer}.wide"
@@ -92,13 +91,6 @@ class ReductionSteps:
         vector = f"{buffer}.vector"
         w.do(RFactor(lane_loop, vector))
         return Partials(wide, vector, walk, extent, width, f"{lane_loop}.rf", combine)
-
-    def _fitting(self, extent: int, lanes: int) -> int:
-        """How many vectors at once a loop fills."""
-        vectors = self.vectors
-        while vectors > 1 and vectors * lanes > extent:
-            vectors //= 2
-        return vectors
 
     def keep_in_registers(self, partials: Partials, place: str) -> None:
         """Compute partial results inside of loop `place`, where they are combined."""
@@ -156,7 +148,7 @@ class ReductionSteps:
         if threads > 1 and piece < w.loop(best).extent:
             task, columns = w.split(best, piece)
         extent = w.loop(columns).extent
-        vectors = self._fitting(extent, lanes)
+        vectors = fitting(self.vectors, extent // lanes)
         outer, rest = w.split(columns, vectors * lanes)
         middle, inner = w.split(rest, lanes)
         outside, within = self._chunked(reduce, chunk)

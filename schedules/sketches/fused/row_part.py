@@ -10,12 +10,8 @@ import numpy as np
 from ...arrays import BoolArray, IntArray
 from ...plan import Access, Axis, Level, Outline, Plan
 from ...space import Knob
-from ...target import Target
-from ...workload.workload import Workload
 from ..analysis import StageView
-from ..groups import FusionGroup
-from ..knobs import Knobbed
-from ..streams import streams_pay
+from .group_sketch import GroupSketch
 from .walks import contiguous_reduction
 
 VECTORS = Knob("vectors", (1, 2, 4, 8))
@@ -30,24 +26,12 @@ def own_rows(view: StageView) -> int:
 
 
 @dataclass(frozen=True)
-class RowPart(Knobbed):
+class RowPart(GroupSketch):
     """Stages of a group, whose shared axes are the rows."""
-
-    workload: Workload
-    group: FusionGroup
-    target: Target
 
     @property
     def name(self) -> str:
         return "rows"
-
-    @property
-    def lanes(self) -> int:
-        return self.target.lanes(self.group.last.dtype)
-
-    @cached_property
-    def streams_pay_here(self) -> bool:
-        return streams_pay(self.workload, self.target)
 
     @property
     def can_divide(self) -> bool:

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from math import ceil
 
-import numpy as np
-
-from ...arrays import BoolArray, FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
 from ...nest.loop_ir import LoopKind
 from ...primitives import Merge, Prefetch, Unroll
 from ..analysis import Read
@@ -28,9 +26,6 @@ on most machines. Half and double of it are as good."""
 
 UPDATES_A_CYCLE = 2.0
 """Pipes for multiply-adds."""
-
-COPY_SHARE = 0.3
-"""Of the time of a copy on its own that is left."""
 
 
 def packed_on_the_way(stage: TileStage) -> tuple[Read, ...]:
@@ -68,11 +63,6 @@ def can_pack_on_the_way(
     return found
 
 
-def copy_share(f: dict[str, FloatArray]) -> FloatArray:
-    """(P,) how much of the time of packing columns is left."""
-    return np.where(f["pack_on_the_way"] > 0, COPY_SHARE, 1.0)
-
-
 def merge_with_first_tile(
     w: TraceWriter, stage: TileStage, v: dict[str, int], s: dict[str, int], depth: list[str]
 ) -> None:
@@ -83,8 +73,11 @@ def merge_with_first_tile(
     step_cycles = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
     ahead = ceil(AHEAD_CYCLES * UPDATES_A_CYCLE / step_cycles)
     for n, read in enumerate(packed_on_the_way(stage)):
-        dims = [read.own_dim(name) for name in (*depth[:-1], stage.roles.main.name)]
-        _merge(w, f"{name}.pack{n}", dims, v["unroll"], depth)
+        axes = (*depth[:-1], stage.roles.main.name)
+        dims = [(read.own_dim(axis), loop) for axis, loop in zip(axes, depth, strict=True)]
+        # A tap loop of one iteration is in no dimension, and is left around the merged ones.
+        walked = {f"{name}.pack{n}.{dim}": loop for dim, loop in dims if dim is not None}
+        _merge(w, f"{name}.pack{n}", walked, v["unroll"])
         if ahead < w.loop(depth[-1]).extent:
             line = stage.target.caches[0].line_bytes // read.dtype.bytes
             w.do(Prefetch(read.tensor, depth[-1], ahead, depth[-1], "", line))
@@ -101,16 +94,14 @@ def _stand_alone(w: TraceWriter, pack: str, sums: str, reduction: str) -> None:
             w.partition(name, 1)
 
 
-def _merge(
-    w: TraceWriter, pack: str, dims: list[int | None], unroll: int, depth: list[str]
-) -> None:
-    """Pack in the reduction's loops, of which each walks one of `dims`."""
-    walked = [f"{pack}.{dim}" for dim in dims]
+def _merge(w: TraceWriter, pack: str, walked: dict[str, str], unroll: int) -> None:
+    """Pack in the reduction's loops: `walked` gives that of each of the copy's own."""
     serial = [loop.var for loop in w.own_loops(pack) if loop.kind is LoopKind.SERIAL]
     inside = [name for name in serial if name not in walked]
+    own = list(walked)
     if unroll > 1:
-        walked[-1], within = w.split(walked[-1], unroll)
+        own[-1], within = w.split(own[-1], unroll)
         inside.insert(0, within)
-    w.reorder(*walked, *inside)
+    w.reorder(*own, *inside)
     w.do(*(Unroll(name) for name in inside))
-    w.do(*(Merge(*pair) for pair in zip(walked, depth, strict=True)))
+    w.do(*(Merge(*pair) for pair in zip(own, walked.values(), strict=True)))

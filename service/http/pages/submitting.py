@@ -18,15 +18,14 @@ from service.http.pages.forms import Fields
 from service.jobs.document import measurer_name
 from service.jobs.tuning import FLEET
 from service.resolve import workloads
-from service.resolve.requests import StrategyName
 from service.settings import Settings
+from tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
     from db.jobs import Job
 
 FIELDS = ("workload", "tensors", "ranges", "trials", "seconds", "threads", "measurer", "target",
           "strategy", "seed")  # fmt: skip
-STRATEGIES: tuple[StrategyName, ...] = ("annealing", "evolution", "random", "grid")
 MOST_FILES = 200
 FIELD_OF = {
     "/workload": "workload",
@@ -76,7 +75,7 @@ def form_view(settings: Settings, fields: Fields, problem: Problem | None = None
         values=fields,
         measurers=measurers(settings),
         measurer=settings.default_measurer,
-        strategies=STRATEGIES,
+        strategies=tuple(Strategy),
         operators=operators(),
         problem=problem,
         wrong=wrong,

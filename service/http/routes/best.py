@@ -13,7 +13,6 @@ from schedules.target import Target
 from service.access.keys import Principal, Scope
 from service.answers import lookup
 from service.answers.book import Finished, Lacking, Outcome, Question
-from service.answers.grades import Grade
 from service.answers.lookup import Lookup
 from service.answers.untuned import (
     Wanted,
@@ -23,6 +22,7 @@ from service.answers.untuned import (
     stored_workload,
 )
 from service.errors import NoAnswer, NotPrepared, TooBusy
+from service.grade import Grade
 from service.http.caching import names
 from service.http.deps import Asking, LookupBody, State, checked_key, parse_body
 from service.http.problems import problem_responses
@@ -56,7 +56,7 @@ async def best(
     workload_key: str,
     target_key: str,
     min_grade: Annotated[GradeName, Query(description="The least exact answer that will do.")] = (
-        "exact"
+        Grade.EXACT
     ),
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:

@@ -34,8 +34,8 @@ from ..memory.stacks import build_stacks
 from ..verify.cases import Cases
 from . import child
 from .case_builder import CaseBuilder
-from .child import Equipment, Job
 from .explain import explain
+from .job import Equipment, Job
 from .sandbox import FaultPage, Limits, ParentGoneError, Sandbox
 
 _BURST_SECS = 50e-6

@@ -124,7 +124,7 @@ class RunnerClient:
         deadline_secs: float,
         op: str = "measure",
     ) -> None:
-        """Have a kernel verified and timed; `job` holds the other fields of `child.Job`.
+        """Have a kernel verified and timed; `job` holds the other fields of `job.Job`.
 
         `op` "check" verifies it on every case there is. The deadline is for one case.
         """

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from schedules.algebra.narrow import widened
 from schedules.algebra.scalar import Reducer, loads
 from schedules.dtypes import DType
 from schedules.errors import WorkloadError
@@ -22,7 +23,7 @@ from schedules.lowering.lower import start
 from schedules.reference.error_bound import bounded_outputs
 from schedules.reference.error_rounding import plus
 from schedules.reference.evaluate import evaluate
-from schedules.reference.math import bf16_to_f32, cast
+from schedules.reference.math import cast
 from schedules.rewrites import Rewrite
 from schedules.rewrites.scale import error_scale, states_error
 from schedules.trace import Trace
@@ -65,8 +66,8 @@ class Expected:
     """What one output may be: `|y - values| <= bound` element by element, `values` where `bound`
     is None.
 
-    `values` are float64, or the output's own type where they are exact or integers (bf16: f32).
-    `free` marks elements nothing can be said about, None for none.
+    `values` are float64, or the output's own type where they are exact or integers (of narrow
+    floats: f32). `free` marks elements nothing can be said about, None for none.
     """
 
     tensor: Tensor
@@ -106,7 +107,7 @@ class Expected:
             return of_type(self.tensor.dtype, values, np.asarray(self.bound[where]))
 
     def _numbers(self, output: Array) -> Array:
-        return bf16_to_f32(output) if self.tensor.dtype is DType.BF16 else output
+        return widened(output, self.tensor.dtype)
 
     def _within(self, got: Array) -> npt.NDArray[np.bool_] | None:
         """Which elements are within the bound, None if all are; in parts that stay in the cache."""
@@ -431,7 +432,7 @@ def expect(tensor: Tensor, values: Array, bound: Array | None) -> Expected:
 
 
 def _compared(dtype: DType) -> np.dtype[Any]:
-    return np.dtype(np.float32) if dtype is DType.BF16 else dtype.numpy
+    return np.dtype(np.float32) if dtype.is_narrow_float else dtype.numpy
 
 
 def _float_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Array]:

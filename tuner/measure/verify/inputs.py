@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from schedules.algebra.narrow import narrowed
 from schedules.dtypes import DType
 from schedules.reference.exactness import (
     MAX_INPUT,
@@ -25,7 +26,6 @@ from schedules.reference.exactness import (
     integer_span,
     value_ranges,
 )
-from schedules.reference.math import bf16_bits, integer_limits, round_to_bf16
 from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 
@@ -197,8 +197,10 @@ def _integer_range(workload: Workload, positive: bool) -> tuple[int, int, Ranges
 
 def _large_exponent(workload: Workload) -> int:
     """The largest exponent in `LARGE_EXPONENTS` that stays clear of overflow everywhere."""
+    floats = [t.dtype.binary.max_exponent for t in workload.inputs if t.dtype.is_float]
     for exponent in LARGE_EXPONENTS:
-        if _with_floats(workload, Span(-(2.0**exponent), 2.0**exponent, None)).bounded:
+        fits = all(exponent < most - 2 for most in floats)
+        if fits and _with_floats(workload, Span(-(2.0**exponent), 2.0**exponent, None)).bounded:
             return exponent
     return 0
 
@@ -271,7 +273,7 @@ def _shifted(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
         return -values if sunk else values
     if tensor.dtype is DType.BOOL:
         return _extremes(tensor, rng)
-    low, high = integer_limits(tensor.dtype)
+    low, high = tensor.dtype.integer_range
     quarter = (high - low) // 4
     first, last = (low, low + quarter) if sunk else (high - quarter, high)
     return rng.integers(first, last, tensor.shape, tensor.dtype.numpy.type, endpoint=True)
@@ -290,7 +292,7 @@ def _lone(tensor: Tensor, kind: InputKind, drawn: _Drawn) -> Array:
         values: Array = np.full(tensor.shape, 2.0**-6 if top else 2.0**6, np.float32)
         values[where] = 1.0
         return values
-    low, high = integer_limits(tensor.dtype)
+    low, high = tensor.dtype.integer_range
     values = np.full(tensor.shape, low if top else high, tensor.dtype.numpy)
     values[where] = high if top else low
     return values
@@ -395,9 +397,7 @@ def _floats(
 
 
 def _stored(values: Array, dtype: DType) -> Array:
-    if dtype is DType.BF16:
-        return bf16_bits(round_to_bf16(values.astype(np.float64)))
-    return values.astype(dtype.numpy, copy=False)
+    return narrowed(values, dtype)
 
 
 def _float_type(tensor: Tensor) -> type[np.float32] | type[np.float64]:
@@ -469,8 +469,7 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wi
         exponents = rng.integers(-6, 6, tensor.shape, np.int32)
         scaled: Array = np.ldexp(rng.random(tensor.shape, _float_type(tensor)) + 1, exponents)
         return scaled
-    # Normalised numbers of f32 and bf16 start at 2**-126, of f64 at 2**-1022.
-    denormal = 2.0**-1030 if tensor.dtype is DType.F64 else 2.0**-130
+    denormal = 2.0 ** (tensor.dtype.binary.normal_exponent - tensor.dtype.wide.bytes)
     large = 2.0**plan.large_exponent / REAL_SPAN
 
     def draw(count: int) -> Array:
@@ -492,7 +491,7 @@ def _special(tensor: Tensor, plan: InputPlan, rng: np.random.Generator, *, is_wi
 
 
 def _extremes(tensor: Tensor, rng: np.random.Generator) -> Array:
-    low, high = integer_limits(tensor.dtype)
+    low, high = tensor.dtype.integer_range
     if tensor.dtype is DType.BOOL:
         return rng.integers(0, 2, tensor.shape, np.int8).astype(bool)
     kind = tensor.dtype.numpy.type

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from schedules.algebra.narrow import narrowed, widened
 from schedules.algebra.scalar import (
     All,
     Binary,
@@ -42,7 +43,6 @@ from schedules.algebra.scalar import (
 from schedules.dtypes import DType
 from schedules.reference.boxes import MAX_BOX_POINTS, over_boxes
 from schedules.reference.evaluate import evaluate_stage, load_inputs, value_of
-from schedules.reference.math import bf16_bits, bf16_to_f32, round_to_bf16
 from schedules.reference.reads import Box, full_box, leading_tiles
 from schedules.workload.tensors import Stage, Tensor
 from schedules.workload.workload import Workload
@@ -61,8 +61,6 @@ ZERO_SHARE = 0.1
 """Of elements that are zero, half of them -0.0."""
 _DENSEST = 1 / 24
 _FEWEST_ELEMENTS = 16
-_MODEST = {DType.F64: 2.0**200}
-_MODEST_F32 = 2.0**30
 _TINY = 2.0**-60
 _MODEST_EXPONENT = 60.0
 _LOST = (1.0, -np.inf)  # what may be left of a NaN in a maximum
@@ -82,7 +80,7 @@ class Promised:
 
     def wrong(self, output: Array) -> str | None:
         """None if every element of `output` is as promised, else the first that is not."""
-        got = bf16_to_f32(output) if self.tensor.dtype is DType.BF16 else output
+        got = widened(output, self.tensor.dtype)
         flat, classes = got.reshape(-1), self.classes.reshape(-1)
         signs = None if self.signs is None else self.signs.reshape(-1)
         wrong = np.zeros(flat.size, np.bool_)
@@ -301,9 +299,7 @@ def _drawn(
 
 
 def _stored(tensor: Tensor, values: Array) -> Array:
-    if tensor.dtype is DType.BF16:
-        return bf16_bits(round_to_bf16(values.astype(np.float64)))
-    return values.astype(tensor.dtype.numpy, copy=False)
+    return narrowed(values, tensor.dtype)
 
 
 def _changed(workload: Workload, inputs: Sequence[Array], seed: int) -> list[Array]:
@@ -314,7 +310,7 @@ def _changed(workload: Workload, inputs: Sequence[Array], seed: int) -> list[Arr
         if not tensor.dtype.is_float:
             changed.append(array)
             continue
-        values = bf16_to_f32(array) if tensor.dtype is DType.BF16 else array
+        values = widened(array, tensor.dtype)
         factors = tiled(
             tensor.shape,
             lambda n: rng.random(n, np.float32) * np.float32(0.06) + np.float32(0.97),
@@ -368,7 +364,11 @@ def _read_otherwise(stage: Stage, values: Array, lost: float | None) -> bool:
 
 
 def _modest(dtype: DType) -> float:
-    return _MODEST.get(dtype, _MODEST_F32)
+    """The largest magnitude that is far from the end of the type."""
+    if not dtype.is_float:
+        return 2.0**30
+    most = dtype.binary.max_exponent
+    return 2.0 ** (200 if most > 200 else min(30, most - 4))
 
 
 def _exponents_are_modest(stage: Stage, tensors: dict[str, Array]) -> bool:

@@ -21,19 +21,24 @@ import numpy as np
 
 from ...algebra.affine import Affine, Eq0, Mod, Var
 from ...algebra.scalar import All, Scalar, Select, loads, walk
-from ...arrays import BoolArray, IntArray
+from ...arrays import IntArray
+from ...nest.loop_ir import LoopKind
 from ...plan import Access, Axis, Level, Outline, Plan
+from ...primitives import ComputeAt, Parallel, Unroll, Vectorize
 from ...space import Knob
-from ...target import Target
-from ...workload.workload import Workload
 from ..analysis import Loop, StageView
 from ..groups import FusionGroup, Stages, grown
-from ..knobs import Knobbed
-from ..writer import TraceWriter
-from .transform_trace import AROUND, OUTSIDE, WITHIN, write_transform_trace
+from ..writer import TraceWriter, fitting
+from .group_sketch import TASKS_A_THREAD, GroupSketch
 
 MAX_FORMULAS = 8
 """Longest axis that is written out."""
+
+AROUND, WITHIN, OUTSIDE = 0, 1, 2
+"""Where stages inside are computed: around all formulas of a vector, within each of the first axis
+(half the registers), or the same with that axis outside all loops, which then run once for each of
+its formulas. That reads the data again, and writes to fewer places at a time: planes a power of two
+apart compete for the same cache sets."""
 
 
 def choices(value: Scalar) -> dict[str, int]:
@@ -99,20 +104,13 @@ def transform_group(stages: Stages, view: StageView) -> FusionGroup | None:
 
 
 @dataclass(frozen=True)
-class TransformSketch(Knobbed):
-    """See the module. Knob `place` says where stages inside are computed, see `transform_trace`."""
-
-    workload: Workload
-    group: FusionGroup
-    target: Target
+class TransformSketch(GroupSketch):
+    """See the module. Knob `place` says where stages inside are computed:
+    see `AROUND`."""
 
     @property
     def name(self) -> str:
         return "transform"
-
-    @property
-    def lanes(self) -> int:
-        return self.target.lanes(self.group.last.dtype)
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -164,9 +162,6 @@ class TransformSketch(Knobbed):
             for v in self.group.stages
         )
 
-    def feasible(self, settings: IntArray) -> BoolArray:
-        return np.ones(len(np.atleast_2d(settings)), np.bool_)
-
     @cached_property
     def _outline(self) -> Outline:
         """Tiles, and elements of a tile."""
@@ -192,12 +187,67 @@ class TransformSketch(Knobbed):
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other groups' steps already."""
-        v, threads = self.chosen(setting), self.target.threads
+        v, w, last = self.chosen(setting), writer, self.group.last
+        w.do(*last.presplit)
+        formulas = self._formula_loops(w)
+        leaf, chain = w.writer_of(last.name)
+        others = [loop.var for loop in chain if loop.var not in formulas]
+        lane = w.best_vector_loop(leaf, others)
+        outer = [name for name in others if name != lane]
+        inner: list[str] = []
+        if lane is not None:
+            vectors, *inner = w.split(lane, fitting(self.lanes, w.loop(lane).extent))
+            outer.append(vectors)
+        outside, within = (formulas[:1], formulas[1:]) if v["place"] == OUTSIDE else ([], formulas)
+        w.reorder(*outside, *outer, *within, *inner)
+        place = outer[-1] if outer else formulas[0]
+        if v["place"] == WITHIN and len(formulas) > 1:
+            place = formulas[0]
+        for view in reversed(self.group.inside):
+            w.do(ComputeAt(view.name, place, register=True))
+        for view in self.group.inside:
+            _write_out(w, view.name, place, self.lanes)
+        if not inner:
+            _write_out(w, last.name, place, self.lanes)
+        w.do(*(Vectorize(name) for name in inner if w.loop(name).extent > 1))
+        if v["parallel"] and outer:
+            tasks = self._tasks(w, outer, outside) if outside else outer
+            w.do(Parallel(w.fuse_all(tasks)))
+        w.do(*(Unroll(name) for name in formulas if w.loop(name).kind is LoopKind.SERIAL))
 
-        def found(value: Scalar) -> dict[str, int]:
-            return all_choices(value, self.group.inside)
+    def _formula_loops(self, w: TraceWriter) -> list[str]:
+        """The loops that choose formulas, outer to inner, split off where a choice is periodic."""
+        leaf, _ = w.writer_of(self.group.last.name)
+        for loop, period in all_choices(leaf.value, self.group.inside).items():
+            if period and w.loop(loop).extent > period:
+                w.split(loop, period)
+        leaf, chain = w.writer_of(self.group.last.name)
+        found = all_choices(leaf.value, self.group.inside)
+        return [loop.var for loop in chain if loop.var in found]
 
-        write_transform_trace(writer, self.group, found, self.lanes, threads, v)
+    def _tasks(self, w: TraceWriter, outer: list[str], outside: list[str]) -> list[str]:
+        """As many of the loops as give enough tasks, so that a formula loop stays outside the
+        others."""
+        shared, tasks = [], 1
+        for name in outer:
+            if tasks < TASKS_A_THREAD * self.target.threads:
+                shared.append(name)
+                tasks *= w.loop(name).extent
+        w.reorder(*shared, *outside)
+        return shared
+
+
+def _write_out(w: TraceWriter, name: str, place: str, lanes: int) -> None:
+    """Vectorise a stage along its own contiguous loop if that is short, and write out the rest."""
+    leaf, _ = w.writer_of(name)
+    own = [loop.var for loop in w.own_loops(name, inside=place)]
+    lane = w.best_vector_loop(leaf, [n for n in own if w.loop(n).extent <= lanes])
+    others = [n for n in own if n != lane]
+    if lane:
+        w.reorder(*others, lane)
+    w.do(*(Unroll(n) for n in others))
+    if lane:
+        w.do(Vectorize(lane))
 
 
 def _formulas(view: StageView) -> int:

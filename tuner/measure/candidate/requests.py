@@ -17,7 +17,7 @@ _REPEATS = 10
 
 
 def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[str, Any]:
-    """Fields of `child.Job` that say what the kernel `symbol`, made by `trace`, needs of its
+    """Fields of `job.Job` that say what the kernel `symbol`, made by `trace`, needs of its
     caller, and what it is held against."""
     return {
         "rewrites": Trace(trace.rewrites).to_json(),

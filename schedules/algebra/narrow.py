@@ -1,0 +1,65 @@
+"""Numbers of float types that are stored and not computed in, as NumPy arrays.
+
+A buffer of such a type is widened to f32 when it is read, and narrowed, to nearest with ties to
+even, when it is written. A type that NumPy has is one of its arrays, another is the upper bits of
+f32 numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..dtypes import DType
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_QUIET = np.uint32(1 << 22)
+"""The bit of an f32 that makes a NaN a quiet one: it stays one without its lower bits."""
+
+
+def widened(stored: Array, dtype: DType) -> Array:
+    """The numbers in a buffer of `dtype`: f32 for narrow floats, the buffer itself for others."""
+    if not dtype.is_narrow_float:
+        return stored
+    if dtype.numpy.kind == "f":
+        return stored.astype(np.float32)
+    bits = np.asarray(stored).astype(np.uint32) << np.uint32(32 - dtype.bits)
+    return bits.view(np.float32)
+
+
+def narrowed(values: Array, dtype: DType) -> Array:
+    """A buffer of `dtype` that holds `values`, rounded once; the reverse of `widened`."""
+    if not dtype.is_narrow_float:
+        return values.astype(dtype.numpy, copy=False)
+    rounded = np.asarray(round_to(values, dtype), np.float32, order="C")
+    if dtype.numpy.kind == "f":
+        return rounded.astype(dtype.numpy)
+    bits = rounded.view(np.uint32)
+    bits = np.where(np.isnan(rounded), bits | _QUIET, bits)
+    return (bits >> np.uint32(32 - dtype.bits)).astype(dtype.numpy)
+
+
+def round_to(values: Array, dtype: DType) -> Array:
+    """float64 `values` rounded once to the nearest number of the float type `dtype`, ties to even,
+    still in float64.
+
+    Rounding to float32 first could round twice, so it works on the float64 bits: all but
+    `precision` bits are rounded off, more of them below the smallest normal number.
+    """
+    with np.errstate(all="ignore"):  # of what is infinite, NaN or huge
+        values = np.asarray(values, np.float64, order="C")  # keeps 0-d arrays, for `view`
+        form = dtype.binary
+        off = 53 - form.precision
+        bits = values.view(np.uint64)
+        odd = (bits >> np.uint64(off)) & np.uint64(1)
+        kept = (bits + np.uint64((1 << (off - 1)) - 1) + odd) >> np.uint64(off)
+        result = (kept << np.uint64(off)).view(np.float64)
+        # np.rint rounds ties to even as well; scaling by powers of two is exact.
+        step = form.step_exponent
+        small = np.abs(values) < 2.0**form.normal_exponent
+        result = np.where(small, np.rint(values * 2.0**-step) * 2.0**step, result)
+        result = np.where(np.abs(result) > form.largest, np.copysign(np.inf, values), result)
+        return np.where(np.isfinite(values), result, values)

@@ -1,0 +1,87 @@
+"""Ending loops before iterations in which nothing would be done.
+
+    for i in range(2):                            for i in range(2) while 16*i + 32*o <= 36:
+      for l in range(16):              ->           for l in range(16):
+        if 16*i + l + 32*o <= 36: ...                 if 16*i + l + 32*o <= 36: ...
+
+Blocks of tiles that do not divide an axis leave tiles with nothing in them. Their guards would
+keep them from writing, but what is private is computed without guards (see `relax.py`): such a
+tile would cost as much as any other.
+"""
+
+from __future__ import annotations
+
+from ..algebra.affine import Affine, Cond, Ge0, Interval, Ranges, prove, substitute_cond
+from ..nest.loop_ir import Allocate, For, LoopKind, Prefetch, Stmt, Store, Update, with_body
+
+
+def end_early(stmts: tuple[Stmt, ...], ranges: Ranges) -> tuple[Stmt, ...]:
+    """`stmts` with bounds on serial loops whose last iterations may be empty."""
+    result: list[Stmt] = []
+    for stmt in stmts:
+        match stmt:
+            case For():
+                result.append(_ended(stmt, ranges))
+            case Allocate():
+                result.append(with_body(stmt, end_early(stmt.body, ranges)))
+            case Store() | Update() | Prefetch():
+                result.append(stmt)
+    return tuple(result)
+
+
+def _ended(loop: For, ranges: Ranges) -> For:
+    inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
+    found: set[Cond] = set()
+    if loop.kind is LoopKind.SERIAL:
+        found = {cond for cond in _needed(loop.body, {}) if _ends(cond, loop.var, inner)}
+    bounds = (*loop.bounds, *sorted(found - set(loop.bounds), key=str))
+    body = end_early(loop.body, inner)
+    return For(loop.var, loop.extent, body, loop.kind, loop.reduce, bounds)
+
+
+def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
+    """Conditions that hold wherever some statement does anything at all, whatever the loops
+    `inside` of the one that is looked at do."""
+    common: set[Cond] | None = None
+    for stmt in stmts:
+        match stmt:
+            case For():
+                own = {**inside, stmt.var: Interval(0, stmt.extent - 1)}
+                here = _needed(stmt.body, own)
+            case Allocate():
+                here = _needed(stmt.body, inside)
+            case Store() | Update():
+                here = {easiest(guard, inside) for guard in stmt.guards}
+            case Prefetch():
+                continue  # a hint where nothing else is left to do is of no use
+        common = here if common is None else common & here
+    return common or set()
+
+
+def easiest(cond: Cond, inside: Ranges) -> Cond:
+    """What must hold for some values of the loops `inside` to make `cond` hold; itself where they
+    occur in divisions, or in an equation."""
+    if not isinstance(cond, Ge0):
+        return cond
+    used = cond.index.vars() & inside.keys()
+    if not all(cond.index.is_linear_in(name) for name in used):
+        return cond
+    best = {name: _best(cond.index, name, inside[name]) for name in used}
+    return substitute_cond(cond, best)
+
+
+def _best(index: Affine, name: str, values: Interval) -> Affine:
+    return Affine((), values.hi if index.coefficient(name) > 0 else values.lo)
+
+
+def _ends(cond: Cond, name: str, known: Ranges) -> bool:
+    """Whether `cond` may fail, speaks of loop `name` and those around it alone, and stays false
+    once it is."""
+    index = cond.index
+    return (
+        isinstance(cond, Ge0)
+        and index.vars() <= known.keys()
+        and index.coefficient(name) < 0
+        and index.is_linear_in(name)
+        and prove(cond, known) is not True
+    )

@@ -1,1 +1,0 @@
-"""Small dense transforms held in registers, as Winograd's are."""

@@ -1,0 +1,22 @@
+"""The grades of answers, by name; `service/answers/grades.py` says what each means."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Grade(StrEnum):
+    """How good an answer is, best first."""
+
+    EXACT = "exact"
+    SAME_CPU = "same-cpu"
+    COMPATIBLE = "compatible"
+    DEFAULT = "default"
+
+    @property
+    def rank(self) -> int:
+        """0 for the best grade."""
+        return list(Grade).index(self)
+
+    def satisfies(self, minimum: Grade) -> bool:
+        return self.rank <= minimum.rank

@@ -1,0 +1,123 @@
+"""Values of float types that are stored and not computed in: from their bits to f32, and back.
+
+Rounding is to nearest, ties to even; NaN stays NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from schedules.dtypes import DType
+
+from .module import ModuleText
+from .text import FunctionText
+from .values import Val, literal, type_text
+
+Conversion: TypeAlias = Callable[[FunctionText, ModuleText, Val], Val]
+"""Writes the instructions that convert a value, in all its lanes, for a module's target."""
+
+
+def _bf16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
+    wide, result = type_text(DType.I32, x.lanes), type_text(DType.F32, x.lanes)
+    bits = text.assign(f"zext {x.typed} to {wide}")
+    high = text.assign(f"shl {wide} {bits}, {literal(16, DType.I32, x.lanes).name}")
+    return Val(text.assign(f"bitcast {wide} {high} to {result}"), DType.F32, x.lanes)
+
+
+def _f32_to_bf16(text: FunctionText, module: ModuleText, x: Val) -> Val:
+    lanes = x.lanes
+    wide, narrow = type_text(DType.I32, lanes), type_text(DType.BF16, lanes)
+
+    def number(value: int) -> str:
+        return literal(value, DType.I32, lanes).name
+
+    assign = text.assign
+    bits = assign(f"bitcast {x.typed} to {wide}")
+    shifted = assign(f"lshr {wide} {bits}, {number(16)}")
+    odd = assign(f"and {wide} {shifted}, {number(1)}")
+    bias = assign(f"add {wide} {odd}, {number(0x7FFF)}")
+    rounded = assign(f"lshr {wide} {assign(f'add {wide} {bits}, {bias}')}, {number(16)}")
+    nan = assign(f"fcmp uno {x.typed}, {x.name}", "c")
+    quiet = assign(f"or {wide} {shifted}, {number(0x40)}")
+    kept = assign(f"select {type_text(DType.BOOL, lanes)} {nan}, {wide} {quiet}, {wide} {rounded}")
+    return Val(assign(f"trunc {wide} {kept} to {narrow}"), DType.BF16, lanes)
+
+
+def _f16_to_f32(text: FunctionText, module: ModuleText, x: Val) -> Val:
+    """By the target's instruction, or in bits: the exponent is moved on, and where it is the least
+    or the greatest (denormal numbers, infinity and NaN) put right."""
+    w, assign, floats = _Words(text, x.lanes), text.assign, type_text(DType.F32, x.lanes)
+    if module.instructions.halves:
+        half = assign(f"bitcast {x.typed} to {_half(x.lanes)}")
+        return Val(assign(f"fpext {_half(x.lanes)} {half} to {floats}"), DType.F32, x.lanes)
+    bits = assign(f"zext {x.typed} to {w.type}")
+    size = w.op("shl", w.op("and", bits, 0x7FFF), 13)
+    # 2**-14 (1 + f) - 2**-14 for the fraction f: exact, and without denormal numbers of f32.
+    above = assign(f"bitcast {w.type} {w.op('add', size, 113 << 23)} to {floats}")
+    least = literal(2.0**-14, DType.F32, x.lanes).name
+    small = assign(f"bitcast {floats} {assign(f'fsub {floats} {above}, {least}')} to {w.type}")
+    moved, beyond = w.op("add", size, 112 << 23), w.op("add", size, 224 << 23)
+    normal = w.select("uge", size, 31 << 23, beyond, moved)
+    found = w.select("ult", size, 1 << 23, small, normal)
+    whole = w.op("or", found, w.op("shl", w.op("and", bits, 0x8000), 16))
+    return Val(assign(f"bitcast {w.type} {whole} to {floats}"), DType.F32, x.lanes)
+
+
+def _f32_to_f16(text: FunctionText, module: ModuleText, x: Val) -> Val:
+    """By the target's instruction, or in bits (F. Giesen, "Float to half done quic", 2012): below
+    2**-14 adding 1/2 rounds to multiples of 2**-24, from 65520 on the result is infinite."""
+    w, assign, narrow = _Words(text, x.lanes), text.assign, type_text(DType.F16, x.lanes)
+    if module.instructions.halves:
+        half = assign(f"fptrunc {x.typed} to {_half(x.lanes)}")
+        return Val(assign(f"bitcast {_half(x.lanes)} {half} to {narrow}"), DType.F16, x.lanes)
+    bits = assign(f"bitcast {x.typed} to {w.type}")
+    size = w.op("and", bits, 0x7FFFFFFF)
+    odd = w.op("and", w.op("lshr", size, 13), 1)
+    normal = w.op("lshr", w.op("add", w.op("add", size, odd), 0xFFF - (112 << 23)), 13)
+    magnitude = assign(f"bitcast {w.type} {size} to {x.type}")
+    half = literal(0.5, DType.F32, x.lanes).name
+    shifted = assign(f"fadd {x.type} {magnitude}, {half}")
+    small = w.op("sub", assign(f"bitcast {x.type} {shifted} to {w.type}"), 126 << 23)
+    beyond = w.select("ugt", size, 255 << 23, w.number(0x7E00), w.number(0x7C00))
+    large = w.select("uge", size, 143 << 23, beyond, normal)
+    found = w.select("ult", size, 113 << 23, small, large)
+    whole = w.op("or", found, w.op("and", w.op("lshr", bits, 16), 0x8000))
+    return Val(assign(f"trunc {w.type} {whole} to {narrow}"), DType.F16, x.lanes)
+
+
+def _half(lanes: int) -> str:
+    return "half" if lanes == 1 else f"<{lanes} x half>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Arithmetic on the 32 bits of each lane."""
+
+    text: FunctionText
+    lanes: int
+
+    @property
+    def type(self) -> str:
+        return type_text(DType.I32, self.lanes)
+
+    def number(self, value: int) -> str:
+        return literal(value, DType.I32, self.lanes).name
+
+    def op(self, name: str, a: str, b: str | int) -> str:
+        other = b if isinstance(b, str) else self.number(b)
+        return self.text.assign(f"{name} {self.type} {a}, {other}")
+
+    def select(self, test: str, a: str, b: int, on_true: str, on_false: str) -> str:
+        cond = self.text.assign(f"icmp {test} {self.type} {a}, {self.number(b)}", "c")
+        bools = type_text(DType.BOOL, self.lanes)
+        sides = f"{self.type} {on_true}, {self.type} {on_false}"
+        return self.text.assign(f"select {bools} {cond}, {sides}")
+
+
+WIDENED: dict[DType, Conversion] = {DType.BF16: _bf16_to_f32, DType.F16: _f16_to_f32}
+"""f32 of a narrow float's bits."""
+
+NARROWED: dict[DType, Conversion] = {DType.BF16: _f32_to_bf16, DType.F16: _f32_to_f16}
+"""The bits of the narrow float nearest to an f32."""

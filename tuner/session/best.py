@@ -1,0 +1,140 @@
+"""Which candidate a run ends with: those close to the fastest race again, and the winner must pass
+the full check, rebuilt in a fresh process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from schedules.record import MeasureResult, MeasureStatus, TuningRecord
+from schedules.trace import Trace
+
+from ..measure.protocol import MeasureRequest
+from .state import Run
+from .trials import trace_key
+
+MOST_CONFIRMED = 8
+"""Candidates that may fail the full check before a run gives up on having a best."""
+
+FINALISTS = 4
+CLOSE = 1.1
+FINAL_ROUNDS = 2
+"""The fastest few within a tenth of the best, and the default, are timed this often at the end."""
+
+
+def confirm_best(run: Run) -> TuningRecord | None:
+    """The fastest candidate that passes the full check, stored and promoted.
+
+    After new measurements the close ones race once more; a run that measured nothing new
+    finds what an earlier one confirmed.
+    """
+    checked = run.checked()
+    contenders = _contenders(run)
+    if all(trial.stored for trial in run.trials):
+        contenders.sort(key=lambda r: _confirmed_secs(checked.get(trace_key(r))))
+    elif not run.options.should_stop():
+        contenders = _final_race(run, contenders)
+    confirmed = 0
+    for record in contenders:
+        known = checked.get(trace_key(record))
+        if known is None:
+            if confirmed == MOST_CONFIRMED:
+                return None
+            confirmed += 1
+            known = confirm(run, record)
+        if known.result.ok:
+            run.sink.promote(known)
+            return known
+        run.failed.add(trace_key(record))
+    return None
+
+
+def confirmed_before(run: Run) -> TuningRecord | None:
+    """The fastest candidate that passed a full check already; nothing is run for it."""
+    passed = [record for record in run.checked().values() if record.result.ok]
+    best = min(passed, key=_confirmed_secs, default=None)
+    if best is not None:
+        run.sink.promote(best)
+    return best
+
+
+def confirm(run: Run, record: TuningRecord) -> TuningRecord:
+    """`record` as the full check leaves it, stored unless the measurement was lost."""
+    mark = run.options.clock()
+    request = MeasureRequest(record.trial, Trace.from_json(record.trace))
+    result = run.measurer.confirm(request)
+    if result.ok and result.run_secs_estimate is None:
+        result = replace(
+            result,
+            run_secs=record.result.run_secs,
+            run_secs_estimate=record.result.run_secs_estimate,
+        )
+    full = replace(
+        record,
+        result=result,
+        toolchain=run.measurer.toolchain,
+        verified_level="full",
+        created_at=run.options.timestamp(),
+    )
+    if result.status is not MeasureStatus.LOST:
+        run.sink.add([full])
+        run.confirmed[trace_key(full)] = full
+    run.spend("verify", mark)
+    return full
+
+
+def _final_race(run: Run, contenders: list[TuningRecord]) -> list[TuningRecord]:
+    """`contenders` with those close to the fastest, and the default, timed again in turns.
+
+    A time taken once during the search is as much luck as speed among candidates that are
+    nearly equal, and the machine may have been slower then than it is now.
+    """
+    default = run.trials[0].record
+    best = contenders[0].result.run_secs_estimate if contenders else None
+    if best is None:
+        return contenders
+    close = [
+        record
+        for record in contenders[:FINALISTS]
+        if (record.result.run_secs_estimate or best) <= CLOSE * best
+    ]
+    if default.result.ok and default not in close:
+        close.append(default)
+    if len(close) < 2:
+        return contenders
+    mark = run.options.clock()
+    secs: dict[bytes, float] = {}
+    results: list[MeasureResult] = []
+    for number in range(FINAL_ROUNDS):
+        order = close if number % 2 == 0 else close[::-1]
+        requests = [MeasureRequest(r.trial, Trace.from_json(r.trace), compared=True) for r in order]
+        answers = run.measurer.measure(requests)
+        results += answers
+        for record, result in zip(order, answers, strict=True):
+            if result.ok and result.run_secs_estimate is not None:
+                key = trace_key(record)
+                before = secs.get(key, result.run_secs_estimate)
+                secs[key] = min(before, result.run_secs_estimate)
+    run.spend_measuring(run.options.clock() - mark, results)
+    run.raced = secs
+    close.sort(key=lambda record: secs.get(trace_key(record), float("inf")))
+    return close + [record for record in contenders if record not in close]
+
+
+def _contenders(run: Run) -> list[TuningRecord]:
+    """Successful records, fastest first: this run's and, unless fresh, all that is stored."""
+    found = {t.key: t.record for t in run.trials}
+    if not run.options.fresh:
+        for record in run.stored():
+            found.setdefault(trace_key(record), record)
+    timed = [
+        (record.result.run_secs_estimate, record.trial, record.key, record)
+        for record in found.values()
+        if record.result.ok and record.result.run_secs_estimate is not None
+    ]
+    return [entry[-1] for entry in sorted(timed, key=lambda entry: entry[:3])]
+
+
+def _confirmed_secs(record: TuningRecord | None) -> float:
+    """The time of a fully checked record; infinite for none, or one that failed the check."""
+    secs = None if record is None or not record.result.ok else record.result.run_secs_estimate
+    return float("inf") if secs is None else secs

@@ -1,0 +1,269 @@
+"""The loop of a run: ask -> measure -> store -> tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+from typing import Any
+
+from schedules.canonical import canonical_bytes
+from schedules.errors import ScheduleError
+from schedules.record import MeasureResult, MeasureStatus, TuningRecord
+from schedules.space import Candidate
+from schedules.target import Target
+from schedules.trace import Trace
+
+from ..machine.probed import misleading
+from ..measure.protocol import MeasureRequest
+from ..process.control import MeasurementAborted
+from ..search.base import SearchGoal
+from .ending import MAX_BATCH, Ending
+from .report import MOST_KNOBS_TOLD, TrialEvent
+from .state import Run
+from .trials import Trial, trace_key
+
+MOST_LOOKED_AT = 8
+"""Trials of an earlier process whose traces are written again, to see that they are of this space:
+what a record says is right anyhow, its place in the space is what the search learns from."""
+
+
+class Stopped(BaseException):
+    """Ends a batch from within, or the choice of one, for the reason given; no measurer and no
+    strategy may take it for a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """A candidate this run has not met before, and what an earlier run measured of it. `document`
+    is its trace as records hold it, `key` what `trace_key` gives for these."""
+
+    candidate: Candidate
+    trace: Trace
+    document: list[Any]
+    key: bytes
+    known: TuningRecord | None
+
+
+@dataclass
+class Loop:
+    """The batches of `run`. `goal` is what its strategy looks at, `searched` the target whose
+    probes it goes by; `known` are results of earlier runs, by trace."""
+
+    run: Run
+    goal: SearchGoal
+    searched: Target
+    known: dict[bytes, TuningRecord]
+    asked: dict[bytes, list[Candidate]] = field(default_factory=dict)
+    predictions: Mapping[Candidate, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ending = Ending(self.run, self.goal, self.asked)
+
+    def take_up(self) -> None:
+        """Enter the trials that an earlier process of this run told; the strategy goes on from
+        there. Where they are of another space, nothing is taken up: all is asked for again."""
+        run = self.run
+        stored = {record.key: record for record in run.stored()} if run.options.begun else {}
+        found = list(takewhile(lambda begun: begun.record_key in stored, run.options.begun))
+        pairs = [(begun.candidate, stored[begun.record_key]) for begun in found]
+        if not pairs or not all(self._is_of_space(*pair) for pair in _some(pairs)):
+            return
+        run.strategy.resume([(candidate, record.result) for candidate, record in pairs])
+        for number, (candidate, record) in enumerate(pairs, start=1):
+            key, trace = trace_key(record), Trace.from_json(record.trace)
+            self.asked.setdefault(key, []).append(candidate)
+            self._enter(number, _New(candidate, trace, record.trace, key, record), record)
+
+    def step(self) -> str | None:
+        """One batch; the reason to stop after it, or None."""
+        run = self.run
+        count = min(MAX_BATCH, run.budget.trials - len(run.trials))
+        if count <= 0:
+            return f"all {run.budget.trials} trials of the budget are done"
+        mark = run.options.clock()
+        try:
+            batch = run.strategy.ask(count)
+        except Stopped as stopped:
+            return str(stopped)
+        finally:
+            run.spend("propose", mark)
+        self.predictions = run.strategy.predictions
+        made = [(candidate, self._trace(candidate)) for candidate in batch]
+        if not batch:
+            return "every candidate of the space has been tried"
+        told: list[tuple[Candidate, MeasureResult]] = []
+        new: list[_New] = []
+        waiting: dict[bytes, list[Candidate]] = {}
+        for candidate, trace in made:
+            if trace is None:
+                told.append((candidate, MeasureResult(MeasureStatus.NOT_LEGAL)))
+                continue
+            document = trace.to_json()
+            key = canonical_bytes(document)
+            self.asked.setdefault(key, []).append(candidate)
+            if key in run.by_trace:
+                # Two settings, one trace: the same candidate, already measured.
+                told.append((candidate, run.result_of(run.by_trace[key])))
+            elif key in waiting:
+                waiting[key].append(candidate)
+            else:
+                waiting[key] = [candidate]
+                new.append(_New(candidate, trace, document, key, self.known.get(key)))
+        try:
+            self._enter_all(new)
+        except Stopped as stopped:
+            return str(stopped)
+        for key, candidates in waiting.items():
+            told += [(candidate, run.by_trace[key].record.result) for candidate in candidates]
+        mark = run.options.clock()
+        run.strategy.tell(told)
+        run.spend("propose", mark)
+        if run.best_secs is not None:
+            self.ending.hold_bound_against(run.best_secs)
+            self.goal.bound_secs = self.ending.bound_to_end_at
+        reason = self.ending.reason()
+        if reason is None and misleading(self.searched.probes, run.limit.target.probes):
+            self.searched = run.limit.target
+            run.strategy.correct(self.searched)
+        return reason
+
+    def _is_of_space(self, candidate: Candidate, record: TuningRecord) -> bool:
+        """Whether a candidate of this space has the trace of a record."""
+        try:
+            trace = self.run.space.trace(candidate)
+        except (ScheduleError, IndexError, ValueError):
+            return False
+        return canonical_bytes(trace.to_json()) == trace_key(record)
+
+    def _enter_all(self, new: list[_New]) -> None:
+        """Measure what is not known; store each result durably as it comes, and only then tell.
+
+        Numbers are given in the order in which candidates were asked for, so that a resumed run
+        has those of a whole one, and trials are told in that order. Stopped ends the run.
+        """
+        run = self.run
+        first = len(run.trials) + 1
+        numbered = dict(enumerate(new, start=first))
+        records = {number: n.known for number, n in numbered.items() if n.known is not None}
+        requests = [MeasureRequest(i, n.trace) for i, n in numbered.items() if n.known is None]
+        untold = list(numbered)
+
+        def tell(number: int) -> None:
+            untold.remove(number)
+            self._enter(number, numbered[number], records[number])
+
+        def tell_ready() -> None:
+            while untold and untold[0] in records:
+                tell(untold[0])
+
+        results: list[MeasureResult] = []
+
+        def on_result(position: int, result: MeasureResult) -> None:
+            since = run.options.clock()
+            number = requests[position].trial
+            record = self._record(number, numbered[number], result)
+            run.sink.add([record])
+            records[number] = record
+            results.append(result)
+            tell_ready()
+            run.spend("store", since)
+            reason = run.out_of_time() if len(results) < len(requests) else None
+            if reason is not None:
+                raise Stopped(reason)
+
+        tell_ready()
+        if not requests:
+            return
+        mark, stored = run.options.clock(), run.phases["store"]
+        try:
+            run.measurer.measure(requests, on_result)
+        except (Stopped, MeasurementAborted):
+            for number in [number for number in untold if number in records]:
+                tell(number)
+            raise
+        finally:
+            wall = run.options.clock() - mark - (run.phases["store"] - stored)
+            run.spend_measuring(wall, results)
+
+    def _enter(self, number: int, new: _New, record: TuningRecord) -> None:
+        """Count a trial whose record is durable, and report it."""
+        run = self.run
+        is_stored = new.known is not None
+        trial = Trial(number, new.candidate, new.trace, record, is_stored, new.key)
+        run.trials.append(trial)
+        run.by_trace[new.key] = trial
+        secs = record.result.run_secs_estimate if record.result.ok else None
+        elapsed = run.elapsed_secs
+        is_best = secs is not None and (run.best_secs is None or secs < run.best_secs)
+        if is_best and secs is not None:
+            run.best_secs = secs
+            run.curve.append({"trial": trial.number, "wall_secs": elapsed, "best_run_secs": secs})
+        run.on_event(self._event(trial, is_best, elapsed))
+
+    def _event(self, trial: Trial, is_best: bool, elapsed: float) -> TrialEvent:
+        run = self.run
+        measured = sum(not t.stored for t in run.trials)
+        left = run.budget.trials - trial.number
+        eta = elapsed / measured * left if measured else None
+        if eta is not None and run.budget.seconds is not None:
+            eta = min(eta, max(run.budget.seconds - elapsed, 0.0))
+        best = run.best_secs
+        return TrialEvent(
+            trial=trial.number,
+            of_trials=run.budget.trials,
+            result=trial.record.result,
+            is_best=is_best,
+            best_run_secs=best,
+            fraction_of_bound=run.limit.fraction(best) if best else None,
+            wall_secs=elapsed,
+            eta_secs=eta,
+            record_key=trial.record.key,
+            reused=trial.stored,
+            predicted_secs=self._predicted_secs(trial.candidate),
+            sketch=run.space.sketches[trial.candidate.sketch].name,
+            knobs=self._knobs(trial.candidate),
+            candidate=trial.candidate,
+        )
+
+    def _predicted_secs(self, candidate: Candidate) -> float | None:
+        predicted = self.predictions.get(candidate)
+        return None if predicted is None else float(2.0**predicted)
+
+    def _knobs(self, candidate: Candidate) -> dict[str, Any]:
+        """The values of the knobs that leave a choice, by name."""
+        knobs = self.run.space.sketches[candidate.sketch].knobs
+        values = {
+            knob.name: knob.values[index]
+            for knob, index in zip(knobs, candidate.setting, strict=True)
+            if len(knob.values) > 1
+        }
+        return dict(islice(values.items(), MOST_KNOBS_TOLD))
+
+    def _record(self, number: int, new: _New, result: MeasureResult) -> TuningRecord:
+        run = self.run
+        return TuningRecord(
+            workload_key=run.workload.key,
+            target_key=run.space.target.key,
+            threads=run.space.target.threads,
+            trace=new.document,
+            result=result,
+            toolchain=run.measurer.toolchain,
+            seed=run.seed,
+            trial=number,
+            created_at=run.options.timestamp(),
+        )
+
+    def _trace(self, candidate: Candidate) -> Trace | None:
+        """The candidate's trace; None where the sketch cannot hold it after all."""
+        try:
+            return self.run.space.trace(candidate)
+        except ScheduleError:
+            self.run.refused += 1
+            return None
+
+
+def _some(pairs: list[tuple[Candidate, TuningRecord]]) -> list[tuple[Candidate, TuningRecord]]:
+    """A few of many, the first and the last among them."""
+    step = max((len(pairs) - 1) // (MOST_LOOKED_AT - 1), 1)
+    return [*pairs[:-1:step], pairs[-1]]

@@ -1,0 +1,121 @@
+"""What a run tells at its end: the report, made of its trials and what is known of its bound."""
+
+from __future__ import annotations
+
+from schedules.record import MeasureStatus, TuningRecord
+from schedules.rewritten import rewritten_document
+from schedules.trace import Trace
+
+from .report import BestFound, TuneReport
+from .state import Run
+from .trials import prediction_quality, statuses, trace_key
+
+MOST_COUNTED = 2**63 - 1
+"""What a report says of a space with that many settings or more: readers of JSON and databases
+have integers of 64 bits."""
+
+
+def report(run: Run, best: TuningRecord | None, reason: str) -> TuneReport:
+    """The report of `run`, which found `best` and ended for `reason`."""
+    counts = statuses(run.trials)
+    by_status = {status.value: counts[status] for status in MeasureStatus}
+    target = run.space.target
+    return TuneReport(
+        workload={
+            "key": run.workload.key,
+            "name": run.workload.name,
+            "flops": run.workload.flops,
+            "min_bytes": run.workload.min_bytes,
+        },
+        target={
+            "key": target.key,
+            "cpu": target.cpu,
+            "threads": target.threads,
+            "peak_gflops": run.limit.current.peak_gflops,
+            "bandwidth_gbs": run.limit.current.bandwidth_gbs,
+        },
+        strategy=run.strategy.name,
+        seed=run.seed,
+        space_size=min(run.space.size, MOST_COUNTED),
+        trials={
+            "total": len(run.trials),
+            "ok": counts[MeasureStatus.OK],
+            "measured_now": sum(not t.stored for t in run.trials),
+            "refused": run.refused,
+            "by_status": by_status,
+        },
+        wall_secs=run.elapsed_secs,
+        wall_secs_by_phase=run.phases,
+        stopped_because=reason,
+        best=None if best is None else _best_found(run, best),
+        default=_default(run, best),
+        curve=run.curve,
+        cost_model=prediction_quality(
+            run.trials,
+            run.strategy.predictions,
+            run.strategy.prior_trust,
+            run.strategy.gain_over_prior,
+        ),
+        bound=run.limit.to_json(),
+    )
+
+
+def _default(run: Run, best: TuningRecord | None) -> dict[str, float] | None:
+    """The time of the schedule chosen with no measurement, the first trial of every strategy;
+    None where it failed, also in the full check, or was not run.
+
+    It is the best's time by the ratio of the two in the final race, or else in the search: the
+    best's own was taken on its own, for longer, and would win or lose by that alone.
+    """
+    first = next((trial.record for trial in run.trials if trial.number == 1), None)
+    secs = None if first is None else first.result.run_secs_estimate
+    if first is None or secs is None:
+        return None
+    if best is not None and best.result.run_secs_estimate is not None:
+        key = trace_key(first)
+        if key in run.failed:
+            return None
+        secs = best.result.run_secs_estimate * _times_as_long(run, key, best)
+    return {"run_secs": secs, "gflops": run.workload.flops / secs / 1e9}
+
+
+def _times_as_long(run: Run, trace: bytes, best: TuningRecord) -> float:
+    """How many times as long as the best another candidate takes, at least once: it was chosen
+    in a race that is over where a run measures nothing."""
+    found = trace_key(best)
+    if trace == found:
+        return 1.0
+    for secs in (run.raced, _searched_secs(run)):
+        if trace in secs and found in secs:
+            return max(secs[trace] / secs[found], 1.0)
+    return 1.0
+
+
+def _searched_secs(run: Run) -> dict[bytes, float]:
+    """The times of this run's trials as the search took them, those of earlier runs too."""
+    return {
+        trace: trial.record.result.run_secs_estimate
+        for trace, trial in run.by_trace.items()
+        if trial.record.result.run_secs_estimate is not None
+    }
+
+
+def _best_found(run: Run, record: TuningRecord) -> BestFound:
+    secs = record.result.run_secs_estimate
+    assert secs is not None
+    here = run.by_trace.get(trace_key(record))
+    return BestFound(
+        record_key=record.key,
+        run_secs=secs,
+        gflops=run.workload.flops / secs / 1e9,
+        fraction_of_bound=run.limit.current.secs / secs,
+        bound=run.limit.current.binds,
+        trial=record.trial if here is None else here.number,
+        verified=record.verified_level == "full",
+        trace=record.trace,
+        packed_ahead=bool(run.workload.constants),
+        run_secs_with_packing=record.result.run_secs_with_packing,
+        rewritten=rewritten_document(
+            run.workload, Trace.from_json(record.trace), record.result.error_found
+        ),
+    )
