@@ -2,6 +2,8 @@
 
     python -m benchmarks.commits --against REF --out FILE            everything that FILE lacks
     python -m benchmarks.commits --against REF --out FILE --secs 80  a piece of it
+    python -m benchmarks.commits --against REF --out FILE --slow --seed 1 2
+                                                                     was it luck of the search?
     python -m benchmarks.commits --summarise FILE                    the tables
 
 Each commit tunes each row in processes of its own; then the kernels race in one process.
@@ -17,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.commits.comparison import PARTS, Comparison, Plan
 from benchmarks.commits.rows import Row, rows, spread_out
-from benchmarks.commits.summary import summary
+from benchmarks.commits.summary import final_bests, summary, too_slow
 from benchmarks.commits.trees import ROOT, TreeError, commit_key, has_changes
 from benchmarks.suite.machine import wait_until_quiet
 from benchmarks.suite.results import ResultsFile
@@ -64,6 +66,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rows", type=int, metavar="N", help="only N rows, spread over all")
     parser.add_argument("--only", metavar="TEXT,...", help="rows with one of these in their name")
+    parser.add_argument(
+        "--slow", action="store_true",
+        help="rows that are too slow in --out so far: with other seeds, was it luck?",
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"a tuning ({TRIALS})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"a race, at most ({ROUNDS})")
@@ -79,9 +85,13 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _chosen(options: argparse.Namespace) -> list[Row]:
     found = spread_out(rows(), options.rows)
-    if options.only is None:
-        return found
-    return [row for row in found if any(text in row.name for text in options.only.split(","))]
+    if options.only is not None:
+        texts = options.only.split(",")
+        found = [row for row in found if any(text in row.name for text in texts)]
+    if options.slow:
+        slow = {each.row for each in too_slow(final_bests(ResultsFile(options.out)))}
+        found = [row for row in found if row.name in slow]
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:

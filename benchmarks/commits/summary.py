@@ -97,6 +97,11 @@ def by_row(
     return {place: joined(ratios) for place, ratios in found.items()}
 
 
+def final_bests(results: ResultsFile) -> dict[RowAt, Ratio]:
+    """Old time over new time of what each commit found by tuning."""
+    return by_row(results, "race", lambda data: ratio(data, "old best", "new best"))
+
+
 def too_slow(ratios: Mapping[RowAt, Ratio]) -> list[RowAt]:
     """Rows that lost more than is allowed, beyond their spread; the worst first."""
     found = [place for place, each in ratios.items() if each.high < LEAST_RATIO]
@@ -181,7 +186,7 @@ def _worst(ratios: Mapping[RowAt, Ratio], every_row: bool) -> list[str]:
 
 
 def _race(results: ResultsFile, every_row: bool) -> str:
-    ratios = by_row(results, "race", lambda data: ratio(data, "old best", "new best"))
+    ratios = final_bests(results)
     if not ratios:
         return ""
     slow = too_slow(ratios)

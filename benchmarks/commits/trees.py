@@ -70,16 +70,13 @@ class Side:
     tree: Path
     home: Path
 
-    def environment(self, threads: int | None = None) -> dict[str, str]:
-        """What its processes get: nothing that steers a library (with `threads`, also how many
-        those may use), and its own folders."""
-        kept = clean_environment(os.environ, threads or 1)
-        if threads is None:
-            for name in openmp_environment(1):  # `tune` decides about threads itself
-                del kept[name]
-        folders = {
-            f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("CACHE", "DATA", "STATE")
-        }
+    def environment(self) -> dict[str, str]:
+        """What its processes get: nothing that steers a library, and its own folders."""
+        kept = clean_environment(os.environ, 1)
+        for name in openmp_environment(1):  # commands decide about threads themselves
+            del kept[name]
+        kinds = ("CACHE", "DATA", "STATE")
+        folders = {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in kinds}
         return {**kept, **folders, "PYTHONPATH": str(self.tree)}
 
     def command(self, *arguments: str) -> list[str]:

@@ -21,8 +21,8 @@ choice:
 - `regions`: how often parallel loops are entered.
 - `packed_bytes`: bytes of elements written to private copies, zeros around them among them.
   `strided_packed_bytes`: those that are read or written lane by lane, or outside of vectors;
-  `turned_packed_bytes`: whose lanes come from different registers; `passing_packed_bytes`: in a
-  loop that adds up as well.
+  `turned_packed_bytes`: of packed copies, whose lanes come from different registers;
+  `passing_packed_bytes`: in a loop that adds up as well.
 - `panel_bytes`: bytes of the largest private copy, as it is allocated.
 - `streamed_bytes`: bytes of elements stored past the caches. A sum that is read again is not, nor
   is a vector that may lie across two lines: each copy of a leaf must write whole vectors at
@@ -151,7 +151,7 @@ def _is_piecemeal(found: Program, place: Placed) -> bool:
 def _is_turned(found: Program, place: Placed) -> bool:
     """Whether a copy takes its lanes from different registers."""
     leaf, lanes = place.leaf, place.lanes
-    if isinstance(leaf, Prefetch) or lanes is None:
+    if isinstance(leaf, Prefetch) or lanes is None or leaf.buffer not in found.copies.packed:
         return False
     return any(
         found.offset(load.tensor, load.index).coefficient(lanes.var) > 1

@@ -8,9 +8,8 @@ import numpy as np
 
 from schedules.arrays import BoolArray, FloatArray, IntArray
 from schedules.sketches.analysis import StageView, math_calls
-from schedules.sketches.fused.elementwise import ElementwiseSketch, spread_tasks
+from schedules.sketches.fused.elementwise import ElementwiseSketch
 from schedules.sketches.fused.reduction import ReductionSketch
-from schedules.sketches.fused.reduction_steps import column_piece
 from schedules.sketches.fused.row_part import RowPart
 from schedules.sketches.fused.rows import RowSketch
 from schedules.sketches.fused.staggered import sums_at_once
@@ -19,6 +18,14 @@ from schedules.sketches.hardware import LINE_BYTES, PAGE_BYTES
 from schedules.sketches.knobs import as_floats
 from schedules.sketches.streams import has_aligned_rows
 
+from .row_walks import (
+    elementwise_stores,
+    elementwise_tasks,
+    reduction_stores,
+    reduction_tasks,
+    row_stores,
+    row_tasks,
+)
 from .table import Counts, with_zeros
 
 LATE_BY_CHUNK = {0: 0.8, 2: 0.4, 4: 0.1, 8: 0.05, 16: 0.15}
@@ -41,27 +48,20 @@ def elementwise_counts(sketch: ElementwiseSketch, settings: IntArray) -> Counts:
         streamed = streamed & (v["fuse_all"] > 0)
     found = _counts(sketch, v)
     found["exposed_lines"] = _badly_streamed(sketch, sketch.stream_choices, streamed)
-    rows = sketch.group.repeats
-    tasks = float(spread_tasks(rows, sketch.target.threads))
-    return _shared(found, v, np.full(len(streamed), tasks))
+    found["vector_stores"] = elementwise_stores(sketch, v)
+    found["streamed_bytes"] = _streamed_bytes(sketch, streamed)
+    return _shared(found, elementwise_tasks(sketch, v))
 
 
 def reduction_counts(sketch: ReductionSketch, settings: IntArray) -> Counts:
     """Of one reduction."""
-    v, last = sketch.values(settings), sketch.group.last
+    v = sketch.values(settings)
     found = _counts(sketch, v)
     late = _badly_streamed(sketch, sketch.stream_choices, _is_streamed(sketch, v))
     found["exposed_lines"] = late + _late_by_chunk(sketch, v)
-    tasks = sketch.group.repeats * v["parts"].astype(np.float64)
-    few = not sketch.group.shared or sketch.group.repeats < sketch.target.threads
-    if few and is_along_columns(last):
-        columns = last.spatial[-1].extent
-        pieces = [
-            -(-columns // column_piece(columns, sketch.target.threads, int(n) * sketch.lanes))
-            for n in v["vectors"]
-        ]
-        tasks = np.maximum(tasks, np.asarray(pieces, np.float64))
-    return _shared(found, v, tasks)
+    found["vector_stores"] = reduction_stores(sketch, v)
+    found["streamed_bytes"] = _streamed_bytes(sketch, _is_streamed(sketch, v))
+    return _shared(found, reduction_tasks(sketch, v))
 
 
 def row_counts(sketch: RowSketch, settings: IntArray) -> Counts:
@@ -80,7 +80,9 @@ def row_counts(sketch: RowSketch, settings: IntArray) -> Counts:
     late = _badly_streamed(sketch, sketch.stream_choices, _is_streamed(sketch, v))
     late = late + _unasked(sketch, v) + _late_by_chunk(sketch, v)
     found["exposed_lines"] = late + _late_rows(sketch, v)
-    return _shared(found, v, rows * f["parts"])
+    found["vector_stores"] = row_stores(sketch, v)
+    found["streamed_bytes"] = _streamed_bytes(sketch, _is_streamed(sketch, v))
+    return _shared(found, row_tasks(sketch, v))
 
 
 def _counts(sketch: RowPart, v: Values, ends: FloatArray | float = 1.0) -> Counts:
@@ -108,11 +110,16 @@ def _counts(sketch: RowPart, v: Values, ends: FloatArray | float = 1.0) -> Count
     }
 
 
-def _shared(found: Counts, v: Values, tasks: FloatArray) -> Counts:
+def _shared(found: Counts, shared: list[FloatArray]) -> Counts:
     """The counts with what threads share."""
-    parallel = v["parallel"].astype(np.float64)
-    tasks = np.where(parallel > 0, tasks, 1.0)
-    return with_zeros({**found, "tasks": tasks, "regions": parallel})
+    tasks, regions = shared
+    return with_zeros({**found, "tasks": tasks, "regions": regions})
+
+
+def _streamed_bytes(sketch: RowPart, streamed: BoolArray) -> FloatArray:
+    """(P,) bytes of an output that is written past the caches."""
+    output = sketch.workload.tensors[sketch.group.last.name]
+    return np.asarray(streamed * float(output.bytes))
 
 
 def _late_rows(sketch: RowSketch, v: Values) -> FloatArray:

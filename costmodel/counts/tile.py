@@ -18,6 +18,7 @@ from .conflicts import conflict_misses
 from .exposed import hints_a_tile, lines_late, loads_a_step
 from .table import Counts
 from .tile_loads import step_loads
+from .vectors import vectors_along
 
 
 def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
@@ -60,7 +61,8 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
     of_epilogue = _of_epilogue(sketch, f)
     vector_ops = vector_ops + outputs * of_epilogue.operations
     if sketch.epilogue:
-        sums = outputs * np.where(f["k_count"] > 1, 1.0 + f["k_count"], 1.0)
+        waiting_sums = _sums_of_blocks(sketch, f) * batch * f["k_count"]
+        sums = outputs + np.where(f["k_count"] > 1, waiting_sums, 0.0)
     return {
         "flops": vector_ops * sketch.lanes * 2.0,
         "vector_ops": vector_ops,
@@ -88,6 +90,17 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
         "tasks": np.where(serial, 1.0, tasks),
         "regions": np.where(serial, 0.0, 1.0),
     }
+
+
+def _sums_of_blocks(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
+    """(P,) vectors of sums of one batch that wait in a block for the epilogue: whole tiles, or what
+    there is where a block is all of an axis."""
+    m = [loop.extent for loop in sketch.roles.rows] + [1, 1]
+    rows = np.where(f["row_blocks"] > 1, f["row_tiles"] * f["mr"], m[0])
+    rows2 = np.where(f["row2_blocks"] > 1, f["row2_tiles"] * f["mr2"], m[1])
+    exact = float(vectors_along(sketch.roles.columns.extent, sketch.lanes))
+    columns = np.where(f["col_blocks"] > 1, f["col_tiles"] * f["vectors"], exact)
+    return np.asarray(rows * rows2 * columns)
 
 
 class _Epilogue(NamedTuple):
@@ -246,7 +259,8 @@ def _panels(
     inside_rows = outside * f["row_blocks"] * f["row2_blocks"]
     # Tasks of the two outermost block loops pack on their own; what is inside them shares.
     of_tasks = np.where(f["parallel"] == 2, np.ceil(block_counts(roles, f)[1]), 1.0)
-    again = np.where(f["rows_outside"] == 1, inside_rows, of_tasks)
+    of_blocks = sketch.epilogue is not None and f["k_count"] > 1  # what an epilogue waits for
+    again = np.where((f["rows_outside"] == 1) | of_blocks, inside_rows, of_tasks)
     times = again * f["k_count"] * f["parts"] * f["col_blocks"] * batch / outside
     packs = f["pack_columns"] > 0
     # Blocks of the reduction stand around blocks of columns that are inside of rows.

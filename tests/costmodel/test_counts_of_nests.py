@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.counts.compare import compared
+from benchmarks.counts.compare import EXACT, compared
 from benchmarks.counts.drawing import FAMILIES, drawn
 
 SETTINGS = {
@@ -26,16 +26,13 @@ MISSES: dict[str, tuple[str, ...]] = {
         "rows inner_entries",
         "rows live_registers",
         "rows masked_share",
-        "rows vector_stores",
         "tile flops",
         "tile footprint",
         "tile inner_entries",
         "tile live_registers",
         "tile masked_share",
-        "tile packed_bytes",
         "tile vector_loads",
         "tile vector_ops",
-        "tile vector_stores",
     ),
     "windows": (
         "tile accumulators",
@@ -62,13 +59,9 @@ MISSES: dict[str, tuple[str, ...]] = {
         "rows inner_trips",
         "rows live_registers",
         "rows masked_share",
-        "rows regions",
         "rows scalar_accesses",
-        "rows streamed_bytes",
-        "rows tasks",
         "rows vector_loads",
         "rows vector_ops",
-        "rows vector_stores",
     ),
     "columns": (
         "columns accumulators",
@@ -78,11 +71,8 @@ MISSES: dict[str, tuple[str, ...]] = {
         "columns inner_trips",
         "columns live_registers",
         "columns masked_share",
-        "columns panel_bytes",
-        "columns tasks",
         "columns vector_loads",
         "columns vector_ops",
-        "columns vector_stores",
         "rows accumulators",
         "rows code_ops",
         "rows flops",
@@ -92,11 +82,8 @@ MISSES: dict[str, tuple[str, ...]] = {
         "rows inner_trips",
         "rows live_registers",
         "rows masked_share",
-        "rows regions",
-        "rows tasks",
         "rows vector_loads",
         "rows vector_ops",
-        "rows vector_stores",
     ),
     "turns": (
         "rows accumulators",
@@ -108,27 +95,20 @@ MISSES: dict[str, tuple[str, ...]] = {
         "rows inner_trips",
         "rows live_registers",
         "rows masked_share",
-        "rows regions",
         "rows scalar_accesses",
         "rows vector_loads",
         "rows vector_ops",
-        "rows vector_stores",
         "turn flops",
         "turn footprint",
         "turn inner_entries",
         "turn inner_trips",
         "turn live_registers",
-        "turn packed_bytes",
-        "turn panel_bytes",
         "turn scalar_accesses",
-        "turn tasks",
         "turn vector_loads",
         "turn vector_ops",
-        "turn vector_stores",
         "turned_sum footprint",
         "turned_sum held_values",
         "turned_sum vector_ops",
-        "turned_sum vector_stores",
     ),
     "transforms": (
         "tile flops",
@@ -140,11 +120,8 @@ MISSES: dict[str, tuple[str, ...]] = {
         "transform inner_trips",
         "transform live_registers",
         "transform masked_share",
-        "transform packed_bytes",
-        "transform tasks",
         "transform vector_loads",
         "transform vector_ops",
-        "transform vector_stores",
     ),
     "programs": (
         "rows accumulators",
@@ -156,7 +133,6 @@ MISSES: dict[str, tuple[str, ...]] = {
         "rows live_registers",
         "rows masked_share",
         "rows vector_loads",
-        "rows vector_stores",
         "tile flops",
         "tile footprint",
         "tile masked_share",
@@ -167,6 +143,12 @@ MISSES: dict[str, tuple[str, ...]] = {
 
 def test_all_families_are_drawn() -> None:
     assert SETTINGS.keys() == FAMILIES.keys() == MISSES.keys()
+
+
+def test_what_must_be_exact_is_no_miss() -> None:
+    """But tasks of transposed convolutions, whose phases have rows of different numbers."""
+    columns = {name: name.split()[1] for names in MISSES.values() for name in names}
+    assert {name for name, column in columns.items() if column in EXACT} == {"tile tasks"}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -39,8 +39,6 @@ def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
     other's data, which is there for one row at a time: the last ones are joined where they do.
     """
     stages, rows = group.stages, group.shared
-    if not group.inside or not rows:
-        return ()
     by_name = {view.name: view for view in stages}
     lengths = {view.name: _walked(view, rows) for view in stages}
     long = set(lengths.values()) - {1}

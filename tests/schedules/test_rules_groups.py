@@ -1,0 +1,134 @@
+"""Which stages are computed together: rules by themselves, and the covers made of their answers."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from schedules.sketches.covers import Cover, _groups, covers
+from schedules.sketches.fused.elementwise import ElementwiseSketch
+from schedules.sketches.fused.reduction import ReductionSketch
+from schedules.sketches.fused.rows import RowSketch, row_group
+from schedules.sketches.groups import FusionGroup, Stages, leading_axes, stages_of
+from schedules.sketches.inlining import stages_inlined
+from schedules.sketches.rules import ALONE, DOUBTS, FUSING, columns, epilogue, row, rows
+from schedules.workload.workload import Workload
+from tests.schedule_fuzz.cases import notation
+from tests.schedule_fuzz.workloads import random_workload
+from tests.schedules.test_rules_spaces import target
+
+ROWS = "m[i] max= X[i,j]; e[i,j] = exp(X[i,j] - m[i]); t[i] += e[i,j]; Y[i,j] = e[i,j] / t[i]"
+COLUMNS = "m[j] max= X[i,j]; e[i,j] = exp(X[i,j] - m[j]); t[j] += e[i,j]; Y[i,j] = e[i,j] / t[j]"
+FEW_RESULTS = "P[i,j] += A[i,k] * B[j,k]; Y[i,j] = max(P[i,j] + b[j], 0)"
+
+
+def stages_of_text(text: str, threads: int = 2, **tensors: str) -> Stages:
+    return stages(notation(text, None, **tensors), threads)
+
+
+def stages(workload: Workload, threads: int = 2) -> Stages:
+    workload = workload.normalised()
+    return stages_of(workload, stages_inlined(workload), target(threads))
+
+
+def names_of(cover: Cover) -> list[tuple[str, ...]]:
+    return [tuple(part.name for part in parts) for parts in cover]
+
+
+def test_a_group_takes_in_what_only_its_members_need() -> None:
+    found = stages_of_text(ROWS, X="f32[9,43]")
+    *before, last = found.left
+    group = row_group(found.before(before), found.views[last])
+    assert group is not None
+    assert (group.names_inside, group.shared, group.repeats) == (tuple(before), 1, 9)
+    assert group.stages[-1] is group.last is found.views[last]
+
+
+def test_what_others_need_stays_apart() -> None:
+    found = stages_of_text(
+        "s[i] += X[i,j]; Y[i,j] = X[i,j] - s[i]; Z[i,j] = X[i,j] * s[i]", X="f32[9,43]"
+    )
+    *before, last = found.left
+    assert row_group(found.before(before), found.views[last]) is None
+
+
+def test_axes_are_shared_as_far_as_all_reads_agree() -> None:
+    found = stages_of_text("s[b,i] += X[b,i,j]; Y[b,i] = s[b,i] - s[b,0]", X="f32[3,9,43]")
+    total, last = found.left
+    assert leading_axes(total, found.views[last]) == 1
+
+
+@pytest.mark.parametrize(("threads", "in_doubt"), [(2, False), (8, True)])
+def test_rows_that_are_fewer_than_the_threads_are_in_doubt(threads: int, in_doubt: bool) -> None:
+    found = stages_of_text(ROWS, threads, X="f32[4,4096]")
+    *before, last = found.left
+    fit = rows(found.views[last], found.before(before))
+    assert fit is not None
+    assert (fit.doubt is not None) == in_doubt
+    together, *apart = [names_of(cover) for cover in covers(found)]
+    assert together == [("rows",)]
+    assert apart == ([[("rows",)] * 4] if in_doubt else [])
+
+
+def test_columns_are_in_doubt() -> None:
+    found = stages_of_text(COLUMNS, X="f32[9,43]")
+    *before, last = found.left
+    fit = columns(found.views[last], found.before(before))
+    assert fit is not None
+    assert fit.inside == tuple(before)
+    assert [len(cover) for cover in covers(found)] == [1, 4]
+
+
+def test_products_with_few_results_are_offered_apart_as_inner_products_alone() -> None:
+    found = stages_of_text(FEW_RESULTS, A="f32[4,1024]", B="f32[1024,1024]", b="f32[1024]")
+    *before, last = found.left
+    fit = epilogue(found.views[last], found.before(before))
+    assert fit is not None
+    assert fit.doubt is DOUBTS[-1]
+    assert [names_of(cover) for cover in covers(found)] == [[("tile",)], [("dots",), ("rows",)]]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_cover_has_every_stage_once(seed: int) -> None:
+    found = stages(random_workload(random.Random(seed)))
+    for doubt in (None, *DOUBTS):
+        fits = _groups(found, doubt)
+        inside = [name for fit in fits for name in fit.inside]
+        assert len(set(inside)) == len(inside)
+        assert len(fits) + len(inside) == len(found.left)
+        assert all(fit.parts for fit in fits)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rule_answers_alike_whoever_was_asked_before(seed: int) -> None:
+    found = stages(random_workload(random.Random(seed)))
+    *before, last = found.left
+    view, left = found.views[last], found.before(before)
+    asked = [rule(view, left) for rule in (*FUSING, *ALONE)]
+    again = [rule(view, left) for rule in reversed((*FUSING, *ALONE))]
+    assert asked == again[::-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "knobs"),
+    [
+        ("Y[i,j] = X[i,j] * 2", ElementwiseSketch, "vectors parallel fuse_all stream"),
+        ("Y[i] += X[i,j]", ReductionSketch, "vectors parallel parts chunk stream"),
+        (ROWS, RowSketch, "vectors parallel parts block chunk ahead merge stagger stream"),
+    ],
+)
+def test_rows_have_the_knobs_of_what_they_are(text: str, kind: type, knobs: str) -> None:
+    found = stages_of_text(text, X="f32[9,43]")
+    *before, last = found.left
+    fit = (rows if kind is RowSketch else row)(found.views[last], found.before(before))
+    assert fit is not None
+    (part,) = fit.parts
+    assert isinstance(part, kind)
+    assert [knob.name for knob in part.knobs] == knobs.split()
+
+
+def test_a_group_of_one_stage_has_its_own_axes() -> None:
+    found = stages_of_text("Y[i,j] = X[i,j] * 2", X="f32[9,43]")
+    alone = FusionGroup(found.views[found.left[-1]], (), 1)
+    assert (alone.names_inside, alone.repeats) == ((), 9)
