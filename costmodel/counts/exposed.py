@@ -51,6 +51,8 @@ def panel_hints_a_step(
     sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
 ) -> FloatArray:
     """(P,) what hints cost in one step of the innermost loop, in loads."""
+    if not sketch.next_panels:
+        return np.zeros(len(v["fetch"]))
     hints = LOADS_A_HINT * panel_lines_a_step(s) * len(sketch.next_panels)
     return np.where(prefetches_panels(sketch, v, s), hints, 0.0)
 

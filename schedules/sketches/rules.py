@@ -22,8 +22,6 @@ from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
 from .transpose.sums import TransposedSumSketch, find_transposed_sum
 
-# --- stages computed together -----------------------------------------------------------------
-
 
 def transforms(view: StageView, stages: Stages) -> Fit | None:
     """Stages that choose formulas by an index."""
@@ -87,9 +85,6 @@ def _anchor(view: StageView, stages: Stages) -> str | None:
         if direct and alone and anchor.shape == view.shape and is_product(anchor):
             return name
     return None
-
-
-# --- a stage alone ----------------------------------------------------------------------------
 
 
 def tiles(view: StageView, stages: Stages) -> Fit | None:

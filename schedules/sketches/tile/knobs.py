@@ -15,7 +15,10 @@ from .loops import tile_sizes
 from .prefetch import can_prefetch
 from .reduction_parts import reduction_parts
 from .roles import ceil_div
-from .stage import MAX_TAPS, TileStage
+from .stage import MAX_TAPS, MOST_VECTORS, TileStage
+
+VECTORS = (1, 2, 3, 4, 5, 6, MOST_VECTORS)
+"""How many vectors of columns a tile has."""
 
 BLOCK_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 256, 512)
 """Into how many blocks an axis is divided, as far as it has tiles; and into one a tile."""
@@ -39,7 +42,7 @@ class TileKnobs(TileStage, Knobbed):
         packing = (0, *(1,) * bool(operands.packable), *(2,) * bool(operands.packed_ahead))
         copies = operands.copyable and not self.is_read_in_place
         return (
-            Knob("vectors", tuple(n for n in (1, 2, 3, 4, 5, 6, 8) if n <= max(columns, 1))),
+            Knob("vectors", tuple(n for n in VECTORS if n <= max(columns, 1))),
             Knob("rows", tuple(range(1, most_rows + 1))),
             Knob("rows2", tuple(n for n in (1, 2, 3, 4, 5, 6, 7, 8) if n <= rows[1])),
             Knob("column_blocks", _counts(columns)),

@@ -40,10 +40,8 @@ def tile_sizes(stage: TileStage, v: dict[str, IntArray]) -> dict[str, IntArray]:
 def block_places(roles: TileRoles, v: dict[str, IntArray]) -> dict[str, IntArray]:
     """(P,) for each axis with a loop over blocks, how many such loops are around it."""
     orders = [roles.block_loops(outside) for outside in (False, True)]
-    return {
-        name: np.where(v["rows_outside"] == 1, orders[1].index(name), orders[0].index(name))
-        for name in orders[0]
-    }
+    places = {name: np.asarray([order.index(name) for order in orders]) for name in orders[0]}
+    return {name: place[v["rows_outside"]] for name, place in places.items()}
 
 
 def _batch_and_taps(roles: TileRoles) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:

@@ -58,9 +58,11 @@ def prefetches_panels(
 ) -> BoolArray:
     """(P,) whether the next batch's panels are prefetched: a batch is one block of everything, and
     has enough tiles of rows to share the prefetches out."""
+    if not stage.next_panels:
+        return np.zeros(len(v["fetch"]), np.bool_)
     one = (s["col_blocks"] == 1) & (s["row_blocks"] == 1) & (s["k_count"] == 1)
     asks: BoolArray = (v["fetch"] > 0) & (v["pack_columns"] == 1) & one & (v["parts"] == 1)
-    return asks & (panel_lines_a_step(s) <= MOST_PANEL_LINES) & bool(stage.next_panels)
+    return asks & (panel_lines_a_step(s) <= MOST_PANEL_LINES)
 
 
 def panel_lines_a_step(s: dict[str, IntArray]) -> IntArray:

@@ -28,6 +28,10 @@ MAX_SLIDING_TAPS = 13
 """The same where windows of neighbouring rows overlap: whole windows share what they load."""
 
 
+MOST_VECTORS = 8
+"""Vectors of columns in a tile."""
+
+
 @dataclass(frozen=True)
 class TileStage:
     """The stage `view` with `roles` on `target`. `epilogue` names the elementwise stage that is
@@ -156,13 +160,23 @@ class TileStage:
 
     def edge_tiles(self, rows: IntArray) -> IntArray:
         """(P,) how many tiles of so many rows touch padding along them."""
-        assert self.border is not None
-        return _edges(rows, self.border.edges)
+        return self._edge_tiles[rows]
 
     def edge_columns(self, vectors: IntArray) -> IntArray:
         """(P,) how many tiles of so many vectors of columns touch padding."""
+        return self._edge_columns[vectors]
+
+    # Proofs for each size of a tile: once, not for every array of settings.
+
+    @cached_property
+    def _edge_tiles(self) -> IntArray:
         assert self.border is not None
-        return _edges(vectors * self.lanes, self.border.lane_edges)
+        return _edges(range(self.target.vector_registers), self.border.edges)
+
+    @cached_property
+    def _edge_columns(self) -> IntArray:
+        assert self.border is not None
+        return _edges(range(0, (MOST_VECTORS + 1) * self.lanes, self.lanes), self.border.lane_edges)
 
     @cached_property
     def is_sliding(self) -> bool:
@@ -212,8 +226,7 @@ class TileStage:
         return tuple(short)
 
 
-def _edges(tiles: IntArray, edges: Callable[[int], tuple[int, int, int]]) -> IntArray:
-    """(P,) how many tiles of sizes `tiles` are not clear of padding, see `Border.edges`."""
-    sizes, place = np.unique(tiles, return_inverse=True)
-    found = [count - (stop - start) for start, stop, count in map(edges, sizes.tolist())]
-    return np.asarray(found, np.int64)[place.reshape(-1)]
+def _edges(sizes: range, edges: Callable[[int], tuple[int, int, int]]) -> IntArray:
+    """How many tiles of each of `sizes` are not clear of padding, see `Border.edges`; 0 of none."""
+    found = [(0, 0, 0), *map(edges, sizes[1:])]
+    return np.asarray([count - (stop - start) for start, stop, count in found], np.int64)
