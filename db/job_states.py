@@ -27,6 +27,16 @@ class JobState(StrEnum):
         return self in (JobState.QUEUED, JobState.RUNNING)
 
 
+MAX_FAILURES = 10
+"""Workers in a row that may end while they are at work on a job, none after a new trial."""
+
+LOST_TOO_OFTEN = {
+    "code": "lost_too_often",
+    "detail": f"{MAX_FAILURES} workers in a row ended while they were at work on this job, "
+    "none of them after a new trial",
+}
+"""The error of a job that was."""
+
 _S = JobState
 NEXT: dict[JobState, frozenset[JobState]] = {
     _S.QUEUED: frozenset({_S.RUNNING, _S.CANCELLED, _S.FAILED}),

@@ -46,23 +46,21 @@ from .job_rows import (
     text_of,
     waiting_of,
 )
-from .job_states import JobState, after_cancel_request, check_transition
+from .job_states import (
+    LOST_TOO_OFTEN,
+    MAX_FAILURES,
+    JobState,
+    after_cancel_request,
+    check_transition,
+)
 from .models import JobEventRow, JobRequestRow, JobRow, JobTrialRow, RecordRow
 from .moments import rfc3339
 from .records import MAX_PAGE, Page
 from .rows import from_row
 from .ulid import new_ulid
 
-__all__ = ["LOST_TOO_OFTEN", "MAX_FAILURES", "MAX_PRIORITY", "Job", "JobEvent", "JobRepository"]
-
 log = logging.getLogger("tilewright.db")
 
-MAX_FAILURES = 10
-LOST_TOO_OFTEN: JsonObject = {
-    "code": "lost_too_often",
-    "detail": f"{MAX_FAILURES} workers in a row ended while they were at work on this job, "
-    "none of them after a new trial",
-}
 MAX_PRIORITY = 1000
 
 Event = tuple[str, JsonObject]

@@ -103,9 +103,11 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
         target_key: str,
         target_document: dict[str, Any],
     ) -> None:
-        """Make the work known that records will refer to. Again it changes nothing but probes.
+        """Make the work known that records will refer to. Again it changes nothing but probes: the
+        first name stays. What was damaged is mended.
 
-        KeyConflict if `workload_key` stands for another computation already.
+        KeyConflict if `workload_key` stands for another computation already; RefusedError for keys
+        and flops that are none.
         """
         ...
 
@@ -120,7 +122,8 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
     # Records
 
     def add(self, records: Sequence[TuningRecord]) -> None:
-        """Store records, all or none; those already there change nothing.
+        """Store records, all or none; those already there change nothing, whatever time of day they
+        name. One without a time of day gets the store's.
 
         InvalidRecord: one contradicts itself. NotRegistered: call `register` first.
         """
@@ -160,7 +163,9 @@ class Store(JobStore, AnswerStore, KeyStore, Protocol):
         """Make a stored record the best of its work if it has reason to be; whether it is now.
 
         It takes a record verified in full and strictly faster than the best of the same
-        toolchain generation; see `best.reason_to_move`. NotRegistered if it was not added.
+        generation of the toolchain; equal times leave the older. A newer generation takes over
+        whatever its time, an older one never does; mocked timings are older than all real ones.
+        See `best.reason_to_move`. NotRegistered if it was not added.
         """
         ...
 

@@ -25,6 +25,12 @@ BOUNDS = {
 }  # fmt: skip
 """How many times too large or too small a count may be; those not named are exact."""
 
+EXACT = (
+    "vector_stores", "tasks", "regions", "packed_bytes", "strided_packed_bytes",
+    "turned_packed_bytes", "passing_packed_bytes", "panel_bytes", "streamed_bytes",
+)  # fmt: skip
+"""What has to be right for every setting: nothing else follows where these are wrong."""
+
 SHARE_BOUND = 0.1
 """How far a share may be off."""
 

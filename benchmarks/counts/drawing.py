@@ -50,7 +50,6 @@ class Counted:
     text: str
     columns: Mapping[str, float]
     plan: Plan
-    target: Target
     stages: frozenset[str]
     nest: Nest
     statements: tuple[Stmt, ...]
@@ -228,7 +227,7 @@ def _parts(
         chosen = {k.name: k.values[i] for k, i in zip(part.knobs, mine[0].tolist(), strict=True)}
         shapes = ", ".join(f"{t.name}{list(t.shape)}" for t in part.workload.tensors.values())
         text = f"{target.cpu} x{target.threads} {shapes} {chosen}"
-        yield Counted(part.name, text, values, plan, target, stages, nest, statements)
+        yield Counted(part.name, text, values, plan, stages, nest, statements)
 
 
 def _divided(nest: Nest, plans: Sequence[Plan]) -> list[tuple[Stmt, ...]]:

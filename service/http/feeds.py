@@ -25,7 +25,7 @@ from service.jobs.document import job_document
 
 if TYPE_CHECKING:
     from db import Store
-    from db.jobs import Job
+    from db.job_rows import Job
 
 POLL_SECS, LONGEST_POLL_SECS = 0.25, 1.0
 SECS_A_FOLLOWER = 0.02

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from db.jobs import Job
+    from db.job_rows import Job
 
 
 def job_document(job: Job, place: tuple[int, str] | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from db import Store
-    from db.jobs import Job
+    from db.job_rows import Job
 
 FLUSH_SECS = 0.1
 MOST_UNTOLD = 512

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from db.errors import StaleLease, StoreError
-from db.job_states import JobState
+from db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from schedules.errors import TilewrightError
 from service import logs, telemetry
 from service.answers.publish import Publish, Published, publish, result_document
@@ -32,7 +32,7 @@ from tuner.session.report import TuneReport
 
 if TYPE_CHECKING:
     from db import Store
-    from db.jobs import Job
+    from db.job_rows import Job
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 
@@ -172,8 +172,6 @@ class JobRun:
         log.info("job %s: given back", self._job.id)
 
     def _run(self) -> None:
-        from db.jobs import MAX_FAILURES
-
         self._failed = self._reused = 0
         self._works = False
         self._let_answers_go_first()
@@ -204,8 +202,6 @@ class JobRun:
     def _give_up(self) -> None:
         """End the job as FAILED, with the best of the trials it has: they are all known, so what is
         done for it once more is only to check the best."""
-        from db.jobs import LOST_TOO_OFTEN
-
         trials = len(self._store.job_trials(self._job.id, limit=MOST_LISTED))
         log.error("job %s: %s", self._job.id, LOST_TOO_OFTEN["detail"])
         if not trials:

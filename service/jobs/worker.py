@@ -27,8 +27,7 @@ from service.logs import configure
 
 if TYPE_CHECKING:
     from db import Store
-    from db.job_rows import WaitingJob
-    from db.jobs import Job
+    from db.job_rows import Job, WaitingJob
 
 # Start-up: a query loads no SQLAlchemy; what needs it imports it.
 

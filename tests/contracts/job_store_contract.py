@@ -17,8 +17,7 @@ from db.errors import (
     UnknownJob,
 )
 from db.job_rows import Job, Waiting
-from db.job_states import JobState
-from db.jobs import LOST_TOO_OFTEN, MAX_FAILURES
+from db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from db.store import Store
 from tests.contracts.store_values import START, Clock, a_record
 

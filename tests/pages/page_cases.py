@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from db import Store
+from db.job_rows import Job
 from db.job_states import JobState
-from db.jobs import Job
 from schedules.record import MeasureStatus, TuningRecord
 from schedules.target import Target
 from service.jobs.request import read_job

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from db import Store
-from db.jobs import Job
+from db.job_rows import Job
 from service.access.keys import DEFAULT_SCOPES, Scope, new_key
 from service.jobs.request import read_job
 from service.settings import Settings

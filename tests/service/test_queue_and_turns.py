@@ -11,9 +11,8 @@ from fastapi.testclient import TestClient
 
 from db import Store
 from db.errors import StoreError
-from db.job_rows import WaitingJob
+from db.job_rows import Job, WaitingJob
 from db.job_states import JobState
-from db.jobs import Job
 from db.preparations import Demand
 from schedules.target import Target
 from service.answers.publish import Published

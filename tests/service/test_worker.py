@@ -11,8 +11,8 @@ import pytest
 
 from db import Store
 from db.errors import StaleLease
-from db.job_states import JobState
-from db.jobs import LOST_TOO_OFTEN, MAX_FAILURES, Job
+from db.job_rows import Job
+from db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from schedules.errors import WorkloadError
 from service.answers.publish import Publish, Published
 from service.jobs import queue

@@ -24,7 +24,7 @@ from service.http.state import ServiceState
 from service.jobs.queue import place
 
 if TYPE_CHECKING:
-    from db.jobs import Job, JobEvent
+    from db.job_rows import Job, JobEvent
 
 PAGE = 25
 EVENTS = 1000

@@ -22,7 +22,7 @@ from service.settings import Settings
 from tuner.search.strategies import Strategy
 
 if TYPE_CHECKING:
-    from db.jobs import Job
+    from db.job_rows import Job
 
 FIELDS = ("workload", "tensors", "ranges", "trials", "seconds", "threads", "measurer", "target",
           "strategy", "seed")  # fmt: skip

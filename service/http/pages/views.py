@@ -12,7 +12,7 @@ from service.jobs.document import job_document
 
 if TYPE_CHECKING:
     from db.catalogue import JobLine, KnownBest
-    from db.jobs import Job
+    from db.job_rows import Job
     from schedules.record import Toolchain, TuningRecord
 
 MOCKED = ("simulated", "replay")

@@ -37,7 +37,7 @@ from service.jobs.trials import trial_document
 from service.resolve.requests import JobIn
 
 if TYPE_CHECKING:
-    from db.jobs import Job
+    from db.job_rows import Job
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
