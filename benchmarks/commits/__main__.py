@@ -25,7 +25,7 @@ from benchmarks.suite.machine import wait_until_quiet
 from benchmarks.suite.results import ResultsFile
 
 OUT = ROOT / "benchmarks" / "results" / "commits.jsonl"
-TRIALS, ROUNDS, PAIRS = 16, 10, 11
+TRIALS, ROUNDS, PAIRS = 12, 10, 11
 PATIENCE_SECS, LOOK_EVERY = 10.0, 8
 
 

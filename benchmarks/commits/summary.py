@@ -197,10 +197,18 @@ def _race(results: ResultsFile, every_row: bool) -> str:
             _COLUMNS,
             *_table("all rows", ratios),
             *_families(ratios),
+            _left_out(results),
             *below,
             *_worst(ratios, every_row),
         ]
     )
+
+
+def _left_out(results: ResultsFile) -> str:
+    races = [result.data for result in results.matching("race/").values()]
+    counted = sum(len(data["rounds"]) for data in races)
+    left_out = sum(data["left_out"] for data in races)
+    return f"rounds that counted: {counted}; left out for disturbed cores: {left_out}"
 
 
 def _proposals(results: ResultsFile, every_row: bool) -> str:

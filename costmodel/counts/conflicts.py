@@ -49,7 +49,7 @@ def conflict_misses(
         lines = np.ceil(f["nr"] * read.dtype.bytes / LINE_BYTES)
         rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
         lost = lost_levels(sketch.target, step * read.dtype.bytes, lines, rows)
-        used &= (f["fetch"] == 0) | (read not in sketch.passing)
+        used &= (f["prefetch"] == 0) | (read not in sketch.passing)
         total = total + np.where(used, tiles * depth * lines * lost, 0.0)
     for read in once(roles.row_reads):
         for loop in roles.rows[:1]:

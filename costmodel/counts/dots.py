@@ -32,7 +32,7 @@ def dot_counts(sketch: InnerProductSketch, settings: IntArray) -> Counts:
     """See the module."""
     values = sketch.values(settings)
     v, block = as_floats(values), sketch.tiles_in_block(values).astype(np.float64)
-    rows, columns, parallel, fetch = (v[n] for n in ("rows", "columns", "parallel", "fetch"))
+    rows, columns, parallel, fetch = (v[n] for n in ("rows", "columns", "parallel", "prefetch"))
     blocks, pack = v["blocks"], v["pack"]
     roles, zeros = sketch.roles, np.zeros(len(rows))
     batch = prod(loop.extent for loop in roles.batch)

@@ -38,13 +38,13 @@ def hints_a_step(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
     for read in sketch.passing:
         lines = lines + np.ceil(f["nr"] * read.dtype.bytes / sketch.target.caches[0].line_bytes)
     shared = np.maximum(f["row_per"], f["row2_per"])
-    return np.asarray(np.where(f["fetch"] > 0, np.ceil(lines / shared) * f["unroll"], 0.0))
+    return np.asarray(np.where(f["prefetch"] > 0, np.ceil(lines / shared) * f["unroll"], 0.0))
 
 
 def row_hints_a_step(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
     """(P,) what hints cost in one step of the innermost loop, in loads: one hint a row."""
     hints = f["mr"] * len(sketch.far_rows)
-    return np.asarray(np.where(f["fetch"] > 0, LOADS_A_HINT * hints, 0.0))
+    return np.asarray(np.where(f["prefetch"] > 0, LOADS_A_HINT * hints, 0.0))
 
 
 def panel_hints_a_step(
@@ -52,7 +52,7 @@ def panel_hints_a_step(
 ) -> FloatArray:
     """(P,) what hints cost in one step of the innermost loop, in loads."""
     if not sketch.next_panels:
-        return np.zeros(len(v["fetch"]))
+        return np.zeros(len(v["prefetch"]))
     hints = LOADS_A_HINT * panel_lines_a_step(s) * len(sketch.next_panels)
     return np.where(prefetches_panels(sketch, v, s), hints, 0.0)
 
@@ -64,7 +64,7 @@ def hints_a_tile(
     if not sketch.short_runs:
         return np.zeros_like(f["nr"])
     times = prod(loop.extent for loop in sketch.roles.taps) / f["taps_inside"]
-    return np.asarray(np.where(f["fetch"] > 0, times * runs_an_iteration(sketch, v), 0.0))
+    return np.asarray(np.where(f["prefetch"] > 0, times * runs_an_iteration(sketch, v), 0.0))
 
 
 UNASKED_LATE, UNASKED_NEAR, CROWDED_OUT, ROW_LATE = 0.35, 0.03, 0.3, 0.2
@@ -87,11 +87,11 @@ def late_lines(sketch: TileSketch, f: dict[str, FloatArray], batch: float) -> Fl
     first = np.where(many, 1.0 / f["col_per"], np.where(f["k_count"] > 1, 1.0 / f["k_count"], 0.0))
     line_bytes = sketch.target.caches[0].line_bytes
     for read in sketch.passing:
-        waiting = f["kc"] * taps * f["nr"] * read.dtype.bytes * (1.0 + f["fetch"])
+        waiting = f["kc"] * taps * f["nr"] * read.dtype.bytes * (1.0 + f["prefetch"])
         crowded = np.clip(8.0 * waiting / sketch.target.own_cache_bytes - 1.5, 0.0, 1.0)
         a_row = ROW_LATE / np.maximum(f["nr"] * read.dtype.bytes / line_bytes, 1.0)
         unasked = UNASKED_NEAR if is_followed(read, sketch.roles.main) else UNASKED_LATE + a_row
-        share = np.where(f["fetch"] > 0, first + CROWDED_OUT * crowded + a_row, unasked)
+        share = np.where(f["prefetch"] > 0, first + CROWDED_OUT * crowded + a_row, unasked)
         share = np.where(f["pack_columns"] == 0, np.minimum(share, 1.0), UNASKED_LATE)
         blocks = f["row_blocks"] * f["row2_blocks"] * batch
         elements = float(roles.main.extent) * taps * roles.columns.extent * blocks
@@ -113,7 +113,7 @@ def late_rows(sketch: TileSketch, f: dict[str, FloatArray], batch: float) -> Flo
         walks = np.where(again, f["col_tiles"], f["col_blocks"])
         lines = float(roles.rows[0].extent * roles.main.extent * size) / LINE_BYTES * walks * batch
         late = LATE_ROW_SHARE * COST_OF_A_LATE_LINE * lines
-        total = total + np.where(f["fetch"] > 0, 0.0, late)
+        total = total + np.where(f["prefetch"] > 0, 0.0, late)
     return total
 
 
@@ -133,7 +133,7 @@ def late_runs(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
     line_bytes = sketch.target.caches[0].line_bytes
     for read in sketch.short_runs:
         lines = float(prod(read.shape) * read.dtype.bytes // line_bytes)
-        share = np.where(f["fetch"] > 0, 1.0 / f["row2_per"], 1.0)
+        share = np.where(f["prefetch"] > 0, 1.0 / f["row2_per"], 1.0)
         total = total + np.where(f["copy_rows"] > 0, 0.0, share * lines * COST_OF_A_LINE)
     return total
 

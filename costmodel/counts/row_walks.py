@@ -115,7 +115,7 @@ def reduction_stores(sketch: ReductionSketch, v: Values) -> FloatArray:
             return (float(view.outputs * (divided + (divided > 1))),)
         return (stores_along_columns(view, lanes, chunk),)
 
-    return each_setting(v, ("vectors", "parts", "chunk", "parallel"), count)[0]
+    return each_setting(v, ("vectors", "split_k", "chunk", "parallel"), count)[0]
 
 
 def stores_along_columns(view: StageView, lanes: int, chunk: int) -> float:
@@ -145,7 +145,7 @@ def reduction_tasks(sketch: ReductionSketch, v: Values) -> list[FloatArray]:
                 return tasks, regions * prod(loop.extent for loop in view.spatial[:-1])
         return (float(rows), 1.0) if rows > 1 else ALONE
 
-    return each_setting(v, ("vectors", "parallel", "parts"), count)
+    return each_setting(v, ("vectors", "parallel", "split_k"), count)
 
 
 def row_stores(sketch: RowSketch, v: Values) -> FloatArray:
@@ -168,7 +168,7 @@ def row_stores(sketch: RowSketch, v: Values) -> FloatArray:
                 total += view.outputs * (divided + (divided > 1))
         return (total,)
 
-    names = ("vectors", "parts", "chunk", "parallel", "block", "stagger")
+    names = ("vectors", "split_k", "chunk", "parallel", "block", "stagger")
     return each_setting(v, names, count)[0]
 
 
@@ -189,4 +189,4 @@ def row_tasks(sketch: RowSketch, v: Values) -> list[FloatArray]:
         tasks = rows // block
         return (float(tasks), 1.0) if tasks > 1 else ALONE
 
-    return each_setting(v, ("vectors", "parallel", "parts", "block", "stagger"), count)
+    return each_setting(v, ("vectors", "parallel", "split_k", "block", "stagger"), count)

@@ -144,7 +144,7 @@ def _badly_streamed(sketch: RowPart, choices: tuple[int, ...], streamed: BoolArr
 def _unasked(sketch: RowSketch, v: Values) -> FloatArray:
     """(P,) lines of inputs that are not prefetched. Where rows are staggered the first step reads
     them long before the others, so prefetching for what comes after that pays from memory only."""
-    ahead = v["ahead"] > 0
+    ahead = v["prefetch"] > 0
     alone = np.where(ahead, 0.0, 0.5)
     staggered = np.where(ahead, 0.0, 0.3) if sketch.streams_pay_here else np.where(ahead, 0.2, 0.0)
     inputs = sum(sketch.workload.tensors[name].bytes for name in sketch.fetched)

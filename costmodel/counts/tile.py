@@ -57,7 +57,9 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
     tasks, at_most = _tasks(sketch, v, f, batch / outside, cuts)
     serial |= at_most <= 1
     outputs = _vectors_out(sketch, f)
-    sums = outputs * f["k_count"] * f["parts"] + np.where(f["parts"] > 1, outputs * f["parts"], 0.0)
+    sums = outputs * f["k_count"] * f["split_k"] + np.where(
+        f["split_k"] > 1, outputs * f["split_k"], 0.0
+    )
     of_epilogue = _of_epilogue(sketch, f)
     vector_ops = vector_ops + outputs * of_epilogue.operations
     if sketch.epilogue:
@@ -82,7 +84,7 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
         + 1.0,
         "held_values": held,
         "inner_trips": np.ceil(f["kc"] / f["unroll"]),
-        "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"] * f["parts"],
+        "inner_entries": tiles * taps / f["taps_inside"] * f["k_count"] * f["split_k"],
         "code_ops": (acc * ops * inside + row_loads + column_loads) * _copies(sketch, v),
         **_packed(sketch, f, outside, batch),
         "streamed_bytes": f["stream"] * sketch.workload.tensors[sketch.output].bytes,
@@ -261,7 +263,7 @@ def _panels(
     of_tasks = np.where(f["parallel"] == 2, np.ceil(block_counts(roles, f)[1]), 1.0)
     of_blocks = sketch.epilogue is not None and f["k_count"] > 1  # what an epilogue waits for
     again = np.where((f["rows_outside"] == 1) | of_blocks, inside_rows, of_tasks)
-    times = again * f["k_count"] * f["parts"] * f["col_blocks"] * batch / outside
+    times = again * f["k_count"] * f["split_k"] * f["col_blocks"] * batch / outside
     packs = f["pack_columns"] > 0
     # Blocks of the reduction stand around blocks of columns that are inside of rows.
     chosen = {"rows_outside": f["rows_outside"].astype(np.int64)}
@@ -302,7 +304,7 @@ def _row_copies(
     """(P,) how many such blocks are copied: once for each block of columns unless rows are
     outside."""
     roles = sketch.roles
-    copies = batch * f["row_blocks"] * f["row2_blocks"] * f["k_count"] * f["parts"]
+    copies = batch * f["row_blocks"] * f["row2_blocks"] * f["k_count"] * f["split_k"]
     again = (f["rows_outside"] == 0) | read.uses(roles.columns.name)
     # Tasks made of both blocks of rows and of columns copy each on their own.
     again |= f["parallel"] > len(roles.rows) + len(roles.outer_rows)
@@ -318,7 +320,7 @@ def _tasks(
 ) -> tuple[FloatArray, FloatArray]:
     """(P,) iterations of the parallel loop, those of fewer tiles counted as the part they are; and
     each as one."""
-    tasks = np.full_like(f["nr"], batch) * f["parts"]
+    tasks = np.full_like(f["nr"], batch) * f["split_k"]
     whole = tasks
     for n, count in enumerate(block_counts(sketch.roles, f)):
         tasks = tasks * np.where(v["parallel"] > n, count, 1.0)

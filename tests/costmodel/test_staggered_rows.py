@@ -24,7 +24,15 @@ def softmax(rows: int, length: int) -> Workload:
 def analysed(workload: Workload, bits: int = 512, registers: int = 32, **knobs: Any) -> Analysis:
     space = space_for(workload.normalised(), target(2, bits, registers))
     sketch = space.sketches[0]
-    asked = {"vectors": 4, "parallel": 1, "parts": 1, "block": 1, "merge": 1, "stagger": 1, **knobs}
+    asked = {
+        "vectors": 4,
+        "parallel": 1,
+        "split_k": 1,
+        "block": 1,
+        "merge": 1,
+        "stagger": 1,
+        **knobs,
+    }
     setting = [
         k.values.index(asked[k.name]) if asked.get(k.name) in k.values else 0 for k in sketch.knobs
     ]

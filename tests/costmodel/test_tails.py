@@ -22,7 +22,7 @@ def analysed(workload: Workload, threads: int, **knobs: Any) -> Analysis:
     sketch = space.sketches[0]
     asked = {
         "vectors": 4, "rows": 6, "rows2": 1, "column_blocks": 1, "row_blocks": 1, "row2_blocks": 1,
-        "k_blocks": 1, "unroll": 1, "tails": 2, "parallel": 1 if threads > 1 else 0, "parts": 1,
+        "k_blocks": 1, "unroll": 1, "tails": 2, "parallel": 1 if threads > 1 else 0, "split_k": 1,
         **knobs,
     }  # fmt: skip
     setting = [knob.values.index(asked.get(knob.name, 0)) for knob in sketch.knobs]

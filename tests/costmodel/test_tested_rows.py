@@ -20,7 +20,7 @@ def analysed(workload: Workload, **knobs: Any) -> Analysis:
     sketch = space.sketches[0]
     asked = {
         "vectors": 2, "column_blocks": 1, "row_blocks": 1, "row2_blocks": 1, "k_blocks": 1,
-        "unroll": 1, "parts": 1, "row_tiles_inside": 1, **knobs,
+        "unroll": 1, "split_k": 1, "row_tiles_inside": 1, **knobs,
     }  # fmt: skip
     setting = [knob.values.index(asked.get(knob.name, 0)) for knob in sketch.knobs]
     row = np.asarray([setting])

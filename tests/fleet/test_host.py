@@ -134,7 +134,7 @@ def test_what_nobody_wants_any_more_is_killed_in_the_middle(
         made.append(Endless())
         return made[-1]
 
-    monkeypatch.setattr(task, "parse_measurer", lambda spec: factory)
+    monkeypatch.setattr(task, "factory_here", lambda spec: factory)
     endless = replace(order(host), seed=77)
     for _ in range(2):  # the second is opened anew
         with pytest.raises(GivenUp):

@@ -122,13 +122,13 @@ def test_a_far_operand_is_asked_for_a_tile_ahead(monkeypatch: pytest.MonkeyPatch
     workload = notation("C[b,i,j] += A[b,i,k] * B[b,j,k]", A="f32[2,4,37]", B="f32[2,12,37]")
     monkeypatch.setattr(stage, "PAGE_BYTES", 64)
     (sketch,) = dot_sketches(workload, SMALL)
-    (place,) = [n for n, knob in enumerate(sketch.knobs) if knob.name == "fetch"]
+    (place,) = [n for n, knob in enumerate(sketch.knobs) if knob.name == "prefetch"]
     assert sketch.knobs[place].values == (0, 1)
     assert all(
         knob.values[-1] == 0
         for made in dot_sketches(workload)
         for knob in made.knobs
-        if knob.name == "fetch"
+        if knob.name == "prefetch"
     )
     settings = feasible_settings(sketch)
     settings = settings[settings[:, place] > 0]
@@ -255,7 +255,7 @@ def test_blocks_of_the_reduction_compute_the_same(name: str) -> None:
 def test_a_block_of_tiles_goes_through_a_part_of_the_reduction() -> None:
     workload = BLOCKS["weights by output"]
     (sketch,) = dot_sketches(workload, NARROW)
-    setting = chosen(sketch, rows=2, columns=2, blocks=2, pack=1, fetch=1, parallel=1)
+    setting = chosen(sketch, rows=2, columns=2, blocks=2, pack=1, prefetch=1, parallel=1)
     assert to_text(lower(workload, sketch.trace(setting))) == GOLDEN.rstrip()
 
 
@@ -296,7 +296,7 @@ def test_the_default_takes_the_longest_part_that_stays_in_the_first_cache() -> N
 @pytest.mark.usefixtures("short_blocks")
 def test_hints_that_tiles_of_rows_give_again_are_counted() -> None:
     (sketch,) = dot_sketches(BLOCKS["weights by output"], SMALL)
-    settings = [chosen(sketch, rows=rows, columns=2, fetch=1) for rows in (4, 2, 1)]
+    settings = [chosen(sketch, rows=rows, columns=2, prefetch=1) for rows in (4, 2, 1)]
     once, twice, often = Program(sketch).counts(np.asarray(settings))["exposed_lines"]
     assert once == 0
     assert twice < often

@@ -37,7 +37,8 @@ def setting(space: ScheduleSpace, **knobs: int) -> tuple[int, ...]:
     sketch = space.sketches[0]
     asked = {
         "vectors": 1, "rows": 3, "rows2": 1, "column_blocks": 1, "row_blocks": 1,
-        "row2_blocks": 1, "k_blocks": 1, "unroll": 1, "parts": 1, "pack_columns": 1, "fetch": 1,
+        "row2_blocks": 1, "k_blocks": 1, "unroll": 1, "split_k": 1, "pack_columns": 1,
+        "prefetch": 1,
         **knobs,
     }  # fmt: skip
     found = tuple(knob.values.index(asked.get(knob.name, 0)) for knob in sketch.knobs)
@@ -56,7 +57,7 @@ def test_the_next_batch_is_asked_for_while_rows_of_this_one_are_computed() -> No
     (hints,) = panel_hints(BY_HEADS)
     assert (hints.loop, hints.ahead, hints.step) == ("s0.d0f", 1, 16)
     assert hints.deal.startswith("s0.d2")
-    assert not panel_hints(BY_HEADS, fetch=0)
+    assert not panel_hints(BY_HEADS, prefetch=0)
     assert not panel_hints(BY_HEADS, row_blocks=2)  # more than one block a batch
     assert not panel_hints(IN_ROWS)  # rows of the operand follow each other
     (alone,) = space_for(ONE, SMALL).sketches
@@ -80,6 +81,6 @@ def test_hints_for_the_next_batch_are_legal_and_right(rows: int, inside: int) ->
 
 def test_the_prior_prefers_to_ask() -> None:
     space = space_for(BY_HEADS.normalised(), SMALL)
-    both = np.asarray([setting(space), setting(space, fetch=0)])
+    both = np.asarray([setting(space), setting(space, prefetch=0)])
     with_hints, without = Prior(space).analyse(0, both).columns["exposed_lines"]
     assert with_hints < without

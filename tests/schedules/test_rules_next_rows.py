@@ -42,7 +42,7 @@ def sketch_of(workload: Workload) -> Sketch:
 
 
 def fetch_values(workload: Workload) -> tuple[int, ...]:
-    (knob,) = [k for k in sketch_of(workload).knobs if k.name.endswith("fetch")]
+    (knob,) = [k for k in sketch_of(workload).knobs if k.name.endswith("prefetch")]
     return knob.values
 
 
@@ -60,7 +60,7 @@ def test_hints_are_offered_for_rows_far_apart_of_a_large_operand() -> None:
 def test_settings_with_hints_are_legal_and_right(name: str) -> None:
     workload = FAR_ROWS[name]
     sketch = sketch_of(workload)
-    for setting in drawn_with(sketch, "fetch", 6):
+    for setting in drawn_with(sketch, "prefetch", 6):
         nest = lower(workload, sketch.trace(tuple(setting)))
         hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
         assert {hint.buffer for hint in hints} == {"i0"}
@@ -73,9 +73,9 @@ def test_rows_that_nobody_asked_for_are_late() -> None:
     sketch = space.sketches[0]
     names = [knob.name for knob in sketch.knobs]
     settings = drawn(sketch, 20000)
-    plain = settings[sketch.feasible(settings) & (settings[:, names.index("fetch")] == 0)]
+    plain = settings[sketch.feasible(settings) & (settings[:, names.index("prefetch")] == 0)]
     asked = plain.copy()
-    asked[:, names.index("fetch")] = 1
+    asked[:, names.index("prefetch")] = 1
     both = sketch.feasible(asked)
     late = [Prior(space).analyse(0, rows[both]).columns["exposed_lines"] for rows in (plain, asked)]
     assert both.any()

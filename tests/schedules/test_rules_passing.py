@@ -48,7 +48,7 @@ def sketch_of(workload: Workload, machine: Target = SMALL) -> Sketch:
 
 
 def fetch_values(workload: Workload, machine: Target = SMALL) -> tuple[int, ...]:
-    (knob,) = [k for k in sketch_of(workload, machine).knobs if k.name.endswith("fetch")]
+    (knob,) = [k for k in sketch_of(workload, machine).knobs if k.name.endswith("prefetch")]
     return knob.values
 
 
@@ -66,7 +66,7 @@ def test_hints_are_offered_where_an_operand_is_large_and_used_little() -> None:
 def test_settings_with_hints_are_legal_and_right(name: str) -> None:
     workload = PASSING[name]
     sketch = sketch_of(workload)
-    for setting in drawn_with(sketch, "fetch", 6):
+    for setting in drawn_with(sketch, "prefetch", 6):
         nest = lower(workload, sketch.trace(tuple(setting)))
         assert any(isinstance(leaf, Prefetch) and leaf.far for leaf in leaves(nest.body))
         check_meaning(workload, nest)
@@ -82,7 +82,7 @@ def test_a_tile_that_nobody_asked_for_is_counted_late() -> None:
     def late(**values: int) -> float:
         base = dict.fromkeys(names, 0) | {"vectors": 2, "rows": 3, "row_tiles_inside": 1}
         base |= {"parallel": 1, "column_blocks": 2, "row_blocks": 1, "row2_blocks": 1, "rows2": 1}
-        base |= {"k_blocks": 16, "unroll": 1, "fetch": 1, "parts": 1} | values
+        base |= {"k_blocks": 16, "unroll": 1, "prefetch": 1, "split_k": 1} | values
         setting = [k.values.index(base[k.name]) for k in sketch.knobs]
         assert sketch.feasible(np.asarray([setting]))[0]
         found = Program(sketch).counts(np.asarray([setting]))
@@ -90,4 +90,4 @@ def test_a_tile_that_nobody_asked_for_is_counted_late() -> None:
 
     assert late() < late(column_blocks=16)
     assert late() < late(k_blocks=1)
-    assert late() < late(fetch=0)
+    assert late() < late(prefetch=0)

@@ -54,12 +54,12 @@ def tile_of(workload: Workload) -> TileSketch:
 
 
 def fetch_values(workload: Workload, machine: Target = SMALL) -> tuple[int, ...]:
-    (knob,) = [k for k in sketch_of(workload, machine).knobs if k.name.endswith("fetch")]
+    (knob,) = [k for k in sketch_of(workload, machine).knobs if k.name.endswith("prefetch")]
     return knob.values
 
 
 def hinted(sketch: Sketch | TileSketch) -> IntArray:
-    at = next(n for n, knob in enumerate(sketch.knobs) if knob.name.endswith("fetch"))
+    at = next(n for n, knob in enumerate(sketch.knobs) if knob.name.endswith("prefetch"))
     settings = drawn(sketch, 60000)
     settings[:, at] = 1
     return settings[sketch.feasible(settings)]
@@ -94,7 +94,7 @@ def test_hints_are_loads_and_spare_waits(name: str) -> None:
         written = {leaf.index for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)}
         assert written
         plain = setting.copy()
-        plain[names.index("fetch")] = 0
+        plain[names.index("prefetch")] = 0
         with_hints, without = counts(tile, np.asarray([setting])), counts(tile, np.asarray([plain]))
         assert with_hints["vector_loads"] > without["vector_loads"]
         assert with_hints["exposed_lines"] < without["exposed_lines"]
@@ -104,7 +104,7 @@ def test_rows_that_are_copied_are_not_late() -> None:
     tile = tile_of(SHORT["padded"])
     names = [knob.name for knob in tile.knobs]
     settings = drawn(tile, 60000)
-    settings[:, [names.index("fetch"), names.index("skip_padding")]] = 0
+    settings[:, [names.index("prefetch"), names.index("skip_padding")]] = 0
     settings[:, names.index("copy_rows")] = 1
     copied = settings[tile.feasible(settings)][:50]
     in_place = copied.copy()
@@ -125,5 +125,5 @@ def test_tiles_across_two_groups_ask_for_nothing() -> None:
 def test_the_default_asks_ahead() -> None:
     tile = tile_of(SHORT["padded"])
     default = dict(zip((knob.name for knob in tile.knobs), tile.default(), strict=True))
-    assert default["fetch"] == 1
+    assert default["prefetch"] == 1
     assert default["copy_rows"] == 0

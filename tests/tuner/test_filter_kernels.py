@@ -135,7 +135,7 @@ def test_only_the_last_tiles_of_a_block_are_tested_where_threads_divide_the_colu
     workload = notation("Y[i] += X[i+k] * T[k]", X="f32[170]", T="f32[32]")
     (sketch,) = space_for(workload, this_machine(2, 512)).sketches
     setting = chosen(
-        sketch, vectors=1, column_blocks=2, parallel=1, tails=2, unroll=2, copy_rows=0, parts=1
+        sketch, vectors=1, column_blocks=2, parallel=1, tails=2, unroll=2, copy_rows=0, split_k=1
     )
     text = to_text(lower(workload.normalised(), sketch.trace(setting)))
     whole, *rest = text.split("s0.d0io.t ")

@@ -179,8 +179,8 @@ def chosen(space: ScheduleSpace, **knobs: int) -> set[LoopKind | type]:
 
 def test_knobs_do_what_they_say() -> None:
     softmax = space_for(build("softmax_mn", {"M": 16, "N": 256}), small_target(2, 256))
-    assert Prefetch in chosen(softmax, ahead=1)
-    assert Prefetch not in chosen(softmax, ahead=0)
+    assert Prefetch in chosen(softmax, prefetch=1)
+    assert Prefetch not in chosen(softmax, prefetch=0)
     assert Stream in chosen(softmax, stream=1)
     assert LoopKind.PARALLEL not in chosen(softmax, parallel=0)
     assert Merge in chosen(softmax, merge=1)
@@ -192,7 +192,7 @@ def test_knobs_do_what_they_say() -> None:
 def test_small_outputs_are_not_streamed_nor_rows_fetched_that_are_there() -> None:
     space = space_for(build("softmax_mn", {"M": 16, "N": 256}), this_machine(1))
     knobs = {knob.name: knob.values for knob in space.sketches[0].knobs}
-    assert knobs["stream"] == knobs["ahead"] == (0,)
+    assert knobs["stream"] == knobs["prefetch"] == (0,)
 
 
 def test_stages_of_a_lone_row_may_be_divided_one_by_one() -> None:

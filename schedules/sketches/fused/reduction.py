@@ -43,14 +43,16 @@ class ReductionSketch(RowPart):
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread."""
         stream = int(self.streams_pay_here)
-        return self.clipped({"vectors": 2, "parallel": 1, "parts": 1, "chunk": 3, "stream": stream})
+        return self.clipped(
+            {"vectors": 2, "parallel": 1, "split_k": 1, "chunk": 3, "stream": stream}
+        )
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other groups' steps already."""
         v, w, view = self.chosen(setting), writer, self.group.last
         w.do(*view.presolve)
         steps = ReductionSteps(w, self.lanes, v["vectors"])
-        is_divided = v["parts"] > 1 and steps.divide(view, v["parts"])
+        is_divided = v["split_k"] > 1 and steps.divide(view, v["split_k"])
         along = None if is_divided else contiguous_reduction(view)
         partials = steps.factor(view.name, along)
         if partials is None:  # where a reduction is factored, all spatial axes are rows

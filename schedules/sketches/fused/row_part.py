@@ -48,14 +48,14 @@ class RowPart(GroupSketch):
     def parts_knob(self) -> Knob:
         """Into how many parts a reduction is divided that threads share."""
         threads = self.target.threads
-        return Knob("parts", (1, threads, 2 * threads, 4 * threads) if self.can_divide else (1,))
+        return Knob("split_k", (1, threads, 2 * threads, 4 * threads) if self.can_divide else (1,))
 
     def divides_for_threads(self, v: dict[str, IntArray]) -> BoolArray:
         """(P,) whether a reduction is divided for the threads if for anything, and threads have
         something to share."""
-        ok: BoolArray = (v["parts"] == 1) | (v["parallel"] > 0)
+        ok: BoolArray = (v["split_k"] == 1) | (v["parallel"] > 0)
         if self.group.repeats == 1 and self.can_divide:
-            ok &= (v["parts"] > 1) | (v["parallel"] == 0)
+            ok &= (v["split_k"] > 1) | (v["parallel"] == 0)
         return ok
 
     def walks(self) -> list[int]:

@@ -76,7 +76,7 @@ class RowSketch(RowPart):
             self.parts_knob(),
             Knob("block", self.blocks),
             Knob("chunk", chunks_of(self.group.stages)),
-            Knob("ahead", (0, 1) if self.fetched else (0,)),
+            Knob("prefetch", (0, 1) if self.fetched else (0,)),
             Knob("merge", (0, 1) if self.merged else (0,)),
             Knob("stagger", (0, 1) if self.can_stagger else (0,)),
             Knob("stream", self.stream_choices),
@@ -145,8 +145,13 @@ class RowSketch(RowPart):
         else:
             block = 0 if self.fetched else 2
         ahead = int(not self.can_stagger or self.streams_pay_here)
-        places = {"vectors": 2, "parallel": 1, "parts": 1, "block": block, "chunk": 3}
-        places |= {"ahead": ahead, "merge": 1, "stagger": 1, "stream": int(self.streams_pay_here)}
+        places = {"vectors": 2, "parallel": 1, "split_k": 1, "block": block, "chunk": 3}
+        places |= {
+            "prefetch": ahead,
+            "merge": 1,
+            "stagger": 1,
+            "stream": int(self.streams_pay_here),
+        }
         return self.clipped(places)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
@@ -157,7 +162,7 @@ class RowSketch(RowPart):
         task = trace.write()
         if v["parallel"] and task:
             writer.do(Parallel(task))
-        for tensor in self.fetched if v["ahead"] else ():
+        for tensor in self.fetched if v["prefetch"] else ():
             trace.fetch_ahead(tensor)
         if v["stream"]:
             writer.do(Stream(self.group.last.name))
@@ -177,7 +182,7 @@ class RowAfterRow:
         steps = ReductionSteps(w, self.lanes, self.vectors)
         for view in stages:
             w.do(*view.presolve)
-        divided = self.v["parts"] > 1 and steps.divide(stages[0], self.v["parts"])
+        divided = self.v["split_k"] > 1 and steps.divide(stages[0], self.v["split_k"])
         partials = self._partials(steps, stages[1:] if divided else stages)
         for view in stages:  # where a reduction is factored, all spatial axes are rows
             if view.name not in partials:

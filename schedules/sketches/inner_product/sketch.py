@@ -49,7 +49,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
             Knob("rows", tuple(n for n in TILE_ROWS if few % n == 0)),
             Knob("columns", tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)),
             Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),
-            Knob("fetch", (0, 1) if self.is_far else (0,)),
+            Knob("prefetch", (0, 1) if self.is_far else (0,)),
             Knob("blocks", (1, *self.blocks)),
             Knob("pack", (0, 1) if self.blocks and self.shared else (0,)),
         )
@@ -116,7 +116,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         chains = v["rows"] * v["columns"]
         worth = chains / (v["rows"] + v["columns"]) * np.minimum(chains / BUSY_CHAINS, 1.0)
         near = self.shared_bytes / v["blocks"] <= MOST_OF_FIRST_CACHE * self.target.caches[0].bytes
-        worth = worth + v["parallel"] + v["fetch"] + near
+        worth = worth + v["parallel"] + v["prefetch"] + near
         worth = worth - v["blocks"] / 100  # the longest that stay
         return tuple(int(i) for i in grid[np.argmax(worth)])
 

@@ -49,7 +49,7 @@ def write_inner_product(stage: InnerProductStage, w: TraceWriter, v: dict[str, i
         ahead, deal = outer, few
     w.do(Unroll(row), Unroll(column))
     w.do(CacheWrite(name, few, f"{name}.total"), Vectorize(f"{within}.rf"))
-    if v["fetch"]:
+    if v["prefetch"]:
         shared = deal if w.loop(deal).extent > 1 else ""
         line = stage.target.caches[0].line_bytes // roles.passing.dtype.bytes
         w.do(Prefetch(roles.passing.tensor, ahead, 1, steps, shared, line))

@@ -68,7 +68,7 @@ def _usual(sketch: TileKnobs) -> list[dict[str, int]]:
         if main in knobs["unroll"]:
             places["unroll"] = knobs["unroll"].index(main)
     if bool(sketch.prefetched_runs):  # rows read in place, with hints
-        places |= {"copy_rows": 0, "fetch": 1, "skip_padding": int(sketch.border is not None)}
+        places |= {"copy_rows": 0, "prefetch": 1, "skip_padding": int(sketch.border is not None)}
         places["tap_unroll"] = min(1, len(sketch.short_taps()))
     most = 2 * sketch.target.threads
     places["column_blocks"] = len([c for c in knobs["column_blocks"] if c <= most]) - 1
@@ -116,7 +116,7 @@ def _streaming(sketch: TileKnobs) -> tuple[int, ...] | None:
     knobs = {knob.name: knob.values for knob in sketch.knobs}
     base = {name: values[0] for name, values in knobs.items()}
     hints = int(not all(is_followed(read, sketch.roles.main) for read in sketch.passing))
-    base |= {"row_tiles_inside": 1, "fetch": hints, "parallel": min(1, knobs["parallel"][-1])}
+    base |= {"row_tiles_inside": 1, "prefetch": hints, "parallel": min(1, knobs["parallel"][-1])}
     base["column_blocks"] = max(c for c in knobs["column_blocks"] if c <= sketch.target.threads)
     open_knobs = ("skip_padding", "tap_unroll", "tails", "vectors", "rows", "k_blocks")
     settings, scores = [], []

@@ -54,7 +54,7 @@ def can_pack_on_the_way(
     blocks of the reduction, and nothing else changes its loops."""
     one = (s["col_per"] == 1) & (s["row_blocks"] == 1) & (s["row2_blocks"] == 1)
     several = s["row_per"] * s["row2_per"] > 1
-    whole = (v["parts"] == 1) & (stage.roles.main.extent % s["kc"] == 0)
+    whole = (v["split_k"] == 1) & (stage.roles.main.extent % s["kc"] == 0)
     as_is = (v["skip_padding"] == 0) & (v["pack_columns"] == 1) & (v["rows_outside"] == 0)
     steps = s["kc"] > v["unroll"]
     found: BoolArray = one & several & whole & as_is & steps & (v["row_tiles_inside"] == 0)

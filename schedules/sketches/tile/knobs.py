@@ -60,8 +60,8 @@ class TileKnobs(TileStage, Knobbed):
             Knob("tails", (0, 1, 2)),
             Knob("stream", self._stream_values()),
             Knob("parallel", parallel),
-            Knob("fetch", (0, 1) if can_prefetch(self) else (0,)),
-            Knob("parts", reduction_parts(self)),
+            Knob("prefetch", (0, 1) if can_prefetch(self) else (0,)),
+            Knob("split_k", reduction_parts(self)),
         )
 
     def _stream_values(self) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ def feasible_tiles(stage: TileStage, v: Values, s: Values) -> BoolArray:
     ok = _fits_registers(stage, v, s) & _is_short(stage, v, s) & _panels_fit(stage, v, s)
     ok &= _has_one_spelling(stage, v, s) & _reduction_goes_together(stage, v)
     ok &= _tails_are_there(stage, v, s) & _is_shared_out(stage, v)
-    ok &= (v["fetch"] == 0) | prefetches(stage, v, s)
+    ok &= (v["prefetch"] == 0) | prefetches(stage, v, s)
     ok &= (v["pack_on_the_way"] == 0) | can_pack_on_the_way(stage, v, s)
     ok &= (v["skip_padding"] == 0) | _leaves_out_padding(stage, v, s)
     if stage.is_sliding:
@@ -132,11 +132,11 @@ def _reduction_goes_together(stage: TileStage, v: Values) -> BoolArray:
     """What divides the reduction agrees with what else is done: sums that are read again are not
     streamed, parts that threads add up are plain, steps far apart are in one block."""
     alone = (v["stream"] == 0) & (v["skip_padding"] == 0) & (v["pack_columns"] < 2)
-    ok: BoolArray = (v["parts"] == 1) | (alone & (v["parallel"] > 0))
+    ok: BoolArray = (v["split_k"] == 1) | (alone & (v["parallel"] > 0))
     if not stage.epilogue:
         ok &= (v["stream"] == 0) | (v["k_blocks"] == 1)
     if stage.apart > 1:
-        ok &= (v["unroll"] == 1) | ((v["k_blocks"] == 1) & (v["parts"] == 1))
+        ok &= (v["unroll"] == 1) | ((v["k_blocks"] == 1) & (v["split_k"] == 1))
     return ok
 
 

@@ -29,7 +29,7 @@ def tile_sizes(stage: TileStage, v: dict[str, IntArray]) -> dict[str, IntArray]:
         s[f"{key}_tiles"] = -(-extent // tile)
         s[f"{key}_per"] = -(-s[f"{key}_tiles"] // blocks)
         s[f"{key}_blocks"] = -(-s[f"{key}_tiles"] // s[f"{key}_per"])
-    k, u = roles.main.extent // v["parts"], v["unroll"] if stage.apart == 1 else 1
+    k, u = roles.main.extent // v["split_k"], v["unroll"] if stage.apart == 1 else 1
     s["kc"] = (((k - 1) // v["k_blocks"] + 1) + u - 1) // u * u
     s["k_count"] = -(-k // s["kc"])
     taps = [loop.extent for loop in stage.short_taps()]
@@ -71,7 +71,7 @@ def tile_plan(
     roles, threads = stage.roles, stage.target.threads > 1
     batch, taps = _batch_and_taps(roles)
     first_tap = 4 + len(batch)
-    k = roles.main.extent // v["parts"]
+    k = roles.main.extent // v["split_k"]
     block, block2 = s["mr"] * s["row_per"], s["mr2"] * s["row2_per"]
     wide, n = s["nr"] * s["col_per"], roles.columns.extent
     outside, inside = v["rows_outside"] == 1, v["row_tiles_inside"] == 1
@@ -153,5 +153,5 @@ def _dense(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
     packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
     # What hints have brought is where a copy would be: nearby, however far apart its rows are.
     fetched = sum(bits[read.tensor] for read in stage.passing)
-    packed = packed | np.where(v["fetch"] > 0, fetched, 0)
+    packed = packed | np.where(v["prefetch"] > 0, fetched, 0)
     return np.asarray(packed | (v["copy_rows"] * rows))

@@ -38,7 +38,7 @@ def can_prefetch(stage: TileStage) -> bool:
 
 def prefetches(stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
     """(P,) whether what would be prefetched is read in place and has a next tile, or row."""
-    ok: BoolArray = np.ones(len(v["fetch"]), np.bool_)
+    ok: BoolArray = np.ones(len(v["prefetch"]), np.bool_)
     in_place = v["copy_rows"] == 0
     if stage.passing:
         # One tile of columns at a time is read by all rows of a block. Steps of several rows of the
@@ -46,9 +46,9 @@ def prefetches(stage: TileStage, v: dict[str, IntArray], s: dict[str, IntArray])
         ok &= (v["pack_columns"] == 0) & (v["rows_outside"] == 0) & (v["row_tiles_inside"] == 1)
         ok &= (v["unroll"] == 1) & (s["col_tiles"] * s["k_count"] > 1)
     if stage.far_rows:
-        ok &= in_place & (s["row_per"] > 1) & (v["parts"] == 1)
+        ok &= in_place & (s["row_per"] > 1) & (v["split_k"] == 1)
     if stage.prefetched_runs:
-        ok &= in_place & (s["row2_per"] > 1) & (s["k_count"] == 1) & (v["parts"] == 1)
+        ok &= in_place & (s["row2_per"] > 1) & (s["k_count"] == 1) & (v["split_k"] == 1)
         ok &= runs_an_iteration(stage, v) <= MOST_HINTS
     return ok
 
@@ -59,9 +59,9 @@ def prefetches_panels(
     """(P,) whether the next batch's panels are prefetched: a batch is one block of everything, and
     has enough tiles of rows to share the prefetches out."""
     if not stage.next_panels:
-        return np.zeros(len(v["fetch"]), np.bool_)
+        return np.zeros(len(v["prefetch"]), np.bool_)
     one = (s["col_blocks"] == 1) & (s["row_blocks"] == 1) & (s["k_count"] == 1)
-    asks: BoolArray = (v["fetch"] > 0) & (v["pack_columns"] == 1) & one & (v["parts"] == 1)
+    asks: BoolArray = (v["prefetch"] > 0) & (v["pack_columns"] == 1) & one & (v["split_k"] == 1)
     return asks & (panel_lines_a_step(s) <= MOST_PANEL_LINES)
 
 
@@ -107,7 +107,7 @@ def write_prefetches(
         own = [n for n, x in enumerate(around) if x.var in moves[read.tensor]]
         own = [n for n in own if around[n].var not in depth]
         if own:
-            _write(w, stage, read, around[own[-1] :], moves[read.tensor], v["fetch"], depth[-1])
+            _write(w, stage, read, around[own[-1] :], moves[read.tensor], v["prefetch"], depth[-1])
     one, sizes = ({name: np.asarray([x]) for name, x in d.items()} for d in (v, s))
     if stage.next_panels and prefetches_panels(stage, one, sizes)[0]:
         at = max(n for n, loop in enumerate(around) if loop.var in batch)

@@ -65,7 +65,7 @@ class _TileTrace:
         columns = blocks[k.roles.columns.name]
         rows = [name for name in order if name != columns] or [columns]
         packing = Packing(w, k, v, s, self.buffer)
-        if v["fetch"]:  # before operands are packed: from where they come
+        if v["prefetch"]:  # before operands are packed: from where they come
             around = [joined or name for name in batch]
             write_prefetches(w, k, self.buffer, v, self.s, tiles, depth, around)
         if v["skip_padding"] and v["copy_rows"]:  # before copies hide what is padding
@@ -87,7 +87,7 @@ class _TileTrace:
             w.do(Stream(k.output))
         if joined:
             w.do(Parallel(joined))
-        if v["parts"] > 1:
+        if v["split_k"] > 1:
             w.vectorise_writer(self.stage, k.lanes)
 
     def _accumulate(self, tile_loop: str) -> None:
@@ -100,7 +100,7 @@ class _TileTrace:
     def _divide_reduction(self) -> list[str]:
         """Parts of the reduction that threads compute on their own, each with results of its own,
         which are added up at the end: the loop over parts, if there are any."""
-        w, parts = self.w, self.v["parts"]
+        w, parts = self.w, self.v["split_k"]
         if parts == 1:
             return []
         part, self.main = w.split(self.main, self.k.roles.main.extent // parts)
