@@ -1,4 +1,4 @@
-"""The rows that `docs/adding.md` adds work: they are put into a copy of the sources, and used."""
+"""What `docs/adding.md` adds works: it is put into a copy of the sources, and used."""
 
 from __future__ import annotations
 
@@ -26,17 +26,25 @@ def blocks(heading: str, language: str) -> list[str]:
 
 
 def insert(root: Path, change: str) -> None:
-    """Lines with a + after the lines with a blank before them, which are in the file once."""
+    """Lines with a + after the lines with a blank before them, which are in the file once; where
+    there are none, a new file."""
     first, *lines = change.splitlines()
     path = root / first.removeprefix("+++ ")
     known = "".join(line[1:] + "\n" for line in lines if not line.startswith("+"))
     added = "".join(line[1:] + "\n" for line in lines if line.startswith("+"))
+    if not known:
+        assert not path.exists(), f"{first}: is there already"
+        path.write_text(added)
+        return
     text = path.read_text()
     assert text.count(known) == 1, f"{first}: {known}"
     path.write_text(text.replace(known, known + added))
 
 
-@pytest.mark.parametrize(("heading", "files"), [("A scalar function", 2), ("An element type", 1)])
+@pytest.mark.parametrize(
+    ("heading", "files"),
+    [("A scalar function", 2), ("An element type", 1), ("A search strategy", 2)],
+)
 def test_a_row_is_all_that_is_asked_for(heading: str, files: int, tmp_path: Path) -> None:
     for package in PACKAGES:
         skip = shutil.ignore_patterns("__pycache__")
