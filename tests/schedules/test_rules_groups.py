@@ -114,8 +114,8 @@ def test_a_rule_answers_alike_whoever_was_asked_before(seed: int) -> None:
     ("text", "kind", "knobs"),
     [
         ("Y[i,j] = X[i,j] * 2", ElementwiseSketch, "vectors parallel fuse_all stream"),
-        ("Y[i] += X[i,j]", ReductionSketch, "vectors parallel parts chunk stream"),
-        (ROWS, RowSketch, "vectors parallel parts block chunk ahead merge stagger stream"),
+        ("Y[i] += X[i,j]", ReductionSketch, "vectors parallel split_k chunk stream"),
+        (ROWS, RowSketch, "vectors parallel split_k block chunk prefetch merge stagger stream"),
     ],
 )
 def test_rows_have_the_knobs_of_what_they_are(text: str, kind: type, knobs: str) -> None:

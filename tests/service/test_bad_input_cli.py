@@ -327,7 +327,7 @@ def test_without_libgomp_the_same_command_goes_on_once_it_is_there(tmp_path: Pat
     )
     program = "from service.cli import main; main()"
     # Little work may do without: one thread does it all.
-    words = ["tune", "matmul:M=96,N=96,K=96", "--trials", "2", "--threads", "2", "--json"]
+    words = ["tune", "matmul:M=256,N=256,K=256", "--trials", "2", "--threads", "2", "--json"]
     command = [sys.executable, "-c", program, *words, "--db", str(tmp_path / "x.sqlite")]
 
     def tune(*path: str) -> tuple[int, dict[str, Any], str]:
