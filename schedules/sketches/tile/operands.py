@@ -119,7 +119,7 @@ class TileOperands:
             (a - b).is_const for r in along for a, b in zip(read.index, r.index, strict=True)
         )
 
-    @property
+    @cached_property
     def copyable(self) -> tuple[Read, ...]:
         """Operands that move with the rows: a block of them can be copied, padding included."""
         mixed = (r for r in self.roles.column_reads if self.roles.moves_with_rows(r))

@@ -109,19 +109,18 @@ class TileStage:
     def share_around(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) how much of the reduction is left where padding that loops outside of a tile decide
         is left out."""
-        shape = np.stack([v["rows"] > 1, v["rows2"] > 1, v["tap_unroll"]], axis=1).astype(np.int64)
-        settings, place = np.unique(shape, axis=0, return_inverse=True)
-        shares = [self._shares[rows, rows2, taps] for rows, rows2, taps in settings.tolist()]
-        return np.asarray(shares, np.float64)[place.reshape(-1)]
+        several = [(v[name] > 1).astype(np.int64) for name in ("rows", "rows2")]
+        return self._shares[several[0], several[1], v["tap_unroll"]]
 
     @cached_property
-    def _shares(self) -> dict[tuple[int, int, int], float]:
+    def _shares(self) -> FloatArray:
         """By whether tiles have more than one row, and second row, and taps written out."""
-        cases = product((0, 1), (0, 1), range(len(self.short_taps()) + 1))
-        return {
-            (rows, rows2, taps): self.outer_border.share(self._around(rows + 1, rows2 + 1, taps))
-            for rows, rows2, taps in cases
-        }
+        taps = len(self.short_taps()) + 1
+        shares = [
+            self.outer_border.share(self._around(rows + 1, rows2 + 1, written_out))
+            for rows, rows2, written_out in product((0, 1), (0, 1), range(taps))
+        ]
+        return np.asarray(shares).reshape(2, 2, taps)
 
     @cached_property
     def useful_share(self) -> float:
