@@ -33,6 +33,8 @@ def main() -> None:
     if asked.part == "measure":
         _measure(asked.settings, asked.secs)
         return
+    if not FILE.exists():
+        parser.error(f"{FILE.name} is not there: `measure` makes it, on a quiet machine")
     found = known(read())
     if asked.part == "constants":
         print(table(found))

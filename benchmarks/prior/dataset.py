@@ -2,7 +2,7 @@
 
 Settings are kept by the names and values of their knobs, and by the hash of their trace, so that
 they can still be found when a knob is added or gone: a row whose trace today's space cannot make is
-left out, and counted.
+left out.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ def _setting_of(space: ScheduleSpace, timed: Timed) -> Candidate | None:
             places.append(knob.values.index(value))
         else:
             row: IntArray = np.asarray([places], np.int64)
-            if sketch.feasible(row)[0]:
+            # A knob that is gone or called otherwise must not pass for its first value.
+            if sketch.feasible(row)[0] and trace_hash(sketch.trace(places)) == timed.trace:
                 return Candidate(number, tuple(places))
     return None
 

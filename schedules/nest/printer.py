@@ -68,11 +68,6 @@ def to_scalar_text(scalar: Scalar) -> str:
     return _with_spaces(_scalar(scalar)[0])
 
 
-def conds_text(conds: tuple[Cond, ...]) -> str:
-    """A conjunction of index conditions; `true` for the empty one."""
-    return _with_spaces(_conds(conds))
-
-
 def access_text(name: str, index: tuple[Affine, ...]) -> str:
     """`name[index]`; a tensor without axes is `name[]`."""
     return f"{name}[{', '.join(map(str, index))}]"
