@@ -32,10 +32,11 @@ from schedules.algebra.narrow import narrowed  # noqa: E402
 from schedules.dtypes import DType  # noqa: E402
 from schedules.frontend.notation import from_notation, parse_tensor_spec  # noqa: E402
 from schedules.workload.workload import Workload  # noqa: E402
+from tuner.judge.compare import Case  # noqa: E402
+from tuner.judge.oracle import Oracle  # noqa: E402
 from tuner.machine.native_target import detect  # noqa: E402
 from tuner.measure.local import LocalMeasurer  # noqa: E402
 from tuner.measure.protocol import MeasureRequest  # noqa: E402
-from tuner.measure.verify.compare import Case, Oracle  # noqa: E402
 from tuner.search.default import default_trace  # noqa: E402
 
 _SOFTMAX = (

@@ -125,7 +125,7 @@ def run_jobs(fleet: LocalFleet, asked: Asked) -> Figures:
         open_store(f"sqlite:///{folder}/jobs.sqlite") as store,
     ):
         store.coordinate()
-        options = TuneOptions(asked.trials, strategy=asked.strategy, measurer=FLEET)
+        options = TuneOptions(Budget(asked.trials), strategy=asked.strategy, measurer=FLEET)
         for number in range(count):
             size = 64 + 8 * number
             workload = operators.build("matmul", M=size, N=64, K=64).normalised()

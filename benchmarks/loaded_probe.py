@@ -39,7 +39,7 @@ from schedules.workload.workload import Workload  # noqa: E402
 from tuner.machine.native_target import ThisMachine, native_target  # noqa: E402
 from tuner.machine.roofline import bound  # noqa: E402
 from tuner.measure.local import LocalMeasurer  # noqa: E402
-from tuner.search.annealing import CLOSE_TO_BOUND  # noqa: E402
+from tuner.search.strategies.annealing import CLOSE_TO_BOUND  # noqa: E402
 from tuner.session.limit import PROBE_ERROR  # noqa: E402
 from tuner.session.memory_sink import MemorySink  # noqa: E402
 from tuner.session.options import SessionOptions  # noqa: E402

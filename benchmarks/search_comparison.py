@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.baselines import PriorModel
 from costmodel.base import CostModel, Description, Prediction, Sample
-from costmodel.baselines import PriorModel
 from costmodel.blend import BlendedModel
 from schedules.arrays import IntArray
 from schedules.canonical import canonical_bytes
@@ -45,11 +45,11 @@ from schedules.trace import Trace
 from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, read_simulated
 from tuner.measure.protocol import MeasureRequest
 from tuner.pytest_plugin import mocked_target
-from tuner.search.annealing import AnnealingStrategy
 from tuner.search.base import SearchGoal, SearchStrategy
-from tuner.search.evolution import EvolutionStrategy
 from tuner.search.lattice import lattices
-from tuner.search.random_search import RandomStrategy
+from tuner.search.strategies.annealing import AnnealingStrategy
+from tuner.search.strategies.evolution import EvolutionStrategy
+from tuner.search.strategies.random import RandomStrategy
 
 HERE = Path(__file__).parent
 MACHINES = HERE / "machines"

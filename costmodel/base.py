@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,11 @@ class Prediction:
 
     log2_secs: FloatArray
     sigma: FloatArray
+
+    @classmethod
+    def unlearned(cls, log2_secs: FloatArray) -> Self:
+        """What nothing was learned of may be wrong by a factor of two, all of it alike."""
+        return cls(log2_secs, np.ones(len(log2_secs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +69,4 @@ class CostModel(Protocol):
 
     def predict(self, sketch: int, settings: IntArray) -> Prediction:
         """For `settings` (P, J) of sketch number `sketch`, described and predicted in one step."""
-        ...
+        return self.predict_from(self.describe(sketch, settings))

@@ -1,7 +1,8 @@
 """The model the search uses: a Gaussian process and boosted trees, each as far as it is right.
 
-A Gaussian process makes the most of few samples, trees of many. Both say how wrong they are about
-samples they were not shown, and their predictions are averaged with the inverse squares of that.
+A Gaussian process makes the most of few samples; once there are more than it learns from, trees
+are asked as well. Both say how wrong they are about samples they were not shown, and their
+predictions are averaged with the inverse squares of that.
 """
 
 from __future__ import annotations
@@ -13,23 +14,17 @@ import numpy as np
 from schedules.arrays import FloatArray, IntArray
 from schedules.space import ScheduleSpace
 
-from .base import Description, Prediction, Sample
-from .gaussian import GaussianModel
-from .model import ModelSettings, ResidualModel
-
-TREES_FROM = 40
-"""Samples from which trees are asked as well: with fewer they were never the better half."""
-
-LEAST_SHARE = 0.05
-"""A share of the trees below which they are left out."""
+from .base import CostModel, Description, Prediction, Sample
+from .gaussian import MOST_SAMPLES, GaussianModel
+from .model import ResidualModel
 
 
-class BlendedModel:
+class BlendedModel(CostModel):
     """`CostModel` for one space. `prior_trust` and `note` are those of its parts."""
 
     def __init__(self, space: ScheduleSpace) -> None:
         self.process = GaussianModel(space)
-        self.trees = ResidualModel(space, ModelSettings(leave_out=True))
+        self.trees = ResidualModel(space)
         self._share = 0.0
 
     @property
@@ -43,20 +38,16 @@ class BlendedModel:
     def fit(self, samples: Sequence[Sample]) -> None:
         self.process.fit(samples)
         self._share = 0.0
-        if sum(s.run_secs is not None for s in samples) < TREES_FROM:
+        if len(samples) <= MOST_SAMPLES:
             return
         self.trees.fit(samples)
         ours, theirs = self.process.left_out, self.trees.left_out
         if ours is not None and theirs is not None:
             good, other = _error(ours), _error(theirs)
-            share = good**2 / (good**2 + other**2)
-            self._share = share if share >= LEAST_SHARE else 0.0
+            self._share = good**2 / (good**2 + other**2)
 
     def describe(self, sketch: int, settings: IntArray) -> Description:
         return self.process.describe(sketch, settings)
-
-    def predict(self, sketch: int, settings: IntArray) -> Prediction:
-        return self.predict_from(self.describe(sketch, settings))
 
     def predict_from(self, description: Description) -> Prediction:
         one = self.process.predict_from(description)

@@ -1,42 +1,41 @@
 """Which bytes a loop nest touches, and how many cross each cache boundary: for arrays of settings.
 
-The model walks a static list of loops, outer to inner. A loop level *fits* a cache when all the
-bytes touched below it do; the outermost level that fits is where data is reused, and everything
-outside it brings the bytes in again, except loops just outside it that a buffer does not depend on.
+The model walks the levels of a plan, outer to inner. A level *fits* a cache when all the bytes
+touched below it do; the outermost level that fits is where data is reused, and everything outside
+it brings the bytes in again, except loops just outside it that a buffer does not depend on.
 Source: the working-set argument of Wolf and Lam (PLDI 1991, doi:10.1145/113445.113449), applied
 per cache level as in MOpt (ASPLOS 2021, doi:10.1145/3445814.3446759).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import gcd
+from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from schedules.arrays import IntArray
-from schedules.plan import Access
+from schedules.arrays import BoolArray
+from schedules.plan import Access, Plan
+from schedules.sketches.hardware import LINES_AT_ONCE, LINES_TO_FOLLOW, USABLE_SHARE
+from schedules.workload.tensors import Tensor
 
 Float32Array = npt.NDArray[np.float32]
+Values = npt.NDArray[Any]
+"""Numbers of one type, whichever it is."""
 
 
-PAGE_BYTES = 4096
 FAR_BYTES = 1024
-SHORT_ROW_LINES = 2
-"""Rows of fewer lines than this, at least FAR_BYTES apart, come slower in proportion: the hardware
-prefetcher cannot follow them (unpacked 512 x 512 matrix products on Zen 3)."""
-
-NEW_PAGE_LINES = np.float32(4)
-"""Lines that could have been read while a prefetcher finds its feet in a new page (column sums of
-1024 x 4096 on Zen 3: 264 us in rows of 6 lines, 157 us in rows of 128)."""
+"""Rows that are less apart are one stream to a hardware prefetcher. Source: measured, `python -m
+benchmarks.prior constants`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes for P settings, A accesses, C caches, L loops; all float32.
+    """Bytes for P settings, A accesses, C caches, L levels of loops; all float32.
 
     `footprint` (L + 1, P): bytes touched, over all accesses, in one run of the loops from l inward.
     `moved` (C, A, P): bytes an access brings into cache c in one call of many, written bytes
@@ -48,174 +47,186 @@ class Traffic:
     moved: Float32Array
     fit_level: npt.NDArray[np.int64]
 
-    def at(self, places: npt.NDArray[np.int64]) -> Traffic:
-        """That of the settings at `places` (Q,), in this order."""
-        return Traffic(
-            self.footprint[:, places], self.moved[:, :, places], self.fit_level[:, places]
-        )
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """The levels of a plan that have several iterations in some setting, and R = their number + 1.
+
+    `axes` are those they walk; `trips` (R - 1, P) their iterations; `reach[a]` (R, P) how far the
+    loops from each of them inward walk along axis a; `runs` (R, P) how often those outside run;
+    `around` (R, P) the loop just outside of each that has several iterations there, 0 for none;
+    `outermost` (R,) the first level of the plan with the same loops from there inward.
+    """
+
+    axes: tuple[int, ...]
+    trips: Float32Array
+    reach: tuple[Float32Array, ...]
+    runs: Float32Array
+    around: npt.NDArray[np.int64]
+    outermost: npt.NDArray[np.int64]
 
 
-def tile_extents(extents: Float32Array, loop_axes: Sequence[int]) -> list[list[Float32Array]]:
-    """For each level 0..L and each axis, (P,): how far the loops from that level inward reach."""
-    loops, points = extents.shape
-    axes = max(loop_axes, default=-1) + 1
-    ones = np.ones(points, np.float32)
-    tiles = [[ones] * axes for _ in range(loops + 1)]
-    for level in range(loops - 1, -1, -1):
-        tiles[level] = list(tiles[level + 1])
-        axis = loop_axes[level]
-        tiles[level][axis] = tiles[level + 1][axis] * extents[level]
-    return tiles
+def _loops(plan: Plan) -> _Loops:
+    """See `_Loops`. No loop reaches further than its axis goes, or the loop around it lets it."""
+    trips = plan.trips.T
+    kept = np.flatnonzero((trips > 1).any(axis=1)).tolist()
+    left = [np.full(plan.settings, axis.extent, np.float32) for axis in plan.outline.axes]
+    reach = np.empty((len(left), len(kept) + 1, plan.settings), np.float32)
+    reach[:, 0] = left
+    for n, number in enumerate(kept):
+        level = plan.levels[number]
+        reach[:, n + 1] = reach[:, n]
+        reach[level.axis, n + 1] = np.minimum(reach[level.axis, n], plan.steps[number])
+    running = trips[kept].astype(np.float32)
+    runs = np.ones((len(kept) + 1, plan.settings), np.float32)
+    np.cumprod(running, axis=0, out=runs[1:])
+    axes = tuple(plan.levels[number].axis for number in kept)
+    around = np.maximum(_last(running > 1) - 1, 0)
+    outermost = np.asarray([0, *(n + 1 for n in kept)])
+    return _Loops(axes, running, tuple(reach), runs, around, outermost)
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Arrays (P,): `bytes` an access touches, how many times more that is `in_lines` (rows shorter
-    than a cache line take one), how many times more cache it needs because its rows fall in the
-    same sets (`conflict`), and how many times slower its lines come because its rows are too
-    `scattered` for a prefetcher to follow."""
+    """Arrays like those of `reach`: `bytes` an access touches, `row_bytes` of them without a gap,
+    and how many times slower its lines come because its rows are too `scattered` for a prefetcher
+    to follow."""
 
     bytes: Float32Array
-    in_lines: Float32Array
-    conflict: Float32Array
+    row_bytes: Float32Array
     scattered: Float32Array
+
+    def in_pieces(self, piece_bytes: int) -> Float32Array:
+        """How many times more that is in pieces of so many bytes, of which a shorter row takes
+        one."""
+        return np.asarray(np.maximum(np.float32(piece_bytes) / self.row_bytes, np.float32(1)))
 
 
 def touched(
     access: Access,
-    tile: Sequence[Float32Array],
+    reach: Sequence[Float32Array],
     line_bytes: int,
-    pitches: Sequence[int] | None = None,
+    shape: Sequence[int] | None = None,
 ) -> Touched:
-    """What `access` touches while each axis runs over `tile`.
+    """What `access` touches while each axis runs over its `reach`.
 
-    `pitches[d]` is the distance in bytes of two neighbours in dimension d, None where nobody knows.
-    Rows at a distance with a large power of two reach only some of the sets of a cache. Counted
-    within a page: above it, where a line goes is the operating system's choice.
+    `shape` is the tensor's, None where nobody knows: nothing outside of it is touched.
     """
-    points = tile[0].shape[0] if tile else 1
-    ones = np.ones(points, np.float32)
-    total, row, conflict, scattered = ones, ones, ones, ones
+    size = access.element_bytes
+    one = np.ones_like(reach[0]) if len(reach) else np.ones(1, np.float32)
+    total, row, scattered = one, one, one
+    whole = np.full_like(one, shape is not None, np.bool_)
     inner_lines: Float32Array | None = None
-    in_page = PAGE_BYTES // line_bytes
-    for dim in range(len(access.strides) - 1, -1, -1):
-        extent = _extent(access.strides[dim], tile)
-        if extent is None:
+    last = len(access.strides) - 1
+    for dim in range(last, -1, -1):
+        if not any(access.strides[dim]):
+            whole = whole & (shape is None or shape[dim] == 1)
             continue
-        if dim == len(access.strides) - 1:
-            row = extent
-        else:  # rows that a stride leaves out are not touched
-            extent = np.minimum(extent, _places(access.strides[dim], tile))
-        if dim < len(access.strides) - 1 and pitches is not None and pitches[dim] % line_bytes == 0:
-            apart = gcd(pitches[dim] // line_bytes, in_page)
-            lines = row * np.float32(access.element_bytes / line_bytes)
-            lines = np.maximum(lines if inner_lines is None else inner_lines, np.float32(1))
-            crowded = np.float32(apart) / lines
-            conflict = np.where(extent > 1, np.maximum(conflict, crowded), conflict)
-            if pitches[dim] >= FAR_BYTES:
-                slower = np.float32(SHORT_ROW_LINES) / lines
-                if pitches[dim] >= PAGE_BYTES:
-                    slower = 1 + NEW_PAGE_LINES / lines
-                slower = np.minimum(np.maximum(slower, np.float32(1)), np.float32(SHORT_ROW_LINES))
-                scattered = np.where(extent > 1, np.maximum(scattered, slower), scattered)
+        extent = reached(access.strides[dim], reach, walked=dim != last)
+        if shape is not None:
+            extent = np.minimum(extent, np.float32(shape[dim]))
+        # Whole rows follow one another without a gap.
+        row = extent if dim == last else np.where(whole, row * extent, row)
+        pitch = 1 if shape is None or dim == last else prod(shape[dim + 1 :]) * size
+        if pitch % line_bytes == 0 and pitch >= FAR_BYTES:
+            lines = row * np.float32(size / line_bytes) if inner_lines is None else inner_lines
+            slower = np.float32(LINES_TO_FOLLOW) / np.maximum(lines, np.float32(1))
+            slower = np.maximum(slower, np.float32(1))
+            scattered = np.where(extent > 1, np.maximum(scattered, slower), scattered)
+        whole = whole & (shape is None or extent >= shape[dim])
         total = total * extent
-        inner_lines = total * np.float32(access.element_bytes / line_bytes)
-    in_lines = np.maximum(np.float32(line_bytes / access.element_bytes) / row, np.float32(1))
-    return Touched(total * np.float32(access.element_bytes), in_lines, conflict, scattered)
+        inner_lines = total * np.float32(size / line_bytes)
+    return Touched(total * np.float32(size), row * np.float32(size), scattered)
 
 
-def _extent(strides: Sequence[int], tile: Sequence[Float32Array]) -> Float32Array | None:
-    """(P,) how far one dimension reaches; None where nothing moves it."""
-    reach: Float32Array | None = None
-    for axis, stride in enumerate(strides):
-        if stride:
-            part = tile[axis] - np.float32(1)
-            if abs(stride) != 1:
-                part = part * np.float32(abs(stride))
-            reach = part if reach is None else reach + part
-    return None if reach is None else reach + np.float32(1)
-
-
-def _places(strides: Sequence[int], tile: Sequence[Float32Array]) -> Float32Array:
-    """(P,) how many places one dimension may be at: settings of the axes that move it."""
-    moving = [tile[axis] for axis, stride in enumerate(strides) if stride]
-    return reduce(np.multiply, moving)
+def reached(strides: Sequence[int], reach: Sequence[Values], *, walked: bool) -> Values:
+    """How far one dimension reaches, or how many of its places are `walked`: those that a stride
+    leaves out are not."""
+    moving = [(reach[axis], abs(stride)) for axis, stride in enumerate(strides) if stride]
+    if not moving:
+        return np.ones_like(reach[0])
+    found: Values = reduce(np.add, [(size - 1) * stride for size, stride in moving]) + 1
+    return np.minimum(found, reduce(np.multiply, [x for x, _ in moving])) if walked else found
 
 
 def cache_traffic(
-    extents: IntArray,
-    loop_axes: Sequence[int],
-    accesses: Sequence[Access],
+    plan: Plan,
+    tensors: Mapping[str, Tensor],
     cache_bytes: Sequence[float],
     *,
-    line_bytes: int = 64,
-    usable: float = 0.8,
-    pitches: Sequence[Sequence[int] | None] | None = None,
-    packed: IntArray | None = None,
+    line_bytes: int,
     all_cache_bytes: Sequence[float] | None = None,
 ) -> Traffic:
-    """What `accesses` cost at every cache, for trip counts `extents` (P, L), outer to inner.
+    """What the accesses of `plan` cost at every cache, `tensors` being those of its workload.
 
-    Only the share `usable` of a cache is counted on: the rest goes to other data. `pitches` are the
-    row distances of each access, see `touched`; bit a of `packed` (P,) says that access a is read
-    through a dense copy, which has neither short rows nor rows in the same sets. `all_cache_bytes`
-    are the sizes for the whole nest, where `cache_bytes` are those for one thread of several.
+    What the plan reads through a dense copy has no short rows. The first cache fetches lines, those
+    behind it `LINES_AT_ONCE`. `all_cache_bytes` are the sizes for the whole nest, where
+    `cache_bytes` are those for one thread of several.
     """
-    loop_major = np.ascontiguousarray(extents.T, np.float32)
-    loops, points = loop_major.shape
-    tiles = tile_extents(loop_major, loop_axes)
-    runs = [np.ones(points, np.float32)]
-    for level in range(loops):
-        runs.append(runs[-1] * loop_major[level])
-    trivial = [loop_major[level] == 1 for level in range(loops)]
-    footprint = np.zeros((loops + 1, points), np.float32)
-    brought = np.empty((len(accesses), loops + 1, points), np.float32)
-    for a, access in enumerate(accesses):
-        walked = {axis for strides in access.strides for axis, s in enumerate(strides) if s}
-        times = np.float32(2 if access.is_output else 1)
-        outside = runs[0]
-        dense = None if packed is None else (packed >> a) & 1 == 1
-        known = pitches[a] if pitches else None
-        found = _at_levels(access, walked, loop_axes, tiles, trivial, line_bytes, known)
-        slid = np.full(points, np.inf, np.float32)
-        for level, at in enumerate(found):
-            in_lines, conflict, cost = at.in_lines, at.conflict, at.in_lines * at.scattered
-            if dense is not None:
-                in_lines, conflict, cost = (
-                    np.where(dense, np.float32(1), x) for x in (in_lines, conflict, cost)
-                )
-            footprint[level] += at.bytes * np.maximum(in_lines, conflict)
+    loops = _loops(plan)
+    footprint = np.zeros_like(loops.runs)
+    fetched = (line_bytes, line_bytes * LINES_AT_ONCE)
+    brought = np.empty((len(fetched), len(plan.accesses), *loops.runs.shape), np.float32)
+    for number, access in enumerate(plan.accesses):
+        tensor = tensors.get(access.buffer)
+        known = tensor and len(tensor.shape) == len(access.strides)
+        found = touched(access, loops.reach, line_bytes, tensor.shape if tensor and known else None)
+        dense = np.asarray((plan.dense >> number) & 1 == 1)
+        footprint += found.bytes * np.where(dense, np.float32(1), found.in_pieces(line_bytes))
+        came = _brought(loops, access, found.bytes)
+        for n, piece_bytes in enumerate(fetched):
+            cost = found.in_pieces(piece_bytes) * found.scattered
             # A line stays for the next turn of the loop just outside: its unused part costs only
             # what that loop does not use either.
-            wasted = cost if level == 0 else outside
-            outside = cost
-            if level > 0 and loop_axes[level - 1] in walked:
-                # A window that slides brings what is new: all turns of the loop just outside
-                # together bring what they touch together.
-                union = found[level - 1].bytes * runs[level - 1]
-                slid = np.where(trivial[level - 1], slid, union)
-            again = runs[level] / _reused(level, walked, loop_axes, loop_major, trivial)
-            brought[a, level] = np.minimum(slid, at.bytes * again) * wasted * times
-    fit_level = np.full((len(cache_bytes), points), loops, np.int64)
-    moved = np.empty((len(cache_bytes), len(accesses), points), np.float32)
-    every = np.arange(points)
+            wasted = np.take_along_axis(cost, loops.around, 0)
+            brought[n, number] = came * np.where(dense, np.float32(1), wasted)
+    fit = np.empty((len(cache_bytes), plan.settings), np.int64)
+    moved = np.empty((len(cache_bytes), len(plan.accesses), plan.settings), np.float32)
     for c, capacity in enumerate(cache_bytes):
-        fits = footprint <= np.float32(capacity * usable)
+        fits = footprint <= np.float32(capacity * USABLE_SHARE)
         if all_cache_bytes is not None:
-            fits[0] = footprint[0] <= np.float32(all_cache_bytes[c] * usable)
-        fits[loops] = True
-        fit_level[c] = np.argmax(fits, axis=0)
+            fits[0] = footprint[0] <= np.float32(all_cache_bytes[c] * USABLE_SHARE)
+        fits[-1] = True
+        fit[c] = np.argmax(fits, axis=0)
         # What fits as a whole is still there from the call before: kernels are timed warm.
-        moved[c] = np.where(fit_level[c] == 0, np.float32(0), brought[:, fit_level[c], every])
-    return Traffic(footprint, moved, fit_level)
+        at = brought[min(c, 1)][:, fit[c], np.arange(plan.settings)]
+        moved[c] = np.where(fit[c] == 0, np.float32(0), at)
+    levels = np.arange(len(plan.levels) + 1)
+    same = np.searchsorted(loops.outermost, levels, side="right") - 1
+    return Traffic(footprint[same], moved, loops.outermost[fit])
+
+
+def _brought(loops: _Loops, access: Access, touched_bytes: Float32Array) -> Float32Array:
+    """(R, P) bytes that come into a cache which holds what the loops from each level inward
+    touch."""
+    walked = [any(strides[axis] for strides in access.strides) for axis in loops.axes]
+    moves = (loops.trips > 1) & np.asarray(walked, np.bool_)[:, None]
+    # Loops just outside that do not move it find it in the cache again.
+    last = _last(moves)
+    again = np.take_along_axis(loops.runs, last, 0)
+    # A window that slides brings what is new: all turns of the loop just outside together bring
+    # what they touch together.
+    union = np.take_along_axis(touched_bytes * loops.runs, np.maximum(last - 1, 0), 0)
+    slid = np.where(last > 0, union, touched_bytes)
+    found: Float32Array = np.minimum(slid, touched_bytes * again)
+    return found * np.float32(2) if access.is_output else found
+
+
+def _last(holds: BoolArray) -> npt.NDArray[np.int64]:
+    """(R, P) for each level, how many loops there are down to the last outside of it that
+    `holds` (R - 1, P); 0 where there is none."""
+    places = np.where(holds, np.arange(1, len(holds) + 1)[:, None], 0)
+    found = np.zeros((len(holds) + 1, holds.shape[1]), np.int64)
+    np.maximum.accumulate(places, axis=0, out=found[1:])
+    return found
 
 
 def past_caches(
     traffic: Traffic, accesses: Sequence[Access], streamed_bytes: npt.NDArray[np.float64]
 ) -> Traffic:
     """`traffic` where the output is written past the caches: `streamed_bytes` (P,), 0 where it is
-    not. Nothing is fetched to be written over, and memory takes every byte once, also one that the
-    last cache would have held."""
+    not. Nothing is fetched to be written over. Memory takes every byte once; twice where the last
+    cache would have held it, which then gives up its line."""
     streams = streamed_bytes > 0
     if not streams.any():
         return traffic
@@ -223,46 +234,6 @@ def past_caches(
     for a, access in enumerate(accesses):
         if access.is_output:
             moved[:, a] = np.where(streams, np.float32(0), moved[:, a])
-            moved[-1, a] += streamed_bytes.astype(np.float32)
+            held = traffic.fit_level[-1] == 0
+            moved[-1, a] += (streamed_bytes * np.where(held, 2, 1)).astype(np.float32)
     return Traffic(traffic.footprint, moved, traffic.fit_level)
-
-
-def _at_levels(  # one call, all of it needed
-    access: Access,
-    walked: set[int],
-    loop_axes: Sequence[int],
-    tiles: Sequence[Sequence[Float32Array]],
-    trivial: Sequence[npt.NDArray[np.bool_]],
-    line_bytes: int,
-    pitches: Sequence[int] | None,
-) -> list[Touched]:
-    """What `access` touches at each level, outermost first; a loop that does not move it, or has
-    one trip everywhere, changes nothing and is not computed."""
-    found = [touched(access, tiles[-1], line_bytes, pitches)]
-    for level in range(len(loop_axes) - 1, -1, -1):
-        same = loop_axes[level] not in walked or bool(trivial[level].all())
-        found.append(found[-1] if same else touched(access, tiles[level], line_bytes, pitches))
-    return found[::-1]
-
-
-def _reused(
-    level: int,
-    walked: set[int],
-    loop_axes: Sequence[int],
-    extents: Float32Array,
-    trivial: Sequence[npt.NDArray[np.bool_]],
-) -> Float32Array | np.float32:
-    """How often a buffer is found in cache again: the trips of the loops just outside `level`
-    that do not move it. Loops of one trip in between do not count as moving it."""
-    again: Float32Array | np.float32 = np.float32(1)
-    alive: npt.NDArray[np.bool_] | None = None
-    for outer in range(level - 1, -1, -1):
-        if loop_axes[outer] in walked:
-            alive = trivial[outer] if alive is None else alive & trivial[outer]
-            if not alive.any():
-                break
-        elif alive is None:
-            again = again * extents[outer]
-        else:
-            again = np.where(alive, again * extents[outer], again)
-    return again

@@ -3,9 +3,9 @@
 log2 seconds are taken for a level, plus `slope` times the prior, plus a random function that is a
 sum of three: one of each knob alone, one of all knobs together and one of what the prior sees in a
 candidate (its features). How much each counts, over which distances it varies, and whether the
-prior's slope is near one or anything are hypotheses, `HYPOTHESES`. Each predicts with the weight
-that its evidence gives it: a prior that ranks the first samples well is followed, one that does not
-is left for what was measured.
+prior's slope is near one or anything are hypotheses, `HYPOTHESES`. The one with the most evidence
+predicts: a prior that ranks the first samples well is followed, one that does not is left for what
+was measured.
 
 Sources: Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), chapters 2 and 5;
 sums over single inputs: Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes" (NeurIPS
@@ -15,7 +15,7 @@ sums over single inputs: Duvenaud, Nickisch and Rasmussen, "Additive Gaussian pr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from math import erf, log, log2, sqrt
 from typing import TypeAlias
@@ -25,12 +25,9 @@ import numpy as np
 from schedules.arrays import FloatArray, IntArray
 from schedules.space import Knob, ScheduleSpace
 
-from .base import Description, Prediction, Sample
-from .features import FEATURES, FeatureArray, Featuriser
-from .model import FAILED_FACTOR, PRIOR_SIGMA
-
-MIN_SAMPLES = 4
-"""Successful samples from which more than the level is learned."""
+from .base import CostModel, Description, Prediction, Sample
+from .features import FEATURES, FeatureArray, Featuriser, Measured
+from .model import MIN_SAMPLES
 
 MOST_SAMPLES = 96
 """Samples that are learned from, fastest and newest ones. Work grows with their cube, and from 128
@@ -40,72 +37,62 @@ FAR = 2.0
 """Beyond this many log2 units above the fastest only the logarithm of the distance counts: how
 slow a slow candidate is says nothing about the fast ones."""
 
-NOISE, LEVEL = 0.02, 4.0
-"""Variances of a measurement and of the level, over the random function's."""
-
-SCALE, SCALE_SAMPLES = 0.25, 3.0
-"""The random function's variance before anything was measured, worth this many samples."""
-
-LEAST_WEIGHT, MOST_KEPT = 0.05, 4
-"""Hypotheses that predict: the likeliest ones of at least this weight beside the likeliest."""
+NOISE = 0.02
+"""Variance of a measurement, over that of the random function and that of the level."""
 
 ONE_CORE_PRODUCT = 1 << 18
-"""Multiplications up to which OpenBLAS starts no threads for a product (interface/gemm.c)."""
-
-SEEN = next(i for i, f in enumerate(FEATURES) if f.name == "knob_0")
-"""Features before this one are what the prior sees; from it on they are the knobs again."""
+"""Multiplications up to which OpenBLAS starts no threads for a product. Published: its
+interface/gemm.c."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
     """One way the machine may be.
 
-    `slope` of the prior with its standard deviation; shares of the three functions, which add up to
-    one; `length` is the part of its range by which a knob must change to matter; `belief` how
-    likely all this is before anything was measured (not normalised).
+    `slope` of the prior with its standard deviation; `belief` how likely that was before anything
+    was measured (not normalised); shares of the three functions, which add up to one; `length` is
+    the part of its range by which a knob must change to matter.
     """
 
     slope: float
     slope_sigma: float
+    belief: float
     alone: float
     together: float
     seen: float
     length: float
-    belief: float
 
 
-TRUSTED, DOUBTED = (1.0, 0.15, 2.0), (0.4, 0.5, 1.0)
+SLOPES = ((1.0, 0.15, 2.0), (0.4, 0.5, 1.0))
 """Slope, its standard deviation and belief for a prior that is right and one that may be wrong."""
 
 REAL_SHARE = 0.25
 """A prior of which less than this part is real is called wrong."""
 
-LENGTHS = (0.2, 0.4, 0.8)
 SHARES = ((0.8, 0.2, 0.0), (0.4, 0.4, 0.2), (0.2, 0.2, 0.6), (0.0, 0.8, 0.2))
+LENGTHS = (0.2, 0.4, 0.8)
 
 HYPOTHESES = tuple(
-    Hypothesis(slope, sigma, *shares, length, belief)
-    for (slope, sigma, belief), shares, length in product((TRUSTED, DOUBTED), SHARES, LENGTHS)
+    Hypothesis(*slope, *shares, length)
+    for slope, shares, length in product(SLOPES, SHARES, LENGTHS)
 )
 
 
-@dataclass(frozen=True)
 class _Known:
-    """The samples as inputs: `sketch` (N,), `settings` one row each, prior (N,) and features."""
+    """The samples as inputs of the random function. `places` are those of each sketch's knobs."""
 
-    places: list[list[FloatArray]]
-    sketch: IntArray
-    settings: list[IntArray]
-    prior: FloatArray
-    features: FeatureArray
-    used: IntArray = field(init=False)
-    weights: FloatArray = field(init=False)
+    def __init__(self, measured: Measured, places: list[list[FloatArray]]) -> None:
+        self.sketch, self.settings, self.prior = measured.sketch, measured.settings, measured.prior
+        self.places = places
+        seen = measured.features[:, : len(FEATURES)]
+        spread = seen.std(axis=0)
+        self.used = np.flatnonzero(spread > 1e-4)
+        self.weights = 1.0 / (spread[self.used] * np.sqrt(max(len(self.used), 1)))
+        self.seen = self._scaled(measured.features)
 
-    def __post_init__(self) -> None:
-        spread = self.features[:, :SEEN].std(axis=0)
-        used = np.flatnonzero(spread > 1e-4)
-        object.__setattr__(self, "used", used)
-        object.__setattr__(self, "weights", 1.0 / (spread[used] * np.sqrt(max(len(used), 1))))
+    def _scaled(self, features: FeatureArray) -> FloatArray:
+        """Those features in which samples differ, each in units of its spread."""
+        return np.asarray(features[:, self.used].astype(np.float64) * self.weights)
 
     def of_knobs(
         self, sketch: int, settings: IntArray, length: float
@@ -132,16 +119,11 @@ class _Known:
         return alone, together
 
     def of_features(self, features: FeatureArray, length: float) -> FloatArray:
-        """(P, N) correlations by features (P, F), each in units of its spread."""
-        one = features[:, self.used].astype(np.float64) * self.weights
-        two = self.features[:, self.used].astype(np.float64) * self.weights
-        square = (
-            (one**2).sum(axis=1)[:, None]
-            + (two**2).sum(axis=1)[None, :]
-            - 2.0 * times_on_one_core(one, two.T)
-        )
-        near: FloatArray = np.exp(np.maximum(square, 0.0) * (-0.125 / length**2))
-        return near
+        """(P, N) correlations by features (P, F), which vary over twice the length of knobs."""
+        one, two = self._scaled(features), self.seen
+        lengths = (one**2).sum(axis=1)[:, None] + (two**2).sum(axis=1)[None, :]
+        square = np.maximum(lengths - 2.0 * times_on_one_core(one, two.T), 0.0)
+        return np.asarray(np.exp(square * (-0.5 / (2.0 * length) ** 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +140,7 @@ class _Posterior:
     evidence: float
 
 
-class GaussianModel:
+class GaussianModel(CostModel):
     """`CostModel` for one space.
 
     `prior_trust` is the probability, 0..1, that at least `REAL_SHARE` of the differences that the
@@ -171,85 +153,56 @@ class GaussianModel:
         self.prior_trust: float | None = None
         self.left_out: FloatArray | None = None
         self._places = [_places(sketch.knobs) for sketch in space.sketches]
-        self._offset = 0.0
-        self._known: _Known | None = None
-        self._best = self._best_prior = self._mean_prior = 0.0
-        self._posteriors: list[tuple[float, _Posterior]] = []
+        self._offset = self._best = self._best_prior = self._mean_prior = 0.0
+        self._fitted: tuple[_Known, _Posterior] | None = None
 
     def describe(self, sketch: int, settings: IntArray) -> Description:
-        features, analysis = self.featurise(sketch, settings)
-        return Description(sketch, settings, features, np.log2(analysis.secs))
-
-    def predict(self, sketch: int, settings: IntArray) -> Prediction:
-        return self.predict_from(self.describe(sketch, settings))
+        return self.featurise(sketch, settings)
 
     def fit(self, samples: Sequence[Sample]) -> None:
-        self.prior_trust = self.left_out = None
-        self._posteriors, self._offset = [], 0.0
-        samples = _kept(samples)
-        timed = [s.run_secs for s in samples if s.run_secs is not None]
-        if not timed:
+        self.prior_trust = self.left_out = self._fitted = None
+        self._offset = 0.0
+        measured = self.featurise.samples(_kept(samples))
+        if measured is None:
             return
-        slow = FAILED_FACTOR * max(timed)
-        log2_secs = np.log2([slow if s.run_secs is None else s.run_secs for s in samples])
-        ran = np.array([s.run_secs is not None for s in samples])
-        known = self._known = self._inputs(samples)
-        self._offset = float(np.median((log2_secs - known.prior)[ran]))
-        if len(timed) < MIN_SAMPLES:
+        log2_secs, ran = measured.log2_secs, measured.ran
+        self._offset = float(np.median((log2_secs - measured.prior)[ran]))
+        if ran.sum() < MIN_SAMPLES:
             return
-        self._best, self._best_prior = float(log2_secs.min()), float(known.prior.min())
-        above = _near(log2_secs - self._best)
-        prior = _near(known.prior - self._best_prior)
-        self._mean_prior = float(prior.mean())
-        found = self._all_posteriors(known, above, prior - self._mean_prior)
+        self._best, self._best_prior = float(log2_secs.min()), float(measured.prior.min())
+        self._mean_prior = float(_near(measured.prior - self._best_prior).mean())
+        prior = self._seen_of_prior(measured.prior)
+        known = _Known(measured, self._places)
+        found = self._all_posteriors(known, _near(log2_secs - self._best), measured.features, prior)
         weights = np.exp([p.evidence - found[0].evidence for p in found])
-        trusts = np.array([_trust(p, prior - self._mean_prior) for p in found])
+        trusts = np.array([_trust(p, prior) for p in found])
         self.prior_trust = float((weights * trusts).sum() / weights.sum())
-        kept = [(float(w), p) for w, p in zip(weights, found, strict=True) if w >= LEAST_WEIGHT]
-        kept = kept[:MOST_KEPT]
-        total = sum(w for w, _ in kept)
-        self._posteriors = [(w / total, p) for w, p in kept]
-        likeliest = kept[0][1]
+        likeliest = found[0]
+        self._fitted = known, likeliest
         self.left_out = (likeliest.alpha / (likeliest.inverse**2).sum(axis=0))[ran]
 
     def predict_from(self, description: Description) -> Prediction:
         log2_prior = description.log2_prior
-        if not self._posteriors or self._known is None:
-            return Prediction(log2_prior + self._offset, np.full(len(log2_prior), PRIOR_SIGMA))
-        known = self._known
+        if self._fitted is None:
+            return Prediction.unlearned(log2_prior + self._offset)
         assert description.features is not None
-        prior = _near(log2_prior - self._best_prior) - self._mean_prior
-        own = _near(known.prior - self._best_prior) - self._mean_prior
-        parts: dict[float, Parts] = {}
-        for length in {p.hypothesis.length for _, p in self._posteriors}:
-            knobs = known.of_knobs(description.sketch, description.settings, length)
-            parts[length] = (*knobs, known.of_features(description.features, length))
-        mean, square = np.zeros(len(prior)), np.zeros(len(prior))
-        for weight, posterior in self._posteriors:
-            h = posterior.hypothesis
-            kernel = _kernel(h, parts[h.length], prior, own)
-            here = posterior.level + h.slope * prior + np.einsum("pn,n->p", kernel, posterior.alpha)
-            known_part = (times_on_one_core(kernel, posterior.inverse.T) ** 2).sum(axis=1)
-            whole = 1.0 + LEVEL + h.slope_sigma**2 * prior**2
-            variance = posterior.scale * np.maximum(whole - known_part, 1e-4)
-            mean += weight * here
-            square += weight * (variance + here**2)
-        sigma = np.sqrt(np.maximum(square - mean**2, 1e-8))
+        known, posterior = self._fitted
+        h = posterior.hypothesis
+        prior, own = self._seen_of_prior(log2_prior), self._seen_of_prior(known.prior)
+        knobs = known.of_knobs(description.sketch, description.settings, h.length)
+        kernel = _kernel(h, (*knobs, known.of_features(description.features, h.length)), prior, own)
+        mean = posterior.level + h.slope * prior + np.einsum("pn,n->p", kernel, posterior.alpha)
+        known_part = (times_on_one_core(kernel, posterior.inverse.T) ** 2).sum(axis=1)
+        whole = 2.0 + h.slope_sigma**2 * prior**2  # of function and level, and of the slope
+        sigma = np.sqrt(posterior.scale * np.maximum(whole - known_part, 1e-4))
         return Prediction(self._best + mean, sigma)
 
-    def _inputs(self, samples: Sequence[Sample]) -> _Known:
-        sketch = np.array([s.candidate.sketch for s in samples], np.int64)
-        settings = [np.array(s.candidate.setting, np.int64) for s in samples]
-        prior = np.empty(len(samples))
-        features = np.empty((len(samples), len(FEATURES)), np.float32)
-        for number in np.unique(sketch):
-            rows = np.flatnonzero(sketch == number)
-            described = self.describe(int(number), np.stack([settings[r] for r in rows]))
-            prior[rows], features[rows] = described.log2_prior, described.features
-        return _Known(self._places, sketch, settings, prior, features)
+    def _seen_of_prior(self, log2_prior: FloatArray) -> FloatArray:
+        """What the prior says of candidates, above what it says of the samples in the mean."""
+        return np.asarray(_near(log2_prior - self._best_prior) - self._mean_prior)
 
     def _all_posteriors(
-        self, known: _Known, above: FloatArray, prior: FloatArray
+        self, known: _Known, above: FloatArray, features: FeatureArray, prior: FloatArray
     ) -> list[_Posterior]:
         """One a hypothesis, the likeliest first."""
         found: list[_Posterior] = []
@@ -260,7 +213,7 @@ class GaussianModel:
                 rows = np.flatnonzero(known.sketch == sketch)
                 own = np.stack([known.settings[r] for r in rows])
                 alone[rows], together[rows] = known.of_knobs(int(sketch), own, length)
-            parts = (alone, together, known.of_features(known.features, length))
+            parts = (alone, together, known.of_features(features, length))
             found += [
                 _posterior(h, _kernel(h, parts, prior, prior), above, prior)
                 for h in HYPOTHESES
@@ -276,7 +229,7 @@ Parts: TypeAlias = tuple[FeatureArray | FloatArray, FeatureArray | FloatArray, F
 def _kernel(h: Hypothesis, parts: Parts, prior: FloatArray, own: FloatArray) -> FloatArray:
     """(P, N) covariances over the random function's variance, without the noise, of candidates
     with `prior` (P,) and samples with `own` (N,)."""
-    kernel: FloatArray = np.outer(h.slope_sigma**2 * prior, own) + LEVEL
+    kernel: FloatArray = np.outer(h.slope_sigma**2 * prior, own) + 1.0
     for share, part in zip((h.alone, h.together, h.seen), parts, strict=True):
         if share:
             kernel += share * part
@@ -288,9 +241,8 @@ def _posterior(
 ) -> _Posterior:
     """What the samples, `above` the fastest (N,), make of a hypothesis.
 
-    The variance of the random function has an inverse gamma distribution, so the evidence is that
-    of a multivariate Student distribution (Rasmussen and Williams, section 2.2, with O'Hagan's
-    conjugate scale).
+    The variance of the random function may be anything (Jeffreys' prior), so the evidence is that
+    of a multivariate Student distribution (Rasmussen and Williams, section 2.2).
     """
     count = len(above)
     kernel[np.diag_indices(count)] += NOISE
@@ -298,8 +250,7 @@ def _posterior(
     inverse = np.linalg.inv(factor)
     level = float(np.median(above - h.slope * prior))
     half = np.einsum("mn,n->m", inverse, above - h.slope * prior - level)
-    shape = 0.5 * (SCALE_SAMPLES + count)
-    rate = 0.5 * (SCALE_SAMPLES * SCALE + float((half**2).sum()))
+    shape, rate = 0.5 * count, max(0.5 * float((half**2).sum()), 1e-6)
     evidence = log(h.belief) - float(np.log(np.diag(factor)).sum()) - shape * log(rate)
     scale = rate / (shape - 1.0)
     return _Posterior(h, level, np.einsum("mn,m->n", inverse, half), inverse, scale, evidence)

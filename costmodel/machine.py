@@ -1,7 +1,8 @@
 """Rates of the machine a candidate would run on: what was probed, or a nominal value instead.
 
 A target without probes is still a machine one can predict for: its clock and bandwidths are then
-nominal ones. A ranking of candidates hardly needs more; a time in seconds does.
+nominal ones: the first cache feeds all load ports, and each level behind gives half of what the
+level before it does. A ranking of candidates hardly needs more; a time in seconds does.
 """
 
 from __future__ import annotations
@@ -9,24 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schedules.dtypes import DType
+from schedules.sketches.hardware import FMA_PIPES, LOAD_PORTS
 from schedules.target import Target
 from schedules.workload.workload import Workload
 
-FMA_PIPES = 2
-"""Vector multiply-add units a core of every server CPU since 2014 has, at its widest vector."""
-
 NOMINAL_CLOCK_HZ = 3.4e9
-NOMINAL_BYTES_PER_CYCLE = {"L1": 64.0, "L2": 32.0, "L3": 12.0}
-NOMINAL_MEMORY_GBS = 20.0
-QUIET_REGION_SECS = 0.5e-6
-"""A parallel region where nobody else wants the cores; a busy machine shows four times that."""
-
-
-REGION_DOUBT_SECS = 0.8e-6
-"""What a parallel region may take beyond what a probe of it shows. At its start and its end threads
-hand each other some six cache lines. What that takes depends on which cores they run on, which
-virtual machines are dealt anew several times a second, whenever they rest: 0.45 to 0.55 us a region
-or 1.2 to 1.4, on one machine in one minute. A short measurement meets one of the two."""
+"""Source: a round figure of server cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +25,14 @@ class Machine:
     `peak_flops` in flop/s; `bandwidth[level]` in bytes/s, read, for "L1", "L2", "L3", "memory" as
     far as the target has those levels; `cache_bytes[i]` is what one thread may fill of level i,
     `all_cache_bytes[i]` what all threads together may, of one copy of that level.
-    `region_secs` is a parallel region at its best, `relied_on_region_secs` wherever threads run.
+    `vector_bytes` and `element_bytes` are those of a register, and of one of its lanes.
+    `region_secs` is what a parallel region takes.
     `probed` says whether peak and memory bandwidth were measured, not assumed.
     """
 
     clock_hz: float
-    lanes: int
+    vector_bytes: int
+    element_bytes: int
     vector_registers: int
     threads: int
     cache_bytes: tuple[float, ...]
@@ -51,8 +42,12 @@ class Machine:
     peak_flops: tuple[float, ...]
     bandwidth: dict[str, tuple[float, ...]]
     region_secs: float
-    relied_on_region_secs: float
     probed: bool
+
+    @property
+    def bytes_per_cycle(self) -> tuple[float, ...]:
+        """What one thread reads of each of `levels`."""
+        return tuple(self.bandwidth[level][0] / self.clock_hz for level in self.levels)
 
 
 def compute_dtype(workload: Workload) -> DType:
@@ -81,23 +76,19 @@ def machine_for(target: Target, dtype: DType) -> Machine:
         or per_cycle * clock_hz * p
         for p in threads
     )
-    levels = tuple(f"L{i + 1}" for i in range(min(len(target.caches), 3)))
+    levels = (*(f"L{i + 1}" for i in range(min(len(target.caches), 3))), "memory")
+    vector_bytes = target.vector_bits // 8
+    first_cache = LOAD_PORTS * vector_bytes * clock_hz
     bandwidth = {
         level: tuple(
-            target.probes.bandwidth(level, p) * 1e9 or NOMINAL_BYTES_PER_CYCLE[level] * clock_hz * p
-            for p in threads
+            target.probes.bandwidth(level, p) * 1e9 or first_cache * p / 2**behind for p in threads
         )
-        for level in levels
+        for behind, level in enumerate(levels)
     }
-    bandwidth["memory"] = tuple(
-        target.probes.bandwidth("memory", p) * 1e9 or NOMINAL_MEMORY_GBS * 1e9 for p in threads
-    )
-    region_secs = target.probes.parallel_region_secs
-    if target.probes.doubtful:
-        region_secs = min(region_secs, QUIET_REGION_SECS)
     return Machine(
         clock_hz=clock_hz,
-        lanes=lanes,
+        vector_bytes=vector_bytes,
+        element_bytes=vector_bytes // lanes,
         vector_registers=target.vector_registers,
         threads=target.threads,
         cache_bytes=tuple(
@@ -105,10 +96,9 @@ def machine_for(target: Target, dtype: DType) -> Machine:
         ),
         all_cache_bytes=tuple(float(c.bytes) for c in target.caches[:3]),
         line_bytes=target.caches[0].line_bytes,
-        levels=(*levels, "memory"),
+        levels=levels,
         peak_flops=peaks,
         bandwidth=bandwidth,
-        region_secs=region_secs,
-        relied_on_region_secs=region_secs + REGION_DOUBT_SECS,
+        region_secs=target.probes.parallel_region_secs,
         probed=single > 0 and target.probes.bandwidth("memory", 1) > 0,
     )

@@ -31,34 +31,9 @@ def spearman(predicted: Vector, measured: Vector) -> float | None:
     x, y = ranks(predicted), ranks(measured)
     x, y = x - x.mean() if len(x) else x, y - y.mean() if len(y) else y
     scale = float(np.sqrt((x @ x) * (y @ y)))
-    if len(x) < 3 or scale == 0.0:
+    if len(x) <= 2 or scale == 0.0:
         return None
     return float(x @ y) / scale
-
-
-def kendall_tau_b(predicted: Vector, measured: Vector) -> float | None:
-    """Kendall's rank correlation with ties, -1..1; None under 2 values or where all are equal.
-
-    Source: Kendall, "The treatment of ties in ranking problems", Biometrika 33 (1945).
-    """
-    x, y = np.asarray(predicted, np.float64), np.asarray(measured, np.float64)
-    upper = np.triu_indices(len(x), 1)
-    dx = np.sign(x[:, None] - x[None, :])[upper]
-    dy = np.sign(y[:, None] - y[None, :])[upper]
-    scale = float(np.sqrt(np.count_nonzero(dx) * np.count_nonzero(dy)))
-    return float(dx @ dy) / scale if scale else None
-
-
-def pairwise_accuracy(predicted: Vector, measured: Vector) -> float | None:
-    """Share of pairs with different times that are put in the right order; a tie counts half."""
-    x, y = np.asarray(predicted, np.float64), np.asarray(measured, np.float64)
-    upper = np.triu_indices(len(x), 1)
-    dx = np.sign(x[:, None] - x[None, :])[upper]
-    dy = np.sign(y[:, None] - y[None, :])[upper]
-    told_apart = dy != 0
-    if not told_apart.any():
-        return None
-    return float(np.mean(0.5 + 0.5 * dx[told_apart] * dy[told_apart]))
 
 
 def recall_at_k(predicted: Vector, measured: Vector, k: int) -> float | None:
@@ -71,12 +46,3 @@ def recall_at_k(predicted: Vector, measured: Vector, k: int) -> float | None:
         return None
     chosen = set(np.argsort(x, kind="stable")[:k].tolist())
     return len(chosen & set(np.argsort(y, kind="stable")[:k].tolist())) / k
-
-
-def peak_at_k(predicted: Vector, measured: Vector, k: int) -> float | None:
-    """Fastest time of all over the fastest among the k predicted to be fastest, 0..1."""
-    x, y = np.asarray(predicted, np.float64), np.asarray(measured, np.float64)
-    if not len(x):
-        return None
-    chosen = np.argsort(x, kind="stable")[:k]
-    return float(y.min() / y[chosen].min())

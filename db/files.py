@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""A new file of a database: whole and on the disk, for its owner only, or not there at all."""
 
 from __future__ import annotations
 

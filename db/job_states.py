@@ -27,6 +27,9 @@ class JobState(StrEnum):
         return self in (JobState.QUEUED, JobState.RUNNING)
 
 
+LEASED = (JobState.RUNNING, JobState.CANCELLING)
+"""A worker has the job."""
+
 MAX_FAILURES = 10
 """Workers in a row that may end while they are at work on a job, none after a new trial."""
 

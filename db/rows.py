@@ -97,7 +97,7 @@ def to_row(record: TuningRecord, now: datetime) -> dict[str, Any]:
     created_at = _created_at(record.created_at) if record.created_at else rfc3339(now)
     document = record.to_json()
     try:
-        key = key_of(document)  # what `record.key` gives; making the document is the slow part
+        key = record.key
         text = canonical_bytes(document | {"created_at": created_at}).decode()
     except (ValueError, TypeError) as error:
         raise InvalidRecord(f"trace: not JSON data ({error})") from error

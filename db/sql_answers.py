@@ -25,9 +25,6 @@ class SqlAnswers:
     _entropy: Callable[[int], bytes]
     _changes: ChangeCounter | None
 
-    def _jobs(self, session: Session) -> JobRepository:
-        raise NotImplementedError
-
     def change_token(self) -> tuple[int, ...] | None:
         return None if self._changes is None else self._changes.token()
 
@@ -55,7 +52,7 @@ class SqlAnswers:
             return self._preparations(session).demand(
                 demands,
                 toolchain,
-                self._jobs(session),
+                JobRepository(session),
                 most_waiting=most_waiting,
                 most_jobs=most_jobs,
                 now=now,

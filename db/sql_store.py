@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self, TextIO, TypeVar
+from typing import Any, Self, TextIO
 
 from sqlalchemy.orm import Session
 
@@ -26,20 +26,16 @@ from .claims import ClaimRepository
 from .copying import MoveReport, move
 from .engine import Database
 from .errors import StoreDenied
-from .job_owners import JobQuota
-from .job_rows import Job, JobEvent, JsonObject, Waiting, WaitingJob
-from .job_states import JobState
-from .jobs import Event, JobRepository
 from .prune import PruneReport, prune
-from .records import MAX_PAGE, Page, RecordRepository
+from .records import Page, RecordRepository
 from .sql_answers import SqlAnswers
+from .sql_jobs import SqlJobs
 from .sql_keys import SqlKeys
 from .store import Counts, Store
 from .transfer import LINES_PER_COMMIT, Importer, ImportReport, Selection, export_records
 from .works import WorkloadEntry, WorkRepository
 
 Clock = Callable[[], datetime]
-T = TypeVar("T")
 
 
 def utc_now() -> datetime:
@@ -47,7 +43,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class SqlStore(SqlAnswers, SqlKeys):
+class SqlStore(SqlJobs, SqlAnswers, SqlKeys):
     """See `Store`. `clock` gives moments, which nothing depends on; leases go by `lease_clock`, in
     seconds, where that is given, else by the database's."""
 
@@ -234,165 +230,6 @@ class SqlStore(SqlAnswers, SqlKeys):
 
     def artefacts_many(self, record_keys: Sequence[str]) -> dict[str, list[Artefact]]:
         return self._database.read(lambda session: ArtefactRepository(session).of_many(record_keys))
-
-    # Jobs
-
-    def create_job(
-        self,
-        request: JsonObject,
-        *,
-        body_hash: str,
-        flight_key: str,
-        idempotency_key: str | None = None,
-        priority: int = 0,
-        owner: str | None = None,
-        quota: JobQuota | None = None,
-    ) -> tuple[Job, bool]:
-        now = self._clock()
-
-        def work(session: Session) -> tuple[Job, bool]:
-            self._database.serialise(session, "submit")
-            return self._jobs(session).create(
-                request,
-                idempotency_key=idempotency_key,
-                body_hash=body_hash,
-                flight_key=flight_key,
-                priority=priority,
-                now=now,
-                entropy=self._entropy,
-                owner=owner,
-                quota=quota,
-            )
-
-        return self._database.write(work)
-
-    def get_job(self, job_id: str) -> Job | None:
-        return self._database.read(lambda session: self._jobs(session).get(job_id))
-
-    def list_jobs(
-        self,
-        page_token: str | None = None,
-        page_size: int = 50,
-        state: JobState | None = None,
-        owner: str | None = None,
-    ) -> Page[Job]:
-        return self._database.read(
-            lambda session: self._jobs(session).page(page_token, page_size, state, owner)
-        )
-
-    def job_is_seen_by(self, job_id: str, owner: str) -> bool:
-        return self._database.read(lambda session: self._jobs(session).is_seen_by(job_id, owner))
-
-    def job_counts(self) -> dict[JobState, int]:
-        return self._database.read(lambda session: self._jobs(session).counts())
-
-    def job_waiting(self, job_id: str) -> Waiting | None:
-        return self._database.read(lambda session: self._jobs(session).waiting(job_id))
-
-    def job_queue(self) -> list[WaitingJob]:
-        return self._database.read(lambda session: self._jobs(session).queue())
-
-    def lease_job(self, owner: str, lease_secs: float, *, job_id: str | None = None) -> Job | None:
-        now = self._clock()
-        return self._database.write(
-            lambda session: self._jobs(session).lease(owner, lease_secs, now, job_id)
-        )
-
-    def renew_lease(self, job_id: str, epoch: int, lease_secs: float) -> Job:
-        return self._database.write(
-            lambda session: self._jobs(session).renew(job_id, epoch, lease_secs)
-        )
-
-    def release_job(self, job_id: str, epoch: int) -> Job:
-        now = self._clock()
-        return self._database.write(lambda session: self._jobs(session).release(job_id, epoch, now))
-
-    def void_leases(self, *, blameless: bool = False) -> int:
-        return self._database.write(
-            lambda session: self._jobs(session).void_leases(blameless=blameless)
-        )
-
-    def report_job(
-        self,
-        job_id: str,
-        epoch: int,
-        *,
-        trials: Sequence[tuple[int, str]] = (),
-        candidates: Mapping[int, Sequence[int]] | None = None,
-        events: Sequence[Event] = (),
-        progress: JsonObject | None = None,
-        failures: int | None = None,
-    ) -> list[int]:
-        now = self._clock()
-        return self._database.write(
-            lambda session: self._jobs(session).report(
-                job_id,
-                epoch,
-                trials=trials,
-                candidates=candidates or {},
-                events=events,
-                progress=progress,
-                failures=failures,
-                now=now,
-            )
-        )
-
-    def update_progress(self, job_id: str, epoch: int, progress: JsonObject) -> None:
-        self.report_job(job_id, epoch, progress=progress)
-
-    def append_event(self, job_id: str, epoch: int, kind: str, data: JsonObject) -> int:
-        [number] = self.report_job(job_id, epoch, events=[(kind, data)])
-        return number
-
-    def link_trials(self, job_id: str, epoch: int, trials: Sequence[tuple[int, str]]) -> None:
-        self.report_job(job_id, epoch, trials=trials)
-
-    def finish_job(
-        self,
-        job_id: str,
-        epoch: int,
-        state: JobState,
-        *,
-        result: JsonObject | None = None,
-        error: JsonObject | None = None,
-    ) -> Job:
-        now = self._clock()
-        return self._database.write(
-            lambda session: self._jobs(session).finish(
-                job_id, epoch, state, result=result, error=error, now=now
-            )
-        )
-
-    def request_cancel(self, job_id: str, owner: str | None = None) -> Job:
-        now = self._clock()
-        return self._database.write(
-            lambda session: self._jobs(session).request_cancel(job_id, now, owner)
-        )
-
-    def is_cancel_requested(self, job_id: str) -> bool:
-        job = self.get_job(job_id)
-        return job is not None and job.state in (JobState.CANCELLING, JobState.CANCELLED)
-
-    def events_after(self, job_id: str, event_id: int = 0, limit: int = 100) -> list[JobEvent]:
-        return self._database.read(
-            lambda session: self._jobs(session).events_after(job_id, event_id, min(limit, MAX_PAGE))
-        )
-
-    def changes_since(self, event_id: int) -> tuple[set[str], int]:
-        return self._database.read(lambda session: self._jobs(session).changes_since(event_id))
-
-    def begun_trials(self, job_id: str) -> list[tuple[tuple[int, ...], str]]:
-        return self._database.read(lambda session: self._jobs(session).begun(job_id))
-
-    def job_trials(
-        self, job_id: str, after: int = 0, limit: int = MAX_PAGE
-    ) -> list[tuple[int, TuningRecord]]:
-        return self._database.read(
-            lambda session: self._jobs(session).trials(job_id, after, min(limit, MAX_PAGE))
-        )
-
-    def _jobs(self, session: Session) -> JobRepository:
-        return JobRepository(session, self._lease_time)
 
     def _lease_time(self, session: Session) -> float:
         given = self._lease_clock

@@ -39,3 +39,9 @@ class ScheduleError(TilewrightError):
         super().__init__(f"{primitive}: {reason}")
         self.primitive = primitive
         self.reason = reason
+
+
+def need(holds: bool, asked_by: object, reason: str) -> None:
+    """ScheduleError of `asked_by` unless `holds`."""
+    if not holds:
+        raise ScheduleError(asked_by, reason)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from .errors import ScheduleError
 from .rewrites import Rewrite
 from .workload.workload import Workload
 
@@ -24,3 +26,14 @@ class Form:
         for step in steps:
             form = Form(step.rewrite(form.workload), (*form.steps, step))
         return form
+
+    def wherever(self, steps: Callable[[Workload], Iterable[Rewrite]]) -> Form:
+        """This form after the first of `steps` for it that is legal, then after the first of those
+        for what that gives, and so on until there is none."""
+        for step in steps(self.workload):
+            try:
+                form = self.after(step)
+            except ScheduleError:
+                continue
+            return form.wherever(steps)
+        return self

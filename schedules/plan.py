@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from .algebra.affine import Affine
 from .arrays import BoolArray, IntArray
+from .nest.loop_ir import LoopKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +46,36 @@ class Level:
     """One loop: it walks along axis number `axis`, and each iteration covers `step` elements of it,
     (P,) or the same for all settings.
 
-    Where knobs place a loop here or there it is a level in each place: one whose step is that of
-    the level around it has one iteration. `is_shared`, (P,) or the same for all, says that threads
-    divide its iterations among them; `note` is what people call it.
+    Where knobs place a loop here or there it is a level in each place, and `is_there`, (P,) or the
+    same for all, in one of them. `is_shared`, likewise, says that threads divide its iterations
+    among them; `role` is what people call it, and what is made of its iterations is of `kind`.
     """
 
     axis: int
     step: IntArray | int
     is_shared: BoolArray | bool = False
-    note: str = ""
+    role: str = ""
+    kind: LoopKind = LoopKind.SERIAL
+    is_there: BoolArray | bool = True
+
+
+class LoopLevel(NamedTuple):
+    """A level of one setting: a loop that is to be made, of which an iteration covers `step`
+    iterations of the plain loop `loop`."""
+
+    loop: str
+    step: int = 1
+    kind: LoopKind = LoopKind.SERIAL
+    role: str = ""
+    is_shared: bool = False
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What all plans of a sketch have in common: the axes, what the nest touches, and arithmetic
-    operations of one iteration of all levels."""
+    """What all plans of a sketch have in common: the axes, and what the nest touches."""
 
     axes: tuple[Axis, ...]
     accesses: tuple[Access, ...]
-    operations: int = 1
 
 
 @dataclass(frozen=True)
@@ -70,15 +83,15 @@ class Plan:
     """The nests of P settings.
 
     `dense` (P,) has bit a set where access a is read through a private copy, or was asked for
-    ahead: neither short rows nor rows in the same cache sets are met then. The innermost level is
-    walked in vectors of `lanes`.
+    ahead: neither short rows nor rows in the same cache sets are met then. `streamed`, (P,) or the
+    same for all, says that the output is written past the caches.
     """
 
     outline: Outline
     levels: tuple[Level, ...]
     settings: int
     dense: IntArray | int = 0
-    lanes: int = 1
+    streamed: BoolArray | bool = False
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -90,15 +103,61 @@ class Plan:
         return tuple(level.axis for level in self.levels)
 
     @cached_property
+    def steps(self) -> tuple[IntArray, ...]:
+        """For each level (P,) how many elements of its axis an iteration covers; those of the level
+        around where it is not there."""
+        left = [np.full(self.settings, axis.extent) for axis in self.outline.axes]
+        found = []
+        for level in self.levels:
+            step = np.minimum(level.step, self.outline.axes[level.axis].extent)
+            left[level.axis] = np.where(level.is_there, step, left[level.axis])
+            found.append(left[level.axis])
+        return tuple(found)
+
+    @cached_property
     def trips(self) -> IntArray:
-        """(P, L) iterations of each level, the last one of a range counted as a whole."""
-        left: list[IntArray | int] = [axis.extent for axis in self.outline.axes]
+        """(P, L) iterations of each level, the last one of a range counted as a whole. Where a
+        longer step stands inside of a shorter one, the loop around goes over what is inside it."""
         found = np.empty((len(self.levels), self.settings), np.int64)
-        for row, level in zip(found, self.levels, strict=True):
-            row[:] = -(-np.minimum(left[level.axis], self.outline.axes[level.axis].extent)
-                       // level.step)  # fmt: skip
-            left[level.axis] = level.step
+        for number, axis in enumerate(self.outline.axes):
+            own = [n for n, level in enumerate(self.levels) if level.axis == number]
+            steps = np.stack([np.full(self.settings, axis.extent), *(self.steps[n] for n in own)])
+            if (steps[1:] > steps[:-1]).any():
+                order = np.argsort(-steps, axis=0, kind="stable")
+                steps = np.take_along_axis(steps, order, axis=0)
+                trips = np.empty_like(steps)
+                np.put_along_axis(trips, order[1:] - 1, -(-steps[:-1] // steps[1:]), axis=0)
+                found[own] = trips[:-1]
+            else:
+                found[own] = -(-steps[:-1] // steps[1:])
         return found.T
+
+    @cached_property
+    def pieces(self) -> tuple[IntArray, ...]:
+        """For each level (P,) parts that its axis is cut into from there outward: whole ones, and
+        shorter ones at the ends of the outermost level's last iteration and of all others'."""
+        outermost: dict[int, tuple[IntArray, IntArray, IntArray]] = {}
+        found = []
+        for level, step in zip(self.levels, self.steps, strict=True):
+            if level.axis not in outermost:
+                outermost[level.axis] = step, *np.divmod(self.outline.axes[level.axis].extent, step)
+            outer, whole, rest = outermost[level.axis]
+            found.append(whole * -(-outer // step) + -(-rest // step))
+        return tuple(found)
+
+    def loops(self, setting: int = 0) -> list[LoopLevel]:
+        """The levels of one setting that are there, outermost first."""
+        return [
+            LoopLevel(
+                self.outline.axes[level.axis].name,
+                int(np.broadcast_to(level.step, self.settings)[setting]),
+                level.kind,
+                level.role,
+                bool(np.broadcast_to(level.is_shared, self.settings)[setting]),
+            )
+            for level in self.levels
+            if np.broadcast_to(level.is_there, self.settings)[setting]
+        ]
 
 
 def axes_of(names_and_extents: Iterable[tuple[str, int]]) -> tuple[Axis, ...]:

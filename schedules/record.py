@@ -6,6 +6,7 @@ import hashlib
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Self
 
 from .canonical import canonical_bytes
@@ -67,7 +68,7 @@ class MeasureResult:
         return self.status is MeasureStatus.OK
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TuningRecord:
     """One measured candidate, immutable and named by its content (`key`).
 
@@ -89,12 +90,17 @@ class TuningRecord:
     created_at: str = field(default="", compare=False)
     version: int = RECORD_VERSION
 
-    @property
+    @cached_property
     def key(self) -> str:
         """`sha256:...` of the canonical JSON without `created_at`."""
         document = self._document(asdict(self.result), asdict(self.toolchain), self.trace)
         document.pop("created_at")
         return "sha256:" + hashlib.sha256(canonical_bytes(document)).hexdigest()
+
+    @cached_property
+    def trace_key(self) -> bytes:
+        """What two records of one trace have in common: its canonical text."""
+        return canonical_bytes(self.trace)
 
     def to_json(self) -> dict[str, Any]:
         return self._document(asdict(self.result), asdict(self.toolchain), deepcopy(self.trace))

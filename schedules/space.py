@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from .arrays import BoolArray, IntArray
 from .form import Form
+from .leaves import Leaf
 from .nest.loop_ir import Nest
 from .plan import Plan
 from .target import Target
@@ -50,6 +51,11 @@ class Part(Protocol):
 
     def plan(self, settings: IntArray) -> Plan:
         """The loops that (P, J) settings stand for, and what they touch."""
+        ...
+
+    def leaves(self, settings: IntArray) -> Sequence[Leaf]:
+        """What (P, J) settings do in those loops, in the order of the program; () for a kind that
+        the cost model counts from the plan."""
         ...
 
     def default(self) -> tuple[int, ...]:

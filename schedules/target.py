@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 from .canonical import canonical_bytes
@@ -79,7 +80,7 @@ class Probes:
         return values[min(threads, len(values)) - 1] if values else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """`triple`, `cpu` and `features` are LLVM's; `features` are the enabled ones, sorted.
 
@@ -97,7 +98,7 @@ class Target:
     threads: int = 1
     probes: Probes = field(default_factory=Probes, compare=False)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """sha256 over triple, cpu, features, cache sizes and threads; never the probes."""
         identity = {
@@ -119,6 +120,12 @@ class Target:
         in."""
         bits = max((dtype.wide if dtype.is_float else dtype).bits, 8)
         return max(self.vector_bits // bits, 1)
+
+    @property
+    def most_transposed(self) -> int:
+        """The longest side of a block that is transposed in registers: half of them hold it, the
+        others what each step makes of it."""
+        return max(self.vector_registers // 2, 1)
 
     @property
     def own_cache_bytes(self) -> int:

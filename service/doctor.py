@@ -16,7 +16,7 @@ from typing import Any
 
 from schedules.errors import TilewrightError
 from service import database as stored
-from service.errors import problem_of
+from service.error_table import problem_of
 from tuner.process.environment import steering
 
 # Start-up: each finding loads what it looks at.

@@ -17,6 +17,7 @@ from schedules.algebra.affine import var
 from schedules.algebra.scalar import Binary, BinaryOp, Load, Reducer
 from schedules.arrays import BoolArray, IntArray
 from schedules.dtypes import DType
+from schedules.leaves import Leaf
 from schedules.lowering.lower import plain_nest
 from schedules.nest.loop_ir import Nest
 from schedules.plan import Access, Level, Outline, Plan, axes_of
@@ -135,6 +136,10 @@ class SyntheticSketch:
         steps = ((1, nc), (2, kc), (0, mc), (1, nr), (0, mr), (2, 1), (0, 1), (1, 1))
         levels = tuple(Level(axis, step) for axis, step in steps)
         return Plan(Outline(axes, accesses), levels, len(mr), 2 if self.packed else 0)
+
+    def leaves(self, settings: IntArray) -> Sequence[Leaf]:
+        """None: counted below."""
+        return ()
 
     def counts(self, settings: IntArray) -> Counts:
         mr, nv, _, qm, qn, ku, parallel = (v.astype(np.float64) for v in self.values(settings))

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from schedules.workload.tensors import Tensor
+
 ALIGN_BYTES = 64
 """A cache line, and the widest vector there is. `tune` times kernels on arrays aligned to it."""
 
@@ -32,3 +34,13 @@ def aligned(array: npt.ArrayLike) -> Array:
     copy = empty(given.shape, given.dtype)
     copy[...] = given
     return copy
+
+
+def as_bytes(array: Array) -> npt.NDArray[np.uint8]:
+    """The elements of an array, row-major, as bytes."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def as_array(tensor: Tensor, stored: npt.NDArray[np.uint8]) -> Array:
+    """Stored bytes as the array of `tensor`: its shape and NumPy type, no copy."""
+    return stored.view(tensor.dtype.numpy).reshape(tensor.shape)

@@ -15,9 +15,8 @@ from schedules.workload.tensors import Tensor
 from schedules.workload.workload import Workload
 
 from .backend.choose import backend_for
-from .backend.protocol import Launch, Loaded
+from .backend.protocol import Launch, Loaded, LoadError
 from .emit.kernel import CompiledKernel
-from .loading.elf import LoadError
 
 # Start-up: a kernel that is given its trace and target loads nothing that finds them.
 

@@ -44,8 +44,8 @@ def tune(
     # Start-up: `tune` is named where nothing is tuned, as in checking what was asked for.
     from schedules.sketches import space_for
 
-    from .machine.native_target import ThisMachine, load_target, probe_target, unprobed_target
-    from .measure.choose import parse_measurer
+    from .machine.native_target import ThisMachine, probe_target
+    from .measure.choose import measured_target, parse_measurer
     from .session.options import SessionOptions
     from .session.run import run_session
 
@@ -55,18 +55,9 @@ def tune(
     machine = ThisMachine(prober=prober) if measurer == "local" else None
     should_stop = should_stop or _never
     factory = parse_measurer(measurer, should_stop) if isinstance(measurer, str) else measurer
-    fleet = isinstance(measurer, str) and measurer.startswith("dask:")
-    if fleet and (target is None or isinstance(target, str)):
-        # Start-up: most runs have no fleet.
-        from .measure.fleet.machines import fleet_status, fleet_target
-
-        found = fleet_status(str(measurer).removeprefix("dask:"))
-        target = fleet_target(found, target or "native", None, unprobed_target())
-    elif target is None or isinstance(target, str):
-        named = target or "native"
-        mocked = machine is None and named == "native"
-        probe = machine is not None
-        target = unprobed_target() if mocked else load_target(named, probe=probe, control=control)
+    if target is None or isinstance(target, str):
+        named = measurer if isinstance(measurer, str) else ""
+        target = measured_target(named, target or "native", control=control)
     with factory(workload, target, seed) as opened:
         if isinstance(opened, Controllable):
             opened.attach(control)

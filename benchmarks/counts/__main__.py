@@ -1,7 +1,7 @@
 """Whether sketches count what they do: their columns against recounts of lowered nests.
 
     python -m benchmarks.counts                              5,000 random settings
-    python -m benchmarks.counts --settings 200 --kinds tile dots
+    python -m benchmarks.counts --settings 200 --kinds tile inner_product
 
 prints a table by kind of sketch and column: how many counts are exact, within the stated bound of
 `compare.BOUNDS`, and outside; the largest ratio either way; and an example of that. Exit code 1 if

@@ -79,7 +79,7 @@ def operations(program: Program, place: Placed) -> Iterator[Operation]:
 def ways_to(place: Placed, wanted: Callable[[Scalar], bool]) -> Ways:
     """The `wanted` nodes of a leaf's value."""
     assert not isinstance(place.leaf, Prefetch)
-    decided = {loop.var for loop in place.written_out}
+    decided = place.decided
     found: Ways = {}
 
     def visit(node: Scalar, way: tuple[Rule, ...]) -> None:
@@ -99,21 +99,26 @@ def ways_to(place: Placed, wanted: Callable[[Scalar], bool]) -> Ways:
 
 
 def times(place: Placed, node: Scalar, ways: list[tuple[Rule, ...]]) -> int:
-    """How often a node of the leaf's value is evaluated."""
-    used = vars_of(node)
+    """How often a node of the leaf's value is evaluated: once in each copy of a loop that it
+    depends on, or that writes what it reads."""
+    read = {load.tensor for load in loads(node)}
+    used = vars_of(node) | {loop.var for loop in place.written_out if loop.inside.written & read}
     keep = {loop.var for loop in place.running}
     keep |= used & {loop.var for loop in place.written_out}
     each = [count(place.loops, (*place.conds, *way), keep) for way in ways]
     chosen = frozenset().union(*(names_in(rule) for way in ways for rule in way))
-    return sum(each) if chosen & used else max(each)
+    apart = place.decided & keep  # what these choose is done at other times
+    return sum(each) if chosen & (used | apart) else max(each)
 
 
 def is_masked(place: Placed) -> bool:
-    """Whether a condition is left at run time: a guard, or where something is read."""
+    """Whether a condition is left at run time: a guard, or where something is read. One on lanes
+    is a mask, made of a comparison ahead of the loop or beside it."""
     assert not isinstance(place.leaf, Prefetch)
-    decided = {loop.var for loop in place.written_out}
+    decided, lanes = place.decided, place.lanes
     conds: list[Cond] = [*place.leaf.guards, *index_conds(place.leaf.value)]
-    return any(not cond.index.vars() <= decided for cond in conds)
+    left = [cond.index.vars() - decided for cond in conds]
+    return any(names for names in left if lanes is None or lanes.var not in names)
 
 
 def _is_operation(node: Scalar) -> bool:
@@ -133,7 +138,9 @@ def _fused(leaf: Store | Update) -> Scalar | None:
     """The product that is added in one instruction, if there is one."""
     if isinstance(leaf, Store) or leaf.reducer is not Reducer.SUM or not leaf.value.dtype.is_float:
         return None
-    value = leaf.value.on_true if isinstance(leaf.value, Select) else leaf.value
+    value = leaf.value
+    while isinstance(value, Select):
+        value = value.on_true
     return value if isinstance(value, Binary) and value.op is BinaryOp.MUL else None
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from costmodel.footprint import cache_traffic
-from schedules.arrays import FloatArray
 from schedules.plan import Plan
+from schedules.workload.workload import Workload
 
 from .drawing import Counted
 from .program import program
@@ -20,14 +20,14 @@ ROUNDING = 1e-6
 
 BOUNDS = {
     "flops": 1.25, "vector_ops": 1.25, "vector_loads": 1.25, "math_calls": 1.25,
-    "live_registers": 1.25, "held_values": 1.5, "code_ops": 1.5,
+    "live_registers": 1.25, "kept_values": 1.5, "code_ops": 1.5,
     "inner_trips": 1.5, "inner_entries": 1.5, "footprint": 1.25,
 }  # fmt: skip
 """How many times too large or too small a count may be; those not named are exact."""
 
 EXACT = (
     "vector_stores", "tasks", "regions", "packed_bytes", "strided_packed_bytes",
-    "turned_packed_bytes", "passing_packed_bytes", "panel_bytes", "streamed_bytes",
+    "transposed_packed_bytes", "fused_packed_bytes", "panel_bytes", "streamed_bytes",
 )  # fmt: skip
 """What has to be right for every setting: nothing else follows where these are wrong."""
 
@@ -80,19 +80,18 @@ class Tally:
 def compared(counted: Counted) -> list[Found]:
     """Every count of one part of a setting that can be recounted."""
     real = recount(program(counted.nest, counted.stages, counted.statements))
-    said = {**counted.columns, "footprint": float(footprints(counted.plan)[0])}
+    said = {**counted.columns, "footprint": float(footprint(counted.plan, counted.workload))}
     return [
         Found(counted.kind, column, said[column], value, counted.text)
         for column, value in real.items()
     ]
 
 
-def footprints(plan: Plan) -> FloatArray:
-    """(L + 1,) bytes that the plan's first setting touches in one run of the loops from each level
-    inward, as the traffic model counts them."""
-    dense = np.full(plan.settings, (1 << len(plan.accesses)) - 1)  # bytes, whatever their lines
-    found = cache_traffic(plan.trips, plan.loop_axes, plan.accesses, [np.inf], packed=dense)
-    return found.footprint[:, 0].astype(np.float64)
+def footprint(plan: Plan, workload: Workload) -> float:
+    """Bytes that the plan's first setting touches, as the traffic model counts them."""
+    dense = (1 << len(plan.accesses)) - 1  # bytes, whatever their lines
+    found = cache_traffic(replace(plan, dense=dense), workload.tensors, [np.inf], line_bytes=1)
+    return float(found.footprint[0, 0])
 
 
 def tallied(found: Iterable[Found]) -> Mapping[tuple[str, str], Tally]:

@@ -18,8 +18,8 @@ from costmodel.counts.counting import counts
 from schedules.errors import ScheduleError, WorkloadError
 from schedules.frontend.notation import from_notation
 from schedules.lowering.lower import lower
-from schedules.nest.ahead import split_ahead
 from schedules.nest.loop_ir import Allocate, Nest, Prefetch, Stmt, leaves
+from schedules.nest.prepacking import split_prepack
 from schedules.operators import build
 from schedules.plan import Plan
 from schedules.sketches import space_for
@@ -44,12 +44,13 @@ Drawing = Callable[[random.Random], Workload]
 @dataclass(frozen=True, slots=True)
 class Counted:
     """One part of one setting: its kind of sketch, where it comes from in words, what the sketch
-    counts and plans, and its statements of the nest."""
+    counts and plans of which workload, and its statements of the nest."""
 
     kind: str
     text: str
     columns: Mapping[str, float]
     plan: Plan
+    workload: Workload
     stages: frozenset[str]
     nest: Nest
     statements: tuple[Stmt, ...]
@@ -123,7 +124,7 @@ FAMILIES: dict[str, tuple[Drawing, ...]] = {
             "pad": (0, 1),
         }),
     ),
-    "dots": (
+    "inner_products": (
         _text("C[i,j] += A[i,k] * B[j,k]", _axes(i=(2, 3, 5, 8, 12), j=(64, 70), k=(256, 512)),
               A="ik", B="jk"),
         _text("C[i,j] += A[k,i] * B[j,k]", _axes(i=(2, 3), j=(64, 97), k=(256, 511)),
@@ -150,7 +151,7 @@ FAMILIES: dict[str, tuple[Drawing, ...]] = {
         _text("S[b,j] += X[b,i,j]; Y[b,i,j] = X[b,i,j] - S[b,j]",
               _axes(b=(1, 2, 3), i=MIDDLE, j=LONG), X="bij"),
     ),
-    "turns": (
+    "transposes": (
         _operator("transpose_mn", {"M": MIDDLE + LONG, "N": MIDDLE + LONG}),
         _text("Y[b,j,i] = X[b,i,j] * 2", _axes(b=SHORT, i=MIDDLE, j=MIDDLE), X="bij"),
         _text("Y[c,h,w] = X[h,w,c]", _axes(h=(5, 7), w=(6, 13), c=MIDDLE), X="hwc"),
@@ -227,13 +228,13 @@ def _parts(
         chosen = {k.name: k.values[i] for k, i in zip(part.knobs, mine[0].tolist(), strict=True)}
         shapes = ", ".join(f"{t.name}{list(t.shape)}" for t in part.workload.tensors.values())
         text = f"{target.cpu} x{target.threads} {shapes} {chosen}"
-        yield Counted(part.name, text, values, plan, stages, nest, statements)
+        yield Counted(part.name, text, values, plan, part.workload, stages, nest, statements)
 
 
 def _divided(nest: Nest, plans: Sequence[Plan]) -> list[tuple[Stmt, ...]]:
     """The nest's statements outside of all loops by the part that wrote them: in the order of the
     parts, each up to the last that has to do with the part's output."""
-    statements = list(_outermost(split_ahead(nest).rest))
+    statements = list(_outermost(split_prepack(nest).rest))
     if len(plans) == 1:
         return [tuple(statements)]
     divided: list[tuple[Stmt, ...]] = []

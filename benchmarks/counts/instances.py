@@ -61,6 +61,11 @@ class Placed:
         return inside if self.lanes is None else inside[:-1]
 
     @property
+    def decided(self) -> set[str]:
+        """All unrolled loops: what their values decide is decided when code is written."""
+        return {loop.var for loop in self.loops if loop.kind is LoopKind.UNROLLED}
+
+    @property
     def steps(self) -> tuple[str, ...]:
         """All loops but the lanes: their values number the instructions."""
         loops = self.loops if self.lanes is None else self.loops[:-1]

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
-from schedules.algebra.affine import Affine, affine
-from schedules.nest.ahead import split_ahead
+from schedules.algebra.affine import Affine, affine, recombine
 from schedules.nest.loop_ir import (
     Buffer,
     Nest,
@@ -17,6 +16,7 @@ from schedules.nest.loop_ir import (
     Update,
     buffers_allocated,
 )
+from schedules.nest.prepacking import split_prepack
 
 from .copies import Copies, find_copies
 from .instances import Placed, count, placed
@@ -70,14 +70,14 @@ class Program:
         total, size = affine(0), 1
         for i, extent in zip(reversed(index), reversed(self.buffers[name].shape), strict=True):
             total, size = total + i * size, size * extent
-        return total
+        return recombine(total)
 
 
 def program(
     nest: Nest, stages: Collection[str], statements: tuple[Stmt, ...] | None = None
 ) -> Program:
     """What a call does of `nest`, or of `statements` of it."""
-    body = split_ahead(nest).rest if statements is None else statements
+    body = split_prepack(nest).rest if statements is None else statements
     return Program(nest, frozenset(stages), body)
 
 
@@ -92,8 +92,8 @@ def elements(place: Placed) -> int:
 
 
 def is_horizontal(place: Placed) -> bool:
-    """Whether lanes are combined into one element."""
+    """Whether lanes, of which there are several, are combined into one element."""
     leaf, lanes = place.leaf, place.lanes
-    if not isinstance(leaf, Update) or lanes is None:
+    if not isinstance(leaf, Update) or lanes is None or lanes.extent == 1:
         return False
     return all(lanes.var not in index.vars() for index in leaf.index)

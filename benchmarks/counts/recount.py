@@ -11,9 +11,10 @@ choice:
   is computed for idle lanes, empty rows and padding counts.
 - `vector_loads`, `vector_stores`, `scalar_accesses`: see `traffic.py`. Values between stages and
   sums that wait are in memory; registers are not. Filling packed copies is left out (`copies.py`).
-- `accumulators`, `live_registers`, `held_values`: see `registers.py`.
+- `accumulators`, `live_registers`, `kept_values`: see `registers.py`.
 - `inner_entries`, `inner_trips`: how often running loops without other such loops in them are
-  entered, and iterations of them all over that; 1 where no loop is left.
+  entered, and iterations of them all over that; 1 where no loop is left. A reduction that is
+  written out is a loop of one iteration.
 - `code_ops`: operations, loads and stores of an iteration of the loop that does most of them.
 - `tasks`: vectors of results that the parallel loop works on, over those of its longest iteration:
   a shorter one counts as the part it is. 1 where nothing is parallel. They are the results of the
@@ -21,8 +22,8 @@ choice:
 - `regions`: how often parallel loops are entered.
 - `packed_bytes`: bytes of elements written to private copies, zeros around them among them.
   `strided_packed_bytes`: those that are read or written lane by lane, or outside of vectors;
-  `turned_packed_bytes`: of packed copies, whose lanes come from different registers;
-  `passing_packed_bytes`: in a loop that adds up as well.
+  `transposed_packed_bytes`: of packed copies, whose lanes come from different registers;
+  `fused_packed_bytes`: in a loop that adds up as well.
 - `panel_bytes`: bytes of the largest private copy, as it is allocated.
 - `streamed_bytes`: bytes of elements stored past the caches. A sum that is read again is not, nor
   is a vector that may lie across two lines: each copy of a leaf must write whole vectors at
@@ -64,8 +65,10 @@ def recount(found: Program) -> dict[str, float]:
         "strided_packed_bytes": float(
             sum(_bytes(found, p) for p in copied if _is_piecemeal(found, p))
         ),
-        "turned_packed_bytes": float(sum(_bytes(found, p) for p in copied if _is_turned(found, p))),
-        "passing_packed_bytes": float(sum(_bytes(found, p) for p in copied if _passes(found, p))),
+        "transposed_packed_bytes": float(
+            sum(_bytes(found, p) for p in copied if _is_transposed(found, p))
+        ),
+        "fused_packed_bytes": float(sum(_bytes(found, p) for p in copied if _passes(found, p))),
         "panel_bytes": float(max(sizes, default=0)),
         "streamed_bytes": float(
             sum(_bytes(found, p) for p in found.computing if _is_streamed(found, p))
@@ -95,8 +98,9 @@ def _of_bodies(found: Program) -> dict[str, float]:
         if work > most:
             most, heaviest = work, body
         if _is_innermost(body):
-            runs += iterations(body[0].running)
-            entered += iterations(body[0].running[:-1])
+            iterated = iterations(body[0].running)
+            runs += iterated
+            entered += iterated if _is_written_out(body) else iterations(body[0].running[:-1])
     if totals["vector_ops"]:
         totals["masked_share"] /= totals["vector_ops"]
     totals["inner_entries"], totals["inner_trips"] = max(entered, 1), runs / entered if runs else 1
@@ -113,7 +117,7 @@ def _of_heaviest(found: Program, body: tuple[Placed, ...] | None, work: float) -
         "code_ops": work / max(iterations(body[0].running), 1),
         "accumulators": needed.accumulators,
         "live_registers": needed.live,
-        "held_values": needed.held,
+        "kept_values": needed.held,
     }
 
 
@@ -127,6 +131,12 @@ def _is_innermost(body: tuple[Placed, ...]) -> bool:
         return False
     inner = body[0].running[-1].inside.loops[1:]
     return not any(loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) for loop in inner)
+
+
+def _is_written_out(body: tuple[Placed, ...]) -> bool:
+    """Whether all of a reduction stands in the body of a loop that has nothing to do with it."""
+    reduced = any(loop.reduce for place in body for loop in place.written_out)
+    return reduced and not body[0].running[-1].reduce
 
 
 def _bytes(found: Program, place: Placed) -> int:
@@ -148,7 +158,7 @@ def _is_piecemeal(found: Program, place: Placed) -> bool:
     return any(abs(step) != 1 for step in steps)
 
 
-def _is_turned(found: Program, place: Placed) -> bool:
+def _is_transposed(found: Program, place: Placed) -> bool:
     """Whether a copy takes its lanes from different registers."""
     leaf, lanes = place.leaf, place.lanes
     if isinstance(leaf, Prefetch) or lanes is None or leaf.buffer not in found.copies.packed:

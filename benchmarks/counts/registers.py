@@ -7,26 +7,24 @@ Copies of unrolled loops are gone through one after the other, as they are writt
 - A register of a buffer is alive from the first write to the last read; throughout where it is
   read before it is written (an accumulator), to the end where others read it later.
 
-Where a body is one update, its copies may be in any order within a step of the reduction: the one
-that needs least counts.
+Steps of a reduction come one after the other; its results within a step in the order in which they
+are written out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations, product
+from itertools import product
 
 from schedules.algebra.affine import Affine, substitute_cond
-from schedules.algebra.scalar import Load, loads
-from schedules.nest.loop_ir import For, Prefetch, Update
+from schedules.algebra.scalar import All, Load, Scalar, Select, children, loads
+from schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, Update
 
+from .copies import moved
 from .instances import Placed, count
 from .program import Program
 from .traffic import address
-
-MOST_ORDERS = 24
-"""Orders of the copies of an update that are tried."""
 
 MOST_COPIES = 2000
 """Copies of leaves that are gone through: more are no body that anyone would write out."""
@@ -36,9 +34,9 @@ Value = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Registers:
-    """`accumulators` that a reduction adds to in one iteration of its innermost loop; `live`
-    vectors at once; `held`, those of them but accumulators that are alive from one step of the
-    reduction to the next."""
+    """`accumulators` that one sum adds to in one iteration of its innermost loop; `live`
+    vectors at once, where each step of the reduction loads what it reads; `held`, those but
+    accumulators that would be alive from one step to the next if it did not."""
 
     accumulators: int = 0
     live: int = 0
@@ -69,12 +67,8 @@ class _Lives:
 def registers(program: Program, body: tuple[Placed, ...]) -> Registers:
     """Of leaves that run in a row."""
     sums = [place for place in body if _is_accumulating(program, place)]
-    accumulators = sum(len(_slots(program, place)) for place in sums)
-    best: Registers | None = None
-    for copies in _orders(program, body):
-        found = _measured(program, body, copies, accumulators)
-        best = found if best is None or found.live < best.live else best
-    return best or Registers()
+    accumulators = max((len(_slots(program, place)) for place in sums), default=0)
+    return _measured(program, body, _in_turn(program, body), accumulators)
 
 
 def _is_accumulating(program: Program, place: Placed) -> bool:
@@ -89,22 +83,21 @@ def _slots(program: Program, place: Placed) -> set[Value]:
     return {copy.writes for copy in _copies(program, place, ()) if copy.writes is not None}
 
 
-def _orders(program: Program, body: tuple[Placed, ...]) -> Iterator[list[_Copy]]:
-    """The copies of the body in each order that is tried."""
+def _in_turn(program: Program, body: tuple[Placed, ...]) -> list[_Copy]:
+    """The copies of the body: the steps of a reduction one after the other, its results in the
+    order in which they are written out."""
     if len(body) > 1:
-        yield list(_in_order(program, body, {}, 0))
-        return
+        return list(_in_order(program, body, {}, 0))
     (place,) = body
-    steps = [n for n, loop in enumerate(place.written_out) if loop.reduce]
-    others = [n for n, loop in enumerate(place.written_out) if not loop.reduce]
-    for number, order in enumerate(permutations(others)):
-        if number < MOST_ORDERS:
-            yield list(_copies(program, place, (*steps, *order)))
+    loops = range(len(place.written_out))
+    return list(
+        _copies(program, place, sorted(loops, key=lambda n: not place.written_out[n].reduce))
+    )
 
 
-def _copies(program: Program, place: Placed, axes: Sequence[int]) -> Iterator[_Copy]:
+def _copies(program: Program, place: Placed, axes: Iterable[int]) -> Iterator[_Copy]:
     """Those of one leaf, its unrolled loops in the order `axes` if there is one."""
-    loops = [place.written_out[n] for n in axes] if axes else list(place.written_out)
+    loops = [place.written_out[n] for n in axes] or list(place.written_out)
     for values in product(*(range(loop.extent) for loop in loops)):
         env = {loop.var: value for loop, value in zip(loops, values, strict=True)}
         step = tuple(v for loop, v in zip(loops, values, strict=True) if loop.reduce)
@@ -151,11 +144,33 @@ def _copy(
     known = [substitute_cond(cond, fixed) for cond in leaf.guards]
     if not count((), [cond for cond in known if not cond.index.vars()], ()):
         return None
-    read = [value for load in loads(leaf.value) for value in _values(program, place, load, fixed)]
+    first = {loop.var: Affine((), 0) for loop in place.running if loop.kind is LoopKind.UNROLLED}
+    read = [
+        value
+        for load in dict.fromkeys(_loads(leaf.value, {**first, **fixed}))
+        for value in _values(program, place, load, fixed)
+    ]
     written = address(program, place, leaf.buffer, leaf.index, fixed)
     if isinstance(leaf, Update) and leaf.first != ():
         read.append(written)
     return _Copy(read, None if program.in_memory(leaf.buffer) else written, step)
+
+
+def _loads(node: Scalar, fixed: dict[str, Affine]) -> Iterator[Load]:
+    """What is read where loops are `fixed`: of a choice that these decide, one side."""
+    if isinstance(node, Load):
+        yield node
+    elif isinstance(node, Select) and isinstance(node.cond, All):
+        known = [substitute_cond(cond, fixed) for cond in node.cond.conds]
+        if any(cond.index.vars() for cond in known):
+            sides = [node.on_true, node.on_false]
+        else:
+            sides = [node.on_true if count((), known, ()) else node.on_false]
+        for side in sides:
+            yield from _loads(side, fixed)
+    else:
+        for child in children(node):
+            yield from _loads(child, fixed)
 
 
 def _values(
@@ -194,16 +209,39 @@ def _measured(
             lives.first[value] = 0
         if value in throughout or value[0] in outside:
             lives.last[value] = end
-    alive = [0] * (len(copies) + 1)
+    alive = _alive(program, copies, lives)
+    blocks = _blocks(program, body)
     crossing = [0] * (len(copies) + 1)
     for value, first in lives.first.items():
-        for at in range(first, lives.last[value] + 1):
-            alive[at] += 1
-        if value not in throughout and value[0] not in outside:
+        if value not in throughout and value[0] not in outside | blocks:
             for at in range(first + 1, lives.last[value] + 1):
                 crossing[at] += copies[at].step != copies[at - 1].step
     held = max(crossing, default=0)
     return Registers(accumulators, max(alive, default=0), held)
+
+
+def _blocks(program: Program, body: tuple[Placed, ...]) -> set[str]:
+    """Register buffers that hold what was read: they are alive, whatever the steps are."""
+    stores = (place.leaf for place in body if isinstance(place.leaf, Store))
+    found = {leaf.buffer for leaf in stores if moved(leaf.value)}
+    return {name for name in found if not program.in_memory(name)}
+
+
+def _alive(program: Program, copies: list[_Copy], lives: _Lives) -> list[int]:
+    """How many values are alive at each copy, those from memory for one step at a time."""
+    each = _Lives()
+    for at, copy in enumerate(copies[:MOST_COPIES]):
+        for value in copy.reads:
+            if program.in_memory(str(value[0])):
+                each.use((*value, copy.step), at)
+    alive = [0] * (len(copies) + 1)
+    for value, first in lives.first.items():
+        if not program.in_memory(str(value[0])):
+            each.first[value], each.last[value] = first, lives.last[value]
+    for value, first in each.first.items():
+        for at in range(first, each.last[value] + 1):
+            alive[at] += 1
+    return alive
 
 
 def _comes_from_outside(program: Program, value: Value) -> bool:

@@ -23,7 +23,7 @@ from schedules.algebra.scalar import Load
 from schedules.nest.loop_ir import LoopKind, Prefetch, Update
 
 from .arithmetic import ways_to
-from .instances import IntArray, Placed, Rule, count_by, evaluated, grid
+from .instances import IntArray, Placed, Rule, count_by, evaluated, grid, names_in
 from .program import Program
 
 MOST_STEP = 4
@@ -43,7 +43,8 @@ class Traffic:
 class Touch:
     """What one leaf reads or writes in the copies of its unrolled loops: `numbers` of elements
     beside `outer`, the part of the element's number that running loops decide, and how often each
-    is done. `step` is how far lanes are apart, 0 where all are at one element."""
+    is done. `step` is how far lanes are apart, 0 where all are at one element. `choice` is what
+    unrolled loops outside of running ones must have decided: other iterations read other things."""
 
     buffer: str
     outer: Affine
@@ -51,10 +52,11 @@ class Touch:
     lanes: int
     numbers: IntArray
     times: IntArray
+    choice: tuple[Rule, ...] = ()
 
     def copies(self) -> Iterator[tuple[tuple[object, ...], int, int]]:
         """(what it is, its number, how often) for each copy that runs."""
-        base = (self.buffer, self.outer, self.step, self.lanes if self.step else 1)
+        base = (self.buffer, self.outer, self.step, self.lanes if self.step else 1, self.choice)
         numbers, times = np.broadcast_arrays(self.numbers, self.times)
         for number, often in zip(numbers.ravel().tolist(), times.ravel().tolist(), strict=True):
             if often:
@@ -73,7 +75,7 @@ def traffic(program: Program, body: tuple[Placed, ...]) -> Traffic:
         if written is not None:
             for base, number, often in written.copies():
                 known.add((base, number))
-                if _is_apart(written.step):
+                if _is_gathered(written.step):
                     found.scalars += often * written.lanes
                 else:
                     found.stores += often
@@ -92,14 +94,14 @@ def _load(
         if (base, number) in known:
             continue
         key = (base, number // step if 1 < step <= MOST_STEP else number)
-        if _is_apart(touch.step):
+        if _is_gathered(touch.step):
             found.scalars += (often - min(often, loaded.get(key, 0))) * touch.lanes
             continue
         vectors = max(step, 1)
         loaded[key] = max(loaded.get(key, 0), often * vectors)
 
 
-def _is_apart(step: int | None) -> bool:
+def _is_gathered(step: int | None) -> bool:
     return step is not None and abs(step) > MOST_STEP
 
 
@@ -152,7 +154,9 @@ def _touch(
         keep.pop()
     times = count_by(place.loops, (*place.conds, *way), keep, unrolled)
     width = 1 if lanes is None else lanes.extent
-    return Touch(buffer, outer, step, width, np.atleast_1d(numbers), np.atleast_1d(times))
+    apart = place.decided - set(unrolled)
+    choice = tuple(rule for rule in way if names_in(rule) & apart)
+    return Touch(buffer, outer, step, width, np.atleast_1d(numbers), np.atleast_1d(times), choice)
 
 
 def address(

@@ -3,10 +3,11 @@
     python -m benchmarks.prior measure --secs 85       # goes on where it was
     python -m benchmarks.prior judge [--rows]
     python -m benchmarks.prior constants               # what each constant buys
+    python -m benchmarks.prior count                   # numbers that somebody chose, and all others
 
 `measure` times settings on this machine (it has to be quiet) and appends them to
 `timings.jsonl.gz`. `judge` needs no machine: it holds the prior of this commit against the times.
-`constants` sets each number of `PriorConstants` and of `costmodel/counts` to a value that says
+`constants` sets each number that the prior reads to a value that says
 nothing (0 or 1), and to half and double of itself, and prints what that changes.
 """
 
@@ -19,13 +20,14 @@ from benchmarks.commits.rows import rows as read_rows
 from tuner.machine.native_target import load_target
 
 from .constants import table
+from .counting import listing
 from .dataset import FILE, append, measure, read
 from .judging import judge, known, summary
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.prior")
-    parser.add_argument("part", choices=("measure", "judge", "constants"))
+    parser.add_argument("part", choices=("measure", "judge", "constants", "count"))
     parser.add_argument("--secs", type=float, default=1e9, help="stop measuring after so long")
     parser.add_argument("--settings", type=int, default=36)
     parser.add_argument("--rows", action="store_true", help="print every row")
@@ -33,11 +35,15 @@ def main() -> None:
     if asked.part == "measure":
         _measure(asked.settings, asked.secs)
         return
+    if asked.part == "count":
+        print(listing())
+        return
     if not FILE.exists():
         parser.error(f"{FILE.name} is not there: `measure` makes it, on a quiet machine")
     found = known(read())
     if asked.part == "constants":
-        print(table(found))
+        for line in table(found):
+            print(line, flush=True)
         return
     judged = [judge(one) for one in found]
     for one in sorted(judged, key=lambda j: -j.first) if asked.rows else ():

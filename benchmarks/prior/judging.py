@@ -1,6 +1,7 @@
 """How well a prior orders what was measured.
 
-Of the settings measured for a row: `first`, the time of the one it likes best over the best;
+Of the settings measured for a row: `first`, the time of the one it likes best over the best (the
+geomean of those it likes alike);
 `of_16`, the same for the best of the 16 it likes best; `order`, rank correlation. Geomeans
 and means over rows.
 """
@@ -13,7 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from costmodel.prior import DEFAULT_CONSTANTS, Prior, PriorConstants
+from costmodel.metrics import spearman
+from costmodel.prior import Prior
 from schedules.arrays import FloatArray
 from schedules.sketches import space_for
 from schedules.space import Candidate, ScheduleSpace
@@ -23,6 +25,9 @@ from .dataset import Measured, rows_by_name, settings_of
 
 LEAST_TIMED = 8
 """Settings that must have been timed for a row to say something."""
+
+TIED = 1e-9
+"""log2 seconds between settings that the prior likes alike: any of them may be proposed."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +51,9 @@ class Known:
     def secs(self) -> FloatArray:
         return np.asarray([secs for _, secs in self.found])
 
-    def predicted(self, constants: PriorConstants) -> FloatArray:
+    def predicted(self) -> FloatArray:
         """(P,) log2 of the seconds that the prior predicts."""
-        prior = Prior(self.space, constants)
+        prior = Prior(self.space)
         out = np.empty(len(self.found))
         for number in range(len(self.space.sketches)):
             places = [n for n, (c, _) in enumerate(self.found) if c.sketch == number]
@@ -70,21 +75,16 @@ def known(measured: Iterable[Measured]) -> list[Known]:
     return result
 
 
-def judge(one: Known, constants: PriorConstants = DEFAULT_CONSTANTS) -> Judged:
-    predicted, best = one.predicted(constants), float(one.secs.min())
+def judge(one: Known) -> Judged:
+    predicted, best = one.predicted(), float(one.secs.min())
     liked = np.argsort(predicted, kind="stable")
     return Judged(
         one.row,
         one.space.target.threads,
-        float(one.secs[liked[0]]) / best,
+        geomean(one.secs[predicted <= predicted[liked[0]] + TIED].tolist()) / best,
         float(one.secs[liked[:16]].min()) / best,
-        _spearman(predicted, one.secs),
+        spearman(predicted, one.secs) or 0.0,
     )
-
-
-def _spearman(a: FloatArray, b: FloatArray) -> float:
-    ranks = [np.argsort(np.argsort(x, kind="stable"), kind="stable") for x in (a, b)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def geomean(values: Sequence[float]) -> float:

@@ -1,7 +1,7 @@
 """Whether this version proposes the same schedules as the one that wrote the reference.
 
     python -m benchmarks.spaces                 compare all places; exit code 1 if one differs
-    python -m benchmarks.spaces --every 20      one place of twenty
+    python -m benchmarks.spaces --every 20      about one place of twenty
     python -m benchmarks.spaces --write         write the reference again
 
 A change that only moves things leaves every row as it is. One that changes a space writes the
@@ -67,7 +67,7 @@ def compare(every: int, jobs: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--every", type=int, default=1, help="one place of so many")
+    parser.add_argument("--every", type=int, default=1, help="about one place of so many")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--write", action="store_true", help="write the reference again")
     asked = parser.parse_args()

@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
+from costmodel.counts.counting import counts
 from costmodel.prior import Prior
-from costmodel.programs import Program
+from costmodel.programs import program_counts
 from schedules.arrays import IntArray
 from schedules.errors import ScheduleError
 from schedules.sketches import space_for
@@ -59,19 +61,16 @@ class Place:
         return f"{self.name} | {self.cpu} | {self.threads}"
 
 
-def places(
-    workloads: Iterable[tuple[str, dict[str, Any]]], every: int = 1, first: int = 0
-) -> Iterator[Place]:
-    """Each workload on each machine with each number of threads; of those, one of `every`."""
+def places(workloads: Iterable[tuple[str, dict[str, Any]]], every: int = 1) -> Iterator[Place]:
+    """Each workload on each machine with each number of threads; of those, about one of `every`,
+    told by their names: counted off, an even number would meet one number of threads alone."""
     everything = (
         Place(name, document, cpu, threads)
         for name, document in workloads
         for cpu in CPUS
         for threads in THREADS
     )
-    for n, place in enumerate(everything):
-        if n % every == first:
-            yield place
+    return (place for place in everything if crc32(place.key.encode()) % every == 0)
 
 
 def target_of(cpu: str, threads: int) -> Target:
@@ -119,12 +118,13 @@ def _sketch_row(space: ScheduleSpace, number: int, place: Place) -> dict[str, An
 def _counts(sketch: Sketch, settings: IntArray) -> Mapping[str, Any]:
     if not len(settings):
         return {}
-    program = Program(sketch)
-    own = sketch.own_settings(settings)[program.heaviest]
-    plan = sketch.parts[program.heaviest].plan(own)
+    default = sketch.own_settings(np.asarray([sketch.default()]))
+    each = zip(sketch.parts, default, strict=True)
+    heaviest = int(np.argmax([counts(part, own)["flops"][0] for part, own in each]))
+    plan = sketch.parts[heaviest].plan(sketch.own_settings(settings)[heaviest])
     dense = np.broadcast_to(plan.dense, len(settings)).astype(np.float64)
     trips = plan.trips.astype(np.float64).ravel()
-    return {**program.counts(settings), "packed_accesses": dense, "trips": trips}
+    return {**program_counts(sketch, settings), "packed_accesses": dense, "trips": trips}
 
 
 def _text(workload: Workload, trace: Any, target: Target) -> str:

@@ -145,7 +145,7 @@ class PeakSide:
 
         from schedules.dtypes import DType
         from schedules.target import Target
-        from tuner.machine.probe_kernels import BURST_SYMBOL, arithmetic_kernel
+        from tuner.backend.cpu.probing.kernels import BURST_SYMBOL, arithmetic_kernel
 
         target = Target.from_json(target_document)
         kernel = arithmetic_kernel(target, DType.F32, BURST_SYMBOL)

@@ -31,6 +31,7 @@ def tuned(
     """The document of `tune --json`, with `compile_secs`: the compile times of the trials."""
     from service import database
     from service.jobs import tuning
+    from tuner.session.report import Budget
 
     compile_secs: list[float] = []
 
@@ -40,8 +41,8 @@ def tuned(
             compile_secs.append(secs)
 
     with database.session(f"sqlite:///{database_file}") as store:
-        options = tuning.TuneOptions(trials=trials, seed=seed)
-        report = tuning.run_tuning(store, workload, target, options, on_event).to_json()
+        options = tuning.TuneOptions(Budget(trials), seed=seed)
+        report = tuning.tune_into(store, workload, target, options, on_event).to_json()
     times: dict[str, float] | None = None
     if compile_secs:
         times = {"median": statistics.median(compile_secs), "trials": len(compile_secs)}

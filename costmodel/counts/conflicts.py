@@ -8,12 +8,8 @@ import numpy as np
 
 from schedules.arrays import FloatArray
 from schedules.sketches.analysis import once
-from schedules.sketches.hardware import LINE_BYTES
 from schedules.sketches.tile.sketch import TileSketch
 from schedules.target import Target
-
-PASSING_LINES = 2.0
-"""Lines of other operands that pass through a set while rows of one wait in it."""
 
 
 def lost_levels(
@@ -26,8 +22,8 @@ def lost_levels(
         sets = max(cache.bytes // (cache.ways * cache.line_bytes), 1)
         # Rows at no multiple of a line begin at other places in theirs, and so reach all sets.
         period = sets * cache.line_bytes
-        apart = max(gcd(stride_bytes, period) // cache.line_bytes, 1)
-        reached = np.minimum(sets, sets // apart * lines_a_row)
+        distance = max(gcd(stride_bytes, period) // cache.line_bytes, 1)
+        reached = np.minimum(sets, sets // distance * lines_a_row)
         lines = lines_a_row * rows
         lost = lost + ((lines > reached * cache.ways) & (lines <= sets * cache.ways))
     return lost
@@ -39,17 +35,18 @@ def conflict_misses(
     """(P,) lines of operands used in place that do not survive from one tile to the next, because
     rows at a stride of a large power of two share the sets of a cache."""
     roles, total = sketch.roles, np.zeros_like(tiles)
+    line_bytes = sketch.target.caches[0].line_bytes
     for read in once(roles.column_reads):
         step = read.element_stride(roles.main.name)
         if not step or sketch.roles.moves_with_rows(read):
             continue
-        used = (f["pack_columns"] == 0) | (sketch.operands.column_dim(read) is None)
+        used = (f["pack_columns"] == 0) | (sketch.column_dim(read) is None)
         if not sketch.roles.is_reused:  # a line that is used up in one go need not survive
-            used &= f["nr"] * read.dtype.bytes < LINE_BYTES
-        lines = np.ceil(f["nr"] * read.dtype.bytes / LINE_BYTES)
+            used &= f["nr"] * read.dtype.bytes < line_bytes
+        lines = np.ceil(f["nr"] * read.dtype.bytes / line_bytes)
         rows = np.minimum(f["kc"], roles.main.extent) * (depth / roles.main.extent)
         lost = lost_levels(sketch.target, step * read.dtype.bytes, lines, rows)
-        used &= (f["prefetch"] == 0) | (read not in sketch.passing)
+        used &= (f["prefetch"] == 0) | (read not in sketch.nonresident)
         total = total + np.where(used, tiles * depth * lines * lost, 0.0)
     for read in once(roles.row_reads):
         for loop in roles.rows[:1]:
@@ -57,9 +54,9 @@ def conflict_misses(
             if not step:
                 continue
             ones = np.ones_like(tiles)
-            rows = f["mr"] * f["mr2"] + PASSING_LINES
+            rows = f["mr"] * f["mr2"]
             lost = lost_levels(sketch.target, step * read.dtype.bytes, ones, rows)
-            per_step = f["mr"] * f["mr2"] * read.dtype.bytes / LINE_BYTES
-            in_place = (f["copy_rows"] == 0) | (read not in sketch.operands.copyable)
+            per_step = f["mr"] * f["mr2"] * read.dtype.bytes / line_bytes
+            in_place = (f["copy_rows"] == 0) | (read not in sketch.copyable)
             total = total + np.where(in_place, tiles * depth * per_step * lost, 0.0)
     return total

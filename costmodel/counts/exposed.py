@@ -1,163 +1,138 @@
-"""Lines that a tile waits for because neither hardware nor a prefetch has brought them in time."""
+"""Exposed lines of a tile: those that neither hardware nor a prefetch brings in time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from schedules.arrays import FloatArray, IntArray
-from schedules.sketches.hardware import LINE_BYTES
-from schedules.sketches.tile.far_reads import is_followed
+from schedules.plan import Plan
+from schedules.sketches.hardware import LINES_TO_FOLLOW, PAGE_BYTES
+from schedules.sketches.tile.operands import is_followed, read_bytes
 from schedules.sketches.tile.prefetch import (
     panel_lines_a_step,
     prefetches_panels,
     runs_an_iteration,
 )
 from schedules.sketches.tile.sketch import TileSketch
+from schedules.sketches.writer import BATCHES
 
-COST_OF_A_LATE_LINE = 4.0
-"""In misses of a cache near by: several are under way at a time."""
+from .plans import runs
 
-LOADS_A_HINT = 0.5
-"""Hints share the ports of loads, and nothing waits for them."""
+Values = dict[str, IntArray]
 
-LATE_PANEL_SHARE = 0.1
-"""Lines of panels that are late where nobody asked for them, in a quiet hour."""
-
-LATE_ROW_SHARE = 0.04
-"""Lines of such rows that are late where nobody asked for them, in a quiet hour."""
-
-COST_OF_A_LINE = 10.0
-"""Of a line that nobody asked for, in misses of a cache near by (50 cycles, as measured above)."""
+COST_OF_AN_EXPOSED_LINE = 4.0
+"""In misses of a cache near by: several are under way at a time. Source: measured, `python -m
+benchmarks.prior constants`."""
 
 
-def hints_a_step(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
-    """(P,) hints in one step of the innermost loop: shared out over the tiles of rows."""
-    lines = np.zeros_like(f["nr"])
-    for read in sketch.passing:
-        lines = lines + np.ceil(f["nr"] * read.dtype.bytes / sketch.target.caches[0].line_bytes)
-    shared = np.maximum(f["row_per"], f["row2_per"])
-    return np.asarray(np.where(f["prefetch"] > 0, np.ceil(lines / shared) * f["unroll"], 0.0))
+LOADS_A_PREFETCH = 0.5
+"""Loads that a prefetch takes the ports of: nothing waits for it. Measured likewise."""
 
 
-def row_hints_a_step(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
-    """(P,) what hints cost in one step of the innermost loop, in loads: one hint a row."""
-    hints = f["mr"] * len(sketch.far_rows)
-    return np.asarray(np.where(f["prefetch"] > 0, LOADS_A_HINT * hints, 0.0))
+def exposed_misses(lines: FloatArray | float, lines_a_run: FloatArray | float) -> FloatArray:
+    """What exposed lines cost, in misses of a cache near by, of `lines` that nothing prefetches in
+    runs of so many. A run that would be followed by another is exposed in part only."""
+    share = LINES_TO_FOLLOW / (LINES_TO_FOLLOW + lines_a_run)
+    return np.asarray(COST_OF_AN_EXPOSED_LINE * share * lines)
 
 
-def panel_hints_a_step(
-    sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]
-) -> FloatArray:
-    """(P,) what hints cost in one step of the innermost loop, in loads."""
-    if not sketch.next_panels:
-        return np.zeros(len(v["prefetch"]))
-    hints = LOADS_A_HINT * panel_lines_a_step(s) * len(sketch.next_panels)
-    return np.where(prefetches_panels(sketch, v, s), hints, 0.0)
+class _Far(NamedTuple):
+    """An operand that comes from behind a core's own caches, each (P,): its `lines` in a call, in
+    runs of so many, of which the share `exposed` is in no prefetch; and prefetches in a call."""
+
+    lines: FloatArray
+    lines_a_run: FloatArray | float
+    exposed: FloatArray
+    prefetches: FloatArray | float
 
 
-def hints_a_tile(
-    sketch: TileSketch, v: dict[str, IntArray], f: dict[str, FloatArray]
-) -> FloatArray:
-    """(P,) hints while one tile is computed, all of its taps."""
-    if not sketch.short_runs:
-        return np.zeros_like(f["nr"])
-    times = prod(loop.extent for loop in sketch.roles.taps) / f["taps_inside"]
-    return np.asarray(np.where(f["prefetch"] > 0, times * runs_an_iteration(sketch, v), 0.0))
+def exposed_lines(
+    sketch: TileSketch,
+    plan: Plan,
+    v: Values,
+    s: Values,
+    tiles: FloatArray,
+    steps: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """(P,) exposed lines, in misses of a cache near by, and what prefetches cost in loads, where
+    there are so many `tiles` and `steps` of their reductions."""
+    batches = runs(plan, BATCHES)
+    found = (
+        *_columns(sketch, v, s, batches, steps),
+        *_rows(sketch, v, s, batches, steps),
+        *_panels(sketch, v, s, steps),
+        *_runs(sketch, v, s, tiles),
+    )
+    total, prefetches = np.zeros_like(tiles), np.zeros_like(tiles)
+    for far in found:
+        total = total + far.exposed * exposed_misses(far.lines, far.lines_a_run)
+        prefetches = prefetches + LOADS_A_PREFETCH * far.prefetches
+    return total, prefetches
 
 
-UNASKED_LATE, UNASKED_NEAR, CROWDED_OUT, ROW_LATE = 0.35, 0.03, 0.3, 0.2
-"""Shares of the lines that are late: where nobody asked for them, what prefetchers do not foresee,
-or do foresee where rows are less than a page apart; where hints did, more as tiles that wait take
-more than a fifth of the cache they wait in (8x4096 by 4096x1024: 200 us at an eighth, 220 at a
-quarter, 290 at a half); and once a row of a tile, since rows are far apart:
-a tile of one vector has one line a row. 14x14x256 to 512 on Zen 5, rows of 2 KB: 254 us, 287 with
-hints; 8x4096 by 4096x1024, rows of a page: 1.5 times as fast with hints."""
+def _columns(
+    sketch: TileSketch, v: Values, s: Values, batches: FloatArray, steps: FloatArray
+) -> Iterator[_Far]:
+    """Nonresident columns, read in place or to be packed. The first tile of each run of tiles is
+    the next of none, and what half of the cache does not keep until its use is prefetched in
+    vain. Rows that are near are one run, a page long."""
+    roles, line_bytes = sketch.roles, sketch.target.caches[0].line_bytes
+    points = prod(loop.extent for loop in (roles.main, roles.columns, *roles.taps))
+    depth = s["kc"] * prod(loop.extent for loop in roles.taps)
+    packs, asks = v["pack_columns"] > 0, v["prefetch"] > 0
+    first = np.where(s["col_per"] > 1, 1.0 / s["col_per"], (s["k_count"] > 1) / s["k_count"])
+    for read in sketch.nonresident:
+        size = read.dtype.bytes
+        pair = 2 * depth * s["nr"] * size  # a tile and the next
+        evicted = 2 * pair > sketch.target.own_cache_bytes
+        run = s["nr"] * size / line_bytes
+        near = is_followed(read, roles.main) & ~packs
+        ahead = (v["pack_columns"] == 2) & (read in sketch.prepacked)
+        a_step = -(-s["nr"] * size // line_bytes) / np.maximum(s["row_per"], s["row2_per"])
+        yield _Far(
+            points * size / line_bytes * s["row_blocks"] * s["row2_blocks"] * batches,
+            np.where(near, PAGE_BYTES / line_bytes, run),
+            np.where(ahead, 0.0, np.where(asks & ~evicted, first, 1.0)),
+            asks * np.ceil(a_step) * v["unroll"] * steps,
+        )
 
 
-def late_lines(sketch: TileSketch, f: dict[str, FloatArray], batch: float) -> FloatArray:
-    """(P,) waits for lines of operands that pass by, read in place or to be packed. The first tile
-    of each run of tiles is nobody's next one."""
-    roles, total = sketch.roles, np.zeros_like(f["nr"])
-    if not sketch.passing:
-        return total
-    taps = float(prod(loop.extent for loop in roles.taps))
-    many = f["col_per"] > 1
-    first = np.where(many, 1.0 / f["col_per"], np.where(f["k_count"] > 1, 1.0 / f["k_count"], 0.0))
-    line_bytes = sketch.target.caches[0].line_bytes
-    for read in sketch.passing:
-        waiting = f["kc"] * taps * f["nr"] * read.dtype.bytes * (1.0 + f["prefetch"])
-        crowded = np.clip(8.0 * waiting / sketch.target.own_cache_bytes - 1.5, 0.0, 1.0)
-        a_row = ROW_LATE / np.maximum(f["nr"] * read.dtype.bytes / line_bytes, 1.0)
-        unasked = UNASKED_NEAR if is_followed(read, sketch.roles.main) else UNASKED_LATE + a_row
-        share = np.where(f["prefetch"] > 0, first + CROWDED_OUT * crowded + a_row, unasked)
-        share = np.where(f["pack_columns"] == 0, np.minimum(share, 1.0), UNASKED_LATE)
-        blocks = f["row_blocks"] * f["row2_blocks"] * batch
-        elements = float(roles.main.extent) * taps * roles.columns.extent * blocks
-        lines = elements * read.dtype.bytes / line_bytes
-        ahead = (f["pack_columns"] == 2) & (read in sketch.operands.packed_ahead)
-        total = total + np.where(ahead, 0.0, share * lines * COST_OF_A_LATE_LINE)
-    return total
-
-
-def late_rows(sketch: TileSketch, f: dict[str, FloatArray], batch: float) -> FloatArray:
-    """(P,) waits for lines of rows that nobody asked for. Rows that are walked again for the next
-    tile of columns wait in a cache if there are few of them."""
-    roles, own = sketch.roles, sketch.target.own_cache_bytes
-    total = np.zeros_like(f["nr"])
+def _rows(
+    sketch: TileSketch, v: Values, s: Values, batches: FloatArray, steps: FloatArray
+) -> Iterator[_Far]:
+    """Far rows. Those that are walked again for the next tile of columns stay in a cache if there
+    are few of them."""
+    roles, line_bytes = sketch.roles, sketch.target.caches[0].line_bytes
+    asks = v["prefetch"] > 0
     for read in sketch.far_rows:
         size = read.dtype.bytes
-        block = f["mr"] * f["row_per"] * f["kc"] * size
-        again = (f["row_tiles_inside"] == 1) & (block > own // 2)
-        walks = np.where(again, f["col_tiles"], f["col_blocks"])
-        lines = float(roles.rows[0].extent * roles.main.extent * size) / LINE_BYTES * walks * batch
-        late = LATE_ROW_SHARE * COST_OF_A_LATE_LINE * lines
-        total = total + np.where(f["prefetch"] > 0, 0.0, late)
-    return total
+        block = s["mr"] * s["row_per"] * s["kc"] * size
+        again = (v["row_tiles_inside"] == 1) & (2 * block > sketch.target.own_cache_bytes)
+        walks = np.where(again, s["col_tiles"], s["col_blocks"]) * batches
+        lines = roles.rows[0].extent * roles.main.extent * size / line_bytes
+        run = s["kc"] * size / line_bytes
+        yield _Far(lines * walks, run, np.where(asks, 0.0, 1.0), asks * s["mr"] * steps)
 
 
-def late_panels(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> FloatArray:
-    """(P,) waits for lines of panels that nobody asked for."""
-    size = sum(prod(read.shape) * read.dtype.bytes for read in sketch.next_panels)
-    lines = float(size // sketch.target.caches[0].line_bytes)
-    return np.where(
-        prefetches_panels(sketch, v, s), 0.0, LATE_PANEL_SHARE * COST_OF_A_LATE_LINE * lines
-    )
+def _panels(sketch: TileSketch, v: Values, s: Values, steps: FloatArray) -> Iterator[_Far]:
+    """Panels of the next batch."""
+    line_bytes, asks = sketch.target.caches[0].line_bytes, prefetches_panels(sketch, v, s)
+    for read in sketch.next_panels:
+        lines = np.full_like(steps, read_bytes(read) // line_bytes)
+        run = sketch.roles.main.extent * read.dtype.bytes / line_bytes
+        yield _Far(lines, run, np.where(asks, 0.0, 1.0), asks * panel_lines_a_step(s) * steps)
 
 
-def late_runs(sketch: TileSketch, f: dict[str, FloatArray]) -> FloatArray:
-    """(P,) waits for lines that nobody asked for: all, or those of the first row of a block. A copy
-    asks for many at a time."""
-    total = np.zeros_like(f["nr"])
-    line_bytes = sketch.target.caches[0].line_bytes
-    for read in sketch.short_runs:
-        lines = float(prod(read.shape) * read.dtype.bytes // line_bytes)
-        share = np.where(f["prefetch"] > 0, 1.0 / f["row2_per"], 1.0)
-        total = total + np.where(f["copy_rows"] > 0, 0.0, share * lines * COST_OF_A_LINE)
-    return total
-
-
-def loads_a_step(
-    sketch: TileSketch,
-    v: dict[str, IntArray],
-    s: dict[str, IntArray],
-    f: dict[str, FloatArray],
-) -> FloatArray:
-    """(P,) what hints cost in one step of the innermost loop, in loads."""
-    rows = hints_a_step(sketch, f) + row_hints_a_step(sketch, f)
-    return rows + panel_hints_a_step(sketch, v, s)
-
-
-def lines_late(
-    sketch: TileSketch,
-    v: dict[str, IntArray],
-    s: dict[str, IntArray],
-    f: dict[str, FloatArray],
-    batches: float,
-    walks: float,
-) -> FloatArray:
-    """(P,) waits for lines that nobody asked for, in misses of a cache near by. `walks` counts what
-    is walked around tiles and their blocks: `batches`, and further rows in each."""
-    columns = late_lines(sketch, f, batches) + late_panels(sketch, v, s)
-    return columns + late_rows(sketch, f, walks) + late_runs(sketch, f)
+def _runs(sketch: TileSketch, v: Values, s: Values, tiles: FloatArray) -> Iterator[_Far]:
+    """Short runs: all, or those of the first row of a block. A copy loads many at a time."""
+    if sketch.short_runs:
+        asks, line_bytes = v["prefetch"] > 0, sketch.target.caches[0].line_bytes
+        lines = sum(read_bytes(read) // line_bytes for read in sketch.short_runs)
+        taps = prod(loop.extent for loop in sketch.roles.taps) / s["taps_inside"]
+        exposed = np.where(asks, 1.0 / s["row2_per"], 1.0) * (v["copy_rows"] == 0)
+        prefetches = asks * taps * runs_an_iteration(sketch, v) * tiles
+        yield _Far(np.full_like(tiles, lines), 1.0, exposed, prefetches)

@@ -1,59 +1,94 @@
-"""Counts of a part that nothing else is known of than its plan.
-
-A kind of part has these until it is counted better, so that a new kind is one file. Every iteration
-of all levels computes one point: `operations` of them, in vectors of `lanes` along the innermost
-level. What a level does not move is loaded outside of it, and stored behind it.
-"""
+"""What a part's counts are made of: its leaves, or the levels of its plan."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
 from schedules.arrays import FloatArray, IntArray
+from schedules.nest.loop_ir import LoopKind
 from schedules.plan import Access, Plan
+from schedules.sketches.writer import STEPS
 from schedules.space import Part
 
-from .table import Counts, with_zeros
+from ..footprint import reached
+from .nests import nest_counts
+from .table import Counts
 
 
 def plan_counts(part: Part, settings: IntArray) -> Counts:
     """See the module."""
     plan = part.plan(settings)
-    trips = plan.trips.astype(np.float64)
-    trips[:, -1] = np.ceil(trips[:, -1] / plan.lanes)
-    vectors = trips.prod(axis=1)
-    tasks = shared_iterations(plan)
-    inputs = [access for access in plan.accesses if not access.is_output]
-    outputs = [access for access in plan.accesses if access.is_output]
-    found = {
-        "flops": vectors * plan.lanes * plan.outline.operations,
-        "vector_ops": vectors * plan.outline.operations,
-        "vector_loads": sum((_times(plan, trips, a) for a in inputs), np.zeros_like(vectors)),
-        "vector_stores": sum((_times(plan, trips, a) for a in outputs), np.zeros_like(vectors)),
-        "live_registers": np.full_like(vectors, len(plan.accesses) + 1.0),
-        "inner_trips": trips[:, -1],
-        "inner_entries": vectors / np.maximum(trips[:, -1], 1.0),
-        "code_ops": np.full_like(vectors, plan.outline.operations + len(plan.accesses)),
-        "tasks": tasks,
-        "regions": (tasks > 1.0).astype(np.float64),
-    }
-    return with_zeros(found)
-
-
-def shared_iterations(plan: Plan) -> FloatArray:
-    """(P,) iterations of the levels that threads share; 1 where none is."""
-    tasks = np.ones(plan.settings)
-    for level, trips in zip(plan.levels, plan.trips.T, strict=True):
-        tasks *= np.where(level.is_shared, trips, 1)
-    return tasks
-
-
-def _times(plan: Plan, trips: FloatArray, access: Access) -> FloatArray:
-    """(P,) vectors of `access` that are loaded or stored: once in each iteration of the levels down
-    to the innermost that moves it."""
-    moving = [n for n, level in enumerate(plan.levels) if _moves(access, level.axis)]
-    return np.asarray(trips[:, : max(moving, default=-1) + 1].prod(axis=1))
+    found = nest_counts(part.leaves(settings), plan.settings)
+    tensors = part.workload.tensors
+    written = sum(tensors[access.buffer].bytes for access in plan.accesses if access.is_output)
+    found["streamed_bytes"] = np.broadcast_to(plan.streamed, plan.settings) * np.float64(written)
+    return found
 
 
 def _moves(access: Access, axis: int) -> bool:
     return any(strides[axis] for strides in access.strides)
+
+
+def runs(plan: Plan, *roles: str) -> FloatArray:
+    """(P,) how often the loops for `roles` run together: a shorter piece at an end is one."""
+    each = {
+        level.axis: of_level
+        for level, of_level in zip(plan.levels, plan.pieces, strict=True)
+        if level.role in roles
+    }
+    return np.asarray(reduce(np.multiply, each.values(), np.ones(plan.settings)))
+
+
+def shared(plan: Plan) -> Counts:
+    """`tasks` and `regions`: of the levels that threads share, at most one of an axis, a shorter
+    iteration is the part that it has of the pieces of loops inside."""
+    tasks = np.ones(plan.settings)
+    last = {x.axis: n for n, x in enumerate(plan.levels) if x.kind is LoopKind.SERIAL}
+    for level, step in zip(plan.levels, plan.steps, strict=True):
+        if np.any(level.is_shared):
+            inner = last[level.axis]
+            whole = -(-step // plan.steps[inner])
+            tasks = tasks * np.where(level.is_shared, plan.pieces[inner] / whole, 1.0)
+    return {"tasks": np.maximum(tasks, 1.0), "regions": (tasks > 1.0).astype(np.float64)}
+
+
+def innermost(plan: Plan) -> Counts:
+    """`inner_trips` and `inner_entries` of the innermost loop over steps of a reduction: one that
+    is written out is a loop of one iteration."""
+    trips, entries, around = (np.ones(plan.settings) for _ in range(3))
+    now = dict[int, IntArray | float]()
+    for level, own, cut in zip(plan.levels, plan.trips.T, plan.pieces, strict=True):
+        if level.role == STEPS:
+            trips, entries = np.where(own > 1, (own, around), (trips, entries))
+        if level.kind is LoopKind.SERIAL:
+            around, now[level.axis] = around / now.get(level.axis, 1.0) * cut, cut
+    return {"inner_trips": trips, "inner_entries": np.where(trips > 1, entries, around)}
+
+
+def copied(plan: Plan, access: Access, place: IntArray) -> tuple[Sequence[FloatArray], FloatArray]:
+    """A copy of what each iteration of the level at `place` (P,) reads: for each dimension (P,)
+    elements, nothing that a stride leaves out; and (P,) how many copies are made. All are of whole
+    pieces, whatever the last one has."""
+    reach = [
+        _below(plan, axis, place) if _moves(access, axis) else np.ones(plan.settings)
+        for axis in range(len(plan.outline.axes))
+    ]
+    sides = [reached(strides, reach, walked=True) for strides in access.strides]
+    outside = np.arange(len(plan.levels)) <= place[:, None]
+    return sides, np.where(outside, plan.trips, 1).prod(axis=1).astype(np.float64)
+
+
+def _below(plan: Plan, axis: int, place: IntArray) -> FloatArray:
+    """(P,) how far `axis` runs in an iteration of the level at `place` (P,)."""
+    reach = np.full(plan.settings, float(plan.outline.axes[axis].extent))
+    seen = np.zeros(plan.settings, np.bool_)
+    for n, level in enumerate(plan.levels):
+        if level.axis == axis:
+            inside = n > place
+            pieces = np.where(inside, plan.trips[:, n], 1)
+            reach = np.where(level.is_there & ~(inside & seen), pieces * level.step, reach)
+            seen |= level.is_there
+    return reach

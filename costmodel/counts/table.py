@@ -19,25 +19,24 @@ COUNTS: dict[str, str] = {
     "conflict_misses": "lines lost because a stride maps them to few sets, in misses near by",
     "exposed_lines": "lines that neither hardware nor a prefetch brings in time, in misses near by",
     "math_calls": "vector evaluations of exp, tanh, erf and the like",
-    "accumulators": "independent accumulator registers of the innermost reduction; 0 if none",
+    "accumulators": "independent accumulator registers of one sum of the innermost loop; 0 if none",
     "live_registers": "vector registers the innermost loop needs at once",
-    "held_values": "operand registers that steps written out one after the other have in common",
+    "kept_values": "operand registers that steps written out one after the other have in common",
     "inner_trips": "trip count of the innermost loop that is not unrolled or vectorised",
     "inner_entries": "how often that loop is entered",
     "code_ops": "instructions in the unrolled innermost body",
     "packed_bytes": "bytes written by packing and other private copies, in total",
     "strided_packed_bytes": "the part of packed_bytes that is copied element by element",
-    "turned_packed_bytes": "the part of packed_bytes that is transposed in registers",
-    "passing_packed_bytes": "the part of packed_bytes that a first tile copies as it computes",
-    "tested_packed_bytes": "the part of packed_bytes whose elements are tested for padding",
+    "transposed_packed_bytes": "the part of packed_bytes that is transposed in registers",
+    "fused_packed_bytes": "the part of packed_bytes that a first tile copies as it computes",
     "panel_bytes": "bytes of the largest private copy",
     "streamed_bytes": "bytes of the output that are written past the caches",
-    "masked_share": "share of vector_ops that are masked, 0..1",
+    "masked_share": "share of vector_ops under tests, which masks of lanes are not, 0..1",
     "tasks": "iterations of the parallel loop, a shorter one as a part; 1 if nothing is parallel",
     "regions": "parallel regions entered a call; 0 if nothing is parallel",
 }
 """What `counts` gives, and what it means: over one call, all threads. All but `lost_ops`,
-`conflict_misses`, `exposed_lines` and `tested_packed_bytes`, which are prices, can be recounted
+`conflict_misses` and `exposed_lines`, which are prices, can be recounted
 from lowered nests: `python -m benchmarks.counts` does it, and says precisely what each is."""
 
 

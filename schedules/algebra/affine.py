@@ -183,6 +183,9 @@ class Affine:
         return total
 
 
+Index: TypeAlias = tuple[Affine, ...]
+"""Where an element of a tensor is: an index a dimension."""
+
 ZERO = Affine((), 0)
 
 
@@ -485,8 +488,8 @@ def _relation(index: Affine, flipped: str, plain: str) -> str:
 def recombine(index: Affine) -> Affine:
     """`index` with quotients and remainders of the same thing put together again.
 
-    `n*(x // n) + x % n` is `x`, and `n*((x // n) % m) + x % n` is `x % (n*m)`, with any common
-    factor: what flattening the index of a fused loop gives.
+    `n*(x // n) + x % n` is `x`, and `n*((a + x // n) % m) + x % n` is `(n*a + x) % (n*m)`, with any
+    common factor: what flattening the index of a fused loop gives.
     """
     changed = True
     while changed:
@@ -502,11 +505,15 @@ def recombine(index: Affine) -> Affine:
 def _recombined(index: Affine, atom: Atom, c: int) -> Affine | None:
     if isinstance(atom, FloorDiv):
         whole, divisor = atom.numerator, atom.divisor
-    elif isinstance(atom, Mod) and _is_atom(atom.numerator):
-        inner = atom.numerator.terms[0][0]
-        if not isinstance(inner, FloorDiv):
+    elif isinstance(atom, Mod):
+        # What the divisor divides has left the quotient: (a + x // n) % m is ((n*a + x) // n) % m.
+        quotients = [a for a, k in atom.numerator.terms if isinstance(a, FloorDiv) and k == 1]
+        if len(quotients) != 1:
             return None
-        whole, divisor = modulo(inner.numerator, inner.divisor * atom.divisor), inner.divisor
+        (inner,) = quotients
+        divisor = inner.divisor
+        others = atom.numerator - Affine(((inner, 1),), 0)
+        whole = modulo(others * divisor + inner.numerator, divisor * atom.divisor)
     else:
         return None
     if c % divisor:
@@ -519,7 +526,3 @@ def _recombined(index: Affine, atom: Atom, c: int) -> Affine | None:
 
 def _divisions(index: Affine) -> int:
     return sum(1 for atom, _ in index.terms if not isinstance(atom, Var))
-
-
-def _is_atom(index: Affine) -> bool:
-    return len(index.terms) == 1 and not index.const and index.terms[0][1] == 1

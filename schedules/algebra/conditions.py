@@ -10,7 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import gcd
 from typing import TypeAlias
 
-from .affine import ZERO, Affine, Cond, Eq0, FloorDiv, Ge0, Ranges, prove, substitute_cond
+from .affine import (
+    ZERO,
+    Affine,
+    Cond,
+    Eq0,
+    FloorDiv,
+    Ge0,
+    Ranges,
+    at_least,
+    less,
+    prove,
+    substitute_cond,
+)  # fmt: skip
 from .scalar import All, Binary, Cast, Compare, Scalar, Select, Unary, rewrite
 
 NEVER = Eq0(ZERO + 1)
@@ -67,6 +79,17 @@ def negated(cond: Ge0) -> Ge0:
 def within(index: Affine, extent: int) -> tuple[Cond, Cond]:
     """`0 <= index < extent`, as two conditions in normal form."""
     return normal_cond(Ge0(index)), normal_cond(Ge0(extent - 1 - index))
+
+
+def in_bounds(
+    index: tuple[Affine, ...], shape: tuple[int, ...], ranges: Ranges
+) -> tuple[Cond, ...]:
+    """The conditions, of those that say `index` is inside `shape`, that are not always true."""
+    conds: list[Cond] = []
+    for i, extent in zip(index, shape, strict=True):
+        both = (at_least(i, 0), less(i, extent))
+        conds.extend(cond for cond in both if prove(cond, ranges) is not True)
+    return tuple(conds)
 
 
 def follows(cond: Cond, given: tuple[Cond, ...], ranges: Ranges) -> bool:

@@ -33,7 +33,8 @@ def _ended(loop: For, ranges: Ranges) -> For:
     inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
     found: set[Cond] = set()
     if loop.kind is LoopKind.SERIAL:
-        found = {cond for cond in _needed(loop.body, {}) if _ends(cond, loop.var, inner)}
+        needed = (cond for cond in _needed(loop.body, {}) if ends(cond, loop.var, inner))
+        found = {cond for cond in needed if prove(cond, inner) is not True}
     bounds = (*loop.bounds, *sorted(found - set(loop.bounds), key=str))
     body = end_early(loop.body, inner)
     return For(loop.var, loop.extent, body, loop.kind, loop.reduce, bounds)
@@ -53,7 +54,7 @@ def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
             case Store() | Update():
                 here = {easiest(guard, inside) for guard in stmt.guards}
             case Prefetch():
-                continue  # a hint where nothing else is left to do is of no use
+                continue  # a prefetch where nothing else is left to do is of no use
         common = here if common is None else common & here
     return common or set()
 
@@ -74,14 +75,12 @@ def _best(index: Affine, name: str, values: Interval) -> Affine:
     return Affine((), values.hi if index.coefficient(name) > 0 else values.lo)
 
 
-def _ends(cond: Cond, name: str, known: Ranges) -> bool:
-    """Whether `cond` may fail, speaks of loop `name` and those around it alone, and stays false
-    once it is."""
+def ends(cond: Cond, name: str, known: Ranges) -> bool:
+    """Whether `cond` speaks of loop `name` and those around it alone and stays false once it is."""
     index = cond.index
     return (
         isinstance(cond, Ge0)
         and index.vars() <= known.keys()
         and index.coefficient(name) < 0
         and index.is_linear_in(name)
-        and prove(cond, known) is not True
     )

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..algebra.affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval, simplify, var
-from ..algebra.scalar import All, Scalar, Select, loads, rewrite, substitute
+from ..algebra.scalar import All, Scalar, Select, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index
 from ..errors import ScheduleError
-from ..nest.ahead import ahead_problem
 from ..nest.editing import simplify_conds, substitute_body
+from ..nest.finding import accesses_of
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
@@ -30,14 +30,16 @@ from ..nest.loop_ir import (
     Store,
     Update,
     leaves,
+    transform,
     walk,
     with_body,
 )
+from ..nest.prepacking import prepack_problem
 from ..rewrites import Rewrite
 from ..trace import Trace
 from ..workload.tensors import Stage
 from ..workload.workload import Workload
-from .empty_iterations import end_early
+from .empty_iterations import end_early, ends
 from .relax import relax_guards
 
 LOWERING_VERSION = 1
@@ -116,9 +118,9 @@ def clean(nest: Nest) -> Nest:
     body = _bound_loops(body, {})
     cleaned = replace(nest, body=body)
     check_registers(cleaned)
-    problem = ahead_problem(cleaned)
+    problem = prepack_problem(cleaned)
     if problem is not None:
-        raise ScheduleError("packing ahead", problem)
+        raise ScheduleError("prepacking", problem)
     return cleaned
 
 
@@ -174,7 +176,7 @@ def _guarded(
             case Store() | Update():
                 found.append((stmt.guards, ranges))
             case Prefetch():
-                pass  # a hint where nothing else is left to do is of no use
+                pass  # a prefetch where nothing else is left to do is of no use
     return found
 
 
@@ -270,11 +272,11 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
     if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
         guards = [set(leaf.guards) for leaf in leaves(body) if not isinstance(leaf, Prefetch)]
         shared = set.intersection(*guards) if guards else set()
-        ends = loop.kind is LoopKind.SERIAL
+        serial = loop.kind is LoopKind.SERIAL
         found = (
             g
             for g in shared
-            if g.index.vars() <= ranges.keys() or (ends and _ends(g, loop.var, inner))
+            if g.index.vars() <= ranges.keys() or (serial and ends(g, loop.var, inner))
         )
         new = tuple(sorted(found, key=str))
         if new:
@@ -284,28 +286,13 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
     return For(loop.var, loop.extent, body, loop.kind, loop.reduce, bounds)
 
 
-def _ends(guard: Cond, name: str, known: dict[str, Interval]) -> bool:
-    """Whether `guard` speaks of `name` and loops around it only, and stays false once it is."""
-    index = guard.index
-    return (
-        isinstance(guard, Ge0)
-        and index.coefficient(name) < 0
-        and index.is_linear_in(name)
-        and index.vars() <= known.keys()
-    )
-
-
 def _without_guards(stmts: tuple[Stmt, ...], gone: set[Cond]) -> tuple[Stmt, ...]:
-    result: list[Stmt] = []
-    for stmt in stmts:
-        match stmt:
-            case For() | Allocate():
-                result.append(with_body(stmt, _without_guards(stmt.body, gone)))
-            case Store() | Update():
-                result.append(replace(stmt, guards=tuple(g for g in stmt.guards if g not in gone)))
-            case Prefetch():
-                result.append(stmt)
-    return tuple(result)
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Store | Update):
+            return (replace(stmt, guards=tuple(g for g in stmt.guards if g not in gone)),)
+        return None
+
+    return transform(stmts, change)
 
 
 def check_registers(nest: Nest) -> None:
@@ -323,17 +310,10 @@ def check_registers(nest: Nest) -> None:
         if isinstance(s, For) and s.kind in (LoopKind.SERIAL, LoopKind.PARALLEL)
     }
     for leaf in leaves(nest.body):
-        for buffer, index in _accesses(leaf):
+        for buffer, index in accesses_of(leaf):
             names = {n for i in index for n in i.vars()} & running
             if buffer in registers and names:
                 raise ScheduleError(
                     f"registers of {buffer!r}",
                     f"loops {sorted(names)} index it and must be unrolled or vectorised",
                 )
-
-
-def _accesses(leaf: Store | Update | Prefetch) -> list[tuple[str, tuple[Affine, ...]]]:
-    own = [(leaf.buffer, leaf.index)]
-    if isinstance(leaf, Prefetch):
-        return own
-    return own + [(ld.tensor, ld.index) for ld in loads(leaf.value)]

@@ -2,71 +2,74 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..algebra.affine import fresh
 from ..algebra.scalar import rename_tensors
 from ..nest.editing import rename_all
-from ..nest.loop_ir import Allocate, For, Nest, walk
+from ..nest.loop_ir import Allocate, Nest, loops, walk
+from ..trace import Trace
 from ..workload.normalise import normal_form
 from ..workload.workload import Workload
+from .lower import clean, loop_name, plain_nest, start
+from .origins import Origin, followed
 
-_LOOP = re.compile(r"(s\d+)\.([dr]\d+)([a-z]*)(.*)")
-_BUFFER = re.compile(r"([is]\d+)(.*)", re.DOTALL)
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A nest with the names its author used; by these, where each loop comes from, and what the
+    author calls what it walks: an axis, or a dimension of a buffer."""
+
+    nest: Nest
+    origins: dict[str, Origin]
+    axes: dict[str, str]
 
 
-def readable(nest: Nest, workload: Workload) -> Nest:
-    """`nest` (of `workload`'s normal form) with tensors and loops named as `workload` does.
+def readable(workload: Workload, trace: Trace) -> Readable:
+    """The cleaned nest of `trace` with tensors and loops named as `workload` does. ScheduleError
+    as for `lower`.
 
-    A loop is its axis and what splitting added: `jio` is part of `j`; with several stages the
-    stage stands before it.
+    A loop is its axis and what the steps that made it added: `jio` is part of `j`; with several
+    stages the stage stands before it.
     """
-    form = normal_form(workload)
+    rewritten, rest = start(workload, trace)
+    nest, origins = followed(plain_nest(rewritten), rest)
+    nest = clean(nest)
+    form = normal_form(named_like(rewritten, workload) if trace.rewrites else workload)
     tensors = {new: old for old, new in reversed(list(form.tensors.items()))}
-    axes = axis_names(workload)
     several = len(form.computation.stages) > 1
+    axes = {
+        loop_name(form.tensors[stage], new): f"{stage}.{axis}" if several else axis
+        for (stage, axis), new in form.axes.items()
+    }
     taken: set[str] = set()
 
-    def buffer(name: str) -> str:
-        match = _BUFFER.fullmatch(name)
-        if match is None or match[1] not in tensors:
-            return name
-        return f"{tensors[match[1]]}{match[2]}"
-
-    def loop(name: str) -> str:
-        match = _LOOP.fullmatch(name)
-        if match is None or (match[1], match[2]) not in axes:
-            return buffer(name)
-        stage, axis = axes[match[1], match[2]]
-        return f"{stage}.{axis}{match[3]}{match[4]}" if several else f"{axis}{match[3]}{match[4]}"
-
     def unique(name: str) -> str:
-        name = fresh(name, taken)
-        taken.add(name)
+        taken.add(name := fresh(name, taken))
         return name
 
-    buffers: dict[str, str] = {}
-    for argument in nest.argument_buffers:
-        buffers[argument.name] = unique(buffer(argument.name))
-    loops: dict[str, str] = {}
+    def words(name: str) -> str:
+        # What is copied for a stage is called after both: `s0.i1.block`.
+        return ".".join(tensors.get(word, word) for word in name.split("."))
+
+    buffers = {b.name: unique(words(b.name)) for b in nest.argument_buffers}
     for stmt in walk(nest.body):
         if isinstance(stmt, Allocate):
-            buffers[stmt.buffer.name] = unique(buffer(stmt.buffer.name))
-        elif isinstance(stmt, For):
-            loops[stmt.var] = unique(loop(stmt.var))
-    return Nest(
+            buffers[stmt.buffer.name] = unique(words(stmt.buffer.name))
+    shown: dict[str, str] = {}
+    walked: dict[str, str] = {}
+    for loop in loops(nest.body):
+        origin = origins[loop.var]
+        root = axes.get(origin.root) or buffers[origin.root]
+        shown[loop.var] = name = unique(f"{root}{origin.added}")
+        walked[name] = root if origin.dim is None else f"axis {origin.dim} of {root}"
+    named = Nest(
         tuple(replace(t, name=buffers[t.name]) for t in nest.inputs),
         tuple(replace(t, name=buffers[t.name]) for t in nest.outputs),
-        rename_all(nest.body, loops, buffers),
+        rename_all(nest.body, shown, buffers),
         tuple(buffers[name] for name in nest.streamed),
     )
-
-
-def axis_names(workload: Workload) -> dict[tuple[str, str], tuple[str, str]]:
-    """Stage and axis as `workload` calls them, by their names in its normal form."""
-    form = normal_form(workload)
-    return {(form.tensors[t], new): (t, old) for (t, old), new in form.axes.items()}
+    return Readable(named, {name: origins[loop] for loop, name in shown.items()}, walked)
 
 
 def named_like(rewritten: Workload, workload: Workload) -> Workload:

@@ -27,6 +27,7 @@ from ..algebra.affine import (
     tighten,
     var,
 )
+from ..algebra.conditions import in_bounds
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads, rewrite
 from ..algebra.scalar import walk as walk_scalar
 from ..nest.finding import leaf_sites
@@ -42,7 +43,6 @@ from ..nest.loop_ir import (
     transform,
     walk,
 )
-from ..primitives.region import in_bounds
 
 Guards: TypeAlias = tuple[Cond, ...]
 Sites: TypeAlias = Sequence[tuple[Store | Update, tuple[For, ...]]]

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ..algebra.affine import (
+    ZERO,
     Affine,
     Cond,
+    Index,
     Interval,
     Var,
     affine,
+    fresh,
     prove,
     simplify,
     substitute_cond,
     tighten,
     var,
 )
-from ..algebra.scalar import Scalar, rename_tensors
+from ..algebra.scalar import Load, Scalar, rename_tensors
 from ..algebra.scalar import map_index as map_scalar_index
+from ..algebra.scalar import rewrite as rewrite_scalar
 from ..algebra.scalar import substitute as substitute_scalar
+from .finding import accesses_of, reads_of
 from .loop_ir import (
     Allocate,
     Buffer,
     For,
     Leaf,
+    Nest,
     Prefetch,
     Stmt,
     Store,
     Update,
+    buffers_allocated,
+    loops,
     transform,
 )
 
@@ -60,49 +68,73 @@ def substitute_leaf(leaf: Leaf, mapping: Mapping[str, Affine]) -> Leaf:
     )
 
 
-def substitute_body(stmts: tuple[Stmt, ...], mapping: Mapping[str, Affine]) -> tuple[Stmt, ...]:
-    """`stmts` with loop variables that are free in it replaced."""
+def substitute_body(
+    stmts: tuple[Stmt, ...],
+    mapping: Mapping[str, Affine],
+    known: Mapping[str, Interval] | None = None,
+) -> tuple[Stmt, ...]:
+    """`stmts` with loop variables that are free in it replaced.
+
+    Divisions and remainders by their own strides of variables that are `known` are resolved:
+    `(17*o + i) // 17` with i in 0..16 is `o`, and stays so when i is split further.
+    """
+
+    def index(i: Affine) -> Affine:
+        new = i.substitute(mapping)
+        return new if known is None else _divided_out(new, known)
+
+    def cond(c: Cond) -> Cond:
+        new = index(c.index)
+        return c if new is c.index else type(c)(new)
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
         if isinstance(stmt, Store | Update | Prefetch):
-            return (substitute_leaf(stmt, mapping),)
+            return (map_leaf(stmt, index, lambda s: map_scalar_index(s, index), cond),)
         return None
 
     return transform(stmts, change)
 
 
-def divide_out(stmts: tuple[Stmt, ...], known: Mapping[str, Interval]) -> tuple[Stmt, ...]:
-    """`stmts` with divisions and remainders by these variables' own strides resolved.
+def _divided_out(index: Affine, known: Mapping[str, Interval]) -> Affine:
+    if all(isinstance(atom, Var) for atom, _ in index.terms):
+        return index
+    total = affine(index.const)
+    for atom, c in index.terms:
+        term = Affine(((atom, c),), 0)
+        inside = () if isinstance(atom, Var) else atom.numerator.vars()
+        total = total + (simplify(term, known) if inside and known.keys() >= set(inside) else term)
+    return total
 
-    `(17*o + i) // 17` with i in 0..16 is `o`, and stays so when i is split further.
-    """
 
-    def index(i: Affine) -> Affine:
-        if all(isinstance(atom, Var) for atom, _ in i.terms):
-            return i
-        total = affine(i.const)
-        for atom, c in i.terms:
-            term = Affine(((atom, 1),), 0)
-            inside = () if isinstance(atom, Var) else atom.numerator.vars()
-            if inside and known.keys() >= set(inside):
-                term = simplify(term, known)
-            total = total + term * c
-        return total
+def map_values(
+    stmts: tuple[Stmt, ...], change: Callable[[Scalar], Scalar | None]
+) -> tuple[Stmt, ...]:
+    """`stmts` with every part of a value for which `change` gives another one replaced."""
 
-    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        match stmt:
-            case Store() | Update() | Prefetch():
-                leaf = map_leaf(
-                    stmt,
-                    index,
-                    lambda s: map_scalar_index(s, index),
-                    lambda c: type(c)(index(c.index)),
-                )
-                return (leaf,)
-            case _:
-                return None
+    def leaf(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Store | Update):
+            value = rewrite_scalar(stmt.value, change)
+            return (stmt if value is stmt.value else replace(stmt, value=value),)
+        return None
 
-    return transform(stmts, change)
+    return transform(stmts, leaf)
+
+
+def map_loads(
+    stmts: tuple[Stmt, ...], tensor: str, change: Callable[[Load], Scalar]
+) -> tuple[Stmt, ...]:
+    """`stmts` with what `change` makes of each load of `tensor`."""
+    return map_values(
+        stmts,
+        lambda node: change(node) if isinstance(node, Load) and node.tensor == tensor else None,
+    )
+
+
+def move_loads(
+    stmts: tuple[Stmt, ...], tensor: str, index: Callable[[Index], Index]
+) -> tuple[Stmt, ...]:
+    """`stmts` with each load of `tensor` at what `index` makes of where it was."""
+    return map_loads(stmts, tensor, lambda load: replace(load, index=index(load.index)))
 
 
 def add_guards(stmts: tuple[Stmt, ...], guards: tuple[Cond, ...]) -> tuple[Stmt, ...]:
@@ -114,6 +146,11 @@ def add_guards(stmts: tuple[Stmt, ...], guards: tuple[Cond, ...]) -> tuple[Stmt,
         return None
 
     return transform(stmts, change)
+
+
+def replaced(stmts: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """`stmts` with the one that is `old`, wherever it stands, replaced by `new`."""
+    return transform(stmts, lambda stmt: new if stmt is old else None)
 
 
 def rename_all(
@@ -145,6 +182,27 @@ def rename_all(
     return transform(stmts, change)
 
 
+def fresh_names(names: Iterable[str], suffix: str, taken: set[str]) -> dict[str, str]:
+    """Each of `names` with `suffix` behind it, and a number where that is `taken`, which gets the
+    new ones."""
+    found: dict[str, str] = {}
+    for name in names:
+        found[name] = fresh(f"{name}{suffix}", taken)
+        taken.add(found[name])
+    return found
+
+
+def renamed_copy(
+    stmts: tuple[Stmt, ...], suffix: str, taken: set[str]
+) -> tuple[tuple[Stmt, ...], dict[str, str]]:
+    """`stmts` with `suffix` behind the names of all loops and buffers in it, and what each of the
+    new loops was called; as `fresh_names`."""
+    loop_names = fresh_names((loop.var for loop in loops(stmts)), suffix, taken)
+    buffer_names = fresh_names((b.name for b in buffers_allocated(stmts)), suffix, taken)
+    copy = rename_all(stmts, loop_names, buffer_names)
+    return copy, {new: old for old, new in loop_names.items()}
+
+
 def nest_loops(chain: tuple[For, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """`body` inside fresh copies of the loops of `chain`."""
     for loop in reversed(chain):
@@ -166,6 +224,27 @@ def simplify_conds(
     return tuple(kept)
 
 
+def map_allocation(
+    stmts: tuple[Stmt, ...], name: str, change: Callable[[Allocate], tuple[Stmt, ...]]
+) -> tuple[Stmt, ...]:
+    """`stmts` with what `change` makes of the allocation of the buffer called `name`."""
+
+    def allocation(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Allocate) and stmt.buffer.name == name:
+            return change(stmt)
+        return None
+
+    return transform(stmts, allocation)
+
+
+def first_without(conds: tuple[Cond, ...], loops: Iterable[str]) -> tuple[Cond, ...]:
+    """The conditions that say when an update is the first, where `loops` are at their start. One
+    that never holds stays: then no update is the first."""
+    at_start = dict.fromkeys(loops, ZERO)
+    found = (substitute_cond(cond, at_start) for cond in conds)
+    return tuple(cond for cond in found if cond.index.terms or not prove(cond, {}))
+
+
 def flattened(stmts: tuple[Stmt, ...]) -> tuple[list[Buffer], list[Stmt]]:
     """What a body allocates outside of its loops, and its statements without that."""
     buffers: list[Buffer] = []
@@ -185,3 +264,42 @@ def allocated(buffers: list[Buffer], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...
     for buffer in reversed(buffers):
         stmts = (Allocate(buffer, stmts),)
     return stmts
+
+
+def before_reader(stmts: tuple[Stmt, ...], buffer: str, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """`stmts` with `new` before the first statement that reads `buffer`."""
+    for n, stmt in enumerate(stmts):
+        if reads_of((stmt,), buffer):
+            if isinstance(stmt, Allocate):
+                inner = replace(stmt, body=before_reader(stmt.body, buffer, new))
+                return (*stmts[:n], inner, *stmts[n + 1 :])
+            return (*stmts[:n], *new, *stmts[n:])
+    raise AssertionError(f"nothing reads {buffer}")
+
+
+def outlived(nest: Nest) -> Nest:
+    """`nest` with buffers that are used outside of the part in which they exist allocated around
+    everything: a stage that was moved out of it took them along."""
+    made = {buffer.name: buffer for buffer in buffers_allocated(nest.body)}
+
+    def lost(stmts: tuple[Stmt, ...], alive: frozenset[str]) -> Iterator[str]:
+        for stmt in stmts:
+            match stmt:
+                case Allocate(buffer, body):
+                    yield from lost(body, alive | {buffer.name})
+                case For():
+                    yield from lost(stmt.body, alive)
+                case _:
+                    yield from (name for name, _ in accesses_of(stmt) if name not in alive)
+
+    outside = made.keys() & set(lost(nest.body, frozenset()))
+    if not outside:
+        return nest
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Allocate) and stmt.buffer.name in outside:
+            return transform(stmt.body, change)
+        return None
+
+    body = transform(nest.body, change)
+    return replace(nest, body=allocated([b for n, b in made.items() if n in outside], body))

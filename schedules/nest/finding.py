@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
-from ..algebra.affine import (
-    Interval,
-)
+from ..algebra.affine import Index, Interval
 from ..algebra.scalar import Load, loads
 from .loop_ir import (
     Allocate,
@@ -22,6 +21,7 @@ from .loop_ir import (
     leaves,
     loops,
     loops_named,
+    root_of,
     writing,
 )
 
@@ -69,22 +69,79 @@ def private_buffers(stmts: tuple[Stmt, ...]) -> set[str]:
     return {buffer.name for buffer in buffers_allocated(stmts)}
 
 
-def chain_to(stmts: tuple[Stmt, ...], wanted: Leaf) -> tuple[For, ...] | None:
+def chain_to(stmts: tuple[Stmt, ...], wanted: Leaf) -> tuple[For, ...]:
     """The loops below `stmts` around the leaf that is `wanted`, outermost first."""
+    buffer = wanted.buffer
+    chain = _around(stmts, lambda stmt: stmt is wanted, lambda loop: buffer in loop.inside.written)
+    assert chain is not None, f"no such leaf writes {buffer}"
+    return chain
+
+
+def loops_around(stmts: tuple[Stmt, ...], wanted: For) -> tuple[For, ...]:
+    """The loops below `stmts` around the loop that is `wanted`, outermost first."""
+    root = root_of(stmts, wanted.var)
+    assert root is not None, f"there is no loop {wanted.var}"
+    chain = _around((root,), lambda stmt: stmt is wanted, lambda loop: True)
+    assert chain is not None, f"another loop is called {wanted.var}"
+    return chain
+
+
+def _around(
+    stmts: tuple[Stmt, ...], is_it: Callable[[Stmt], bool], may_hold: Callable[[For], bool]
+) -> tuple[For, ...] | None:
     for stmt in stmts:
-        if stmt is wanted:
+        if is_it(stmt):
             return ()
-        if isinstance(stmt, For):
-            if wanted.buffer not in stmt.inside.written:
-                continue
-            inner = chain_to(stmt.body, wanted)
+        if isinstance(stmt, For) and may_hold(stmt):
+            inner = _around(stmt.body, is_it, may_hold)
             if inner is not None:
                 return (stmt, *inner)
         elif isinstance(stmt, Allocate):
-            inner = chain_to(stmt.body, wanted)
+            inner = _around(stmt.body, is_it, may_hold)
             if inner is not None:
                 return inner
     return None
+
+
+def perfect_chain(loop: For) -> tuple[For, ...]:
+    """`loop` and the loops inside it of which each is the whole body of the one before."""
+    chain = [loop]
+    while len(chain[-1].body) == 1 and isinstance(inner := chain[-1].body[0], For):
+        chain.append(inner)
+    return tuple(chain)
+
+
+def accesses_of(leaf: Leaf) -> list[tuple[str, Index]]:
+    """What `leaf` writes or prefetches, and what it reads: buffers and indices."""
+    own = [(leaf.buffer, leaf.index)]
+    if isinstance(leaf, Prefetch):
+        return own
+    return own + [(ld.tensor, ld.index) for ld in loads(leaf.value)]
+
+
+Accesses: TypeAlias = dict[str, list[tuple[Index, bool]]]
+"""The indices with which each buffer is accessed, and whether that writes."""
+
+
+def accesses_within(stmts: tuple[Stmt, ...]) -> Accesses:
+    """What `stmts` read and write, without the buffers they allocate for themselves."""
+    private = private_buffers(stmts)
+    found: Accesses = {}
+    for leaf in leaves(stmts):
+        if isinstance(leaf, Prefetch):
+            continue
+        for n, (buffer, index) in enumerate(accesses_of(leaf)):
+            if buffer not in private:
+                found.setdefault(buffer, []).append((index, n == 0))
+    return found
+
+
+def shared(one: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> Iterator[str]:
+    """Buffers that both touch and one of them writes."""
+    mine, theirs = accesses_within(one), accesses_within(other)
+    for buffer in sorted(mine.keys() & theirs.keys()):
+        if any(writes for _, writes in (*mine[buffer], *theirs[buffer])):
+            yield buffer
 
 
 def leaf_sites(

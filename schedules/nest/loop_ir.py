@@ -33,11 +33,11 @@ class LoopKind(StrEnum):
 
 
 class Scope(StrEnum):
-    """Where a buffer lives: the caller's argument, what was made of constant inputs ahead of the
-    call (`ahead.py`), the caller's workspace, or registers."""
+    """Where a buffer lives: the caller's argument, what was packed of constant inputs before the
+    call (`prepacking.py`), the caller's workspace, or registers."""
 
     ARGUMENT = "argument"
-    AHEAD = "ahead"
+    PREPACKED = "prepacked"
     WORKSPACE = "workspace"
     REGISTER = "register"
 
@@ -87,8 +87,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """A hint that `buffer[index]` is needed soon, or, `far` ahead, not so soon that the first cache
-    should keep it; it has no meaning and may be out of bounds."""
+    """`buffer[index]` is needed soon, or, where `far`, not so soon that the first cache should keep
+    it; it has no meaning and may be out of bounds."""
 
     buffer: str
     index: tuple[Affine, ...]
@@ -166,7 +166,8 @@ class Nest:
     """A whole kernel: arguments in ABI order and what is done to them.
 
     Loop variable names are unique in a nest, and so are buffer names. `streamed` are outputs that
-    nobody reads again soon: where it can, the machine writes them past its caches. It is a hint.
+    nobody reads again soon: where it can, the machine writes them past its caches. It has no
+    meaning.
     """
 
     inputs: tuple[Tensor, ...]
@@ -223,16 +224,20 @@ def loops_named(stmts: tuple[Stmt, ...]) -> set[str]:
     return names
 
 
+def root_of(stmts: tuple[Stmt, ...], name: str) -> For | None:
+    """The loop inside of no other that is called `name` or holds the one that is."""
+    roots = (stmt for stmt in _outermost(stmts) if isinstance(stmt, For))
+    return next((root for root in roots if name in root.inside.loop_names), None)
+
+
 def loop_called(stmts: tuple[Stmt, ...], name: str) -> For | None:
     """The loop whose variable is `name`."""
-    for stmt in _outermost(stmts):
-        if isinstance(stmt, For) and name in stmt.inside.loop_names:
-            return next(loop for loop in stmt.inside.loops if loop.var == name)
-    return None
+    root = root_of(stmts, name)
+    return root and next(loop for loop in root.inside.loops if loop.var == name)
 
 
 def writing(stmts: tuple[Stmt, ...], buffer: str) -> Iterator[Leaf]:
-    """The leaves whose own buffer is `buffer`, hints included."""
+    """The leaves whose own buffer is `buffer`, prefetches included."""
     for stmt in _outermost(stmts):
         if isinstance(stmt, For):
             if buffer in stmt.inside.written:

@@ -189,7 +189,7 @@ def _first_mark(first: tuple[Cond, ...] | None) -> str:
 
 _SCOPE_MARK = {
     Scope.ARGUMENT: "argument",
-    Scope.AHEAD: "packed ahead",
+    Scope.PREPACKED: "prepacked",
     Scope.WORKSPACE: "workspace",
     Scope.REGISTER: "registers",
 }

@@ -25,7 +25,6 @@ from ..algebra.scalar import (
     Unary,
 )
 from ..dtypes import DType
-from .ahead import ahead_problem
 from .loop_ir import (
     Allocate,
     Buffer,
@@ -41,6 +40,7 @@ from .loop_ir import (
     loops,
     walk,
 )
+from .prepacking import prepack_problem
 from .printer import access_text, to_scalar_text
 from .verify_bounds import Access, unproven_accesses
 
@@ -73,8 +73,8 @@ def verify(nest: Nest) -> None:
     - bounds stay false once they are false
     - parallel loops are not nested in each other and combine nothing; the body of a vectorised
       loop has leaves only
-    - allocated buffers are workspace, registers or made ahead; no buffer holds bool
-    - what is made ahead is made of constant inputs alone
+    - allocated buffers are workspace, registers or prepacked; no buffer holds bool
+    - what is prepacked is made of constant inputs alone
 
     It does not say whether accesses are in bounds: see `unproven_accesses`.
     """
@@ -82,8 +82,8 @@ def verify(nest: Nest) -> None:
     _check_arguments(nest)
     buffers = {b.name: b for b in nest.argument_buffers}
     _check_block(nest.body, _Place(buffers, frozenset(t.name for t in nest.inputs)))
-    problem = ahead_problem(nest)
-    _need(problem is None, f"a buffer cannot be made ahead: {problem}")
+    problem = prepack_problem(nest)
+    _need(problem is None, f"a buffer cannot be prepacked: {problem}")
 
 
 def _need(condition: bool, message: str) -> None:
@@ -192,7 +192,7 @@ def _check_allocate(stmt: Allocate, place: _Place) -> None:
     _check_shape(buffer)
     _need(
         buffer.scope is not Scope.ARGUMENT,
-        f"allocated buffer {buffer.name} is workspace, registers or made ahead,"
+        f"allocated buffer {buffer.name} is workspace, registers or prepacked,"
         f" found {buffer.scope}",
     )
     _check_block(stmt.body, replace(place, buffers={**place.buffers, buffer.name: buffer}))

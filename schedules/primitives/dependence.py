@@ -7,24 +7,18 @@ Every primitive keeps this, so whether two iterations can meet is a question abo
 
 from __future__ import annotations
 
-from ..algebra.affine import (
-    Affine,
-    Cond,
-    FloorDiv,
-    Ge0,
-    Interval,
-    Mod,
-    Ranges,
-    Var,
-    affine,
-    floor_div,
-    interval,
-    recombine,
-    simplify,
-)
-from ..errors import ScheduleError
+from ..algebra.affine import Interval
+from ..algebra.independence import separates
+from ..errors import ScheduleError, need
 from ..nest.finding import all_ranges, private_buffers, reads_of
 from ..nest.loop_ir import For, Prefetch, Stmt, Store, Update, leaves
+
+
+def _writers(body: tuple[Stmt, ...]) -> list[Store | Update]:
+    """The leaves of `body` that write what is not private to it."""
+    private = private_buffers(body)
+    own = [leaf for leaf in leaves(body) if not isinstance(leaf, Prefetch)]
+    return [leaf for leaf in own if leaf.buffer not in private]
 
 
 def check_reorderable(body: tuple[Stmt, ...], asked_by: object) -> None:
@@ -33,187 +27,31 @@ def check_reorderable(body: tuple[Stmt, ...], asked_by: object) -> None:
     Legal when everything `body` writes outside its private buffers is either stored once an
     element or combined by one reducer, and not read by `body` in another way.
     """
-    private = private_buffers(body)
     reducers: dict[str, object] = {}
-    for leaf in leaves(body):
-        if isinstance(leaf, Prefetch) or leaf.buffer in private:
-            continue
+    for leaf in _writers(body):
         kind = leaf.reducer if isinstance(leaf, Update) else "store"
-        if reducers.setdefault(leaf.buffer, kind) != kind:
-            raise ScheduleError(asked_by, f"{leaf.buffer!r} is written in two different ways")
-        if reads_of(body, leaf.buffer):
-            raise ScheduleError(asked_by, f"the body both writes and reads {leaf.buffer!r}")
+        alike = reducers.setdefault(leaf.buffer, kind) == kind
+        need(alike, asked_by, f"{leaf.buffer!r} is written in two different ways")
+        read = reads_of(body, leaf.buffer)
+        need(not read, asked_by, f"the body both writes and reads {leaf.buffer!r}")
 
 
 def check_disjoint(loop: For, asked_by: object) -> None:
     """ScheduleError unless different iterations of `loop` write different elements and none
     reads what another writes: what running them at once needs."""
-    if loop.reduce:
-        raise ScheduleError(
-            asked_by,
-            f"iterations of {loop.var!r} combine into the same elements; RFactor it first",
-        )
-    private = private_buffers(loop.body)
-    inner = all_ranges(loop.body)
-    ranges = {**inner, loop.var: Interval(0, loop.extent - 1)}
-    for leaf in leaves(loop.body):
-        if isinstance(leaf, Prefetch) or leaf.buffer in private:
-            continue
+    problem = f"iterations of {loop.var!r} combine into the same elements; RFactor it first"
+    need(not loop.reduce, asked_by, problem)
+    ranges = {**all_ranges(loop.body), loop.var: Interval(0, loop.extent - 1)}
+    for leaf in _writers(loop.body):
         if loop.extent > 1 and not separates(leaf.index, loop.var, ranges, leaf.guards):
             raise ScheduleError(
                 asked_by,
                 f"iterations of {loop.var!r} may write the same element of {leaf.buffer!r}"
                 f" (index {', '.join(map(str, leaf.index))})",
             )
-        for read in reads_of(loop.body, leaf.buffer):
-            if read.index != leaf.index:
-                raise ScheduleError(
-                    asked_by,
-                    f"an iteration of {loop.var!r} may read what another writes to {leaf.buffer!r}",
-                )
-
-
-def separates(
-    index: tuple[Affine, ...], name: str, ranges: Ranges, guards: tuple[Cond, ...] = ()
-) -> bool:
-    """Whether different values of variable `name` always give different index tuples.
-
-    `ranges` has `name` and the variables that may differ between two iterations; all others are
-    fixed. `guards` hold in every iteration that counts. The proof: an atom whose coefficient
-    exceeds the spread of its dimension's other terms that are still open is determined by the
-    index; a division and a remainder determine what they divide, which is one more known sum.
-    """
-    guards = tuple(type(g)(_settled(g.index, ranges)) for g in guards)
-    settled = tuple(_settled(i, ranges) for i in index)
-    # What is joined says more or less than its parts, so both count.
-    known_sums = list(dict.fromkeys((*_merged(settled, ranges), *settled)))
-    determined: set[object] = set()
-    changed = True
-    while changed:
-        changed = False
-        for known in known_sums:
-            for atom, coefficient in known.terms:
-                if atom in determined or not _varies(Affine(((atom, 1),), 0), ranges):
-                    continue
-                open_terms = (t for t in known.terms if t[0] != atom and t[0] not in determined)
-                rest = Affine(tuple(open_terms), 0)
-                if abs(coefficient) > _guarded_spread(rest, ranges, guards):
-                    determined.add(atom)
-                    changed = True
-        found = [w for atom in determined for w in _wholes(atom, determined)]
-        new = [w for w in dict.fromkeys(found) if w not in known_sums]
-        known_sums += new
-        changed = changed or bool(new)
-    return Var(name) in determined
-
-
-def _settled(index: Affine, ranges: Ranges) -> Affine:
-    """`index` without the divisions and remainders that `ranges` decide."""
-    total = affine(index.const)
-    for atom, c in index.terms:
-        term = Affine(((atom, 1),), 0)
-        known = not isinstance(atom, Var) and all(n in ranges for n in term.vars())
-        total = total + (simplify(term, ranges) if known else term) * c
-    return total
-
-
-def _merged(index: tuple[Affine, ...], ranges: Ranges) -> list[Affine]:
-    """The index with neighbouring dimensions that are quotient and remainder made one."""
-    result: list[Affine] = []
-    for dimension in reversed(index):
-        merged = _joined(dimension, result[0], ranges) if result else None
-        if merged is None:
-            result.insert(0, dimension)
-        else:
-            result[0] = merged
-    return result
-
-
-def _joined(dimension: Affine, last: Affine, ranges: Ranges) -> Affine | None:
-    """`dimension` and the one behind it as one, where that one is a remainder, perhaps in pieces:
-    `(x // 19, i + 16*(x % 19))` is `16*x + i` for i in 0..15.
-
-    If `last` lies in 0..n-1, `(a, last)` and `n*a + last` determine each other.
-    """
-    for atom, coefficient in last.terms:
-        if not isinstance(atom, Mod) or coefficient < 1:
-            continue
-        size = coefficient * atom.divisor
-        if not _lies_below(last, size, ranges):
-            continue
-        joined = dimension * size + last
-        merged = recombine(joined)
-        if merged != joined:
-            return merged
-    return None
-
-
-def _lies_below(index: Affine, size: int, ranges: Ranges) -> bool:
-    """Whether `index`, which has a term c*(x % m) with c*m = `size`, surely lies in 0..size-1."""
-    if len(index.terms) == 1 and not index.const:
-        return True
-    if not all(name in ranges for name in index.vars()):
-        return False
-    bounds = interval(index, ranges)
-    return bounds.lo >= 0 and bounds.hi < size
-
-
-def _wholes(atom: object, determined: set[object]) -> list[Affine]:
-    """Numerators known because both their quotient and their remainder are."""
-    if not isinstance(atom, Mod):
-        return []
-    quotient = floor_div(atom.numerator, atom.divisor)
-    if all(a in determined for a, _ in quotient.terms) and len(quotient.terms) <= 1:
-        return [atom.numerator]
-    return []
-
-
-def _varies(index: Affine, ranges: Ranges) -> bool:
-    return any(name in ranges for name in index.vars())
-
-
-def _spread(index: Affine, ranges: Ranges) -> int:
-    """Largest difference of two values of `index`, variables outside `ranges` being fixed."""
-    total = 0
-    for atom, coefficient in index.terms:
-        term = Affine(((atom, 1),), 0)
-        if not _varies(term, ranges):
-            continue
-        if all(n in ranges for n in term.vars()):
-            bounds = interval(term, ranges)
-            width = bounds.hi - bounds.lo
-        elif isinstance(atom, Mod):
-            width = atom.divisor - 1
-        elif isinstance(atom, FloorDiv):
-            width = _spread(atom.numerator, ranges) // atom.divisor + 1
-        else:
-            raise AssertionError(f"a variable is fixed or it has a range: {atom}")
-        total += abs(coefficient) * width
-    return total
-
-
-def _guarded_spread(index: Affine, ranges: Ranges, guards: tuple[Cond, ...]) -> int:
-    """`_spread`, where a guard may end a part of `index` before its loops do: tiles that reach
-    beyond the end of an axis are as wide as the axis."""
-    best = _spread(index, ranges)
-    for guard in guards:
-        ended = _ended_part(index, guard) if isinstance(guard, Ge0) else None
-        if ended is None or not all(n in ranges for n in ended.vars()):
-            continue
-        # guard: const - part/scale >= 0, so the part is at most scale * const.
-        scale = abs(ended.terms[0][1] // dict(guard.index.terms)[ended.terms[0][0]])
-        width = max(scale * guard.index.const - interval(ended, ranges).lo, 0)
-        best = min(best, width + _spread(index - ended, ranges))
-    return best
-
-
-def _ended_part(index: Affine, guard: Ge0) -> Affine | None:
-    """The terms of `index` that are a positive multiple of what `guard` bounds from above."""
-    terms = dict(index.terms)
-    scales = {-terms[atom] / c if atom in terms else 0.0 for atom, c in guard.index.terms}
-    if len(scales) != 1 or not (scale := scales.pop()) > 0 or scale != int(scale):
-        return None
-    return Affine(tuple((a, -c * int(scale)) for a, c in guard.index.terms), 0)
+        alike = all(read.index == leaf.index for read in reads_of(loop.body, leaf.buffer))
+        problem = f"an iteration of {loop.var!r} may read what another writes to {leaf.buffer!r}"
+        need(alike, asked_by, problem)
 
 
 def check_vector_lanes(loop: For, asked_by: object) -> None:
@@ -223,22 +61,16 @@ def check_vector_lanes(loop: For, asked_by: object) -> None:
     reduction. A spatial loop needs lanes that write different elements, and no lane reading what
     another lane writes.
     """
-    for leaf in loop.body:
-        if isinstance(leaf, Store | Update | Prefetch):
-            continue
-        raise ScheduleError(
-            asked_by, f"loop {loop.var!r} must be innermost, and it contains another loop or buffer"
-        )
+    innermost = all(isinstance(stmt, Store | Update | Prefetch) for stmt in loop.body)
+    problem = f"loop {loop.var!r} must be innermost, and it contains another loop or buffer"
+    need(innermost, asked_by, problem)
     if not loop.reduce:
         check_disjoint(loop, asked_by)
         return
     for leaf in leaves(loop.body):
         if not isinstance(leaf, Update) or any(loop.var in i.vars() for i in leaf.index):
-            raise ScheduleError(
-                asked_by, f"{loop.var!r} is a reduction loop whose body is not one reduction"
-            )
-        if leaf.first is not None and any(loop.var in c.index.vars() for c in leaf.first):
-            raise ScheduleError(
-                asked_by,
-                f"the first update of {leaf.buffer!r} would be in one lane; CacheWrite it first",
-            )
+            problem = f"{loop.var!r} is a reduction loop whose body is not one reduction"
+            raise ScheduleError(asked_by, problem)
+        later = all(loop.var not in c.index.vars() for c in leaf.first or ())
+        problem = f"the first update of {leaf.buffer!r} would be in one lane; CacheWrite it first"
+        need(later, asked_by, problem)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..algebra.affine import Interval, fresh, less, var
-from ..errors import ScheduleError
-from ..nest.editing import add_guards, divide_out, rename_all, substitute_body
-from ..nest.finding import names_in
-from ..nest.loop_ir import Allocate, For, LoopKind, Nest, Stmt, walk
+from ..errors import need
+from ..nest.editing import add_guards, nest_loops, renamed_copy, substitute_body
+from ..nest.finding import names_in, perfect_chain
+from ..nest.loop_ir import For, LoopKind, Nest
 from .dependence import check_reorderable
-from .places import find_loop, replace_loop, require_serial
-from .primitive import LoopMaker, Made, Primitive
+from .places import find_loop, require_serial, serial_loop
+from .primitive import LoopMaker, Made, Primitive, Walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +32,19 @@ class Split(LoopMaker):
     def made(self, nest: Nest) -> Made:
         """The nest after the split, and the outer and the inner loop. ScheduleError: no
         such loop, not serial, factor < 1."""
-        loop = find_loop(nest, self.loop, self).loop
-        require_serial(loop, self)
-        if self.factor < 1:
-            raise ScheduleError(self, f"factor must be >= 1, got {self.factor}")
-        taken = names_in(nest)
+        place = serial_loop(nest, self.loop, self)
+        loop, factor = place.loop, self.factor
+        need(factor >= 1, self, f"factor must be >= 1, got {factor}")
+        taken, trips = names_in(nest), -(-loop.extent // factor)
         outer, inner = fresh(f"{self.loop}o", taken), fresh(f"{self.loop}i", taken)
-        index = var(outer) * self.factor + var(inner)
-        body = substitute_body(loop.body, {self.loop: index})
-        body = divide_out(
-            body,
-            {
-                outer: Interval(0, -(-loop.extent // self.factor) - 1),
-                inner: Interval(0, self.factor - 1),
-            },
-        )
-        if loop.extent % self.factor:
+        index = var(outer) * factor + var(inner)
+        known = {outer: Interval(0, trips - 1), inner: Interval(0, factor - 1)}
+        body = substitute_body(loop.body, {self.loop: index}, known)
+        if loop.extent % factor:
             body = add_guards(body, (less(index, loop.extent),))
-        trips = -(-loop.extent // self.factor)
-        inner_loop = For(inner, self.factor, body, reduce=loop.reduce)
-        outer_loop = For(outer, trips, (inner_loop,), reduce=loop.reduce)
-        return Made(
-            replace_loop(nest, self.loop, (outer_loop,)), dict.fromkeys((outer, inner), self.loop)
-        )
+        inside = For(inner, factor, body, reduce=loop.reduce)
+        split = place.with_loop(For(outer, trips, (inside,), reduce=loop.reduce))
+        return Made(split, dict.fromkeys((outer, inner), self.loop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +61,25 @@ class Fuse(LoopMaker):
     outer: str
     inner: str
 
+    WALK = Walk.FUSED
+
     def made(self, nest: Nest) -> Made:
         """The nest after fusing, and the one loop. ScheduleError: not perfectly nested, not
         serial, mixed kinds."""
-        outer = find_loop(nest, self.outer, self).loop
-        inner = find_loop(nest, self.inner, self).loop
+        place = find_loop(nest, self.outer, self)
+        outer, inner = place.loop, find_loop(nest, self.inner, self).loop
         require_serial(outer, self)
         require_serial(inner, self)
-        if outer.body != (inner,):
-            raise ScheduleError(
-                self, f"{self.inner!r} must be the whole body of {self.outer!r}, and is not"
-            )
-        if outer.reduce != inner.reduce:
-            raise ScheduleError(self, "one loop is spatial and the other of a reduction")
+        problem = f"{self.inner!r} must be the whole body of {self.outer!r}, and is not"
+        need(outer.body == (inner,), self, problem)
+        same = outer.reduce == inner.reduce
+        need(same, self, "one loop is spatial and the other of a reduction")
         name = fresh(f"{self.outer}f", names_in(nest))
-        fused = var(name)
-        mapping = {self.outer: fused // inner.extent, self.inner: fused % inner.extent}
+        fused, extent = var(name), inner.extent
+        mapping = {self.outer: fused // extent, self.inner: fused % extent}
         body = substitute_body(inner.body, mapping)
-        loop = For(name, outer.extent * inner.extent, body, reduce=outer.reduce)
-        return Made(replace_loop(nest, self.outer, (loop,)), {name: self.outer})
+        loop = For(name, outer.extent * extent, body, reduce=outer.reduce)
+        return Made(place.with_loop(loop), {name: self.outer})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +96,24 @@ class Reorder(Primitive):
 
     def apply(self, nest: Nest) -> Nest:
         """The nest reordered. ScheduleError: not one chain, not serial, or order matters."""
-        if len(set(self.order)) != len(self.order) or not self.order:
-            raise ScheduleError(self, f"name each loop once, got {list(self.order)}")
+        once = self.order and len(set(self.order)) == len(self.order)
+        need(bool(once), self, f"name each loop once, got {list(self.order)}")
         found = [find_loop(nest, name, self) for name in self.order]
-        top = min(found, key=lambda place: len(place.outer)).loop
+        top = min(found, key=lambda place: len(place.outer))
         chain: list[For] = []
-        current: Stmt = top
         missing = set(self.order)
-        while isinstance(current, For):
-            chain.append(current)
-            require_serial(current, self)
-            missing.discard(current.var)
-            if not missing or len(current.body) != 1:
+        for loop in perfect_chain(top.loop):
+            require_serial(loop, self)
+            chain.append(loop)
+            missing.discard(loop.var)
+            if not missing:
                 break
-            current = current.body[0]
-        if missing:
-            raise ScheduleError(
-                self, f"{sorted(missing)} are not perfectly nested within {top.var!r}"
-            )
+        problem = f"{sorted(missing)} are not perfectly nested within {top.loop.var!r}"
+        need(not missing, self, problem)
         check_reorderable(chain[-1].body, self)
-        by_name = {loop.var: loop for loop in chain}
-        wanted = iter(self.order)
-        new_order = [by_name[next(wanted)] if each.var in self.order else each for each in chain]
-        body = chain[-1].body
-        for loop in reversed(new_order):
-            body = (replace(loop, body=body),)
-        return replace_loop(nest, top.var, body)
+        wanted = iter([place.loop for place in found])
+        new_order = tuple(next(wanted) if x.var in self.order else x for x in chain)
+        return top.with_loop(*nest_loops(new_order, chain[-1].body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,28 +132,18 @@ class Partition(LoopMaker):
     loop: str
     at: int
 
+    WALK = Walk.REST
+
     def made(self, nest: Nest) -> Made:
         """The nest after the cut, and the loops of the second part. ScheduleError: no such
         loop, wrong kind, `at` out of range."""
-        loop = find_loop(nest, self.loop, self).loop
-        if loop.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL):
-            raise ScheduleError(self, f"loop {self.loop!r} is {loop.kind.value}")
-        if not 1 <= self.at < loop.extent:
-            raise ScheduleError(self, f"at must be 1..{loop.extent - 1}, got {self.at}")
-        taken = names_in(nest)
-        loop_names: dict[str, str] = {}
-        buffer_names: dict[str, str] = {}
-        for stmt in walk((loop,)):
-            if isinstance(stmt, For):
-                loop_names[stmt.var] = fresh(f"{stmt.var}.t", taken)
-                taken.add(loop_names[stmt.var])
-            elif isinstance(stmt, Allocate):
-                buffer_names[stmt.buffer.name] = fresh(f"{stmt.buffer.name}.t", taken)
-                taken.add(buffer_names[stmt.buffer.name])
-        head = replace(loop, extent=self.at)
-        (tail,) = rename_all((loop,), loop_names, buffer_names)
+        place = find_loop(nest, self.loop, self)
+        loop = place.loop
+        together = loop.kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)
+        need(not together, self, f"loop {self.loop!r} is {loop.kind.value}")
+        need(1 <= self.at < loop.extent, self, f"at must be 1..{loop.extent - 1}, got {self.at}")
+        (tail,), made = renamed_copy((loop,), ".t", names_in(nest))
         assert isinstance(tail, For)
         shifted = substitute_body(tail.body, {tail.var: var(tail.var) + self.at})
         tail = replace(tail, extent=loop.extent - self.at, body=shifted)
-        cut = replace_loop(nest, self.loop, (head, tail))
-        return Made(cut, {new: old for old, new in loop_names.items()})
+        return Made(place.with_loop(replace(loop, extent=self.at), tail), made)

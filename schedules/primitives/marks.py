@@ -1,19 +1,22 @@
-"""Primitives that say how a loop runs, Vectorize, Unroll, Parallel, or how an output is written,
-Stream. None changes what is done."""
+"""Primitives that say how a loop runs, Vectorize, Unroll, Parallel, or where a buffer is kept and
+when it is made, Stream, PackAhead. None changes what is done."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..errors import ScheduleError
+from ..errors import need
+from ..nest.editing import map_allocation
 from ..nest.finding import reads_of
-from ..nest.loop_ir import For, LoopKind, Nest, Stmt, walk
+from ..nest.loop_ir import Allocate, For, LoopKind, Nest, Scope, Stmt, loops
+from ..nest.prepacking import prepack_problem
 from .dependence import check_disjoint, check_vector_lanes
-from .places import find_loop, replace_loop, require_serial
+from .places import buffer_called, serial_loop
 from .primitive import Primitive
 
 MAX_LANES = 64
-"""Widest vector a loop may become: four registers of the widest machine, in bytes."""
+"""Widest vector a loop may become: as many lanes as the widest register has bytes. Published: 512
+bits (Intel, Software Developer's Manual, volume 1)."""
 
 MAX_UNROLLED = 4096
 """Most copies of a statement that unrolling may make; beyond it, compiling takes seconds."""
@@ -31,14 +34,12 @@ class Vectorize(Primitive):
 
     def apply(self, nest: Nest) -> Nest:
         """The nest with the loop marked. ScheduleError: not innermost, too long, lanes meet."""
-        loop = find_loop(nest, self.loop, self).loop
-        require_serial(loop, self)
-        if loop.extent > MAX_LANES:
-            raise ScheduleError(
-                self, f"a vector has at most {MAX_LANES} lanes, the loop has {loop.extent}"
-            )
-        check_vector_lanes(loop, self)
-        return replace_loop(nest, self.loop, (replace(loop, kind=LoopKind.VECTORIZED),))
+        place = serial_loop(nest, self.loop, self)
+        extent = place.loop.extent
+        problem = f"a vector has at most {MAX_LANES} lanes, the loop has {extent}"
+        need(extent <= MAX_LANES, self, problem)
+        check_vector_lanes(place.loop, self)
+        return place.marked(LoopKind.VECTORIZED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +53,21 @@ class Unroll(Primitive):
 
     def apply(self, nest: Nest) -> Nest:
         """The nest with the loop marked. ScheduleError: not serial, or too many copies."""
-        place = find_loop(nest, self.loop, self)
-        require_serial(place.loop, self)
-        copies = place.loop.extent * _copies(place.loop.body)
+        place = serial_loop(nest, self.loop, self)
+        copies = place.loop.extent * _copies(place.loop)
         for outer in place.outer:
             copies *= outer.extent if outer.kind is LoopKind.UNROLLED else 1
-        if copies > MAX_UNROLLED:
-            raise ScheduleError(
-                self, f"unrolling makes {copies} copies; at most {MAX_UNROLLED} are allowed"
-            )
-        return replace_loop(nest, self.loop, (replace(place.loop, kind=LoopKind.UNROLLED),))
+        problem = f"unrolling makes {copies} copies; at most {MAX_UNROLLED} are allowed"
+        need(copies <= MAX_UNROLLED, self, problem)
+        return place.marked(LoopKind.UNROLLED)
 
 
-def _copies(body: tuple[Stmt, ...]) -> int:
-    """How many statements `body` becomes when its unrolled loops are written out."""
-    total = 0
-    for stmt in body:
-        match stmt:
-            case For():
-                times = stmt.extent if stmt.kind is LoopKind.UNROLLED else 1
-                total += times * _copies(stmt.body)
-            case _:
-                inner = getattr(stmt, "body", None)
-                total += 1 if inner is None else _copies(inner)
-    return max(total, 1)
+def _copies(stmt: Stmt) -> int:
+    """How many leaves `stmt` becomes when its unrolled loops are written out."""
+    if not isinstance(stmt, For | Allocate):
+        return 1
+    times = stmt.extent if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED else 1
+    return times * sum(map(_copies, stmt.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +82,14 @@ class Parallel(Primitive):
 
     def apply(self, nest: Nest) -> Nest:
         """The nest with the loop marked. ScheduleError: nested, a reduction, or not provable."""
-        place = find_loop(nest, self.loop, self)
-        require_serial(place.loop, self)
-        around = (*place.outer, *(s for s in walk(place.loop.body) if isinstance(s, For)))
-        for other in around:
-            if other.kind is LoopKind.PARALLEL:
-                raise ScheduleError(self, f"parallel loops do not nest, and {other.var!r} is one")
-        if any(outer.kind is not LoopKind.SERIAL for outer in place.outer):
-            raise ScheduleError(self, "a parallel loop may stand in serial loops only")
+        place = serial_loop(nest, self.loop, self)
+        for other in (*place.outer, *loops(place.loop.body)):
+            problem = f"parallel loops do not nest, and {other.var!r} is one"
+            need(other.kind is not LoopKind.PARALLEL, self, problem)
+        plain = all(outer.kind is LoopKind.SERIAL for outer in place.outer)
+        need(plain, self, "a parallel loop may stand in serial loops only")
         check_disjoint(place.loop, self)
-        return replace_loop(nest, self.loop, (replace(place.loop, kind=LoopKind.PARALLEL),))
+        return place.marked(LoopKind.PARALLEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +105,41 @@ class Stream(Primitive):
 
     def apply(self, nest: Nest) -> Nest:
         """The nest with the output marked. ScheduleError: no output, read, or marked before."""
-        if self.buffer not in {t.name for t in nest.outputs}:
-            known = ", ".join(t.name for t in nest.outputs)
-            raise ScheduleError(self, f"{self.buffer!r} is no output; there are {known}")
-        if self.buffer in nest.streamed:
-            raise ScheduleError(self, f"{self.buffer!r} is streamed already")
-        if reads_of(nest.body, self.buffer):
-            raise ScheduleError(self, f"{self.buffer!r} is read again, from the caches")
+        outputs = [tensor.name for tensor in nest.outputs]
+        problem = f"{self.buffer!r} is no output; there are {', '.join(outputs)}"
+        need(self.buffer in outputs, self, problem)
+        need(self.buffer not in nest.streamed, self, f"{self.buffer!r} is streamed already")
+        read = reads_of(nest.body, self.buffer)
+        need(not read, self, f"{self.buffer!r} is read again, from the caches")
         return replace(nest, streamed=(*nest.streamed, self.buffer))
+
+
+@dataclass(frozen=True, slots=True)
+class PackAhead(Primitive):
+    """Make a private copy of a constant input once, ahead of all calls (`NAME_prepack` in C).
+
+        alloc P        # workspace          alloc P        # prepacked
+        for x: P[x] = W[f(x)]         ->    for x: P[x] = W[f(x)]     once
+        for i: ... P[g(i)] ...              for i: ... P[g(i)] ...    in every call
+
+    Legal for a buffer in the workspace that stands outside all loops (CacheRead with loop "") and
+    is filled, at the start of its block, from inputs marked constant and from nothing else (it may
+    read nothing at all), in a nest with such inputs: without one there is no call ahead. Its
+    layout and the loops that fill it can still be changed.
+    """
+
+    buffer: str
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with the mark. ScheduleError: inside a loop, or made of what may change."""
+        scope = buffer_called(nest, self.buffer, self).scope
+        problem = f"{self.buffer!r} is in {scope.value}; this needs one in the workspace"
+        need(scope is Scope.WORKSPACE, self, problem)
+
+        def mark(made: Allocate) -> tuple[Stmt, ...]:
+            return (Allocate(replace(made.buffer, scope=Scope.PREPACKED), made.body),)
+
+        marked = replace(nest, body=map_allocation(nest.body, self.buffer, mark))
+        reason = prepack_problem(marked)
+        need(reason is None, self, str(reason))
+        return marked

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..errors import ScheduleError
-from ..nest.ahead import ahead_problem
+from ..algebra.affine import Interval
+from ..errors import ScheduleError, need
+from ..nest.finding import buffers_in, loops_around, names_in, ranges_of
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
@@ -13,106 +14,107 @@ from ..nest.loop_ir import (
     LoopKind,
     Nest,
     Stmt,
+    loop_called,
     loops,
+    transform,
     with_body,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A loop and what stands around it, outermost first."""
-
-    loop: For
-    outer: tuple[For, ...]
-    allocated: tuple[Buffer, ...]
-
-
-def find_loop(nest: Nest, name: str, asked_by: object) -> Place:
-    """The loop called `name`; ScheduleError naming the loops there are if it is not one."""
-
-    def search(
-        stmts: tuple[Stmt, ...], outer: tuple[For, ...], allocated: tuple[Buffer, ...]
-    ) -> Place | None:
-        for stmt in stmts:
-            found = None
-            if isinstance(stmt, For):
-                if not outer and name not in stmt.inside.loop_names:
-                    continue
-                if stmt.var == name:
-                    return Place(stmt, outer, allocated)
-                found = search(stmt.body, (*outer, stmt), allocated)
-            elif isinstance(stmt, Allocate):
-                found = search(stmt.body, outer, (*allocated, stmt.buffer))
-            if found is not None:
-                return found
-        return None
-
-    place = search(nest.body, (), ())
-    if place is None:
-        known = ", ".join(loop.var for loop in loops(nest.body))
-        raise ScheduleError(asked_by, f"there is no loop {name!r}; the nest has {known}")
-    return place
-
-
-def require_serial(loop: For, asked_by: object) -> None:
-    if loop.kind is not LoopKind.SERIAL:
-        raise ScheduleError(
-            asked_by, f"loop {loop.var!r} is {loop.kind.value}; this needs a serial loop"
-        )
-
-
-def require_body(loop: For, asked_by: object) -> None:
-    """ScheduleError if `loop` is vectorised: its body holds leaves and nothing else."""
-    if loop.kind is LoopKind.VECTORIZED:
-        raise ScheduleError(asked_by, f"loop {loop.var!r} is vectorized: nothing goes inside it")
-
-
-def replace_loop(nest: Nest, name: str, new: tuple[Stmt, ...]) -> Nest:
-    """`nest` with the loop called `name` replaced by `new`."""
-
-    def inside(stmts: tuple[Stmt, ...], outermost: bool) -> tuple[Stmt, ...]:
-        for n, stmt in enumerate(stmts):
-            if isinstance(stmt, For):
-                if outermost and name not in stmt.inside.loop_names:
-                    continue
-                if stmt.var == name:
-                    return (*stmts[:n], *new, *stmts[n + 1 :])
-                body = inside(stmt.body, False)
-            elif isinstance(stmt, Allocate):
-                body = inside(stmt.body, outermost)
-            else:
-                continue
-            if body is not stmt.body:
-                return (*stmts[:n], with_body(stmt, body), *stmts[n + 1 :])
-        return stmts
-
-    return Nest(nest.inputs, nest.outputs, inside(nest.body, True), nest.streamed)
-
-
-def still_ahead(nest: Nest, asked_by: object) -> Nest:
-    """`nest`; ScheduleError if something it makes ahead of calls cannot be any more."""
-    problem = ahead_problem(nest)
-    if problem is not None:
-        raise ScheduleError(asked_by, f"what is packed ahead must stay so: {problem}")
-    return nest
-
+from ..nest.prepacking import prepack_problem
 
 ROOT = ""
 """As a loop name: the whole nest."""
 
 
-def place_of(nest: Nest, loop: str, asked_by: object) -> Place:
-    """The loop called `loop`, or the whole nest; ScheduleError if nothing can stand inside it."""
-    if loop == ROOT:
-        return Place(For("", 1, nest.body), (), ())
-    place = find_loop(nest, loop, asked_by)
-    require_body(place.loop, asked_by)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A loop of a nest and the loops around it, outermost first. The whole nest counts as a loop
+    of one iteration, called ROOT."""
+
+    nest: Nest
+    loop: For
+    outer: tuple[For, ...] = ()
+
+    @property
+    def ranges(self) -> dict[str, Interval]:
+        """The values of the loop and of those around it."""
+        return ranges_of((*self.outer, self.loop))
+
+    def with_loop(self, *new: Stmt) -> Nest:
+        """The nest with `new` where the loop stands."""
+        old = self.loop
+        for around in reversed(self.outer):
+            new, old = (with_body(around, _swapped(around.body, old, new)),), around
+        return replace(self.nest, body=_swapped(self.nest.body, old, new))
+
+    def with_body(self, *body: Stmt) -> Nest:
+        """The nest with `body` inside the loop."""
+        if self.loop.var == ROOT:
+            return replace(self.nest, body=body)
+        return self.with_loop(replace(self.loop, body=body))
+
+    def marked(self, kind: LoopKind) -> Nest:
+        """The nest with the loop run as `kind`."""
+        return self.with_loop(replace(self.loop, kind=kind))
+
+
+def _swapped(stmts: tuple[Stmt, ...], old: For, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """`stmts` with the loop `old`, which stands in allocations at most, replaced by `new`."""
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(stmt, Allocate):
+            return None
+        return new if stmt is old else (stmt,)
+
+    return transform(stmts, change)
+
+
+def find_loop(nest: Nest, name: str, asked_by: object) -> Place:
+    """The loop called `name`; ScheduleError naming the loops there are if it is not one."""
+    loop = loop_called(nest.body, name)
+    if loop is None:
+        known = ", ".join(loop.var for loop in loops(nest.body))
+        raise ScheduleError(asked_by, f"there is no loop {name!r}; the nest has {known}")
+    return Place(nest, loop, loops_around(nest.body, loop))
+
+
+def require_serial(loop: For, asked_by: object) -> None:
+    problem = f"loop {loop.var!r} is {loop.kind.value}; this needs a serial loop"
+    need(loop.kind is LoopKind.SERIAL, asked_by, problem)
+
+
+def serial_loop(nest: Nest, name: str, asked_by: object) -> Place:
+    """The loop called `name`, which must be serial; ScheduleError as for `find_loop`."""
+    place = find_loop(nest, name, asked_by)
+    require_serial(place.loop, asked_by)
     return place
 
 
-def replace_body(nest: Nest, loop: str, body: tuple[Stmt, ...]) -> Nest:
-    """`nest` with the body of the loop called `loop`, or of the whole, replaced by `body`."""
-    if loop == ROOT:
-        return replace(nest, body=body)
-    old = find_loop(nest, loop, None).loop
-    return replace_loop(nest, loop, (replace(old, body=body),))
+def open_loop(nest: Nest, name: str, asked_by: object) -> Place:
+    """The loop called `name`; ScheduleError if it is vectorised: its body holds leaves only."""
+    place = find_loop(nest, name, asked_by)
+    problem = f"loop {name!r} is vectorized: nothing goes inside it"
+    need(place.loop.kind is not LoopKind.VECTORIZED, asked_by, problem)
+    return place
+
+
+def open_place(nest: Nest, name: str, asked_by: object) -> Place:
+    """As `open_loop`, or the whole nest."""
+    return open_loop(nest, name, asked_by) if name else Place(nest, For(ROOT, 1, nest.body))
+
+
+def buffer_called(nest: Nest, name: str, asked_by: object) -> Buffer:
+    """The buffer called `name`; ScheduleError if there is none."""
+    buffers = buffers_in(nest)
+    need(name in buffers, asked_by, f"there is no buffer {name!r}")
+    return buffers[name]
+
+
+def require_free(nest: Nest, name: str, asked_by: object) -> None:
+    need(name not in names_in(nest), asked_by, f"the name {name!r} is in use")
+
+
+def still_prepacked(nest: Nest, asked_by: object) -> Nest:
+    """`nest`; ScheduleError if something that is prepacked cannot be any more."""
+    problem = prepack_problem(nest)
+    need(problem is None, asked_by, f"what is prepacked must stay so: {problem}")
+    return nest

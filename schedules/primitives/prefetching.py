@@ -6,42 +6,40 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from ..algebra.affine import Affine, Interval, affine, interval, var
-from ..errors import ScheduleError
-from ..nest.finding import all_ranges, buffers_in, private_buffers, ranges_of, reads_of
-from ..nest.loop_ir import Allocate, Nest, Stmt, transform
+from ..algebra.affine import ZERO, Affine, Index, Interval, affine, interval, var
+from ..errors import need
+from ..nest.editing import map_allocation
+from ..nest.finding import all_ranges, buffers_in, private_buffers, reads_of
+from ..nest.loop_ir import Nest, with_body
 from ..nest.loop_ir import Prefetch as PrefetchLeaf
-from .places import find_loop, replace_loop, require_body, still_ahead
+from .marks import MAX_UNROLLED
+from .places import open_loop, still_prepacked
 from .primitive import Primitive, Spelling
 
-MOST_HINTS = 32
-"""Hints in one iteration: more would be in the way of the loads they are meant to help."""
-
-
-MOST_PLACES = 512
-"""Iterations of the loops inside that are looked at for different places."""
+MOST_PREFETCHES = 32
+"""Prefetches in one iteration: more would be in the way of the loads they are meant to help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetch(Primitive):
     """Ask for data some iterations before it is used (`prefetch`); what is computed stays.
 
-    At the start of each iteration of `loop`, a hint for the first element of `tensor` that the
+    At the start of each iteration of `loop`, a prefetch of the first element of `tensor` that the
     iteration `ahead` later reads; legal for every tensor that the loop's body reads.
 
-    With `within`, a loop inside: in each iteration of that one, hints for all that the same
+    With `within`, a loop inside: in each iteration of that one, a prefetch of all that the same
     iteration reads when `loop` is `ahead` iterations on.
 
         for t:                             for t:
           for r:                    ->       for r:
             for k: ... B[k, 4*t + x]           for k: prefetch B[k, 4*(t + 1) + r % 4]; ...
 
-    One hint for every `step` elements of the last dimension that the iteration reads, at each place
+    One for every `step` elements of the last dimension that the iteration reads, at each place
     once; behind the end of a dimension its beginning is next. With `deal` they are shared out over
     the iterations of that loop, between `loop` and `within`, which all read the same: those along
     the last dimension, or places where these are too many; with "" each iteration gives them all.
     Legal where `within` reads the tensor at places that only differ by what its own loops add,
-    and the hints are not too many.
+    and the prefetches are not too many.
     """
 
     tensor: str
@@ -57,94 +55,87 @@ class Prefetch(Primitive):
     )
 
     def apply(self, nest: Nest) -> Nest:
-        """The nest with the hints. ScheduleError: loops not inside each other, nothing read,
-        `deal` moves the tensor, not a positive number, too many hints."""
+        """The nest with the prefetches. ScheduleError: loops not inside each other, nothing read,
+        `deal` moves the tensor, not a positive number, too many prefetches."""
         return self._every_line(nest) if self.within else self._first_element(nest)
 
     def _first_element(self, nest: Nest) -> Nest:
-        place = find_loop(nest, self.loop, self)
-        require_body(place.loop, self)
-        reads = reads_of(place.loop.body, self.tensor)
-        if not reads or self.ahead < 1:
-            raise ScheduleError(self, f"{self.loop!r} must read {self.tensor!r} and ahead be >= 1")
-        if self.deal or self.step:
-            raise ScheduleError(self, "deal and step are for hints within a loop")
-        inner = all_ranges(place.loop.body)
-        mapping: dict[str, Affine] = {name: affine(0) for name in inner}
-        mapping[self.loop] = var(self.loop) + self.ahead
-        index = tuple(i.substitute(mapping) for i in reads[0].index)
-        hint = PrefetchLeaf(self.tensor, index)
-        body = _within_allocation(place.loop.body, self.tensor, hint)
-        return replace_loop(nest, self.loop, (replace(place.loop, body=body),))
+        place = open_loop(nest, self.loop, self)
+        body = place.loop.body
+        reads = reads_of(body, self.tensor)
+        legal = bool(reads) and self.ahead >= 1
+        need(legal, self, f"{self.loop!r} must read {self.tensor!r} and ahead be >= 1")
+        need(not (self.deal or self.step), self, "deal and step are for prefetches within a loop")
+        first = dict.fromkeys(all_ranges(body), ZERO) | {self.loop: var(self.loop) + self.ahead}
+        prefetch = PrefetchLeaf(self.tensor, tuple(i.substitute(first) for i in reads[0].index))
+        # A tensor that the body makes itself has no address before it is allocated.
+        inside = map_allocation(body, self.tensor, lambda s: (with_body(s, (prefetch, *s.body)),))
+        return place.with_body(*((prefetch, *body) if inside is body else inside))
 
     def _every_line(self, nest: Nest) -> Nest:
-        inner = find_loop(nest, self.within, self)
-        require_body(inner.loop, self)
-        around = (*inner.outer, inner.loop)
-        names = [loop.var for loop in around]
-        if self.loop not in names or (self.deal and self.deal not in names):
-            raise ScheduleError(self, f"{self.within!r} must be in {self.loop!r}, {self.deal!r}")
-        if self.deal and not names.index(self.loop) < names.index(self.deal) < len(names) - 1:
-            raise ScheduleError(self, f"{self.deal!r} must be between the other two")
-        reads = reads_of(inner.loop.body, self.tensor)
-        if self.tensor in private_buffers(inner.loop.body):
-            raise ScheduleError(self, f"{self.tensor!r} is made inside {self.within!r}")
-        if not reads or self.ahead < 1 or self.step < 1:
-            raise ScheduleError(
-                self, f"{self.within!r} must read {self.tensor!r}, ahead and step be >= 1"
-            )
+        place = open_loop(nest, self.within, self)
+        body = place.loop.body
+        names = list(place.ranges)
+        known = self.loop in names and (not self.deal or self.deal in names)
+        need(known, self, f"{self.within!r} must be in {self.loop!r}, {self.deal!r}")
+        if self.deal:
+            between = names.index(self.loop) < names.index(self.deal) < len(names) - 1
+            need(between, self, f"{self.deal!r} must be between the other two")
+        reads = reads_of(body, self.tensor)
+        own = self.tensor in private_buffers(body)
+        need(not own, self, f"{self.tensor!r} is made inside {self.within!r}")
+        legal = bool(reads) and self.ahead >= 1 and self.step >= 1
+        problem = f"{self.within!r} must read {self.tensor!r}, ahead and step be >= 1"
+        need(legal, self, problem)
         index = reads[0].index
-        if self.deal and any(self.deal in i.vars() for i in index):
-            raise ScheduleError(self, f"{self.deal!r} moves {self.tensor!r}")
-        shared = ranges_of(around)[self.deal].hi + 1 if self.deal else 1
-        extents = {n: r.hi + 1 for n, r in all_ranges(inner.loop.body).items()}
-        shape = buffers_in(nest)[self.tensor].shape
-        ranges = {**ranges_of(around), **all_ranges(inner.loop.body)}
+        moved = bool(self.deal) and any(self.deal in i.vars() for i in index)
+        need(not moved, self, f"{self.deal!r} moves {self.tensor!r}")
+        shared = place.ranges[self.deal].hi + 1 if self.deal else 1
+        inner = all_ranges(body)
+        prefetches, shared = self._prefetches(
+            index, {n: r.hi + 1 for n, r in inner.items()}, shared
+        )
+        shape, ranges = buffers_in(nest)[self.tensor].shape, {**place.ranges, **inner}
         dealt = [
-            replace(hint, index=_wrapped(hint.index, shape, ranges, self.within))
-            for hint in self._dealt(*self._hints(index, extents, shared))
+            replace(prefetch, index=_wrapped(prefetch.index, shape, ranges, self.within))
+            for prefetch in self._dealt(prefetches, shared)
         ]
+        return still_prepacked(place.with_body(*dealt, *body), self)
 
-        loop = replace(inner.loop, body=(*dealt, *inner.loop.body))
-        return still_ahead(replace_loop(nest, self.within, (loop,)), self)
-
-    def _hints(
-        self, index: tuple[Affine, ...], extents: dict[str, int], shared: int
-    ) -> tuple[list[tuple[tuple[Affine, ...], int]], int]:
-        """Where hints start, for each setting of the loops inside that move other dimensions than
+    def _prefetches(
+        self, index: Index, extents: dict[str, int], shared: int
+    ) -> tuple[list[tuple[Index, int]], int]:
+        """Where they start, for each setting of the loops inside that move other dimensions than
         the last, and how many follow each other along the last; and over how many iterations of
         `deal` these are shared out. Places are, where they are too many for each of them."""
         *others, last = index
         moving = sorted(n for n in extents if any(n in i.vars() for i in others))
         along = [n for n in extents if n in last.vars() and n not in moving]
         steps = [last.coefficient(n) for n in along]
-        if not all(last.is_linear_in(n) for n in along) or min(steps, default=0) < 0:
-            raise ScheduleError(self, f"{self.tensor!r} is not read along its last dimension")
+        forward = all(last.is_linear_in(n) for n in along) and min(steps, default=0) >= 0
+        need(forward, self, f"{self.tensor!r} is not read along its last dimension")
         span = 1 + sum(c * (extents[n] - 1) for c, n in zip(steps, along, strict=True))
         count = -(-span // self.step)
         settings = prod(extents[n] for n in moving)
-        if count > MOST_HINTS or settings > MOST_PLACES:
-            raise ScheduleError(self, f"more than {MOST_HINTS} hints in an iteration")
-        later = {self.loop: var(self.loop) + self.ahead} | {n: affine(0) for n in extents}
-        places = dict[tuple[Affine, ...], None]()  # windows that overlap read some more than once
+        too_many = f"more than {MOST_PREFETCHES} prefetches in an iteration"
+        need(count <= MOST_PREFETCHES and settings <= MAX_UNROLLED, self, too_many)
+        later = {self.loop: var(self.loop) + self.ahead} | dict.fromkeys(extents, ZERO)
+        places = dict[Index, None]()  # windows that overlap read some more than once
         for values in product(*(range(extents[n]) for n in moving)):
             place = later | {n: affine(x) for n, x in zip(moving, values, strict=True)}
             places[tuple(i.substitute(place) for i in index)] = None
-        if count * len(places) <= MOST_HINTS:
+        if count * len(places) <= MOST_PREFETCHES:
             return [(place, count) for place in places], shared
         each = -(-settings // shared)
-        if count * each > MOST_HINTS:
-            raise ScheduleError(self, f"more than {MOST_HINTS} hints in an iteration")
+        need(count * each <= MOST_PREFETCHES, self, too_many)
         turns = [(var(self.deal) * each + n) % settings for n in range(each)]
         found = [later | _setting(turn, moving, extents) for turn in turns]
         return [(tuple(i.substitute(place) for i in index), count) for place in found], 1
 
-    def _dealt(
-        self, hints: list[tuple[tuple[Affine, ...], int]], shared: int
-    ) -> list[PrefetchLeaf]:
-        """The hints of one iteration."""
+    def _dealt(self, prefetches: list[tuple[Index, int]], shared: int) -> list[PrefetchLeaf]:
+        """The prefetches of one iteration."""
         dealt = []
-        for (*others, last), count in hints:
+        for (*others, last), count in prefetches:
             each = -(-count // shared)
             for n in range(each):
                 turn = affine(n)
@@ -155,29 +146,15 @@ class Prefetch(Primitive):
         return dealt
 
 
-def _within_allocation(
-    stmts: tuple[Stmt, ...], buffer: str, hint: PrefetchLeaf
-) -> tuple[Stmt, ...]:
-    """`hint` before `stmts`, or at the start of the allocation of the buffer it is for."""
-
-    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Allocate) and stmt.buffer.name == buffer:
-            return (replace(stmt, body=(hint, *stmt.body)),)
-        return None
-
-    inside = transform(stmts, change)
-    return (hint, *stmts) if inside is stmts else inside
-
-
 def _wrapped(
-    index: tuple[Affine, ...], shape: tuple[int, ...], ranges: dict[str, Interval], within: str
-) -> tuple[Affine, ...]:
+    index: Index, shape: tuple[int, ...], ranges: dict[str, Interval], within: str
+) -> Index:
     """`index`, begun again where it would leave the buffer: behind the last tile the first one is
-    next. A hint for memory that is not there costs a walk through the page table every time. What
+    next. Asking for memory that is not there costs a walk through the page table every time. What
     moves in each iteration of `within` stays as it is: it costs no more than an addition."""
     found = []
     for i, extent in zip(index, shape, strict=True):
-        inside = i - i.substitute({within: affine(0)})
+        inside = i - i.substitute({within: ZERO})
         around = i - inside
         found.append(i if interval(around, ranges).hi < extent else around % extent + inside)
     return tuple(found)

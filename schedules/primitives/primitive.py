@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import cache
 from typing import Any, ClassVar
 
 from ..nest.loop_ir import Nest
@@ -53,9 +55,21 @@ class Primitive(ABC):
         return f"{spelling.name}({values})"
 
 
+class Walk(StrEnum):
+    """What the loops that a step makes walk, of what they are made from."""
+
+    PART = "part of the same iterations, or all of them elsewhere"
+    FUSED = "the iterations of several loops"
+    REST = "a copy of it for other iterations"
+    ENDS = "its private buffer, to begin it or to write it back"
+    FILL = "the buffer that is filled"
+
+
 @dataclass(frozen=True, slots=True)
 class LoopMaker(Primitive):
     """A primitive after which there are loops that were not there before."""
+
+    WALK: ClassVar[Walk] = Walk.PART
 
     @abstractmethod
     def made(self, nest: Nest) -> Made: ...
@@ -65,28 +79,25 @@ class LoopMaker(Primitive):
         return self.made(nest).nest
 
 
-def spellings_of(kind: type[Any]) -> tuple[Spelling, ...]:
+def spellings_of(kind: Any) -> list[Spelling]:
     """How steps of the class `kind` are written: each by the first of these that can say it."""
-    own = Spelling(kind.__name__, tuple(field.name for field in fields(kind)))
-    return (*getattr(kind, "SPELLINGS", ()), own)
+    return [spelling for spelling, _ in _ways(kind)]
 
 
 def spelling_of(step: Any) -> Spelling:
     """How `step`, a primitive or a rewrite, is written."""
-    kind = type(step)
-    if kind not in _WAYS:
-        _WAYS[kind] = [(spelling, _left_out(kind, spelling)) for spelling in spellings_of(kind)]
-    for spelling, left_out in _WAYS[kind]:
-        if all(getattr(step, name) == default for name, default in left_out):
-            return spelling
-    raise AssertionError("the last one has every field")
+    return next(
+        spelling
+        for spelling, left_out in _ways(step.__class__)
+        if all(getattr(step, name) == default for name, default in left_out)
+    )
 
 
-_WAYS: dict[type[Any], list[tuple[Spelling, list[tuple[str, Any]]]]] = {}
-"""Of each class seen, its spellings with the fields that they lack and the defaults of these."""
-
-
-def _left_out(kind: type[Any], spelling: Spelling) -> list[tuple[str, Any]]:
-    lacking = [(f.name, f.default) for f in fields(kind) if f.name not in spelling.fields]
-    assert MISSING not in (default for _, default in lacking), f"{spelling} has too few fields"
-    return lacking
+@cache
+def _ways(kind: Any) -> list[tuple[Spelling, list[tuple[str, Any]]]]:
+    """The spellings of a class with the fields that they lack and the defaults of these; the last
+    one has every field."""
+    every = [(field.name, field.default) for field in fields(kind)]
+    own = Spelling(kind.__name__, tuple(name for name, _ in every))
+    spellings = (*getattr(kind, "SPELLINGS", ()), own)
+    return [(way, [one for one in every if one[0] not in way.fields]) for way in spellings]

@@ -1,27 +1,50 @@
-"""Stages that are still plain nests of their own: found, moved away, and what is left behind."""
+"""Where a stage is computed: ComputeAt, Inline. A stage that still is a plain nest of its own is
+found, moved away, and what it leaves behind is mended."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..algebra.affine import var
-from ..algebra.scalar import loads
-from ..errors import ScheduleError
-from ..nest.finding import buffers_in, writes_of
+from ..algebra.affine import substitute_cond, var
+from ..algebra.conditions import in_bounds
+from ..algebra.scalar import Load, Scalar, depth_of, loads
+from ..algebra.scalar import substitute as substitute_scalar
+from ..algebra.scalar import walk as walk_scalar
+from ..errors import need
+from ..limits import MAX_INLINED_DEPTH, MAX_INLINED_NODES
+from ..nest.editing import (
+    before_reader,
+    flattened,
+    map_loads,
+    move_loads,
+    nest_loops,
+    outlived,
+)
+from ..nest.finding import (
+    all_ranges,
+    buffers_in,
+    names_in,
+    perfect_chain,
+    ranges_of,
+    reads_of,
+    writes_of,
+)
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
     For,
     LoopKind,
     Nest,
+    Prefetch,
     Stmt,
     Store,
     Update,
     leaves,
     transform,
-    walk,
 )
-from ..nest.loop_ir import Prefetch as PrefetchLeaf
+from .boxes import Box, Region, region_of
+from .places import Place, find_loop, open_loop, still_prepacked
+from .primitive import LoopMaker, Made, Primitive
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,107 +57,136 @@ class Producer:
     leaf: Store | Update
 
 
-def find_producer(nest: Nest, buffer: str, asked_by: object) -> Producer:
-    """The stage that computes `buffer`; ScheduleError if it was scheduled already."""
-    leaves_found = writes_of(nest.body, buffer)
-    if not leaves_found:
-        raise ScheduleError(asked_by, f"no stage computes {buffer!r}")
-    (leaf, *others) = leaves_found
-    roots = [s for s in _top_level(nest.body) if isinstance(s, For) and leaf in tuple(walk((s,)))]
+@dataclass(frozen=True, slots=True)
+class ComputeAt(LoopMaker):
+    """Compute a stage inside a loop of what uses it, only the part needed there (`compute_at`).
+
+        for x: T[x] = f(x)              for i:
+        for i: ... T[g(i, j)] ...   ->    for x: T[x] = f(base(i) + x)
+                                          ... T[g'(j)] ...
+
+    T becomes a private buffer the size of the part. Legal where T's nest is still untouched, T
+    is no output, everything that reads T is inside `loop`, and the part has a fixed size.
+    Its new loops are called T.0, T.1, ...; reduction loops keep their names.
+    """
+
+    buffer: str
+    loop: str
+    register: bool = False
+
+    def made(self, nest: Nest) -> Made:
+        """The nest with the stage moved, and its new loops. ScheduleError: scheduled
+        already, read elsewhere, ..."""
+        producer = _producer(nest, self.buffer, self)
+        old = buffers_in(nest)[self.buffer]
+        place = open_loop(nest, self.loop, self)
+        reads = reads_of(place.loop.body, self.buffer)
+        need(bool(reads), self, f"{self.loop!r} does not read {self.buffer!r}")
+        alone = len(reads) == len(reads_of(nest.body, self.buffer))
+        need(alone, self, f"{self.buffer!r} is also read outside {self.loop!r}")
+        inner = all_ranges(place.loop.body)
+        region = region_of((r.index for r in reads), inner, place.ranges, self)
+        taken = names_in(nest) - {loop.var for loop in producer.spatial}
+        box = Box.of(old.name, region.extent, old.dtype, self.register, taken)
+        computed = _moved_stage(producer, old, box, region, place)
+        body = before_reader(place.loop.body, self.buffer, computed)
+        body = move_loads(_without(body, producer), self.buffer, region.local_index)
+        inside = Allocate(box.buffer, body)
+        gone = replace(nest, body=_without(nest.body, producer))
+        moved = outlived(find_loop(gone, self.loop, self).with_body(inside))
+        made = dict(zip(box.names, (loop.var for loop in producer.spatial), strict=True))
+        return Made(still_prepacked(moved, self), {x.var: made[x.var] for x in box.loops})
+
+
+def _producer(nest: Nest, buffer: str, asked_by: object) -> Producer:
+    """The stage inside the nest that computes `buffer`; ScheduleError if it was scheduled
+    already."""
+    argument = any(buffer == tensor.name for tensor in (*nest.inputs, *nest.outputs))
+    need(not argument, asked_by, f"{buffer!r} is an argument of the kernel, not a stage inside")
+    known = sorted({leaf.buffer for leaf in leaves(nest.body)})
+    exists = buffer in buffers_in(nest)
+    need(exists, asked_by, f"there is no stage {buffer!r}; there are {known}")
+    writes = writes_of(nest.body, buffer)
+    need(bool(writes), asked_by, f"no stage computes {buffer!r}")
+    leaf = writes[0]
+    roots = [s for s in flattened(nest.body)[1] if isinstance(s, For) and leaf in s.inside.leaves]
     problem = f"{buffer!r} must still be a plain nest of its own, and was scheduled already"
-    if others or len(roots) != 1:
-        raise ScheduleError(asked_by, problem)
-    chain: list[For] = []
-    current: Stmt = roots[0]
-    while isinstance(current, For):
-        chain.append(current)
-        if len(current.body) != 1 or current.kind is not LoopKind.SERIAL:
-            raise ScheduleError(asked_by, problem)
-        current = current.body[0]
-    spatial = tuple(loop for loop in chain if not loop.reduce)
-    identity = {str(i): loop for i in leaf.index for loop in spatial if i == var(loop.var)}
-    if current is not leaf or len(identity) != len(spatial) or len(leaf.index) != len(spatial):
-        raise ScheduleError(asked_by, problem)
-    ordered = tuple(identity[str(i)] for i in leaf.index)
-    return Producer(roots[0], ordered, tuple(each for each in chain if each.reduce), leaf)
+    need(len(roots) == len(writes) == 1, asked_by, problem)
+    chain = perfect_chain(roots[0])
+    plain = all(loop.kind is LoopKind.SERIAL for loop in chain) and chain[-1].body == (leaf,)
+    spatial = {str(var(loop.var)): loop for loop in chain if not loop.reduce}
+    names = [str(i) for i in leaf.index]
+    need(plain and sorted(names) == sorted(spatial), asked_by, problem)
+    ordered = tuple(spatial[name] for name in names)
+    return Producer(roots[0], ordered, tuple(loop for loop in chain if loop.reduce), leaf)
 
 
-def is_hint(stmt: Stmt, buffer: str) -> bool:
-    """Whether `stmt` prefetches `buffer`, which is about to be elsewhere or nowhere."""
-    return isinstance(stmt, PrefetchLeaf) and stmt.buffer == buffer
+def _moved_stage(
+    producer: Producer, old: Buffer, box: Box, region: Region, place: Place
+) -> tuple[Stmt, ...]:
+    """Loops that compute what `box` holds of the stage's buffer `old` at `place`."""
+    element = region.element(box.position)
+    mapping = {loop.var: e for loop, e in zip(producer.spatial, element, strict=True)}
+    leaf = producer.leaf
+    guards = tuple(substitute_cond(g, mapping) for g in leaf.guards)
+    inside = in_bounds(element, old.shape, {**place.ranges, **ranges_of(box.loops)})
+    value = substitute_scalar(leaf.value, mapping)
+    moved = replace(leaf, index=box.position, value=value, guards=(*guards, *inside))
+    return nest_loops((*box.loops, *producer.reduce), (moved,))
 
 
-def _top_level(stmts: tuple[Stmt, ...]) -> list[Stmt]:
-    found: list[Stmt] = []
-    for stmt in stmts:
-        found.extend(_top_level(stmt.body) if isinstance(stmt, Allocate) else [stmt])
-    return found
+@dataclass(frozen=True, slots=True)
+class Inline(Primitive):
+    """Put an elementwise stage into everything that reads it (`compute_inline`).
+
+    Legal where the stage is untouched, no reduction and no output, and where no expression grows
+    beyond what `limits` allows.
+    """
+
+    buffer: str
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest without the stage. ScheduleError: a reduction, an output, scheduled already; a
+        reader that would grow too large."""
+        producer = _producer(nest, self.buffer, self)
+        value = producer.leaf.value
+        plain = isinstance(producer.leaf, Store) and not producer.leaf.guards
+        need(plain, self, f"{self.buffer!r} is not computed by one plain expression")
+        for reader in leaves(nest.body):
+            if not isinstance(reader, Prefetch):
+                self._require_room(reader.value, value)
+
+        def computed(read: Load) -> Scalar:
+            pairs = zip(producer.spatial, read.index, strict=True)
+            return substitute_scalar(value, {loop.var: i for loop, i in pairs})
+
+        body = map_loads(_without(nest.body, producer), self.buffer, computed)
+        return still_prepacked(outlived(replace(nest, body=body)), self)
+
+    def _require_room(self, reader: Scalar, value: Scalar) -> None:
+        """ScheduleError if `reader` were too large with `value` for every read of the stage."""
+        uses = sum(ld.tensor == self.buffer for ld in loads(reader))
+        if not uses:
+            return
+        size = sum(1 for _ in walk_scalar(reader)) + uses * sum(1 for _ in walk_scalar(value))
+        depth = depth_of(reader) + depth_of(value)
+        problem = (
+            f"an expression would have {size} operations in {depth} levels, at most"
+            f" {MAX_INLINED_NODES} in {MAX_INLINED_DEPTH} are allowed"
+        )
+        need(size <= MAX_INLINED_NODES and depth <= MAX_INLINED_DEPTH, self, problem)
 
 
-def outlived(nest: Nest) -> Nest:
-    """`nest` with buffers that a stage took along allocated around everything: the stage was
-    moved out of the part in which they existed."""
-    lives: dict[Buffer, tuple[int, int]] = {}
-    _number_leaves(nest.body, 0, lives)
-    if not lives:
-        return nest
-    used = _places_of_use(nest)
-    outside: dict[Buffer, None] = {}
-    for buffer, (start, end) in lives.items():
-        first, last = used.get(buffer.name, (start, start))
-        if first < start or last >= end:
-            outside[buffer] = None
-    if not outside:
-        return nest
+def _without(stmts: tuple[Stmt, ...], producer: Producer) -> tuple[Stmt, ...]:
+    """`stmts` without the stage, its buffer, and prefetches of that, which is about to be elsewhere
+    or nowhere."""
+    buffer = producer.leaf.buffer
 
     def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Allocate) and stmt.buffer in outside:
+        if stmt is producer.root or (isinstance(stmt, Prefetch) and stmt.buffer == buffer):
+            return ()
+        if isinstance(stmt, Allocate) and stmt.buffer.name == buffer:
             return transform(stmt.body, change)
         return None
 
-    body = transform(nest.body, change)
-    for buffer in reversed(outside):
-        body = (Allocate(buffer, body),)
-    return replace(nest, body=body)
-
-
-def _number_leaves(
-    stmts: tuple[Stmt, ...], number: int, lives: dict[Buffer, tuple[int, int]]
-) -> int:
-    """The number of the leaf after `stmts`, whose first one has `number`; `lives` gets from which
-    leaf on each buffer exists, and the number of the first leaf after that, outer ones first."""
-    for stmt in stmts:
-        if isinstance(stmt, Allocate):
-            lives[stmt.buffer] = (number, number)
-        start = number
-        number = (
-            _number_leaves(stmt.body, number, lives)
-            if isinstance(stmt, For | Allocate)
-            else number + 1
-        )
-        if isinstance(stmt, Allocate):
-            lives[stmt.buffer] = (start, number)
-    return number
-
-
-def _places_of_use(nest: Nest) -> dict[str, tuple[int, int]]:
-    """Of each buffer, the numbers of the first and the last leaf that reads, writes or hints at
-    it; leaves are numbered in the order of the program."""
-    found: dict[str, tuple[int, int]] = {}
-    for number, leaf in enumerate(leaves(nest.body)):
-        names = {leaf.buffer}
-        if not isinstance(leaf, PrefetchLeaf):
-            names.update(ld.tensor for ld in loads(leaf.value))
-        for name in names:
-            found[name] = (found.get(name, (number, number))[0], number)
-    return found
-
-
-def require_intermediate(nest: Nest, buffer: str, asked_by: object) -> None:
-    if buffer in {t.name for t in (*nest.inputs, *nest.outputs)}:
-        raise ScheduleError(
-            asked_by, f"{buffer!r} is an argument of the kernel, not a stage inside"
-        )
-    if buffer not in buffers_in(nest):
-        known = sorted({leaf.buffer for leaf in leaves(nest.body)})
-        raise ScheduleError(asked_by, f"there is no stage {buffer!r}; there are {known}")
+    return transform(stmts, change)

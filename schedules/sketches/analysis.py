@@ -16,7 +16,9 @@ from ..algebra.scalar import (
     Binary,
     IndexValue,
     Load,
+    Reducer,
     Scalar,
+    Select,
     Unary,
     children,
     loads,
@@ -32,11 +34,13 @@ from ..trace import Trace
 from ..workload.workload import Workload
 from .phases import phase_steps
 
-MOST_STEP = 4
-"""Farthest that lanes may be apart in memory to be taken from whole vectors."""
+SHORT_AXIS = 8
+"""Iterations, or vectors along a longer axis, below which lanes along it are not worth what they
+take: fewer fill no vector, no block to transpose, and no walk of its own."""
 
-MOST_REPEATS = 4
-"""How often an element is taken in turn, at most, for lanes to be taken from a vector of them."""
+MOST_STEP = 4
+"""Farthest that lanes may be apart in memory to be taken from whole vectors, and how often lanes in
+a row may take the same element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +92,12 @@ class Read:
 
 @dataclass(frozen=True)
 class StageView:
-    """A stage as rules see it, after `presolve` has divided reduction axes that were used in two
-    parts or in phases (see `phases.py`), and `presplit` the output axes."""
+    """A stage as rules see it, after `phase_steps` has divided reduction axes that were used in two
+    parts or in phases (see `phases.py`), and `axis_splits` the output axes."""
 
     name: str
-    presolve: tuple[Split | Solve, ...]
-    presplit: tuple[Split, ...]
+    phase_steps: tuple[Split | Solve, ...]
+    axis_splits: tuple[Split, ...]
     spatial: tuple[Loop, ...]
     reduce: tuple[Loop, ...]
     reads: tuple[Read, ...]
@@ -101,7 +105,11 @@ class StageView:
     value: Scalar
     dtype: DType
     shape: tuple[int, ...]
-    is_reduction: bool
+    reducer: Reducer | None
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.reducer is not None
 
     @property
     def points(self) -> int:
@@ -156,9 +164,9 @@ def _with_inlined(workload: Workload, inlined: tuple[str, ...]) -> Nest:
 
 def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageView:
     """The stage that computes `name` in `nest`, see `view_stage`."""
-    presolve, presplit = _preparation(nest, name)
-    presplit = () if whole else presplit
-    nest = Trace((*presolve, *presplit)).apply(nest)
+    phase_steps, axis_splits = _preparation(nest, name)
+    axis_splits = () if whole else axis_splits
+    nest = Trace((*phase_steps, *axis_splits)).apply(nest)
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
     assert chain is not None
@@ -169,8 +177,8 @@ def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageVie
     )
     return StageView(
         name=name,
-        presolve=presolve,
-        presplit=presplit,
+        phase_steps=phase_steps,
+        axis_splits=axis_splits,
         spatial=tuple(loop for loop in found if not loop.reduce),
         reduce=tuple(loop for loop in found if loop.reduce),
         reads=_reads(leaf, workload, ranges),
@@ -178,7 +186,7 @@ def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageVie
         value=leaf.value,
         dtype=stage.tensor.dtype,
         shape=stage.tensor.shape,
-        is_reduction=isinstance(leaf, Update),
+        reducer=leaf.reducer if isinstance(leaf, Update) else None,
     )
 
 
@@ -230,7 +238,7 @@ def _repeating(leaf: Store) -> str:
     (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
     atoms = (atom for load in loads(leaf.value) for index in load.index for atom, _ in index.terms)
     divided = [a for a in atoms if isinstance(a, FloorDiv | Mod) and name in a.numerator.vars()]
-    few = all(isinstance(a, FloorDiv) and a.divisor <= MOST_REPEATS for a in divided)
+    few = all(isinstance(a, FloorDiv) and a.divisor <= MOST_STEP for a in divided)
     return name if few else ""
 
 
@@ -248,7 +256,7 @@ def _reads(
                 (node.tensor, index),
                 Read(node.tensor, index, node.dtype, tensor.shape, conditional, padded),
             )
-        inner = conditional or type(node).__name__ == "Select"
+        inner = conditional or isinstance(node, Select)
         for child in children(node):
             visit(child, inner)
 
@@ -272,13 +280,6 @@ def offsets(index: Affine, extents: dict[str, int]) -> set[int]:
         if step:
             found = {x + step * i for x in found for i in range(extent)}
     return found
-
-
-def stride(index: Affine, loop: Loop | None) -> int:
-    """How far `index` moves when `loop` does; 1 where it divides it."""
-    if loop is None or loop.name not in index.vars():
-        return 0
-    return index.coefficient(loop.name) or 1
 
 
 def math_calls(value: Scalar) -> int:

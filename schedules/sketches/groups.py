@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
 from ..algebra.affine import Affine, affine, var
+from ..space import Knob
 from ..target import Target
 from ..workload.workload import Workload
 from .analysis import Loop, StageView, view_stages
-from .knobs import PartSketch
+from .knobs import Knobbed, PartSketch, stream_values, streams_pay
+
+TASKS_A_THREAD = 4
+"""Tasks that loops are divided into which are too few or too uneven for the threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,35 @@ class FusionGroup:
     def repeats(self) -> int:
         """Iterations of the shared axes."""
         return prod(loop.extent for loop in self.last.spatial[: self.shared])
+
+
+@dataclass(frozen=True)
+class GroupSketch(Knobbed):
+    """A sketch of the stages of a group."""
+
+    workload: Workload
+    group: FusionGroup
+    target: Target
+
+    @property
+    def stages(self) -> tuple[StageView, ...]:
+        return self.group.stages
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.group.last.dtype)
+
+    def parallel_knob(self, several: bool) -> Knob:
+        """Whether threads share the tasks, where there are several of both."""
+        return Knob("parallel", (0, 1) if self.target.threads > 1 and several else (0,))
+
+    @cached_property
+    def streams_pay_here(self) -> bool:
+        return streams_pay(self.workload, self.target)
+
+    @cached_property
+    def stream_choices(self) -> tuple[int, ...]:
+        return stream_values(self.workload, self.group.last.name, self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +180,11 @@ def merged(
     found = {}
     for view, reduced in pairwise(group.stages):
         loops = walk(reduced) if reduced.is_reduction and not view.is_reduction else None
-        if loops is None or any(v.presolve or v.presplit for v in (view, reduced)):
+        if loops is None or any(v.phase_steps or v.axis_splits for v in (view, reduced)):
             continue
         reads = [read for read in reduced.reads if read.tensor == view.name]
+        in_order = (not r.conditional and _same(r.index, loops) == len(r.index) for r in reads)
         alike = [loop.extent for loop in loops] == [loop.extent for loop in view.spatial]
-        if alike and reads and all(
-            not r.conditional and _same(r.index, loops) == len(r.index) for r in reads
-        ):  # fmt: skip
+        if alike and reads and all(in_order):
             found[reduced.name] = view.name
     return found

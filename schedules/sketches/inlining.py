@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from math import prod
 
 from ..algebra.scalar import Load, Reducer, Scalar, children, loads
 from ..limits import MAX_INLINED_DEPTH
@@ -12,58 +12,38 @@ from ..workload.workload import Workload
 from .analysis import math_calls
 from .phases import inserts_zeros, is_padding
 
-MOST_NODES_INLINED = 256
-"""Operations of an expression with all that is computed inside it. Each use of a stage is a copy,
-which the code generator finds to be one value, but everything before it has to go through."""
-
 
 def stages_inlined(workload: Workload) -> tuple[str, ...]:
-    """Elementwise stages that are cheaper to compute where they are read, in program order."""
-    found: dict[str, _Size] = {}
-    outputs = set(workload.outputs)
+    """Elementwise stages that are cheaper to compute where they are read, in program order. Each
+    use of a stage is a copy, which the code generator finds to be one value, but everything before
+    it has to go through: an expression has no more operations than it may have levels."""
+    sizes: dict[str, int] = {}
     for stage in workload.stages:
-        if stage.reducer is not None or stage.name in outputs:
+        if stage.reducer is not None or stage.name in workload.outputs:
             continue
         readers = workload.consumers(stage.name)
         times = sum(
             _points(reader) * sum(1 for ld in loads(reader.body) if ld.tensor == stage.name)
             for reader in readers
         )
-        cheap = math_calls(stage.body) == 0 and len(loads(stage.body)) <= 2
-        again = times / max(_points(stage), 1)
+        # As a tensor of its own it is read once, written once, and read again for each use.
+        again, own = times / max(_points(stage), 1), max(len(loads(stage.body)), 2)
+        cheap = math_calls(stage.body) == 0 and again * own <= own + 1 + again
         summed = all(r.reducer is Reducer.SUM for r in readers)
         zeros = summed and (inserts_zeros(stage) or is_padding(stage))
-        if again <= 1.0 or (cheap and again <= 3.0) or zeros:
-            grown = {**found, stage.name: _size_with(stage.body, found)}
-            if all(_size_with(reader.body, grown).is_small for reader in readers):
-                found = grown
-    return tuple(found)
+        if again <= 1.0 or cheap or zeros:
+            grown = {**sizes, stage.name: _size_with(stage.body, sizes)}
+            if all(_size_with(reader.body, grown) < MAX_INLINED_DEPTH for reader in readers):
+                sizes = grown
+    return tuple(sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """Operations and levels of an expression."""
-
-    nodes: int
-    depth: int
-
-    @property
-    def is_small(self) -> bool:
-        return self.nodes <= MOST_NODES_INLINED and self.depth <= MAX_INLINED_DEPTH // 2
-
-
-def _size_with(body: Scalar, inside: Mapping[str, _Size]) -> _Size:
-    """The size of `body` with the stages `inside` it, without putting them there."""
+def _size_with(body: Scalar, inside: Mapping[str, int]) -> int:
+    """Operations of `body` with the stages `inside` it, without putting them there."""
     if isinstance(body, Load):
-        return inside.get(body.tensor, _Size(1, 1))
-    below = [_size_with(child, inside) for child in children(body)]
-    return _Size(
-        1 + sum(size.nodes for size in below), 1 + max((size.depth for size in below), default=0)
-    )
+        return inside.get(body.tensor, 1)
+    return 1 + sum(_size_with(child, inside) for child in children(body))
 
 
 def _points(stage: Stage) -> int:
-    total = 1
-    for axis in (*stage.axes, *stage.reduce_axes):
-        total *= axis.extent
-    return total
+    return prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes))

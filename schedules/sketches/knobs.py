@@ -1,16 +1,22 @@
-"""What a setting says: the values of a sketch's knobs, and the trace they stand for."""
+"""What a setting says: the values of a sketch's knobs, and when `stream` is one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..arrays import FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray
+from ..leaves import Leaf, Number
 from ..space import Knob, Part
-from ..trace import Trace
+from ..target import Target
+from ..workload.workload import Workload
+from .hardware import USABLE_SHARE
 from .writer import TraceWriter
+
+POWERS = (1, 2, 4, 8)
+"""How many of something a knob offers, where a step in between would hardly differ."""
 
 
 class HasKnobs(Protocol):
@@ -47,13 +53,63 @@ class Knobbed:
         """The setting with every knob at its place in `places`, or at its last value before."""
         return tuple(min(places[knob.name], len(knob.values) - 1) for knob in self.knobs)
 
-    def trace(self: PartSketch, setting: Sequence[int]) -> Trace:
-        """The trace of one feasible setting."""
-        writer = TraceWriter(self.workload)
-        self.write(writer, setting)
-        return writer.trace
+    def feasible(self, settings: IntArray) -> BoolArray:
+        """(P,) all of them, if the sketch has no limits."""
+        return np.ones(len(np.atleast_2d(settings)), np.bool_)
+
+    def leaves(self, settings: IntArray) -> Sequence[Leaf]:
+        """None: counted from the plan."""
+        return ()
 
 
 def as_floats(values: Mapping[str, IntArray]) -> dict[str, FloatArray]:
     """`values` for arithmetic with shares and times."""
     return {name: value.astype(np.float64) for name, value in values.items()}
+
+
+Values: TypeAlias = dict[str, IntArray]
+"""Of each knob, (P,)."""
+
+
+def each_of(
+    v: Mapping[str, IntArray], names: Sequence[str], count: Callable[..., tuple[float, ...]]
+) -> list[FloatArray]:
+    """(P,) each number that `count` gives for the knobs `names`: asked once for each setting."""
+    rows = np.stack([v[name] for name in names], axis=1)
+    distinct, places = np.unique(rows, axis=0, return_inverse=True)
+    found = np.asarray([count(*row) for row in distinct.tolist()], np.float64)
+    return list(found[places.reshape(-1)].T)
+
+
+def each(values: Number, count: Callable[[int], tuple[float, ...]]) -> list[FloatArray]:
+    """(P,) each number that `count` gives for a value: asked once for each that there is."""
+    return each_of({"": np.asarray(values)}, ("",), count)
+
+
+def stream_values(
+    workload: Workload, tensor: str, target: Target, flat: bool = False
+) -> tuple[int, ...]:
+    """The values of a knob `stream` for what computes `tensor`: offered for an output that
+    nothing reads again and that no core's own caches hold. Rows must begin where vectors do, since
+    others are not streamed, unless it may be walked as one row (`flat`)."""
+    if tensor not in workload.outputs or workload.consumers(tensor):
+        return (0,)
+    if not (flat or has_aligned_rows(workload, tensor, target)):
+        return (0,)
+    large = workload.tensors[tensor].bytes > target.own_cache_bytes
+    return (0, 1) if large else (0,)
+
+
+def has_aligned_rows(workload: Workload, tensor: str, target: Target) -> bool:
+    """Whether every row begins at a multiple of a vector, if the first one does."""
+    found = workload.tensors[tensor]
+    if len(found.shape) < 2:
+        return True
+    return found.shape[-1] * found.dtype.bytes % (target.vector_bits // 8) == 0
+
+
+def streams_pay(workload: Workload, target: Target) -> bool:
+    """Whether all arguments together leave little room in the last cache."""
+    last = max((cache.bytes for cache in target.caches), default=0)
+    total = sum(tensor.bytes for tensor in workload.arguments)
+    return total > USABLE_SHARE * last > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..plan import Access, Axis, Outline, access_of
-from .analysis import Loop, Read, StageView
+from .analysis import Loop, Read, StageView, once
 
 NOTHING = Axis("", 1)
 """An axis that a stage does not have."""
@@ -16,15 +16,22 @@ def stage_outline(
     loops: Sequence[Loop | None],
     reads: Sequence[Read],
     extents: Mapping[str, int] | None = None,
+    epilogue: StageView | None = None,
 ) -> Outline:
     """The axes `loops`, of one element where there is none and of another length where `extents`
-    says so; `reads`, and the stage's own tensor, over them."""
+    says so; `reads`, and the stage's own tensor, over them. An `epilogue`, with loops of the same
+    names, has that tensor for itself: what else it reads and its own tensor take its place."""
     axes = tuple(
         Axis(loop.name, (extents or {}).get(loop.name, loop.extent)) if loop else NOTHING
         for loop in loops
     )
     names = [axis.name for axis in axes]
     found = [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in reads]
+    if epilogue:
+        names = [f"{epilogue.name}{name[len(view.name) :]}" for name in names]
+        rest = [read for read in once(epilogue.reads) if read.tensor != view.name]
+        found += [access_of(read.tensor, read.dtype.bytes, read.index, names) for read in rest]
+        view = epilogue
     own = tuple(tuple(int(loop.name == name) for name in names) for loop in view.spatial)
     output = Access(view.name, view.dtype.bytes, own, is_output=True)
     return Outline(axes, (*found, output))

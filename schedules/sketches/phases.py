@@ -22,9 +22,6 @@ from ..primitives import Solve, Split
 from ..trace import Trace
 from ..workload.tensors import Stage
 
-MAX_PHASES = 64
-"""Beyond this many phases of one axis there is little left to do in each."""
-
 
 def inserts_zeros(stage: Stage) -> bool:
     """Whether `stage` spreads what it reads, with zeros between: what reads it had better not."""
@@ -77,7 +74,7 @@ def _candidates(nest: Nest, name: str) -> Iterator[tuple[Split | Solve, ...]]:
     by_name = {loop.var: loop for loop in chain}
     for cond in dict.fromkeys(index_conds(leaf.value)):
         congruence = congruence_of(cond)
-        if congruence is None or congruence.modulus > MAX_PHASES:
+        if congruence is None:
             continue
         if not congruence.index.vars() <= by_name.keys():
             continue

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-import numpy as np
-
-from ..arrays import BoolArray, IntArray
+from ..arrays import IntArray
 from ..errors import ScheduleError
+from ..leaves import Leaf, Loop, Operations, Place, Statement
 from ..nest.loop_ir import For
 from ..plan import Access, Axis, Level, Outline, Plan
 from ..primitives import Parallel
@@ -43,9 +42,6 @@ class PlainSketch(Knobbed):
     def points(self) -> int:
         return sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in self.workload.stages)
 
-    def feasible(self, settings: IntArray) -> BoolArray:
-        return np.ones(len(np.atleast_2d(settings)), np.bool_)
-
     @cached_property
     def _outline(self) -> Outline:
         """One axis: evaluations of all stages together."""
@@ -57,7 +53,14 @@ class PlainSketch(Knobbed):
 
     def plan(self, settings: IntArray) -> Plan:
         """One loop over everything."""
-        return Plan(self._outline, (Level(0, 1),), len(np.atleast_2d(settings)))
+        shared = self.values(settings)["parallel"] > 0
+        return Plan(self._outline, (Level(0, 1, shared),), len(shared))
+
+    def leaves(self, settings: IntArray) -> Sequence[Leaf]:
+        """One evaluation after the other, of elements that may lie anywhere."""
+        shared, axes = self.values(settings)["parallel"] > 0, frozenset({"points"})
+        does = Statement((Operations(axes, 1, 1),), (Place("", ("",), {"points": 1}),))
+        return [Leaf(Loop(axes, self.points, None, shared), does)]
 
     def default(self) -> tuple[int, ...]:
         return self.clipped({"parallel": 1})

@@ -22,14 +22,13 @@ from ..space import Knob, ScheduleSpace, Sketch
 from ..target import Target
 from ..trace import Trace
 from ..workload.workload import Workload
-from .covers import covers, likeliest
 from .forms.orders import axes_last
-from .forms.regrouping import regrouped
-from .forms.rewriting import rewrites_for
+from .forms.rewriting import regrouped, rewrites_for
 from .groups import stages_of
 from .inlining import stages_inlined
 from .knobs import PartSketch
 from .plain import PlainSketch
+from .rules import covers, likeliest
 from .writer import TraceWriter
 
 MAX_SKETCHES = 4
@@ -164,7 +163,7 @@ def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
     sizes = settings.max(axis=0, initial=0) + 1
     if not len(settings):
         return settings, np.empty(0, np.int64)
-    if prod(sizes.tolist()) >= 1 << 62:
+    if prod(sizes.tolist()) > np.iinfo(np.int64).max:
         rows, places = np.unique(settings, axis=0, return_inverse=True)
         return rows, places.reshape(-1)
     weights = [prod(sizes[j + 1 :].tolist()) for j in range(len(sizes))]

@@ -1,22 +1,27 @@
-"""The rules: which sketches fit which stages, by structure and never by name.
+"""The rules: which sketches fit which stages, by structure and never by name; and the covers of a
+program that they give: fusion groups that have every stage once, with the sketches that fit each.
 
 Each rule is asked by itself and sees no other's answer. Those that fuse take a stage with some
-before it; the others have alternatives for a stage alone. `covers.py` makes programs of these.
+before it; the others have alternatives for a stage alone. Stages are looked at from the last to the
+first. The first cover takes the likeliest group of each; where a group is in doubt, another cover
+leaves its stages apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+
 from .analysis import StageView, view_stage
 from .fused.columns import ColumnSketch, column_group
 from .fused.elementwise import ElementwiseSketch
-from .fused.reduction import ReductionSketch
-from .fused.row_part import own_rows
-from .fused.rows import RowSketch, row_group
+from .fused.reductions import is_along_columns
+from .fused.rows import RowSketch, own_rows, row_group
 from .fused.transform import TransformSketch, transform_group
-from .fused.walks import is_along_columns
 from .groups import Doubt, Fit, FusionGroup, Rule, Stages, is_loop
 from .inner_product.roles import inner_product_roles
 from .inner_product.sketch import InnerProductSketch
+from .knobs import PartSketch
 from .tile.roles import assign_roles, is_product, lane_step, tile_roles
 from .tile.sketch import TileSketch
 from .transpose.copies import transpose_sketch
@@ -68,7 +73,7 @@ def rows(view: StageView, stages: Stages) -> Fit | None:
 
 def _anchor(view: StageView, stages: Stages) -> str | None:
     """The tiled reduction that an elementwise stage is computed from directly, if there is one."""
-    if view.is_reduction or view.presplit:
+    if view.is_reduction or view.axis_splits:
         return None
     for read in view.reads:
         name = read.tensor
@@ -102,10 +107,10 @@ def inner_products(view: StageView, stages: Stages) -> Fit | None:
     if assign_roles(view) is None:
         return None
     workload, target = stages.workload, stages.target
-    if view.presplit:
+    if view.axis_splits:
         inlined = tuple(s.name for s in workload.stages if s.name not in stages.views)
         view = view_stage(workload, view.name, inlined, whole=True)
-    roles = inner_product_roles(view, target.lanes(view.dtype))
+    roles = inner_product_roles(view, target)
     return Fit((InnerProductSketch(workload, view, roles, target),)) if roles else None
 
 
@@ -133,7 +138,7 @@ def row(view: StageView, stages: Stages) -> Fit | None:
     if found is not None and not found.is_narrow:
         return None
     alone = FusionGroup(view, (), own_rows(view))
-    kind = ReductionSketch if view.is_reduction else ElementwiseSketch
+    kind = RowSketch if view.is_reduction else ElementwiseSketch
     return Fit((kind(stages.workload, alone, stages.target),))
 
 
@@ -148,3 +153,60 @@ FUSING: tuple[Rule, ...] = (transforms, epilogue, columns, rows)
 
 ALONE: tuple[Rule, ...] = (tiles, inner_products, transposed_sums, transpositions, row)
 """The likeliest first: all that fit are alternatives."""
+
+Cover = list[tuple[PartSketch, ...]]
+"""For each group, in program order, sketches that fit it, the likeliest first."""
+
+
+def covers(stages: Stages) -> list[Cover]:
+    """The covers of all stages, the likeliest first."""
+    first = _groups(stages, None)
+    doubts = {fit.doubt for fit in first}
+    others = (_groups(stages, doubt) for doubt in DOUBTS if doubt in doubts)
+    return [[fit.parts for fit in groups] for groups in (first, *others)]
+
+
+def _groups(stages: Stages, doubt: Doubt | None) -> list[Fit]:
+    """The groups of one cover, without those for which there is this doubt."""
+    found: list[Fit] = []
+    left = list(stages.left)
+    while left:
+        view = stages.views[left.pop()]
+        fit = _group(stages.before(left), view, doubt)
+        for name in fit.inside:
+            left.remove(name)
+        found.insert(0, fit)
+    return found
+
+
+def _group(stages: Stages, view: StageView, doubt: Doubt | None) -> Fit:
+    """The likeliest group of `view` with stages left before it, or all there is for it alone."""
+    for rule in FUSING:
+        fit = rule(view, stages)
+        if fit is not None and (doubt is None or fit.doubt is not doubt):
+            return fit
+    meant = doubt.instead(view, stages) if doubt and doubt.instead else None
+    alone = [meant] if meant else [rule(view, stages) for rule in ALONE]
+    return Fit(tuple(part for fit in alone if fit for part in fit.parts))
+
+
+def likeliest(ways: list[Cover]) -> Iterator[tuple[PartSketch, ...]]:
+    """Combinations of the groups' sketches, by how far they are from the likeliest ones in sum: the
+    second choice of any group comes before the third of another."""
+    for total in count():
+        for cover in ways:
+            yield from _of_rank(cover, total)
+        if all(total >= sum(len(parts) - 1 for parts in cover) for cover in ways):
+            return
+
+
+def _of_rank(cover: Cover, total: int) -> Iterator[tuple[PartSketch, ...]]:
+    """Combinations whose places in the lists add up to `total`; later groups change first."""
+    if not cover:
+        if total == 0:
+            yield ()
+        return
+    most_later = sum(len(parts) - 1 for parts in cover[1:])
+    for place, part in enumerate(cover[0][: total + 1]):
+        if total - place <= most_later:
+            yield from ((part, *others) for others in _of_rank(cover[1:], total - place))

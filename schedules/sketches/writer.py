@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
+from typing import TypeVar
 
 from ..algebra.affine import Affine, FloorDiv, Var, affine, recombine
 from ..algebra.scalar import loads
 from ..lowering.lower import plain_nest
 from ..nest.finding import buffers_in, chain_to, leaf_sites, writes_of
 from ..nest.loop_ir import For, LoopKind, Nest, Store, Update, loop_called, loops, loops_named
+from ..plan import LoopLevel
 from ..primitives import (
     BlockRead,
     CacheRead,
@@ -23,7 +25,24 @@ from ..primitives import (
 )
 from ..trace import Trace
 from ..workload.workload import Workload
-from .analysis import MOST_REPEATS, MOST_STEP
+from .analysis import MOST_STEP
+from .vectors import contiguity, vectors_of, whole_vectors
+
+Leaf = TypeVar("Leaf", Store | Update, Update)
+
+SERIAL, UNROLLED, VECTORIZED = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED
+
+
+PARTS, BATCHES, BLOCKS = "parts of the reduction", "batches", "blocks"
+DEPTH, TILES = "blocks of the reduction", "tiles"
+STEPS, WRITTEN_OUT = "steps of the reduction", "written out"
+"""What loops of a nest are for."""
+
+VECTORS_AT_ONCE = 4
+"""Vectors of a copy that one iteration moves, at most."""
+
+MARKS = {VECTORIZED: Vectorize, UNROLLED: Unroll}
+"""The steps that mark loops, in the order in which they are written."""
 
 
 class TraceWriter:
@@ -75,6 +94,28 @@ class TraceWriter:
         if len(order) > 1:
             self.do(Reorder(order))
 
+    def arrange(
+        self, levels: Iterable[LoopLevel], first: Iterable[str] = ()
+    ) -> list[tuple[LoopLevel, str]]:
+        """Make the nest of `levels`, outermost first: a plain loop that several levels walk is
+        split, the longest steps first; then all are put in order and marked. What the loop of each
+        level is called. Levels of loops that are not there are left out: a stage that was moved has
+        none of one iteration. Plain loops `first` are split first: what is left of them at the end
+        is tested in that order."""
+        there = loops_named(self.nest.body)
+        levels = [level for level in levels if level.loop in there]
+        names = [level.loop for level in levels]
+        for loop in dict.fromkeys((*first, *names)):
+            own = [n for n, level in enumerate(levels) if level.loop == loop]
+            *outer, last = sorted(own, key=lambda n: -levels[n].step) or [0]
+            for n in outer:
+                names[n], names[last] = self.split(names[last], levels[n].step)
+        self.reorder(*names)
+        made = list(zip(levels, names, strict=True))
+        for kind, mark in MARKS.items():
+            self.do(*(mark(name) for level, name in made if level.kind == kind))
+        return made
+
     def has(self, loop: str) -> bool:
         return loop in loops_named(self.nest.body)
 
@@ -99,12 +140,11 @@ class TraceWriter:
             name = self._cut_from[name]
         return name == loop
 
-    def writer_of(self, buffer: str) -> tuple[Store | Update, tuple[For, ...]]:
-        """The first leaf that writes `buffer`, and the loops around it."""
-        leaf = writes_of(self.nest.body, buffer)[0]
-        chain = chain_to(self.nest.body, leaf)
-        assert chain is not None
-        return leaf, chain
+    def writer_of(self, buffer: str, inside: str = "") -> tuple[Store | Update, tuple[For, ...]]:
+        """The first leaf that writes `buffer`, below loop `inside` if asked for, and the loops
+        around it."""
+        body = self.loop(inside).body if inside else self.nest.body
+        return self._with_loops(writes_of(body, buffer)[0])
 
     def spatial_loops(self, buffer: str) -> list[str]:
         """The loops around the first leaf that writes `buffer` which are not its reduction's."""
@@ -112,14 +152,10 @@ class TraceWriter:
 
     def update_of(self, buffer: str) -> tuple[Update, tuple[For, ...]]:
         """The first update of `buffer`, and the loops around it."""
-        leaf = next(w for w in writes_of(self.nest.body, buffer) if isinstance(w, Update))
-        chain = chain_to(self.nest.body, leaf)
-        assert chain is not None
-        return leaf, chain
+        found = (w for w in writes_of(self.nest.body, buffer) if isinstance(w, Update))
+        return self._with_loops(next(found))
 
-    def writer_within(self, buffer: str, loop: str) -> tuple[Store | Update, tuple[For, ...]]:
-        """The first leaf below `loop` that writes `buffer`, and the loops around it."""
-        leaf = writes_of(self.loop(loop).body, buffer)[0]
+    def _with_loops(self, leaf: Leaf) -> tuple[Leaf, tuple[For, ...]]:
         chain = chain_to(self.nest.body, leaf)
         assert chain is not None
         return leaf, chain
@@ -134,7 +170,12 @@ class TraceWriter:
         return [loop for loop in chain if self._buffer_of[loop.var] == buffer]
 
     def vectorise_writer(
-        self, buffer: str, lanes: int, most_unrolled: int = 4, inside: str = "", cut: bool = False
+        self,
+        buffer: str,
+        lanes: int,
+        most_unrolled: int = VECTORS_AT_ONCE,
+        inside: str = "",
+        cut: bool = False,
     ) -> None:
         """Vectorise the plain loops around the one leaf that writes `buffer`, along the axis that
         is contiguous in the most accesses, with a few vectors at once; `cut` as below."""
@@ -152,15 +193,13 @@ class TraceWriter:
     def vectorise_parts(self, loop: str, lanes: int, most_unrolled: int) -> None:
         """Vectorise one innermost loop, cut where its last few whole vectors end: only what is
         left has a mask."""
-        extent, step = self.loop(loop).extent, lanes
-        while step < lanes * most_unrolled and 2 * step <= extent:
-            step *= 2
-        whole = extent // step * step
+        extent = self.loop(loop).extent
+        whole, vectors = whole_vectors(extent, lanes, most_unrolled)
         if whole in (0, extent):
             self.vectorise_loop(loop, lanes, most_unrolled)
             return
         rest = self.partition(loop, whole)[loop]
-        self.vectorise_loop(loop, lanes, step // lanes)
+        self.vectorise_loop(loop, lanes, vectors)
         self.vectorise_loop(rest, lanes, most_unrolled)
 
     def read_block(self, tensor: str, place: str, buffer: str, along: str = "") -> None:
@@ -201,23 +240,14 @@ class TraceWriter:
             for read in loads(leaf.value)
         )
 
-    def vectorise_loop(self, loop: str, lanes: int, most_unrolled: int = 4) -> None:
+    def vectorise_loop(self, loop: str, lanes: int, most_unrolled: int = VECTORS_AT_ONCE) -> None:
         """Vectorise one innermost loop, several vectors an iteration where it is long enough."""
-        extent = self.loop(loop).extent
-        width = fitting(lanes, extent)
+        width, copies = vectors_of(self.loop(loop).extent, lanes, most_unrolled)
         if width == 1:
             return
-        # A tail of less than a vector is masked in a vector of the full width.
-        if extent % width and extent > width // 2:
-            width = min(lanes, 2 * width) if width < lanes else width
         outer, inner = self.split(loop, width)
-        count = self.loop(outer).extent
-        times = next(u for u in range(min(most_unrolled, count), 0, -1) if count % u == 0)
-        if times > 1:
-            _, middle = self.split(outer, times)
-            self.do(Vectorize(inner), Unroll(middle))
-        else:
-            self.do(Vectorize(inner))
+        middle = self.split(outer, copies)[1:] if copies > 1 else ()
+        self.do(Vectorize(inner), *(Unroll(name) for name in middle))
 
     def _contiguity(self, leaf: Store | Update, loop: str) -> int:
         """How well lanes along `loop` suit the leaf: contiguous accesses count for it, strided
@@ -231,14 +261,12 @@ class TraceWriter:
 
     def _step_score(self, buffer: str, index: tuple[Affine, ...], loop: str) -> int:
         step = element_step(buffers_in(self.nest)[buffer].shape, index, loop)
-        return {0: 0, 1: 2}.get(step if step is not None else -1, -1)
+        return contiguity(step)
 
 
-def fitting(most: int, extent: int) -> int:
-    """The largest of `most`, half of it and so on that is not above `extent`; at least 1."""
-    while most > max(extent, 1):
-        most //= 2
-    return most
+def called(made: Iterable[tuple[LoopLevel, str]], role: str) -> list[str]:
+    """What those loops are called, of `made` levels, that are for `role`."""
+    return [name for level, name in made if level.role == role]
 
 
 def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
@@ -254,7 +282,7 @@ def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> boo
         isinstance(atom, FloorDiv)
         and abs(c) == 1
         and atom.numerator.is_linear_in(loop)
-        and abs(atom.numerator.coefficient(loop)) <= atom.divisor <= MOST_REPEATS
+        and abs(atom.numerator.coefficient(loop)) <= atom.divisor <= MOST_STEP
         for atom, c in last.terms
         if not isinstance(atom, Var) and loop in atom.numerator.vars()
     )

@@ -12,7 +12,7 @@ from service.answers.preparers import Preparers
 from service.answers.untuned import Untuned
 from service.resolve.spelled import SpelledWorkloads
 from service.resolve.toolchains import toolchain, toolchain_name
-from tuner.machine.host import cpu_affinity
+from tuner.process.host import cpu_affinity
 
 if TYPE_CHECKING:
     from db import Store

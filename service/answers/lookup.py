@@ -19,7 +19,8 @@ from service.answers.untuned import (
     is_wanted,
     stored_workload,
 )
-from service.errors import InvalidField, Located, NoAnswer, NotPrepared, Problem, problem_of
+from service.error_table import Problem, problem_of
+from service.errors import InvalidField, Located, NoAnswer, NotPrepared
 from service.exit_codes import ExitCode
 from service.grade import Grade
 from service.resolve import targets

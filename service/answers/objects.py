@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schedules.lowering.lower import lower, start
 from schedules.lowering.outline import plan_text
-from schedules.lowering.readable import named_like, readable
+from schedules.lowering.readable import readable
 from schedules.nest.printer import to_text
 from schedules.target import Target
 from schedules.trace import Trace
@@ -23,6 +22,7 @@ from service.answers.grades import Answer
 from service.errors import UsageProblem
 from service.written import write_whole
 from tuner.emit.c_names import why_not
+from tuner.emit.variant import Variant
 
 if TYPE_CHECKING:
     from tuner.emit.emitted import Build, EmittedKernel
@@ -99,51 +99,41 @@ def trace_text(trace: Trace) -> str:
 
 
 def _nest_text(workload: Workload, trace: Trace) -> str:
-
-    nest = lower(workload, trace)
-    if trace.rewrites:
-        workload = named_like(start(workload, trace)[0], workload)
-    return to_text(readable(nest, workload))
+    return to_text(readable(workload, trace).nest)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One variant of an object: the CPU it is for, by name and as a target, and its schedule."""
-
-    label: str
-    target: Target
-    answer: Answer
+def variant_of(answer: Answer, target: Target) -> Variant:
+    """The schedule of an answer for `target`."""
+    return Variant(target.cpu, answer.trace, target, answer.record_key or "")
 
 
 def build(
-    workload: Workload, answer: Answer, target: Target, symbol: str, *, ll: bool, asm: bool
+    workload: Workload, variant: Variant, symbol: str, *, ll: bool, asm: bool
 ) -> list[Artefact]:
     """The object, its header and what else was asked for. DeadlineError, CompileError."""
-    part = Part(target.cpu, target, answer)
-    _, files = emitted(workload, [part], symbol)
-    return [*files, *texts(workload, part, symbol, ll=ll, asm=asm)]
+    _, files = emitted(workload, [variant], symbol)
+    return [*files, *texts(workload, variant, symbol, ll=ll, asm=asm)]
 
 
 def emitted(
-    workload: Workload, parts: Sequence[Part], symbol: str, build: Build | None = None
+    workload: Workload, variants: Sequence[Variant], symbol: str, build: Build | None = None
 ) -> tuple[EmittedKernel, list[Artefact]]:
     """The object of several variants, in order of preference, and its header. `build` compiles,
     `build_in_time` if it is None. DeadlineError, CompileError, TargetError."""
     from tuner.compiling.in_time import build_in_time
-    from tuner.emit.emitted import Variant, emit_kernel
-    from tuner.emit.header import Origin, c_header
+    from tuner.emit.emitted import emit_kernel
+    from tuner.emit.header import c_header
 
-    variants = [Variant(part.label, part.answer.trace, part.target) for part in parts]
     kernel = emit_kernel(workload, variants, symbol, build or build_in_time)
-    origins = [Origin(part.answer.record_key or "", part.answer.trace) for part in parts]
-    header = c_header(workload, kernel, origins)
     return kernel, [
         Artefact("object", f"{symbol}.o", kernel.object_bytes),
-        Artefact("header", f"{symbol}.h", header.encode()),
+        Artefact("header", f"{symbol}.h", c_header(workload, kernel).encode()),
     ]
 
 
-def texts(workload: Workload, part: Part, stem: str, *, ll: bool, asm: bool) -> list[Artefact]:
+def texts(
+    workload: Workload, variant: Variant, stem: str, *, ll: bool, asm: bool
+) -> list[Artefact]:
     """One variant to read: `stem`.ll and `stem`.s, as asked for. DeadlineError, CompileError."""
     from tuner.compiling.in_time import assembly_in_time
     from tuner.emit.kernel import llvm_text
@@ -151,11 +141,11 @@ def texts(workload: Workload, part: Part, stem: str, *, ll: bool, asm: bool) -> 
     if not ll and not asm:
         return []
     files = []
-    text = llvm_text(workload, part.answer.trace, part.target, stem)
+    text = llvm_text(workload, variant.trace, variant.target, stem)
     if ll:
         files.append(Artefact("llvm", f"{stem}.ll", text.encode()))
     if asm:
-        files.append(Artefact("asm", f"{stem}.s", assembly_in_time(text, part.target).encode()))
+        files.append(Artefact("asm", f"{stem}.s", assembly_in_time(text, variant.target).encode()))
     return files
 
 

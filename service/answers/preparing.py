@@ -34,14 +34,14 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service.answers import analytic, objects
-from service.answers.grades import MOCKED, Answer, grade_of, same_toolchain
+from service.answers.grades import MOCKED, grade_of, same_toolchain
 from service.answers.links import MEDIA_TYPES
 from service.answers.publish import Publish, publish
 from service.answers.verification import WRONG, renewed
-from service.errors import problem_of
-from service.grade import Grade
+from service.error_table import problem_of
 from service.resolve import targets, toolchains, workloads
-from tuner.machine.host import cpu_affinity
+from tuner.emit.variant import Variant
+from tuner.process.host import cpu_affinity
 
 if TYPE_CHECKING:
     from db import Store
@@ -291,13 +291,8 @@ def built_files(
     symbol = objects.symbol_name(None, workload)
     with alarm(DEADLINE_SECS, "building a kernel"):
         if verified:
-            answer = Answer(
-                Grade.DEFAULT,
-                workloads.workload_summary(workload),
-                targets.target_summary(target),
-                trace.to_json(),
-            )
-            files = objects.build(workload, answer, target, symbol, ll=True, asm=False)
+            variant = Variant(target.cpu, trace, target)
+            files = objects.build(workload, variant, symbol, ll=True, asm=False)
         else:
             text = llvm_text(workload, trace, target, symbol)
             files = [objects.Artefact("llvm", f"{symbol}.ll", text.encode())]

@@ -11,10 +11,8 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service.answers import objects
-from service.answers.grades import Answer
 from service.answers.links import MEDIA_TYPES, links
-from service.grade import Grade
-from service.resolve import targets, workloads
+from tuner.emit.variant import Variant
 
 if TYPE_CHECKING:
     from db import Store
@@ -61,15 +59,9 @@ def _built(
     # Start-up: a query loads no SQLAlchemy; what needs it imports it.
     from db.artefacts import ArtefactFile
 
-    answer = Answer(
-        grade=Grade.EXACT,
-        workload=workloads.workload_summary(workload),
-        target=targets.target_summary(target),
-        steps=trace.to_json(),
-        record_key=record_key,
-    )
+    variant = Variant(target.cpu, trace, target, record_key)
     symbol = objects.symbol_name(None, workload)
-    files = objects.build(workload, answer, target, symbol, ll=True, asm=False)
+    files = objects.build(workload, variant, symbol, ll=True, asm=False)
     return store.add_artefacts(
         record_key,
         [ArtefactFile(f.kind, f.name, MEDIA_TYPES[f.kind], f.data) for f in files],

@@ -25,6 +25,7 @@ from service.resolve import workloads
 from service.resolve.requests import GradeName, Strict, located
 from service.resolve.toolchains import real_toolchain, toolchain
 from tuner.codegen.version import EMIT_VERSION
+from tuner.emit.variant import Variant
 from tuner.isa.x86 import essential
 from tuner.machine.cpus import LEVELS, PLAIN, level_target
 from tuner.process.frames import Frame
@@ -76,6 +77,14 @@ class BuildIn(Strict):
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One variant of an object, and the answer that its schedule is from."""
+
+    variant: Variant
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
 class Built:
     """A kernel with its files' bytes, and the descriptions of its targets by key."""
 
@@ -118,7 +127,7 @@ def choose_parts(
     minimum: Grade,
     *,
     every_cpu: bool,
-) -> list[objects.Part]:
+) -> list[Part]:
     """The best schedule for each target, in the order in which a CPU is asked. With `every_cpu` one
     that all can run is added, and a target with no record of `minimum` takes the schedule chosen
     without measuring. NoAnswer; InvalidField where one object cannot serve all."""
@@ -132,9 +141,10 @@ def choose_parts(
     return _ordered(named, answers)
 
 
-def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[objects.Part]:
+def _ordered(named: Sequence[Target], answers: Sequence[Answer]) -> list[Part]:
     by_key = {target.key: answer for target, answer in zip(named, answers, strict=True)}
-    return [objects.Part(target.cpu, target, by_key[target.key]) for target in in_order(named)]
+    pairs = ((target, by_key[target.key]) for target in in_order(named))
+    return [Part(objects.variant_of(answer, target), answer) for target, answer in pairs]
 
 
 def in_order(named: Sequence[Target]) -> list[Target]:
@@ -246,24 +256,24 @@ def _analytic(workload: Workload, target: Target, trace: Trace | None = None) ->
     )
 
 
-def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[objects.Part]) -> Built:
-    files, uses_openmp = _compiled(workload, parts, symbol)
+def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[Part]) -> Built:
+    files, uses_openmp = _compiled(workload, [part.variant for part in parts], symbol)
     by_kind = {file.kind: FileRef(file.sha256, len(file.data)) for file in files}
     return Built(
         kernel=LockedKernel(
             name=symbol,
             workload=_spelled(workload),
             workload_key=workload.key,
-            threads=max(part.target.threads for part in parts),
+            threads=max(part.variant.target.threads for part in parts),
             min_grade=asked.min_grade,
             variants=tuple(
                 LockedVariant(
-                    part.label,
-                    part.target.key,
+                    part.variant.label,
+                    part.variant.target.key,
                     part.answer.grade.value,
                     part.answer.record_key,
                     part.answer.run_secs,
-                    part.answer.trace.to_json() if part.answer.record_key is None else None,
+                    part.variant.trace.to_json() if part.answer.record_key is None else None,
                 )
                 for part in parts
             ),
@@ -273,7 +283,7 @@ def _built(asked: BuildIn, workload: Workload, symbol: str, parts: Sequence[obje
             links=("openmp",) if uses_openmp else (),
         ),
         files=tuple(files),
-        targets={part.target.key: _description(part.target) for part in parts},
+        targets={part.variant.target.key: _description(part.variant.target) for part in parts},
         answers=tuple(part.answer for part in parts),
     )
 
@@ -307,28 +317,28 @@ def _spelled(workload: Workload) -> str | dict[str, Any]:
 
 
 def _compiled(
-    workload: Workload, parts: Sequence[objects.Part], symbol: str
+    workload: Workload, variants: Sequence[Variant], symbol: str
 ) -> tuple[list[objects.Artefact], bool]:
     """The files, and whether they need OpenMP. A command compiles itself; a thread of a service,
     which answers others meanwhile, hands it to a helper process."""
     import threading
 
     if threading.current_thread() is threading.main_thread():
-        kernel, files = objects.emitted(workload, parts, symbol)
+        kernel, files = objects.emitted(workload, variants, symbol)
         return files, kernel.uses_openmp
     from tuner.compiling.aside import shared
 
     document = {
         "workload": workload.to_json(),
         "symbol": symbol,
-        "parts": [
+        "variants": [
             {
-                "label": part.label,
-                "target": part.target.to_json(),
-                "trace": part.answer.steps,
-                "record_key": part.answer.record_key,
+                "label": variant.label,
+                "trace": variant.trace.to_json(),
+                "target": variant.target.to_json(),
+                "record_key": variant.record_key,
             }
-            for part in parts
+            for variant in variants
         ],
     }
     frame = shared().call("service.build.kernels:compile_aside", document, "compiling a kernel")
@@ -344,15 +354,16 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
     from tuner.compiling.requests import build_whatever_comes
 
     workload = Workload.from_json(document["workload"])
-    parts = [
-        objects.Part(
-            part["label"],
-            Target.from_json(part["target"]),
-            Answer(Grade.DEFAULT, {}, {}, part["trace"], record_key=part["record_key"]),
+    variants = [
+        Variant(
+            one["label"],
+            Trace.from_json(one["trace"]),
+            Target.from_json(one["target"]),
+            one["record_key"],
         )
-        for part in document["parts"]
+        for one in document["variants"]
     ]
-    kernel, files = objects.emitted(workload, parts, document["symbol"], build_whatever_comes)
+    kernel, files = objects.emitted(workload, variants, document["symbol"], build_whatever_comes)
     return Frame(
         {
             "files": [[file.kind, file.name, len(file.data)] for file in files],
@@ -362,12 +373,12 @@ def compile_aside(document: Mapping[str, Any]) -> Frame:
     )
 
 
-def variant_documents(kernel: EmittedKernel, parts: Sequence[objects.Part]) -> list[dict[str, Any]]:
+def variant_documents(kernel: EmittedKernel, parts: Sequence[Part]) -> list[dict[str, Any]]:
     """What `emit --json` says of each variant, in the order in which a CPU is asked."""
     return [
         {
-            "cpu": part.label,
-            "target_key": part.target.key,
+            "cpu": part.variant.label,
+            "target_key": part.variant.target.key,
             "grade": part.answer.grade.value,
             "record_key": part.answer.record_key,
             "run_secs": part.answer.run_secs,

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from service.answers import stored
 from service.cli.facts import answer_rows
-from service.cli.groups import Common, Machine, WorkloadSpelling
-from service.cli.spec import Option
+from service.cli.groups import Common, Machine
 from service.grade import Grade
 from service.resolve import targets, workloads
+from service.resolve.spelling import Spelling
+from service.typed import Option
 
 MinGradeOption = Annotated[
     Grade,
@@ -18,7 +19,7 @@ MinGradeOption = Annotated[
 
 
 def best(
-    spelling: WorkloadSpelling,
+    spelling: Spelling,
     *,
     min_grade: MinGradeOption = Grade.EXACT,
     machine: Machine = Machine(),  # noqa: B008  # a frozen value

@@ -1,4 +1,4 @@
-"""`--cpu LIST`: the CPUs that one object is for."""
+"""`--cpu LIST`: the CPUs that one object is for, and how exact its kernels have to be."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from service.errors import UsageProblem
+from service.grade import Grade
 
 from .options import MACHINE_PANEL
 
@@ -18,6 +19,15 @@ CpusOption = Annotated[
         help="One object for many CPUs, such as x86-64-v3,x86-64-v4,native: each at its best, and "
         "right on every other one.",
         rich_help_panel=MACHINE_PANEL,
+        show_default=False,
+    ),
+]
+
+LeastGrade = Annotated[
+    Grade | None,
+    typer.Option(
+        "--min-grade",
+        help="The least exact answer that will do: exact; with --cpu, same-cpu.",
         show_default=False,
     ),
 ]

@@ -2,6 +2,7 @@
 
 They are described without Typer, whose import takes longer than the quick commands themselves:
 `service.cli.options` gives Typer what it needs, `service.cli.quick` reads them by itself.
+The group that names a workload is `service.resolve.spelling.Spelling`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from service.cli.output import Output
-from service.cli.spec import Argument, Option
+from service.typed import Option
 
-WORKLOAD_PANEL = "Workload"
 MACHINE_PANEL = "Machine"
 COMMON_PANEL = "General"
 
@@ -41,65 +41,6 @@ class Common:
 
     def output(self) -> Output:
         return Output(as_json=self.json)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadSpelling:
-    """One computation in any of its spellings."""
-
-    workload: Annotated[
-        str | None,
-        Argument(
-            metavar="WORKLOAD",
-            help="OPERATOR:NAME=VALUE,..., a workload.json, or FILE.py:FUNCTION.",
-            shows_default=False,
-        ),
-    ] = None
-    expr: Annotated[
-        str | None,
-        Option(
-            "--expr",
-            metavar="TEXT",
-            help=r"Index notation, e.g. 'C\[i,j] += A\[i,k] * B\[k,j]'.",
-            panel=WORKLOAD_PANEL,
-        ),
-    ] = None
-    tensor: Annotated[
-        list[str] | None,
-        Option(
-            "--tensor",
-            metavar="NAME=TYPE[SHAPE]",
-            help=r"A tensor of --expr, e.g. A=f32\[512,512].",
-            panel=WORKLOAD_PANEL,
-        ),
-    ] = None
-    range: Annotated[
-        list[str] | None,
-        Option(
-            "--range",
-            metavar="AXIS=N",
-            help="An axis no shape tells, e.g. r=3.",
-            panel=WORKLOAD_PANEL,
-        ),
-    ] = None
-    constant: Annotated[
-        list[str] | None,
-        Option(
-            "--constant",
-            metavar="NAME",
-            help="An input whose values do not change: it may be packed ahead of calls.",
-            panel=WORKLOAD_PANEL,
-        ),
-    ] = None
-    allow_error: Annotated[
-        float | None,
-        Option(
-            "--allow-error",
-            metavar="E",
-            help="Allow rewrites with a proven relative error up to E, e.g. 1e-3 (Winograd).",
-            panel=WORKLOAD_PANEL,
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.options import Common, Machine, Service, WorkloadSpelling, command
+from service.cli.options import Common, Machine, Service, command
 from service.cli.output import Output
 from service.cli.payloads import target_payload, workload_payload
+from service.cli.search_options import SecondsOption, StrategyOption
 from service.exit_codes import ExitCode
+from service.resolve.spelling import Spelling
 from service.resolve.targets import is_mocked
 from tuner.search.strategies import Strategy
 
@@ -29,18 +31,13 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "submit")
     def submit(
-        spelling: WorkloadSpelling,
+        spelling: Spelling,
         *,
         trials: Annotated[
             int | None, typer.Option("--trials", metavar="N", min=1, help="Candidates to measure.")
         ] = None,
-        seconds: Annotated[
-            float | None,
-            typer.Option("--seconds", metavar="S", min=0.0, help="Stop after this wall time."),
-        ] = None,
-        strategy: Annotated[
-            Strategy, typer.Option("--strategy", help="How candidates are chosen.")
-        ] = Strategy.ANNEALING,
+        seconds: SecondsOption = None,
+        strategy: StrategyOption = Strategy.ANNEALING,
         wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end.")] = False,
         service: Service = Service(),  # noqa: B008  # a frozen value
         machine: Machine = Machine(),  # noqa: B008

@@ -12,12 +12,14 @@ from typing import Annotated
 import typer
 
 from service import database
-from service.cli.options import Common, WorkloadSpelling, command
+from service.cli.options import Common, command
 from service.cli.output import writing
 from service.cli.where import Where
 from service.errors import UsageProblem
 from service.exit_codes import ExitCode
+from service.resolve.spelling import Spelling
 from service.resolve.targets import read_target
+from service.resolve.workloads import read_workload
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -216,9 +218,7 @@ def add_commands(app: typer.Typer) -> None:
 
 def _workload_key(text: str) -> str:
     """The key of a workload given as its key, or spelled in any way."""
-    from service.resolve.workloads import read_workload
-
-    return _key(text) or read_workload(WorkloadSpelling(workload=text)).key
+    return _key(text) or read_workload(Spelling(workload=text)).key
 
 
 def _target_key(text: str, threads: int | None) -> str:

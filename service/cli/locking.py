@@ -23,16 +23,16 @@ from service.build.locking import (
     write_lock,
 )
 from service.build.source import Builder, LocalSource
-from service.cli.options import WorkloadSpelling
 from service.cli.payloads import target_payload, workload_payload
 from service.database import opened, session
 from service.errors import UsageProblem
 from service.exit_codes import ExitCode
+from service.resolve.spelling import Spelling
 from service.units import byte_size, duration
 from service.written import write_whole
 
 from ..grade import Grade
-from .cpus import CpusOption, split_names
+from .cpus import CpusOption, LeastGrade, split_names
 from .options import MACHINE_PANEL, Common, command
 from .where import Where
 
@@ -76,14 +76,7 @@ def add_commands(app: typer.Typer) -> None:
             bool, typer.Option("--upgrade", help="Move every pin to what is best now.")
         ] = False,
         cpus: CpusOption = None,
-        min_grade: Annotated[
-            Grade | None,
-            typer.Option(
-                "--min-grade",
-                help="The least exact answer that will do: exact; with --cpu, same-cpu.",
-                show_default=False,
-            ),
-        ] = None,
+        min_grade: LeastGrade = None,
         target: Annotated[
             str,
             typer.Option(
@@ -241,7 +234,7 @@ def _kernel(text: str) -> dict[str, Any]:
     """`[NAME=]WORKLOAD` as fields of a request."""
     found = _NAMED.fullmatch(text)
     name, spelled = (found[1], found[2]) if found else ("", text)
-    workload = workload_payload(WorkloadSpelling(workload=spelled))
+    workload = workload_payload(Spelling(workload=spelled))
     return {"name": name or _default_name(workload), "workload": workload}
 
 

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from service.answers import stored
-from service.cli.cpus import CpusOption, split_names
-from service.cli.options import Common, Machine, WorkloadSpelling, command
+from service.cli.cpus import CpusOption, LeastGrade, split_names
+from service.cli.options import Common, Machine, command
 from service.database import opened
 from service.grade import Grade
 from service.resolve import targets, workloads
+from service.resolve.spelling import Spelling
 
 # Start-up: a command loads what it works with when it runs.
 
@@ -34,7 +35,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "show")
     def show(
-        spelling: WorkloadSpelling,
+        spelling: Spelling,
         *,
         what: Annotated[What, typer.Option("--what", help="What to print.")] = What.TRACE,
         record: Annotated[
@@ -67,7 +68,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "emit")
     def emit(
-        spelling: WorkloadSpelling,
+        spelling: Spelling,
         *,
         folder: Annotated[
             Path,
@@ -82,14 +83,7 @@ def add_commands(app: typer.Typer) -> None:
         ll: Annotated[bool, typer.Option("--ll", help="Write NAME.ll too: LLVM IR.")] = False,
         asm: Annotated[bool, typer.Option("--asm", help="Write NAME.s too: assembly.")] = False,
         cpus: CpusOption = None,
-        min_grade: Annotated[
-            Grade | None,
-            typer.Option(
-                "--min-grade",
-                help="The least exact answer that will do: exact; with --cpu, same-cpu.",
-                show_default=False,
-            ),
-        ] = None,
+        min_grade: LeastGrade = None,
         machine: Machine = Machine(),  # noqa: B008
         common: Common = Common(),  # noqa: B008
     ) -> None:
@@ -106,7 +100,8 @@ def add_commands(app: typer.Typer) -> None:
         if cpus is None:
             target = targets.read_target(machine.target, machine.threads, probe=False)
             answer = stored.answer(common.db, workload, target, str(min_grade or Grade.EXACT))
-            files = objects.build(workload, answer, target, symbol, ll=ll, asm=asm)
+            variant = objects.variant_of(answer, target)
+            files = objects.build(workload, variant, symbol, ll=ll, asm=asm)
             document = {**answer.to_json(), "files": objects.write(files, folder)}
             common.output().result(document, emitted_facts(document))
             return
@@ -118,9 +113,11 @@ def add_commands(app: typer.Typer) -> None:
         minimum = Grade(str(min_grade or Grade.SAME_CPU))
         with opened(common.db) as store:
             parts = choose_parts(store, workload, named, minimum, every_cpu=True)
-        kernel, files = objects.emitted(workload, parts, symbol)
-        for part in parts:
-            files += objects.texts(workload, part, f"{symbol}.{part.label}", ll=ll, asm=asm)
+        variants = [part.variant for part in parts]
+        kernel, files = objects.emitted(workload, variants, symbol)
+        for variant in variants:
+            stem = f"{symbol}.{variant.label}"
+            files += objects.texts(workload, variant, stem, ll=ll, asm=asm)
         document = {
             "workload": parts[0].answer.workload,
             "variants": variant_documents(kernel, parts),

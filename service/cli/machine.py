@@ -57,11 +57,12 @@ def add_commands(app: typer.Typer) -> None:
     ) -> None:
         """Print the hardware description with its probes. With --json: a file for --target."""
         from service.cli.render import target_facts
+        from tuner.measure.choose import measured_target
 
         fleet = targets.fleet_of(machine.measurer)
         with common.output().busy("looking at this machine ..."):
             if fleet:
-                found = targets.read_fleet_target(machine.target, machine.threads, fleet)
+                found = measured_target(machine.measurer, machine.target, machine.threads)
             else:
                 found = targets.read_target(machine.target, machine.threads, fresh=fresh)
         document = {**found.to_json(), "key": found.key}

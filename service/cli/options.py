@@ -16,9 +16,8 @@ from service.cli.groups import (
     Common,
     Machine,
     Service,
-    WorkloadSpelling,
 )
-from service.cli.spec import Argument, Option
+from service.typed import Argument, Option
 
 
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[..., Callable[..., None]]:
@@ -72,7 +71,7 @@ def _flatten(
 
 
 def _for_typer(hint: Any) -> Any:
-    """A type as Typer reads it: what `service.cli.spec` describes, in Typer's own words."""
+    """A type as Typer reads it: what `service.typed` describes, in Typer's own words."""
     if get_origin(hint) is not Annotated:
         return hint
     plain, *notes = get_args(hint)
@@ -95,5 +94,5 @@ def _told(spec: Option | Argument) -> Any:
 
 
 __all__ = [
-    "COMMON_PANEL", "MACHINE_PANEL", "Common", "Machine", "Service", "WorkloadSpelling", "command",
+    "COMMON_PANEL", "MACHINE_PANEL", "Common", "Machine", "Service", "command",
 ]  # fmt: skip

@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from service.cli.facts import Rows, plain
-from service.errors import CannotWrite, Problem
+from service.error_table import Problem
+from service.errors import CannotWrite
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -17,7 +17,7 @@ from inspect import signature
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from service.cli.spec import Argument, Option
+from service.typed import Argument, Option
 
 HOMES: Mapping[str, str] = {"best": "service.cli.asking"}
 """The module with the function of each quick command."""

@@ -9,7 +9,8 @@ from importlib import import_module
 from schedules.errors import TilewrightError
 from service.cli.output import drop_stdout, print_problem
 from service.cli.quick import run_quickly
-from service.errors import MissingExtra, Problem, problem_of
+from service.error_table import Problem, problem_of
+from service.errors import MissingExtra
 from service.exit_codes import ExitCode
 
 EXTRAS = {

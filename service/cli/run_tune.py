@@ -9,30 +9,28 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import typer
 
 from service import database
-from service.cli.options import Common, Machine, WorkloadSpelling
+from service.cli.options import Common, Machine
 from service.cli.output import Output
 from service.cli.progress import trial_reporter
 from service.cli.render import tune_summary
 from service.exit_codes import ExitCode
-from service.resolve import targets
+from service.resolve import targets, workloads
+from service.resolve.spelling import Spelling
 from tuner.process.control import Control
+
+if TYPE_CHECKING:
+    from service.jobs.tuning import TuneOptions
 
 # Start-up: a command loads what it works with when it runs.
 
 
-def tune(
-    spelling: WorkloadSpelling,
-    machine: Machine,
-    common: Common,
-    *,
-    trials: int,
-    seconds: float | None,
-    strategy: str,
-    fresh: bool,
+def tune_with_progress(
+    spelling: Spelling, machine: Machine, common: Common, options: TuneOptions
 ) -> None:
     """Tune and print the report; exit code 1 if no candidate passed, 130 if interrupted.
 
@@ -42,29 +40,21 @@ def tune(
     """
     from service.answers.publish import result_document
     from service.jobs import tuning
-    from service.resolve import workloads
+    from tuner.measure.choose import measured_target
 
     output = common.output()
     database.database_url(common.db)  # what will not do is told before the machine is looked at
     workload = workloads.read_workload(spelling)
     with output.busy("looking at this machine ..."):
-        target = tuning.tuning_target(machine.target, machine.threads, machine.measurer)
-    options = tuning.TuneOptions(
-        trials=trials,
-        seconds=seconds,
-        strategy=strategy,
-        seed=machine.seed,
-        measurer=machine.measurer,
-        fresh=fresh,
-    )
+        target = measured_target(machine.measurer, machine.target, machine.threads)
     again = spelled(spelling, machine, common)
     control = Control(_say_what_for)
     with database.session(common.db) as store, interruptible(output, again):
         with (
             polite_interrupts(control) as stop,
-            trial_reporter(output, workloads.flops_of(workload), trials) as on_event,
+            trial_reporter(output, workloads.flops_of(workload), options.budget.trials) as on_event,
         ):
-            report = tuning.run_tuning(
+            report = tuning.tune_into(
                 store, workload, target, options, on_event, stop.is_set, control=control
             )
         document = result_document(store, workload, target, report)
@@ -80,7 +70,7 @@ def tune(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def spelled(spelling: WorkloadSpelling, machine: Machine, common: Common) -> str:
+def spelled(spelling: Spelling, machine: Machine, common: Common) -> str:
     """The workload and what names its stored answer, as they would be typed again."""
     if spelling.expr is None:
         words = [spelling.workload or ""]

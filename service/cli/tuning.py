@@ -9,9 +9,11 @@ import typer
 
 from service.answers import stored
 from service.cli import asking, benching
-from service.cli.options import Common, Machine, WorkloadSpelling, command
+from service.cli.options import Common, Machine, command
+from service.cli.search_options import SecondsOption, StrategyOption
 from service.errors import NoAnswer, VerificationFailed
 from service.resolve import targets, workloads
+from service.resolve.spelling import Spelling
 from tuner.search.strategies import Strategy
 
 # Start-up: a command loads what it works with when it runs.
@@ -22,7 +24,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "tune")
     def tune(
-        spelling: WorkloadSpelling,
+        spelling: Spelling,
         *,
         trials: Annotated[
             int,
@@ -30,13 +32,8 @@ def add_commands(app: typer.Typer) -> None:
                 "--trials", metavar="N", min=1, help="Candidates to measure, earlier runs included."
             ),
         ] = 64,
-        seconds: Annotated[
-            float | None,
-            typer.Option("--seconds", metavar="S", min=0.0, help="Stop after this wall time."),
-        ] = None,
-        strategy: Annotated[
-            Strategy, typer.Option("--strategy", help="How candidates are chosen.")
-        ] = Strategy.ANNEALING,
+        seconds: SecondsOption = None,
+        strategy: StrategyOption = Strategy.ANNEALING,
         fresh: Annotated[
             bool, typer.Option("--fresh", help="Ignore what earlier runs measured.")
         ] = False,
@@ -47,23 +44,24 @@ def add_commands(app: typer.Typer) -> None:
 
         The same command again resumes and reuses. Ctrl-C keeps everything.
         """
-        from service.cli import run_tune
+        from service.cli.run_tune import tune_with_progress
+        from service.jobs.tuning import TuneOptions
+        from tuner.session.report import Budget
 
-        run_tune.tune(
-            spelling,
-            machine,
-            common,
-            trials=trials,
-            seconds=seconds,
+        options = TuneOptions(
+            budget=Budget(trials, seconds),
             strategy=strategy.value,
+            seed=machine.seed,
+            measurer=machine.measurer,
             fresh=fresh,
         )
+        tune_with_progress(spelling, machine, common, options)
 
     command(app, "best")(asking.best)
 
     @command(app, "bench")
     def bench(
-        spelling: WorkloadSpelling,
+        spelling: Spelling,
         *,
         against: Annotated[
             str,
@@ -105,7 +103,7 @@ def add_commands(app: typer.Typer) -> None:
 
     @command(app, "verify")
     def verify(
-        spelling: WorkloadSpelling,
+        spelling: Spelling,
         *,
         machine: Machine = Machine(),  # noqa: B008
         common: Common = Common(),  # noqa: B008

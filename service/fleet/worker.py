@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from schedules.errors import TilewrightError
-from service.errors import problem_of
+from service.error_table import problem_of
 from service.exit_codes import ExitCode
 
 from . import processes

@@ -9,19 +9,23 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from service.errors import TABLE
+from service.error_table import TABLE
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
 color:#1b1f24;background:#fff}
-h2{margin-top:2.5rem;font-size:1.05rem;font-family:ui-monospace,monospace}
+h2{margin-top:2.5rem;font-size:1.05rem;font-family:ui-monospace,monospace;overflow-wrap:anywhere}
 code,pre{font-family:ui-monospace,monospace;font-size:.9em;background:#f3f4f6;border-radius:4px}
 code{padding:.1em .3em}pre{padding:.8em;overflow:auto}
 table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.3em .6em;
-border-bottom:1px solid #ddd;vertical-align:top}
+border-bottom:1px solid #ddd;vertical-align:top}table+table{margin-top:1em}
+td code{overflow-wrap:anywhere}
+td:not(:last-child),th:not(:last-child){width:9.5em}a{color:#1b5a96}
+@media(max-width:40em){table{display:block;overflow-x:auto}td,th{padding:.3em .4em}
+td:not(:last-child),th:not(:last-child){width:auto}}
 .m{display:inline-block;min-width:3.2rem;color:#fff;background:#24567a;border-radius:4px;
 padding:0 .4em;text-align:center}.m.post{background:#2f6f43}
-@media(prefers-color-scheme:dark){body{background:#14171a;color:#e6e6e6}
+@media(prefers-color-scheme:dark){body{background:#14171a;color:#e6e6e6}a{color:#83b4ee}
 code,pre{background:#22272e}td,th{border-color:#333}}
 """
 

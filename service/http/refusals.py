@@ -11,15 +11,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from schedules.errors import TilewrightError
-from service.errors import (
-    BadRequest,
-    InvalidField,
-    MethodNotAllowed,
-    NotFound,
-    Problem,
-    TooBusy,
-    problem_of,
-)
+from service.error_table import Problem, problem_of
+from service.errors import BadRequest, InvalidField, MethodNotAllowed, NotFound, TooBusy
 from service.exit_codes import ExitCode
 from service.http.pages.errors import problem_page, wants_page
 from service.http.problems import MEDIA_TYPE

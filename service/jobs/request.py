@@ -6,7 +6,7 @@ The form is what is stored with the job. Two requests with the same form are the
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,10 @@ from schedules.target import Target
 from schedules.workload.workload import Workload
 from service.errors import InvalidField
 from service.jobs import tuning
-from service.jobs.tuning import FLEET, REAL, TuneOptions, tuning_target
+from service.jobs.tuning import FLEET, REAL, TuneOptions
 from service.resolve import targets, workloads
 from service.resolve.requests import JobIn, admit, located, read_model
+from tuner.session.report import Budget
 
 if TYPE_CHECKING:
     from service.settings import Settings
@@ -42,7 +43,7 @@ class JobRequest:
             "target": "native" if self.native else self.target.to_json(),
             "target_summary": targets.target_summary(self.target),
             "threads": self.target.threads,
-            "budget": {"trials": self.options.trials, "seconds": self.options.seconds},
+            "budget": asdict(self.options.budget),
             "strategy": self.options.strategy,
             "seed": self.options.seed,
             "measurer": self.options.measurer,
@@ -71,8 +72,7 @@ def read_job(document: Any, settings: Settings) -> JobRequest:
     if measurer not in (REAL, FLEET):
         located("/measurer", lambda: targets.check_measurer(measurer))
     options = TuneOptions(
-        trials=body.budget.trials,
-        seconds=body.budget.seconds,
+        budget=Budget(body.budget.trials, body.budget.seconds),
         strategy=body.strategy,
         seed=body.seed,
         measurer=measurer,
@@ -103,17 +103,18 @@ def _target(body: JobIn, measurer: str, settings: Settings) -> Target:
 def stored_job(form: dict[str, Any], fleet: str = "", control: Control | None = None) -> JobRequest:
     """The request of a form that `to_json` made, for the worker of a service whose fleet is at
     `fleet`. MeasurementAborted by `control`: the machine may have to be probed."""
+    from tuner.measure.choose import measured_target  # Start-up: registering a job measures nothing
+
     native = form["target"] == "native"
     measurer = f"{FLEET}:{fleet}" if form["measurer"] == FLEET else form["measurer"]
     return JobRequest(
         workload=workloads.workload_of(form["workload"]),
-        target=tuning_target("native", form["threads"], form["measurer"], control)
+        target=measured_target(form["measurer"], "native", form["threads"], control)
         if native
         else Target.from_json(form["target"]),
         native=native,
         options=TuneOptions(
-            trials=form["budget"]["trials"],
-            seconds=form["budget"]["seconds"],
+            budget=Budget(**form["budget"]),
             strategy=form["strategy"],
             seed=form["seed"],
             measurer=measurer,

@@ -19,12 +19,12 @@ from db.job_states import LOST_TOO_OFTEN, MAX_FAILURES, JobState
 from schedules.errors import TilewrightError
 from service import logs, telemetry
 from service.answers.publish import Publish, Published, publish, result_document
-from service.errors import problem_of
+from service.error_table import problem_of
 from service.jobs.courtesy import Courtesy
 from service.jobs.journal import Journal
 from service.jobs.request import JobRequest, stored_job
 from service.jobs.tally import Tally
-from service.jobs.tuning import TuneOptions, run_tuning
+from service.jobs.tuning import TuneOptions, tune_into
 from service.jobs.turns import Turns
 from service.resolve import toolchains
 from tuner.process.control import Control, MeasurementAborted
@@ -68,7 +68,7 @@ class Means:
     stop: threading.Event
     turns: Turns = field(default_factory=Turns)
     tally: Tally = field(default_factory=Tally)
-    run: Callable[..., TuneReport] = run_tuning
+    run: Callable[..., TuneReport] = tune_into
     publish: Publish = publish
     clock: Callable[[], float] = time.monotonic
     fleet: str = ""
@@ -209,7 +209,8 @@ class JobRun:
             return
         self._is_at_work()
         request = stored_job(self._job.request, self._means.fleet, self._control)
-        report = self._tune(request, replace(request.options, trials=trials))
+        known = replace(request.options.budget, trials=trials)
+        report = self._tune(request, replace(request.options, budget=known))
         self._conclude(request, report, error=LOST_TOO_OFTEN)
 
     # -- turns
@@ -277,7 +278,7 @@ class JobRun:
         )
         self._journal.note(
             progress={
-                "trials": request.options.trials,
+                "trials": request.options.budget.trials,
                 "trials_done": report.trials["total"],
                 "reused": self._reused,
                 "failed": report.trials["total"] - report.trials["ok"],

@@ -11,6 +11,7 @@ from service.answers.grades import grade_of
 from service.jobs.request import JobRequest
 from service.jobs.tuning import TuneOptions
 from service.resolve import targets
+from tuner.session.report import Budget
 
 Ticket = tuple[dict[str, Any], str, str]
 Tickets = Callable[[Workload], Ticket | None]
@@ -23,7 +24,7 @@ def tickets_for(target: Target, trials: int) -> Tickets:
     if grade_of(target, host) is None:
         return lambda workload: None
     native = host.key == target.with_threads(1).key
-    options = TuneOptions(trials=trials)
+    options = TuneOptions(Budget(trials))
 
     def ticket(workload: Workload) -> Ticket:
         request = JobRequest(workload, target, native, options)

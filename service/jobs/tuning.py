@@ -6,7 +6,7 @@ Same workload, target and options in, same stored result out, whoever asks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from schedules.errors import TargetError
@@ -32,38 +32,20 @@ FLEET = "dask"
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """What a run is asked for, beside the work itself. `seconds` None for no limit."""
+    """What a run is asked for, beside the work itself."""
 
-    trials: int = 64
-    seconds: float | None = None
+    budget: Budget = field(default_factory=Budget)
     strategy: str = "annealing"
     seed: int = 0
     measurer: str = REAL
     fresh: bool = False
 
 
-def tuning_target(
-    spec: str, threads: int | None, measurer: str, control: Control | None = None
-) -> Target:
-    """The target of a tuning run. What was measured on this machine counts only where it does the
-    measuring: mocked timings give the same search on every day; a fleet's machines have their own.
-    TargetError, FleetError. MeasurementAborted by `control`, which reaches the probes."""
-    from tuner.machine.native_target import unprobed_target
-
-    if fleet := targets.fleet_of(measurer):
-        return targets.read_fleet_target(spec, threads, fleet)
-    if measurer == REAL:
-        return targets.read_target(spec, threads, control=control)
-    if spec == "native":
-        return unprobed_target(threads or 1)
-    return targets.read_target(spec, threads, probe=False)
-
-
 def check_measurable(target: Target, measurer: str) -> None:
     """TargetError if `measurer` would have to run code here that this machine cannot run."""
     from tuner.machine.native_target import native_target
 
-    if measurer != "local":
+    if measurer != REAL:
         return
     host = native_target(probe=False)
     if grade_of(target, host) is None:
@@ -76,7 +58,7 @@ def check_measurable(target: Target, measurer: str) -> None:
         )
 
 
-def run_tuning(
+def tune_into(
     store: Store,
     workload: Workload,
     target: Target,
@@ -101,7 +83,7 @@ def run_tuning(
     return tune(
         workload,
         target,
-        budget=Budget(trials=options.trials, seconds=options.seconds),
+        budget=options.budget,
         strategy=options.strategy,
         seed=options.seed,
         measurer=options.measurer,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from db.errors import StoreError, StoreHeld
 from schedules.errors import TilewrightError
-from service.errors import problem_of
+from service.error_table import problem_of
 from service.identity import FileIdentity
 from service.jobs import queue
 from service.jobs.places import FleetSize, Places

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from schedules.errors import WorkloadError
 
+from .spelling import Spelling
+
 MAX_PARTS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Notation:
-    """An expression with its tensors (`A=f32[2,2]`) and ranges (`r=3`), in the order given, and
-    the error that rewrites of it may have."""
-
-    expr: str
-    tensors: tuple[str, ...]
-    ranges: tuple[str, ...]
-    allow_error: float | None = None
-
-
-def read_notation(document: dict[str, Any]) -> Notation:
+def read_notation(document: dict[str, Any]) -> Spelling:
     """WorkloadError with a pointer if a part is of the wrong kind.
 
     `tensors` is `{"A": "f32[2,2]"}` (its order is the order of the arguments) or
@@ -33,11 +23,11 @@ def read_notation(document: dict[str, Any]) -> Notation:
     expr = document["expr"]
     if not isinstance(expr, str):
         raise _wrong("expr: must be text such as 'C[i,j] += A[i,k] * B[k,j]'", "/expr")
-    return Notation(
-        expr,
-        _tensors(document.get("tensors", {})),
-        _ranges(document.get("ranges", {})),
-        _allow_error(document.get("allow_error")),
+    return Spelling(
+        expr=expr,
+        tensor=_tensors(document.get("tensors", {})),
+        range=_ranges(document.get("ranges", {})),
+        allow_error=_allow_error(document.get("allow_error")),
     )
 
 
@@ -49,7 +39,7 @@ def _allow_error(found: object) -> float | None:
     return float(found)
 
 
-def _tensors(found: object) -> tuple[str, ...]:
+def _tensors(found: object) -> list[str]:
     if isinstance(found, dict) and len(found) <= MAX_PARTS:
         parts = [(name, f"{name}={kind}", kind) for name, kind in found.items()]
     elif isinstance(found, list) and len(found) <= MAX_PARTS:
@@ -61,16 +51,16 @@ def _tensors(found: object) -> tuple[str, ...]:
     for where, _, given in parts:
         if not isinstance(given, str):
             raise _wrong(f"tensors.{where[:60]}: must be text such as 'f32[512,512]'", "/tensors")
-    return tuple(text for _, text, _ in parts)
+    return [text for _, text, _ in parts]
 
 
-def _ranges(found: object) -> tuple[str, ...]:
+def _ranges(found: object) -> list[str]:
     if not isinstance(found, dict) or len(found) > MAX_PARTS:
         raise _wrong(f'ranges: must be {{"r": 3}}, at most {MAX_PARTS} of them', "/ranges")
     for name, extent in found.items():
         if not isinstance(extent, int) or isinstance(extent, bool):
             raise _wrong(f"ranges.{name[:60]}: must be a whole number", "/ranges")
-    return tuple(f"{name}={extent}" for name, extent in found.items())
+    return [f"{name}={extent}" for name, extent in found.items()]
 
 
 def _wrong(message: str, pointer: str) -> WorkloadError:

@@ -1,30 +1,79 @@
-"""A workload as typed on a command line, and the pieces it is typed in."""
+"""A workload as it is spelled, and the pieces it is typed in on a command line."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any
 
 from schedules.errors import WorkloadError
 from schedules.workload.strict_json import parse_json_text
 from service.errors import InvalidField, UsageProblem
+from service.typed import Argument, Option
+
+WORKLOAD_PANEL = "Workload"
 
 
-class Spelling(Protocol):
-    """A workload as typed; see `service.cli.options.WorkloadSpelling`."""
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One computation in any of its spellings, and what the command line calls the parts of one.
 
-    @property
-    def workload(self) -> str | None: ...
-    @property
-    def expr(self) -> str | None: ...
-    @property
-    def tensor(self) -> list[str] | None: ...
-    @property
-    def range(self) -> list[str] | None: ...
-    @property
-    def constant(self) -> list[str] | None: ...
-    @property
-    def allow_error(self) -> float | None: ...
+    `read_workload` makes a workload of it, whether it was typed or came in a request.
+    """
+
+    workload: Annotated[
+        str | None,
+        Argument(
+            metavar="WORKLOAD",
+            help="OPERATOR:NAME=VALUE,..., a workload.json, or FILE.py:FUNCTION.",
+            shows_default=False,
+        ),
+    ] = None
+    expr: Annotated[
+        str | None,
+        Option(
+            "--expr",
+            metavar="TEXT",
+            help=r"Index notation, e.g. 'C\[i,j] += A\[i,k] * B\[k,j]'.",
+            panel=WORKLOAD_PANEL,
+        ),
+    ] = None
+    tensor: Annotated[
+        list[str] | None,
+        Option(
+            "--tensor",
+            metavar="NAME=TYPE[SHAPE]",
+            help=r"A tensor of --expr, e.g. A=f32\[512,512].",
+            panel=WORKLOAD_PANEL,
+        ),
+    ] = None
+    range: Annotated[
+        list[str] | None,
+        Option(
+            "--range",
+            metavar="AXIS=N",
+            help="An axis no shape tells, e.g. r=3.",
+            panel=WORKLOAD_PANEL,
+        ),
+    ] = None
+    constant: Annotated[
+        list[str] | None,
+        Option(
+            "--constant",
+            metavar="NAME",
+            help="An input whose values do not change: it may be packed ahead of calls.",
+            panel=WORKLOAD_PANEL,
+        ),
+    ] = None
+    allow_error: Annotated[
+        float | None,
+        Option(
+            "--allow-error",
+            metavar="E",
+            help="Allow rewrites with a proven relative error up to E, e.g. 1e-3 (Winograd).",
+            panel=WORKLOAD_PANEL,
+        ),
+    ] = None
 
 
 def check_one_spelling(spelling: Spelling) -> None:

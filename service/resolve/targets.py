@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from schedules.target import Target
     from schedules.workload.workload import Workload
-    from tuner.process.control import Control
 
 # Start-up: a query for a named target loads nothing that detects or measures.
 
@@ -16,24 +15,14 @@ FILE_MEASURERS = ("replay", "simulated")
 
 
 def read_target(
-    spec: str,
-    threads: int | None,
-    *,
-    probe: bool = True,
-    fresh: bool = False,
-    control: Control | None = None,
+    spec: str, threads: int | None, *, probe: bool = True, fresh: bool = False
 ) -> Target:
-    """The target a user names. Without `probe` nothing is measured. TargetError.
-    MeasurementAborted by `control`, which reaches the probes."""
+    """The target a user names. Without `probe` nothing is measured. TargetError."""
     from tuner.machine.native_target import load_target, native_target
 
     if spec == "native" and fresh:
         return native_target(threads or 1, probe=probe, fresh=True)
-    if spec == "native":
-        return load_target(spec, threads, probe=probe, control=control)
-    # Checked as the file has it, since `threads` would hide what else is wrong with it.
-    target = load_target(spec, None, probe=probe)
-    return target if threads is None else target.with_threads(threads)
+    return load_target(spec, threads, probe=probe)
 
 
 @cache
@@ -79,31 +68,15 @@ def fleet_of(measurer: str) -> str:
     return address if kind == "dask" else ""
 
 
-def read_fleet_target(spec: str, threads: int | None, fleet: str) -> Target:
-    """The target a user names for a fleet: a file, a machine's name, the beginning of a key, or
-    `native`. With the probes of its machines there. TargetError, FleetError."""
-    if spec.endswith(".json"):
-        return _fleet_probed(read_target(spec, threads, probe=False), fleet)
-    return fleet_target_of(spec, threads, fleet)
-
-
 def fleet_target_of(spec: str | dict[str, Any], threads: int | None, fleet: str) -> Target:
     """The target of a request's `target` field, for a job of a fleet. TargetError, FleetError."""
-    from tuner.machine.native_target import unprobed_target
-    from tuner.measure.fleet.machines import fleet_status, fleet_target
+    from tuner.measure.fleet.machines import fleet_status, target_at, with_fleet_probes
 
-    if not isinstance(spec, str):
-        target = target_of(spec, threads)
-        if target.probes.peak_gflops:
-            return target  # as its owner measured it, whether such a machine is there now or not
-        return _fleet_probed(target, fleet)
-    here = unprobed_target() if spec == "native" else None
-    return fleet_target(fleet_status(fleet), spec, threads, here)
-
-
-def _fleet_probed(target: Target, fleet: str) -> Target:
-    from tuner.measure.fleet.machines import fleet_status, with_fleet_probes
-
+    if isinstance(spec, str):
+        return target_at(fleet, spec, threads)
+    target = target_of(spec, threads)
+    if target.probes.peak_gflops:
+        return target  # as its owner measured it, whether such a machine is there now or not
     return with_fleet_probes(fleet_status(fleet), target)
 
 

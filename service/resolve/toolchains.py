@@ -25,6 +25,6 @@ def toolchain_name(made_by: Toolchain) -> str:
 def real_toolchain() -> Toolchain:
     """The toolchain installed here in full, as records name it. Loads LLVM."""
     # Start-up: a query names its toolchain without what measures.
-    from tuner.measure.local import local_toolchain
+    from tuner.emit.object_code import toolchain
 
-    return local_toolchain()
+    return toolchain()

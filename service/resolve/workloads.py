@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 
 def read_workload(spelling: Spelling) -> Workload:
-    """The workload as typed, in normal form. WorkloadError, UsageProblem."""
+    """The workload as typed, in normal form; files are read, and functions in them called.
+    WorkloadError, UsageProblem."""
+    check_one_spelling(spelling)
+    return _parsed(spelling, read_file=_read_file, load_function=call_function)
+
+
+def _parsed(spelling: Spelling, **files: Any) -> Workload:
     from schedules.spelling import parse_workload
 
-    check_one_spelling(spelling)
     return parse_workload(
         spelling.workload or "",
         expr=spelling.expr,
@@ -32,27 +37,19 @@ def read_workload(spelling: Spelling) -> Workload:
         ranges=spelling.range or [],
         constants=spelling.constant or [],
         allow_error=spelling.allow_error,
-        read_file=_read_file,
-        load_function=call_function,
+        **files,
     )
 
 
 def workload_of(spelled: str | dict[str, Any]) -> Workload:
     """The workload of a request's `workload` field; no file is read. WorkloadError."""
-    from schedules.spelling import parse_workload
     from schedules.workload.workload import Workload
 
     if isinstance(spelled, str):
-        return parse_workload(spelled)
+        return _parsed(Spelling(spelled))
     if "expr" not in spelled:
         return Workload.from_json(spelled)
-    notation = read_notation(spelled)
-    return parse_workload(
-        expr=notation.expr,
-        tensors=list(notation.tensors),
-        ranges=list(notation.ranges),
-        allow_error=notation.allow_error,
-    )
+    return _parsed(read_notation(spelled))
 
 
 def workload_summary(workload: Workload) -> dict[str, Any]:

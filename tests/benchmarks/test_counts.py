@@ -28,7 +28,7 @@ def run(stmts: tuple[Stmt, ...], env: dict[str, int], ran: Counter[int]) -> None
             ran[id(stmt)] += 1
 
 
-@pytest.mark.parametrize("family", ["products", "windows", "rows", "turns"])
+@pytest.mark.parametrize("family", ["products", "windows", "rows", "transposes"])
 @pytest.mark.parametrize("number", range(2))
 def test_counts_are_those_of_a_run(family: str, number: int) -> None:
     for part in drawn(family, f"run {number}"):

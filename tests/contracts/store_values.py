@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from db.artefacts import ArtefactFile
 from db.engine import Database
 from db.preparations import Demand
 from db.sql_store import SqlStore
 from db.store import Store
+from db.transfer import FORMAT, FORMAT_VERSION
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.target import Cache, Target
 from schedules.workload.workload import Workload
@@ -24,6 +27,10 @@ TARGET = Target(
     cores=2,
 )
 OTHER_TARGET = replace(TARGET, cpu="znver5", vector_bits=512, vector_registers=32)
+FILES = [
+    ArtefactFile("object", "neg.o", "application/x-object", b"\x7fELF"),
+    ArtefactFile("header", "neg.h", "text/x-c", b"int neg"),
+]
 
 
 def a_workload(extent: int) -> Workload:
@@ -110,3 +117,16 @@ def probes_of(store: Store) -> dict[str, list[float]]:
 def promoted(store: Store, record: TuningRecord) -> bool:
     store.add([record])
     return store.promote(record)
+
+
+def exported(workload: str, records: list[TuningRecord]) -> list[str]:
+    """An export as another machine would have written it."""
+    made = WORKLOADS[workload]
+    named = {"key": workload, "name": made.name, "flops": 1024, "document": made.to_json()}
+    lines = [
+        {"format": FORMAT, "version": FORMAT_VERSION},
+        {"kind": "workload", **named},
+        {"kind": "target", "key": TARGET.key, "document": TARGET.to_json()},
+        *({"kind": "record", "key": r.key, "record": r.to_json()} for r in records),
+    ]
+    return [json.dumps(line) for line in lines]

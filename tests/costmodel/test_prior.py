@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -11,19 +12,33 @@ from costmodel.features import FEATURES, Featuriser
 from costmodel.footprint import cache_traffic, touched
 from costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
 from costmodel.prior import Prior
+from schedules.algebra.functions import POLYNOMIAL_SLOTS, UnaryOp
 from schedules.arrays import IntArray
 from schedules.dtypes import DType
-from schedules.plan import Access
+from schedules.plan import Access, Level, Outline, Plan, axes_of
 from schedules.sketches.program import space_for
 from schedules.target import Probes
+from schedules.workload.tensors import Tensor
 from tests.schedule_fuzz.cases import notation
 from tests.synthetic_sketch import synthetic_space, synthetic_target
+from tuner.codegen.mathlib import math_function
 from tuner.search.lattice import lattices
 
 A = Access("A", 4, ((1, 0, 0), (0, 0, 1)))
 B = Access("B", 4, ((0, 0, 1), (0, 1, 0)))
 C = Access("C", 4, ((1, 0, 0), (0, 1, 0)), is_output=True)
 LOOPS = (1, 2, 0, 1, 0, 2, 0, 1)
+
+
+def nest(extents: list[int], axes: tuple[int, ...], accesses: list[Access], dense: int = 0) -> Plan:
+    """Loops of so many trips, outer to inner, each along one of the axes."""
+    sizes = [1] * 3
+    levels = []
+    for extent, axis in zip(reversed(extents), reversed(axes), strict=True):
+        levels.append(Level(axis, sizes[axis]))
+        sizes[axis] *= extent
+    outline = Outline(axes_of(zip("mnk", sizes, strict=True)), tuple(accesses))
+    return Plan(outline, tuple(reversed(levels)), 1, dense)
 
 
 def counted_elements(access: Access, extents: list[int], axes: tuple[int, ...], level: int) -> int:
@@ -45,7 +60,7 @@ def counted_elements(access: Access, extents: list[int], axes: tuple[int, ...], 
 @pytest.mark.parametrize("level", [0, 2, 4, 6, 8])
 def test_footprint_is_the_bounding_box_of_what_is_touched(access: Access, level: int) -> None:
     extents = [2, 2, 3, 2, 2, 3, 2, 2]
-    traffic = cache_traffic(np.array([extents]), LOOPS, [access], [1e9], line_bytes=4)
+    traffic = cache_traffic(nest(extents, LOOPS, [access]), {}, [1e9], line_bytes=4)
     touched = 4 * counted_elements(access, extents, LOOPS, level)
     box = float(traffic.footprint[level, 0])
     assert box >= touched
@@ -58,47 +73,56 @@ def test_gemm_traffic_is_the_textbook_one() -> None:
 
     All 12 MiB fit L3, so a call finds them there.
     """
-    extents = np.array([[1, 2, 8, 16, 16, 512, 8, 64]])
+    extents = [1, 2, 8, 16, 16, 512, 8, 64]
     once = Access("C", 4, C.strides)
     caches = [48 << 10, 1 << 20, 32 << 20]
-    traffic = cache_traffic(extents, LOOPS, [A, B, once], caches)
+    traffic = cache_traffic(nest(extents, LOOPS, [A, B, once]), {}, caches, line_bytes=64)
     mib = traffic.moved[:, :, 0] / 2**20
     assert mib.tolist() == [[64, 512, 8], [4, 32, 8], [0, 0, 0]]
 
 
 def test_a_loop_of_one_trip_does_not_end_reuse() -> None:
     """B is walked by j; a j loop of one trip outside the m loop must not bring it in again."""
-    extents = np.array([[4, 1, 8, 8]])
+    extents = [4, 1, 8, 8]
     axes = (0, 1, 1, 2)  # m, n of one trip, n, k
-    traffic = cache_traffic(extents, axes, [A, B], [900.0])  # holds B, but not all of A with it
+    holds_b = [900.0]  # but not all of A with it
+    traffic = cache_traffic(nest(extents, axes, [A, B]), {}, holds_b, line_bytes=64)
     assert traffic.fit_level[0, 0] == 1
     assert traffic.moved[0, 1, 0] == 8 * 64  # eight rows of a line each, once
 
 
 def test_written_bytes_count_twice() -> None:
     read = Access("C", 4, C.strides)
-    extents = np.array([[4, 4, 4]])
-    one, two = (cache_traffic(extents, (0, 1, 2), [x], [80.0]).moved[0, 0, 0] for x in (read, C))
+    extents = [4, 4, 4]
+    plans = (nest(extents, (0, 1, 2), [x]) for x in (read, C))
+    one, two = (cache_traffic(plan, {}, [80.0], line_bytes=64).moved[0, 0, 0] for plan in plans)
     assert two == 2 * one
 
 
-def test_rows_in_the_same_sets_need_more_cache() -> None:
-    """512 rows of one line, 2 KiB apart: 2 of the 64 places of a page, so 32 times the cache."""
+def test_short_rows_far_apart_come_slower() -> None:
+    """512 rows of one line: 2 KiB apart, next to each other, and nobody knows where."""
     tile = [np.ones(1, np.float32), np.full(1, 16, np.float32), np.full(1, 512, np.float32)]
-    assert touched(B, tile, 64, pitches=(2048, 4)).conflict[0] == 32
-    assert touched(B, tile, 64, pitches=(2048 + 64, 4)).conflict[0] == 1
-    assert touched(B, tile, 64).conflict[0] == 1
+    assert touched(B, tile, 64, (512, 512)).scattered[0] == 2
+    assert touched(B, tile, 64, (512, 16)).scattered[0] == 1
+    assert touched(B, tile, 64).scattered[0] == 1
 
 
-def test_a_dense_copy_has_no_conflicts() -> None:
-    extents = np.array([[64, 1, 1, 1, 4, 512, 4, 16]])
+def test_rows_that_follow_one_another_without_a_gap_are_one() -> None:
+    tile = [np.ones(1, np.float32), np.full(1, 3, np.float32), np.full(1, 8, np.float32)]
+    assert touched(B, tile, 64, (8, 3)).in_pieces(64)[0] == 1
+    assert touched(B, tile, 64, (8, 6)).in_pieces(64)[0] == 16 / 3
+    assert touched(B, tile, 64).in_pieces(128)[0] == 32 / 3
+
+
+def test_a_dense_copy_has_no_short_rows() -> None:
+    extents = [64, 1, 1, 1, 4, 512, 4, 16]
+    tensors = {x: Tensor(x, (512, 512), DType.F32) for x in "ABC"}
     direct, copied = (
         cache_traffic(
-            extents, LOOPS, [A, B, C], [32768.0],
-            pitches=[(2048, 4)] * 3, packed=np.array([bits]),
+            nest(extents, LOOPS, [A, B, C], dense), tensors, [32768.0], line_bytes=64
         ).moved[0, 1, 0]
-        for bits in (0, 2)
-    )  # fmt: skip
+        for dense in (0, 2)
+    )
     assert copied < direct
 
 
@@ -142,6 +166,13 @@ def test_prediction_is_at_least_the_time_at_the_peak() -> None:
     assert (2.0 ** prior.log2_secs(0, rows) >= at_peak).all()
 
 
+def test_half_of_exp_is_its_polynomial() -> None:
+    """Which is why a math call is priced at twice its multiply-adds; others take more."""
+    target = replace(synthetic_target(), features=("avx512dq", "avx512f", "avx512vl"))
+    written = math_function(UnaryOp.EXP, DType.F32, 16, target).lines
+    assert len(written) == 2 * POLYNOMIAL_SLOTS
+
+
 def test_an_unprobed_target_has_nominal_rates() -> None:
     target = synthetic_target()
     bare = type(target).from_json(target.to_json() | {"probes": {}})
@@ -166,12 +197,14 @@ def test_pace_is_set_by_the_widest_float() -> None:
 
 def test_features_are_finite_and_named_once() -> None:
     space = synthetic_space()
-    names = [f.name for f in FEATURES]
+    names = FEATURES
     assert len(names) == len(set(names))
     for grid in lattices(space):
         rows = grid.sample(np.random.default_rng(1), 300)
-        table, _ = Featuriser(space)(grid.index, rows)
-        assert table.shape == (300, len(FEATURES))
+        table = Featuriser(space)(grid.index, rows).features
+        assert table is not None
+        assert table.shape[0] == 300
+        assert table.shape[1] > len(FEATURES)
         assert table.dtype == np.float32
         assert np.isfinite(table).all()
 
@@ -180,7 +213,8 @@ def test_features_tell_settings_apart() -> None:
     space = synthetic_space()
     grid = lattices(space)[0]
     rows = grid.sample(np.random.default_rng(2), 300)
-    table, _ = Featuriser(space)(0, rows)
+    table = Featuriser(space)(0, rows).features
+    assert table is not None
     assert len(np.unique(table, axis=0)) == len(rows)
 
 

@@ -26,12 +26,13 @@ from unittest.mock import patch
 from db import open_store
 from schedules.canonical import canonical_bytes
 from service.fleet.keeper import Keeper
-from service.jobs.tuning import TuneOptions, run_tuning
+from service.jobs.tuning import TuneOptions, tune_into
 from tests.fleet.local_fleet import LocalFleet, local_fleet
 from tests.fleet.simulated import SPACE, TARGET
 from tuner.measure.fleet.connection import Line
 from tuner.measure.fleet.machines import Machine
 from tuner.measure.fleet.wire import Order
+from tuner.session.report import Budget
 
 
 @dataclass
@@ -74,10 +75,10 @@ def job_under_fire(
             outcome.kills += kill(left.pop(0))
 
     started = time.monotonic()
-    options = TuneOptions(trials=trials, strategy="random", measurer=f"dask:{fleet.address}")
+    options = TuneOptions(Budget(trials), strategy="random", measurer=f"dask:{fleet.address}")
     with open_store(f"sqlite:///{folder / 'chaos.sqlite'}") as store:
         with orders_watched(outcome):
-            report = run_tuning(store, SPACE.workload, TARGET, options, on_event)
+            report = tune_into(store, SPACE.workload, TARGET, options, on_event)
         stored = [
             r for r in store.records(SPACE.workload.key, TARGET.key) if r.verified_level == "quick"
         ]

@@ -14,11 +14,11 @@ from schedules.record import MeasureResult, MeasureStatus
 from schedules.target import Probes
 from schedules.trace import Trace
 from tests.fleet.simulated import another_target
+from tuner.emit.object_code import toolchain
 from tuner.machine.native_target import detect
 from tuner.measure.fleet import task
 from tuner.measure.fleet.task import GivenUp, Host
 from tuner.measure.fleet.wire import Description, Note, Order, Purpose
-from tuner.measure.local import local_toolchain
 from tuner.measure.protocol import MeasureRequest
 from tuner.process.control import Control
 
@@ -29,7 +29,7 @@ TRACES = (Trace(), Trace((Split("no_such_axis", 4),)))
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
     here = replace(detect(), probes=Probes())
-    host = Host(Description("here", here, local_toolchain()))
+    host = Host(Description("here", here, toolchain()))
     yield host
     host.close()
 

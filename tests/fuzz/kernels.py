@@ -28,8 +28,8 @@ from tests.schedule_fuzz.check import (
 )
 from tests.schedule_fuzz.traces import random_trace
 from tuner.emit.kernel import compile_kernel
-from tuner.measure.verify.compare import Case
-from tuner.measure.verify.inputs import InputKind
+from tuner.judge.compare import Case
+from tuner.judge.input_plan import InputKind
 
 from .computation import Computation
 from .evaluate import Number, evaluate, to_bf16

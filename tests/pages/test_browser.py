@@ -88,6 +88,22 @@ def test_the_list_moves_by_itself_and_a_job_is_cancelled(tab: Page, served: str)
     tab.locator("#fastest table").wait_for()
 
 
+def test_a_button_pressed_while_the_page_is_renewed_is_pressed(tab: Page, served: str) -> None:
+    submit(tab, served, trials=5000, machine="slow")
+    cancel = tab.get_by_role("button", name="Cancel")
+    for _ in range(10):  # it may move between the two
+        cancel.hover()
+        tab.mouse.down()
+        if cancel.and_(tab.locator(":active")).count():
+            break
+        tab.mouse.up()
+    for _ in range(2):
+        with tab.expect_response(re.compile("/facts$")):
+            pass
+    tab.mouse.up()
+    tab.locator("#facts .state-cancelled").first.wait_for()
+
+
 def test_what_will_not_do_is_said_while_it_is_typed_and_when_it_is_sent(
     tab: Page, served: str
 ) -> None:

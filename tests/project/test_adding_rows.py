@@ -43,9 +43,15 @@ def insert(root: Path, change: str) -> None:
 
 @pytest.mark.parametrize(
     ("heading", "files"),
-    [("A scalar function", 2), ("An element type", 1), ("A search strategy", 2)],
+    [
+        ("An operator", 1),
+        ("A scalar function", 2),
+        ("An element type", 1),
+        ("A knob", 2),
+        ("A search strategy", 1),
+    ],
 )
-def test_a_row_is_all_that_is_asked_for(heading: str, files: int, tmp_path: Path) -> None:
+def test_nothing_more_is_asked_for(heading: str, files: int, tmp_path: Path) -> None:
     for package in PACKAGES:
         skip = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=skip)

@@ -15,7 +15,7 @@ from schedules.primitives import Inline
 from schedules.reference.exactness import Span, value_ranges
 from schedules.sketches import space_for
 from schedules.sketches.analysis import view_stages
-from schedules.sketches.inlining import MOST_NODES_INLINED, stages_inlined
+from schedules.sketches.inlining import stages_inlined
 from schedules.trace import Trace
 from schedules.workload.flops import useful_flops
 from schedules.workload.workload import Workload
@@ -39,7 +39,7 @@ def chain(body: str, stages: int = MAX_STAGES) -> Workload:
 def test_a_chain_as_long_as_the_limits_allow_has_a_default(body: str) -> None:
     workload = chain(body).normalised()
     views = view_stages(workload, stages_inlined(workload))
-    assert max(sum(1 for _ in walk(view.value)) for view in views.values()) <= MOST_NODES_INLINED
+    assert max(sum(1 for _ in walk(view.value)) for view in views.values()) < MAX_INLINED_DEPTH
     space = space_for(workload, synthetic_target())
     trace = space.trace(default_look(space).default)
     assert trace.apply(plain_nest(workload)).body

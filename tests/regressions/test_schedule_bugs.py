@@ -70,7 +70,7 @@ def test_a_parallel_region_gets_the_variables_of_open_loops_only() -> None:
     holds(bias_relu(), Split("s0.d0", 2), Parallel("s1.d0"), threads=2)
 
 
-def test_hints_go_with_their_buffers() -> None:
+def test_prefetches_go_with_their_buffers() -> None:
     two = notation("T[i,j] = exp(A[i,j]); C[i] += T[i,j]", A="f32[7,8]")
     applied(two, Prefetch("s0", "s1.d0", 1), Inline("s0"))
     applied(two, Prefetch("s0", "s1.d0", 1), ComputeAt("s0", "s1.r0"))
@@ -80,7 +80,7 @@ def test_hints_go_with_their_buffers() -> None:
     )  # fmt: skip
 
 
-def test_hints_in_vector_loops_and_behind_divisions() -> None:
+def test_prefetches_in_vector_loops_and_behind_divisions() -> None:
     copied = notation("C[i,j] = A[i,j] + 1", A="f32[7,8]")
     holds(copied, Prefetch("i0", "s0.d1", 1), Vectorize("s0.d1"))
     grouped = notation("C[i] = A[i//2]", {"i": 6}, A="f32[3]")

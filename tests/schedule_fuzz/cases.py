@@ -15,7 +15,7 @@ from schedules.nest.verify_nest import verify
 from schedules.primitives import Primitive
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
-from tuner.measure.verify.compare import Oracle
+from tuner.judge.oracle import Oracle
 
 
 def notation(text: str, ranges: dict[str, int] | None = None, **tensors: str) -> Workload:

@@ -19,11 +19,12 @@ from schedules.sketches import space_for
 from schedules.target import Cache, Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
+from tuner.backend.cpu.loading.entries import timed_entry
+from tuner.backend.cpu.loading.loader import load_object, use_openmp
 from tuner.codegen.abi import Needs
 from tuner.emit.kernel import CompiledKernel, compile_kernel
-from tuner.loading.entries import timed_entry
-from tuner.loading.loader import load_object, use_openmp
-from tuner.measure.verify.compare import Case, Oracle
+from tuner.judge.compare import Case
+from tuner.judge.oracle import Oracle
 
 from .traces import random_trace
 from .workloads import random_workload

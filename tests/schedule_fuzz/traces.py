@@ -44,8 +44,7 @@ from schedules.primitives import (
     Unroll,
     Vectorize,
 )
-from schedules.sketches.forms.regrouping import regrouped
-from schedules.sketches.forms.rewriting import rewrites_for
+from schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from schedules.trace import Step, Trace
 from schedules.workload.workload import Workload
 
@@ -155,7 +154,7 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
     place = "" if rng.random() < 0.15 else loop
     if kind < 0.74:
         constants = [t.name for t in nest.inputs if t.constant]
-        if constants and rng.random() < 0.5:  # what can be made ahead, more often than by chance
+        if constants and rng.random() < 0.5:  # what can be prepacked, more often than by chance
             return CacheRead(rng.choice(constants), "", new)
         if rng.random() < 0.15:
             blocks = rng.choice((False, True))

@@ -21,6 +21,7 @@ from schedules.algebra.affine import (
     interval,
     modulo,
     prove,
+    recombine,
     simplify,
     split_by_step,
     substitute_cond,
@@ -242,3 +243,17 @@ def test_atoms_are_never_divisions_of_constants(tree: Tree) -> None:
     for atom, _ in build(tree).terms:
         if isinstance(atom, FloorDiv | Mod):
             assert atom.numerator.vars()
+
+
+@settings(max_examples=300)
+@given(trees(), bounds(), st.sampled_from([2, 3, 4, 6]), st.sampled_from([2, 3, 5, 8]))
+def test_recombining_keeps_the_value(tree: Tree, ranges: Ranges, n: int, m: int) -> None:
+    whole = build(tree)
+    for index in (
+        whole,
+        floor_div(whole, n) * n + modulo(whole, n),
+        modulo(floor_div(whole, n), m) * n + modulo(whole, n),
+        floor_div(whole, n * m) * n * m + modulo(floor_div(whole, n), m) * n + modulo(whole, n),
+    ):
+        found = recombine(index)
+        assert all(found.evaluate(env) == index.evaluate(env) for env in points(ranges))

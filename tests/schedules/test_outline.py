@@ -5,6 +5,15 @@ from __future__ import annotations
 import pytest
 
 from schedules.lowering.outline import plan_text
+from schedules.primitives import (
+    CacheRead,
+    CacheWrite,
+    Reorder,
+    Split,
+    TransformLayout,
+    Unroll,
+    Vectorize,
+)
 from schedules.sketches import space_for
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
@@ -20,22 +29,45 @@ def first_plan(workload: Workload, threads: int = 1) -> str:
     return plan_text(workload, sketch.trace(sketch.default()))
 
 
+IN_TILES = Trace(
+    (
+        Split("s0.d0", 50),
+        Split("s0.d0i", 5),
+        Split("s0.d1", 48),
+        Split("s0.d1i", 16),
+        Split("s0.d1ii", 8),
+        Reorder(
+            ("s0.d1o", "s0.d0o", "s0.d0io", "s0.d1io", "s0.r0", "s0.d0ii", "s0.d1iio", "s0.d1iii")
+        ),
+        Vectorize("s0.d1iii"),
+        Unroll("s0.d0ii"),
+        Unroll("s0.d1iio"),
+        CacheRead("i1", "s0.d1o", "s0.pack0"),
+        TransformLayout("s0.pack0", split=((1, 16),), dims=((1, 1), (0, 0), (1, 2))),
+        CacheWrite("s0", "s0.d1io", "s0.acc", register=True),
+    )
+)
+
+
 def test_a_product_in_tiles() -> None:
     assert (
-        first_plan(PRODUCT)
+        plan_text(PRODUCT, IN_TILES)
         == """\
 j: 2 x 48
-  keep C.pack0 in memory: 2 x 64 x 24 of f32, 12 KiB
+  keep C.pack0 in memory: 3 x 64 x 16 of f32, 12 KiB
   copy B to C.pack0
-  keep C.rows0 in memory: 51 x 64 of f32, 12.75 KiB
-  copy A to C.rows0
-  i: 17 x 3
-    j: 2 x 24
-      keep C.acc in registers: 3 x 24 of f32
+  i: 10 x 5
+    j: 3 x 16
+      keep C.acc in registers: 5 x 16 of f32
       k: 64 (reduction)
-        C.acc sum= mul of C.rows0, C.pack0: 3 i x 3 vectors of 8 j
+        C.acc sum= mul of A, C.pack0: 5 i x 2 vectors of 8 j
       write C"""
     )
+
+
+def test_what_is_copied_is_called_after_stage_and_tensor() -> None:
+    plan = first_plan(notation("B[i,j] = A[j,i]", A="f32[32,32]"))
+    assert "copy A to B.A.block" in plan
 
 
 def test_threads_share_a_loop() -> None:
@@ -61,5 +93,11 @@ def test_every_schedule_has_a_plan(name: str) -> None:
             if sketch.feasible(setting[None])[0]:
                 text = plan_text(workload, sketch.trace(setting.tolist()))
                 assert text
-                assert all(line.strip() and "None" not in line for line in text.splitlines())
+                assert not any(line.strip().startswith(":") for line in text.splitlines())
+                assert all(line.strip(": ") and "None" not in line for line in text.splitlines())
                 break
+
+
+def test_partial_sums_are_told_as_parts_of_their_axis() -> None:
+    plan = first_plan(notation("s[i] += A[i,k]", A="f32[5,300]"))
+    assert "  k: 9 x 32 (reduction)\n    s.wide.acc sum= A: 4 vectors of 8 k\n" in plan

@@ -7,8 +7,8 @@ import pytest
 from schedules.algebra.scalar import loads
 from schedules.errors import ScheduleError
 from schedules.lowering.lower import plain_nest
-from schedules.nest.ahead import ahead_problem, split_ahead
 from schedules.nest.loop_ir import Allocate, Scope, walk
+from schedules.nest.prepacking import prepack_problem, split_prepack
 from schedules.nest.printer import to_text
 from schedules.nest.verify_nest import MalformedNest, verify
 from schedules.primitives import (
@@ -40,7 +40,7 @@ def product(b: str = "const f32[5,6]") -> Workload:
 def test_a_copy_of_a_constant_is_made_ahead(golden: Golden) -> None:
     nest = applied(product(), *PANELS)
     assert to_text(nest) == golden
-    parts = split_ahead(nest)
+    parts = split_prepack(nest)
     assert [b.name for b in parts.buffers] == ["p"]
     assert len(parts.copies) == 1
     assert not any(isinstance(s, Allocate) for s in walk(parts.rest))
@@ -51,9 +51,9 @@ def test_the_loops_that_fill_it_are_scheduled_like_others() -> None:
         product(), *PANELS, Split("p.1", 4), Reorder(("p.1o", "p.0", "p.1i")), Vectorize("p.1i"),
         Partition("p.0", 2), Prefetch("i1", "p.1o", 1),
     )  # fmt: skip
-    assert len(split_ahead(nest).copies) == 1
+    assert len(split_prepack(nest).copies) == 1
     halves = applied(product(), *COPY, Partition("p.0", 2), Parallel("p.0"))
-    assert len(split_ahead(halves).copies) == 2
+    assert len(split_prepack(halves).copies) == 2
 
 
 def test_two_constants_and_a_copy_of_another_input_stand_side_by_side() -> None:
@@ -64,7 +64,7 @@ def test_two_constants_and_a_copy_of_another_input_stand_side_by_side() -> None:
     nest = applied(
         workload, *COPY, CacheRead("i0", "", "a"), CacheRead("i2", "", "q"), PackAhead("q")
     )
-    parts = split_ahead(nest)
+    parts = split_prepack(nest)
     assert sorted(b.name for b in parts.buffers) == ["p", "q"]
     private = [s.buffer for s in walk(parts.rest) if isinstance(s, Allocate)]
     assert {b.name for b in private} == {"a", "s0"}
@@ -76,7 +76,7 @@ def test_a_stage_of_constants_alone_is_made_ahead_too() -> None:
         A="f32[7,5]", B="const f32[5,6]", g="const f32[6]",
     )  # fmt: skip
     nest = applied(folded, PackAhead("s0"))
-    assert len(split_ahead(nest).copies) == 1
+    assert len(split_prepack(nest).copies) == 1
 
 
 def test_what_may_change_between_calls_is_not_made_ahead() -> None:
@@ -104,7 +104,7 @@ def test_the_buffer_must_be_one_of_the_workspace() -> None:
         PackAhead("q").apply(nest)
     with pytest.raises(ScheduleError, match="'i1' is in argument; this needs one in the workspace"):
         PackAhead("i1").apply(nest)
-    with pytest.raises(ScheduleError, match="'p' is in ahead"):
+    with pytest.raises(ScheduleError, match="'p' is in prepacked"):
         PackAhead("p").apply(Trace(COPY).apply(nest))
     registers = CacheRead("i1", "", "p", register=True).apply(nest)
     with pytest.raises(ScheduleError, match="'p' is in register"):
@@ -122,7 +122,7 @@ def test_a_stage_that_is_not_first_or_needs_another_is_not_made_ahead() -> None:
 
 def test_later_steps_cannot_make_it_depend_on_anything_else() -> None:
     nest = Trace(COPY).apply(plain_nest(product()))
-    again = "what is packed ahead must stay so"
+    again = "what is prepacked must stay so"
     with pytest.raises(ScheduleError, match=f"{again}: it depends on 'q'"):
         CacheRead("i1", "", "q").apply(nest)
     with pytest.raises(ScheduleError, match=f"{again}: filling it takes a buffer of its own, 'q'"):
@@ -136,23 +136,23 @@ def test_it_may_be_filled_through_registers_of_one_thread() -> None:
     through = (*COPY, CacheRead("i1", "p.0", "q", register=True), Vectorize("q.1"))
     for more in ((), (Parallel("p.0"),)):
         nest = applied(product(), *through, Vectorize("p.1"), *more)
-        assert len(split_ahead(nest).copies) == 1
+        assert len(split_prepack(nest).copies) == 1
     shared = Trace((*through, Parallel("p.1"))).apply(plain_nest(product()))
-    assert ahead_problem(shared) == "filling it takes a buffer of its own, 'q'"
+    assert prepack_problem(shared) == "filling it takes a buffer of its own, 'q'"
 
 
 def test_moving_it_into_a_loop_makes_it_an_ordinary_copy() -> None:
     nest = applied(product(), *COPY, ComputeAt("p", "s0.d0"))
     scopes = {s.buffer.name: s.buffer.scope for s in walk(nest.body) if isinstance(s, Allocate)}
     assert scopes == {"p": Scope.WORKSPACE}
-    assert ahead_problem(nest) is None
+    assert prepack_problem(nest) is None
 
 
 def test_a_nest_that_marks_what_cannot_be_is_malformed() -> None:
     nest = Trace(COPY).apply(plain_nest(product()))
     changed = plain_nest(product("f32[5,6]"))
     broken = type(nest)(changed.inputs, nest.outputs, nest.body)
-    with pytest.raises(MalformedNest, match="cannot be made ahead: it depends on 'i1'"):
+    with pytest.raises(MalformedNest, match="cannot be prepacked: it depends on 'i1'"):
         verify(broken)
 
 
@@ -168,7 +168,7 @@ def test_a_stage_that_reads_nothing_is_made_ahead_where_there_is_an_entry_for_it
     workload = notation(text, {"i": 8}, X="f32[8]", W=f"{kind}f32[8]")
     name = next(s.name for s in workload.normalised().stages if not loads(s.body))
     if kind:
-        assert len(split_ahead(applied(workload, PackAhead(name))).copies) == 1
+        assert len(split_prepack(applied(workload, PackAhead(name))).copies) == 1
         return
     with pytest.raises(ScheduleError, match=f"'{name}': no input is constant, so the kernel has"):
         applied(workload, PackAhead(name))

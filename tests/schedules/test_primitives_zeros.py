@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.programs import Program
+from costmodel.programs import program_counts
 from schedules.algebra.scalar import Select
 from schedules.algebra.scalar import walk as walk_scalar
 from schedules.errors import ScheduleError
@@ -133,6 +133,21 @@ def test_it_refuses_what_is_not_neutral() -> None:
         applied(ones, cached, SkipZeros("acc"))
 
 
+def test_a_term_is_left_out_where_every_addend_is_padding() -> None:
+    both = notation(
+        "Y[i] += (where(i+r >= 1, X[i+r-1], 0) - where(i+r >= 1, Z[i+r-1] * V[r], 0)) * W[r]",
+        {"i": 6}, X="f32[8]", Z="f32[8]", V="f32[3]", W="f32[3]",
+    )  # fmt: skip
+    cached = CacheWrite("s0", "s0.d0", "acc", register=False)
+    nest = applied(both, cached, SkipZeros("acc"))
+    assert not selects(nest)
+    check_meaning(both, nest)
+    text = "Y[i] += (where(i+r >= 1, X[i+r-1], 0) + Z[i]) * W[r]"
+    one = notation(text, {"i": 6}, X="f32[8]", Z="f32[6]", W="f32[3]")
+    with pytest.raises(ScheduleError, match="has padding to skip"):
+        applied(one, cached, SkipZeros("acc"))
+
+
 def test_lanes_that_padding_reaches_are_masked() -> None:
     row = notation("Y[w] += X[w+s-1] * W[s]", X="f32[16]", W="f32[3]")
     steps = (
@@ -159,6 +174,8 @@ def target() -> Target:
         "conv1d_nlc:N=1,L=12,CI=4,CO=8,K=3,stride=3,pad=2",
         "depthwise_conv2d_nhwc:N=1,H=6,W=10,C=20,K=3,pad=1",
         "conv2d_nhwc:N=1,H=6,W=9,CI=3,CO=9,K=3,pad=1,epilogue=bias+relu",
+        "conv2d_nhwc:N=1,H=3,W=5,CI=4,CO=9,K=3,pad=1,dtype=i8",
+        "conv2d_nhwc:N=1,H=3,W=5,CI=2,CO=8,K=3,pad=1,dtype=bf16",
     ],
 )
 def test_every_setting_that_skips_padding_means_the_same(spec: str, target: Target) -> None:
@@ -228,6 +245,6 @@ def test_copied_rows_are_skipped_where_outer_loops_decide(target: Target) -> Non
     plain[:, names.index("skip_padding")] = 0
     assert len(skipping)
     assert sketch.feasible(plain).all()
-    ops = [Program(sketch).counts(settings)["vector_ops"] for settings in (skipping, plain)]
+    ops = [program_counts(sketch, settings)["vector_ops"] for settings in (skipping, plain)]
     fewer = ops[0] / ops[1]
     assert np.allclose(fewer, (9 * 5 - 6) / (9 * 5))

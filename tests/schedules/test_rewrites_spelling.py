@@ -19,7 +19,7 @@ from schedules.limits import MAX_STAGES
 from schedules.reference.evaluate import evaluate
 from schedules.rewrites import OverTaps, Rewrite, Share, share
 from schedules.sketches import space_for
-from schedules.sketches.forms.regrouping import over_taps, regrouped, shared
+from schedules.sketches.forms.rewriting import over_taps, regrouped, shared
 from schedules.spelling import parse_workload
 from schedules.workload.tensors import Axis
 from schedules.workload.workload import Workload
@@ -113,7 +113,7 @@ TAPS = {
     ),
     "whole numbers": ("Y[y] += W[y-2*i] * I[i]", "I=i32[20] W=i32[3]", {"y": 40}, 1),
     "a filter as long as the input": ("Y[y] += W[y-i] * I[i]", "I=f32[5] W=f32[5]", {"y": 9}, 0),
-    "hardly a longer input": ("Y[y] += W[y-i] * I[i]", "I=f32[6] W=f32[5]", {"y": 10}, 0),
+    "hardly a longer input": ("Y[y] += W[y-i] * I[i]", "I=f32[6] W=f32[5]", {"y": 10}, 1),
     "a plain convolution": ("Y[y] += W[r] * I[y+r-1]", "I=f32[20] W=f32[3]", {"y": 20}, 0),
     "a filter for each element": (
         "Y[y] += W[y+1-2*i,i] * I[i]", "I=f32[20] W=f32[4,20]", {"y": 44}, 1,

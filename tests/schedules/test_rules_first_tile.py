@@ -87,10 +87,10 @@ def test_it_is_legal_and_right(workload: Workload, threads: int) -> None:
 
 def test_what_is_copied_is_asked_for_ahead() -> None:
     sketch = tiles(matmul(11, 20, 4000))
-    hints = [s for s in sketch.trace(settings(sketch)[0]).steps if isinstance(s, Prefetch)]
-    (hint,) = [step for step in hints if step.tensor == "i1"]
-    assert hint.loop == hint.within
-    assert hint.ahead > 1
+    prefetches = [s for s in sketch.trace(settings(sketch)[0]).steps if isinstance(s, Prefetch)]
+    (prefetch,) = [step for step in prefetches if step.tensor == "i1"]
+    assert prefetch.loop == prefetch.within
+    assert prefetch.ahead > 1
 
 
 def test_the_prior_counts_less_for_the_copy() -> None:

@@ -6,13 +6,24 @@ import random
 
 import pytest
 
-from schedules.sketches.covers import Cover, _groups, covers
+from schedules.nest.loop_ir import LoopKind, loops
+from schedules.sketches import space_for
 from schedules.sketches.fused.elementwise import ElementwiseSketch
-from schedules.sketches.fused.reduction import ReductionSketch
 from schedules.sketches.fused.rows import RowSketch, row_group
 from schedules.sketches.groups import FusionGroup, Stages, leading_axes, stages_of
 from schedules.sketches.inlining import stages_inlined
-from schedules.sketches.rules import ALONE, DOUBTS, FUSING, columns, epilogue, row, rows
+from schedules.sketches.rules import (
+    ALONE,
+    DOUBTS,
+    FUSING,
+    Cover,
+    _groups,
+    columns,
+    covers,
+    epilogue,
+    row,
+    rows,
+)
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.workloads import random_workload
@@ -86,7 +97,10 @@ def test_products_with_few_results_are_offered_apart_as_inner_products_alone() -
     fit = epilogue(found.views[last], found.before(before))
     assert fit is not None
     assert fit.doubt is DOUBTS[-1]
-    assert [names_of(cover) for cover in covers(found)] == [[("tile",)], [("dots",), ("rows",)]]
+    assert [names_of(cover) for cover in covers(found)] == [
+        [("tile",)],
+        [("inner_product",), ("rows",)],
+    ]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -113,15 +127,15 @@ def test_a_rule_answers_alike_whoever_was_asked_before(seed: int) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "knobs"),
     [
-        ("Y[i,j] = X[i,j] * 2", ElementwiseSketch, "vectors parallel fuse_all stream"),
-        ("Y[i] += X[i,j]", ReductionSketch, "vectors parallel split_k chunk stream"),
-        (ROWS, RowSketch, "vectors parallel split_k block chunk prefetch merge stagger stream"),
+        ("Y[i,j] = X[i,j] * 2", ElementwiseSketch, "vectors parallel stream"),
+        ("Y[i] += X[i,j]", RowSketch, "vectors parallel split_k chunk stream"),
+        (ROWS, RowSketch, "vectors parallel split_k block chunk stagger stream"),
     ],
 )
 def test_rows_have_the_knobs_of_what_they_are(text: str, kind: type, knobs: str) -> None:
     found = stages_of_text(text, X="f32[9,43]")
     *before, last = found.left
-    fit = (rows if kind is RowSketch else row)(found.views[last], found.before(before))
+    fit = (rows if text is ROWS else row)(found.views[last], found.before(before))
     assert fit is not None
     (part,) = fit.parts
     assert isinstance(part, kind)
@@ -132,3 +146,19 @@ def test_a_group_of_one_stage_has_its_own_axes() -> None:
     found = stages_of_text("Y[i,j] = X[i,j] * 2", X="f32[9,43]")
     alone = FusionGroup(found.views[found.left[-1]], (), 1)
     assert (alone.names_inside, alone.repeats) == ((), 9)
+
+
+@pytest.mark.parametrize(
+    "shape", ["8,14,14,9", "4,28,28,96", "33,16,14", "28,8,33,2", "28,28,16,7"]
+)
+def test_one_walk_over_several_axes_is_shared_by_threads(shape: str) -> None:
+    """Once pieces of such a walk could not be told apart, and loops were left as they are."""
+    axes = ",".join("ijkl"[: shape.count(",") + 1])
+    text = f"Y[{axes}] = max(A[{axes}] + B[{axes}], 0)"
+    workload = notation(text, A=f"f32[{shape}]", B=f"f32[{shape}]")
+    (sketch,) = space_for(workload, target(2)).sketches
+    setting = list(sketch.default())
+    assert sketch.name == "rows"
+    nest = sketch.lowered(setting)[1]
+    (shared,) = [x for x in loops(nest.body) if x.kind is LoopKind.PARALLEL]
+    assert 4 <= shared.extent <= 8

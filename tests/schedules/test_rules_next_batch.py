@@ -1,4 +1,4 @@
-"""Hints for the panels of the next batch of small products."""
+"""Prefetches for the panels of the next batch of small products."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schedules.lowering.lower import lower
 from schedules.primitives import Prefetch
 from schedules.sketches import space_for
 from schedules.sketches.program import ProgramSketch
-from schedules.sketches.tile import far_reads, prefetch
+from schedules.sketches.tile import operands, prefetch
 from schedules.sketches.tile.sketch import TileSketch
 from schedules.space import ScheduleSpace
 from schedules.target import Cache
@@ -30,7 +30,7 @@ ONE = notation("C[i,j] += A[i,k] * B[j,k]", A="f32[31,66]", B="f32[40,66]")
 @pytest.fixture(autouse=True)
 def near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows short enough for the interpreter."""
-    monkeypatch.setattr(far_reads, "FAR_ROW_BYTES", 256)
+    monkeypatch.setattr(operands, "PAGE_BYTES", 256)
 
 
 def setting(space: ScheduleSpace, **knobs: int) -> tuple[int, ...]:
@@ -46,7 +46,7 @@ def setting(space: ScheduleSpace, **knobs: int) -> tuple[int, ...]:
     return found
 
 
-def panel_hints(workload: Workload, **knobs: int) -> list[Prefetch]:
+def panel_prefetches(workload: Workload, **knobs: int) -> list[Prefetch]:
     space = space_for(workload.normalised(), SMALL)
     trace = space.sketches[0].trace(setting(space, **knobs))
     steps = [step for step in trace.steps if isinstance(step, Prefetch)]
@@ -54,25 +54,25 @@ def panel_hints(workload: Workload, **knobs: int) -> list[Prefetch]:
 
 
 def test_the_next_batch_is_asked_for_while_rows_of_this_one_are_computed() -> None:
-    (hints,) = panel_hints(BY_HEADS)
-    assert (hints.loop, hints.ahead, hints.step) == ("s0.d0f", 1, 16)
-    assert hints.deal.startswith("s0.d2")
-    assert not panel_hints(BY_HEADS, prefetch=0)
-    assert not panel_hints(BY_HEADS, row_blocks=2)  # more than one block a batch
-    assert not panel_hints(IN_ROWS)  # rows of the operand follow each other
+    (prefetches,) = panel_prefetches(BY_HEADS)
+    assert (prefetches.loop, prefetches.ahead, prefetches.step) == ("s0.d0f", 1, 16)
+    assert prefetches.deal.startswith("s0.d2")
+    assert not panel_prefetches(BY_HEADS, prefetch=0)
+    assert not panel_prefetches(BY_HEADS, row_blocks=2)  # more than one block a batch
+    assert not panel_prefetches(IN_ROWS)  # rows of the operand follow each other
     (alone,) = space_for(ONE, SMALL).sketches
     assert isinstance(alone, ProgramSketch)
     assert not any(part.next_panels for part in alone.parts if isinstance(part, TileSketch))
 
 
-def test_too_few_tiles_of_rows_give_no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetch, "MOST_PANEL_LINES", 0)
-    assert not panel_hints(BY_HEADS)
+def test_too_few_tiles_of_rows_give_no_prefetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "MOST_PREFETCHES", 0)
+    assert not panel_prefetches(BY_HEADS)
 
 
 @pytest.mark.parametrize("inside", [0, 1])
 @pytest.mark.parametrize("rows", [2, 3])
-def test_hints_for_the_next_batch_are_legal_and_right(rows: int, inside: int) -> None:
+def test_prefetches_for_the_next_batch_are_legal_and_right(rows: int, inside: int) -> None:
     workload = BY_HEADS.normalised()
     space = space_for(workload, SMALL)
     chosen = setting(space, rows=rows, row_tiles_inside=inside)
@@ -82,5 +82,5 @@ def test_hints_for_the_next_batch_are_legal_and_right(rows: int, inside: int) ->
 def test_the_prior_prefers_to_ask() -> None:
     space = space_for(BY_HEADS.normalised(), SMALL)
     both = np.asarray([setting(space), setting(space, prefetch=0)])
-    with_hints, without = Prior(space).analyse(0, both).columns["exposed_lines"]
-    assert with_hints < without
+    with_prefetches, without = Prior(space).analyse(0, both).columns["exposed_lines"]
+    assert with_prefetches < without

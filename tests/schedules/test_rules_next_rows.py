@@ -1,4 +1,4 @@
-"""Hints for the rows of the next tile of a matrix product."""
+"""Prefetches for the rows of the next tile of a matrix product."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from costmodel.prior import Prior
 from schedules.lowering.lower import lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.sketches import space_for
-from schedules.sketches.tile import far_reads
+from schedules.sketches.tile import operands
 from schedules.space import Sketch
 from schedules.target import Cache
 from schedules.workload.workload import Workload
@@ -34,7 +34,7 @@ FAR_ROWS: dict[str, Workload] = {
 @pytest.fixture(autouse=True)
 def near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows short enough for the interpreter."""
-    monkeypatch.setattr(far_reads, "FAR_ROW_BYTES", 256)
+    monkeypatch.setattr(operands, "PAGE_BYTES", 256)
 
 
 def sketch_of(workload: Workload) -> Sketch:
@@ -46,7 +46,7 @@ def fetch_values(workload: Workload) -> tuple[int, ...]:
     return knob.values
 
 
-def test_hints_are_offered_for_rows_far_apart_of_a_large_operand() -> None:
+def test_prefetches_are_offered_for_rows_far_apart_of_a_large_operand() -> None:
     assert all(fetch_values(workload) == (0, 1) for workload in FAR_ROWS.values())
     short = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[31,40]", B="f32[40,20]")
     assert fetch_values(short) == (0,)
@@ -57,13 +57,13 @@ def test_hints_are_offered_for_rows_far_apart_of_a_large_operand() -> None:
 
 
 @pytest.mark.parametrize("name", FAR_ROWS)
-def test_settings_with_hints_are_legal_and_right(name: str) -> None:
+def test_settings_with_prefetches_are_legal_and_right(name: str) -> None:
     workload = FAR_ROWS[name]
     sketch = sketch_of(workload)
     for setting in drawn_with(sketch, "prefetch", 6):
         nest = lower(workload, sketch.trace(tuple(setting)))
-        hints = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
-        assert {hint.buffer for hint in hints} == {"i0"}
+        prefetches = [leaf for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)]
+        assert {prefetch.buffer for prefetch in prefetches} == {"i0"}
         check_meaning(workload, nest)
 
 

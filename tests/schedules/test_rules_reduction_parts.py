@@ -9,7 +9,7 @@ import pytest
 from schedules.lowering.lower import lower
 from schedules.primitives import RFactor
 from schedules.sketches import space_for
-from schedules.sketches.tile import reduction_parts
+from schedules.sketches.tile import knobs as reduction_parts
 from schedules.space import Sketch
 from schedules.target import Target
 from schedules.workload.workload import Workload
@@ -43,16 +43,16 @@ def test_parts_are_offered_where_tiles_are_too_few_for_the_threads() -> None:
     assert part_counts(deep, target(threads=1)) == (1,)
     wide = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[64,8192]", B="f32[8192,64]")
     assert part_counts(wide, target()) == (1,)
-    assert part_counts(wide, replace(target(), cores=16, threads=16)) == (1, 16)
+    assert part_counts(wide, replace(target(), cores=32, threads=32)) == (1, 32, 64)
     odd = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[8,8190]", B="f32[8190,16]")
     assert part_counts(odd, target()) == (1, 2)
-    short = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[8,512]", B="f32[512,16]")
+    short = notation("C[i,j] += A[i,k] * B[k,j]", A="f32[8,32]", B="f32[32,16]")
     assert part_counts(short, target()) == (1,)
 
 
 @pytest.mark.parametrize("name", LONG)
 def test_settings_in_parts_are_legal_and_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduction_parts, "SHORTEST_PART", 8)
+    monkeypatch.setattr(reduction_parts, "LEAST_DEPTH", 8)
     workload = LONG[name]
     sketch = sketch_of(workload, target())
     for setting in drawn_with(sketch, "split_k", 8):

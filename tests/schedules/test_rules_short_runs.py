@@ -1,4 +1,4 @@
-"""Row operands of short runs: hints for the next row of the image, and what goes without."""
+"""Row operands of short runs: prefetches for the next row of the image, and what goes without."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from schedules.arrays import IntArray
 from schedules.lowering.lower import clean, lower
 from schedules.nest.loop_ir import Prefetch, leaves
 from schedules.sketches import space_for
+from schedules.sketches.program import ProgramSketch
 from schedules.sketches.tile.sketch import TileSketch
 from schedules.space import Sketch
 from schedules.target import Cache, Target
@@ -58,14 +59,14 @@ def fetch_values(workload: Workload, machine: Target = SMALL) -> tuple[int, ...]
     return knob.values
 
 
-def hinted(sketch: Sketch | TileSketch) -> IntArray:
+def prefetched(sketch: Sketch | TileSketch) -> IntArray:
     at = next(n for n, knob in enumerate(sketch.knobs) if knob.name.endswith("prefetch"))
     settings = drawn(sketch, 60000)
     settings[:, at] = 1
     return settings[sketch.feasible(settings)]
 
 
-def test_hints_are_offered_for_runs_that_nobody_foresees() -> None:
+def test_prefetches_are_offered_for_runs_that_nobody_foresees() -> None:
     assert fetch_values(SHORT["padded"]) == (0, 1)
     assert fetch_values(SHORT["padded"], target()) == (0,), "the image is in a core's cache"
     assert fetch_values(grouped(groups=1)) == (0,), "pixels lie one behind the other"
@@ -74,10 +75,10 @@ def test_hints_are_offered_for_runs_that_nobody_foresees() -> None:
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_settings_with_hints_are_legal_and_right(name: str) -> None:
+def test_settings_with_prefetches_are_legal_and_right(name: str) -> None:
     workload = SHORT[name]
     sketch = sketch_of(workload)
-    settings = hinted(sketch)[:6]
+    settings = prefetched(sketch)[:6]
     assert len(settings)
     for setting in settings:
         nest = lower(workload, sketch.trace(tuple(int(i) for i in setting)))
@@ -86,18 +87,22 @@ def test_settings_with_hints_are_legal_and_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["padded", "stepped", "dilated", "wide kernel"])
-def test_hints_are_loads_and_spare_waits(name: str) -> None:
+def test_prefetches_are_loads_and_spare_waits(name: str) -> None:
     workload, tile = SHORT[name], tile_of(SHORT[name])
+    program = ProgramSketch(tile.workload, (), (tile,))
     names = [knob.name for knob in tile.knobs]
-    for setting in hinted(tile)[:5]:
-        nest = clean(lower(workload, tile.trace(tuple(int(i) for i in setting))))
+    for setting in prefetched(tile)[:5]:
+        nest = clean(lower(workload, program.trace(tuple(int(i) for i in setting))))
         written = {leaf.index for leaf in leaves(nest.body) if isinstance(leaf, Prefetch)}
         assert written
         plain = setting.copy()
         plain[names.index("prefetch")] = 0
-        with_hints, without = counts(tile, np.asarray([setting])), counts(tile, np.asarray([plain]))
-        assert with_hints["vector_loads"] > without["vector_loads"]
-        assert with_hints["exposed_lines"] < without["exposed_lines"]
+        with_prefetches, without = (
+            counts(tile, np.asarray([setting])),
+            counts(tile, np.asarray([plain])),
+        )
+        assert with_prefetches["vector_loads"] > without["vector_loads"]
+        assert with_prefetches["exposed_lines"] < without["exposed_lines"]
 
 
 def test_rows_that_are_copied_are_not_late() -> None:

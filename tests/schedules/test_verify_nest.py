@@ -97,7 +97,7 @@ SCRATCH = Buffer("T", (4,), DType.F32, Scope.WORKSPACE)
         ),
         (
             with_loop(Allocate(replace(SCRATCH, scope=Scope.ARGUMENT), GOOD.body)),
-            "allocated buffer T is workspace, registers or made ahead, found argument",
+            "allocated buffer T is workspace, registers or prepacked, found argument",
         ),
         (
             replace(GOOD, outputs=(*GOOD.outputs, tensor("D", 4))),

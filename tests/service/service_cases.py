@@ -69,7 +69,7 @@ def keep_best(store: Store, workload: Workload, target: Target = HOST, **more: A
 def fake_run(
     trials: int = 3, best: bool = True, before: Callable[[int], None] | None = None, reused: int = 0
 ) -> Callable[..., TuneReport]:
-    """Stands in for `run_tuning`: stores `trials` records and reports each; no machine needed."""
+    """Stands in for `tune_into`: stores `trials` records and reports each; no machine needed."""
 
     def run(
         store: Store,

@@ -17,10 +17,10 @@ from service.answers import objects
 from service.answers.find import Found
 from service.answers.grades import Stored
 from service.cli import facts
-from service.cli.options import WorkloadSpelling
 from service.cli.payloads import workload_payload
 from service.grade import Grade
 from service.resolve import workloads
+from service.resolve.spelling import Spelling
 from tests.service.service_cases import HOST
 
 CONV = "conv2d_nhwc:N=1,H=9,W=8,CI=3,CO=4,K=3,pad=1"
@@ -29,7 +29,7 @@ TENSORS = ["X=f32[1,9,8,3]", "W=f32[3,3,3,4]"]
 KEY = parse_workload(CONV, allow_error=1e-3).key
 
 
-def spellings(folder: Path) -> list[WorkloadSpelling]:
+def spellings(folder: Path) -> list[Spelling]:
     document = folder / "conv.json"
     document.write_text(json.dumps(parse_workload(CONV).to_json()))
     function = folder / "ops.py"
@@ -38,11 +38,11 @@ def spellings(folder: Path) -> list[WorkloadSpelling]:
         f"def conv():\n    return parse_workload({CONV!r})\n"
     )
     return [
-        WorkloadSpelling(workload=CONV, allow_error=1e-3),
-        WorkloadSpelling(workload=f"{CONV},allow_error=0.001"),
-        WorkloadSpelling(expr=EXPR, tensor=TENSORS, allow_error=1e-3),
-        WorkloadSpelling(workload=str(document), allow_error=1e-3),
-        WorkloadSpelling(workload=f"{function}:conv", allow_error=1e-3),
+        Spelling(workload=CONV, allow_error=1e-3),
+        Spelling(workload=f"{CONV},allow_error=0.001"),
+        Spelling(expr=EXPR, tensor=TENSORS, allow_error=1e-3),
+        Spelling(workload=str(document), allow_error=1e-3),
+        Spelling(workload=f"{function}:conv", allow_error=1e-3),
     ]
 
 
@@ -112,7 +112,7 @@ def test_an_answer_and_a_header_say_what_was_rewritten() -> None:
     plain = Found(Grade.EXACT, Stored(replace(record, trace=[]), HOST, record.key), "")
     assert plain.answer(summary, {}, lambda: workload).to_json()["rewritten"] is None
 
-    answer = found.answer(summary, {}, lambda: workload)
-    files = objects.build(workload, answer, HOST, "conv", ll=False, asm=False)
+    variant = objects.variant_of(found.answer(summary, {}, lambda: workload), HOST)
+    files = objects.build(workload, variant, "conv", ll=False, asm=False)
     header = next(f.data.decode() for f in files if f.kind == "header")
     assert " * rewritten: Winograd(stage='s0', tiles=((1, 4), (2, 4)))\n * error: at most" in header

@@ -323,7 +323,8 @@ def test_without_libgomp_the_same_command_goes_on_once_it_is_there(tmp_path: Pat
     folder = tmp_path / "without"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
-        "from tuner.loading import loader\nloader.OPENMP_LIBRARY = 'libgomp_is_not_here.so.1'\n"
+        "from tuner.backend.cpu.loading import loader\n"
+        "loader.OPENMP_LIBRARY = 'libgomp_is_not_here.so.1'\n"
     )
     program = "from service.cli import main; main()"
     # Little work may do without: one thread does it all.

@@ -16,12 +16,13 @@ from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from service.answers import analytic
 from service.cli import run
-from service.cli.options import Common, Machine, WorkloadSpelling
+from service.cli.options import Common, Machine
 from service.cli.payloads import workload_payload
 from service.cli.run_tune import spelled
 from service.cli.tree import MODULES
 from service.exit_codes import ExitCode
 from service.resolve import workloads
+from service.resolve.spelling import Spelling
 from tests.service.service_cases import HOST, MATMUL, keep_best
 
 COMMANDS = [name for names in MODULES.values() for name in names]
@@ -200,8 +201,8 @@ def test_one_record_is_seen_on_any_machine(
     assert "of another workload" in capsys.readouterr().err
 
 
-def spelling(text: str) -> WorkloadSpelling:
-    return WorkloadSpelling(workload=text)
+def spelling(text: str) -> Spelling:
+    return Spelling(workload=text)
 
 
 def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,10 +223,10 @@ def test_python_files_give_workloads(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_hint_can_be_typed_as_it_stands() -> None:
-    plain = spelled(WorkloadSpelling(workload=MATMUL), Machine(), Common())
+    plain = spelled(Spelling(workload=MATMUL), Machine(), Common())
     assert plain == MATMUL
     full = spelled(
-        WorkloadSpelling(
+        Spelling(
             expr="C[i] = A[i]", tensor=["A=f32[8]"], range=["i=8"], constant=["A"], allow_error=1e-3
         ),
         Machine(target="my target.json", threads=2),
@@ -246,17 +247,17 @@ def test_every_spelling_can_mark_constants(
     document.write_text(json.dumps(workloads.workload_of(MATMUL).to_json()))
     tensors = ["A=f32[8,8]", "B=f32[8,8]"]
     ways = [
-        WorkloadSpelling(workload=MATMUL, constant=["b"]),
-        WorkloadSpelling(workload=f"{MATMUL},constant=B"),
-        WorkloadSpelling(workload=str(document), constant=["B"]),
-        WorkloadSpelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=tensors, constant=["B"]),
-        WorkloadSpelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=[tensors[0], "B=const f32[8,8]"]),
+        Spelling(workload=MATMUL, constant=["b"]),
+        Spelling(workload=f"{MATMUL},constant=B"),
+        Spelling(workload=str(document), constant=["B"]),
+        Spelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=tensors, constant=["B"]),
+        Spelling(expr="C[i,j] += A[i,k] * B[k,j]", tensor=[tensors[0], "B=const f32[8,8]"]),
     ]
     for way in ways:
         assert workloads.read_workload(way).key == wanted
         assert workloads.workload_of(workload_payload(way)).key == wanted
     assert workloads.read_workload(ways[0]).name == "matmul:M=8,N=8,K=8,constant=B"
-    both = WorkloadSpelling(workload=f"{MATMUL},constant=B", constant=["A"])
+    both = Spelling(workload=f"{MATMUL},constant=B", constant=["A"])
     assert workloads.read_workload(both).name == "matmul:M=8,N=8,K=8,constant=A+B"
     assert run(["best", MATMUL, "--constant", "W"]) == 2
     assert "constant=W: the inputs are A, B" in capsys.readouterr().err

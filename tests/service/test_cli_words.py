@@ -14,7 +14,7 @@ import pytest
 
 from db import open_store
 from service.cli import run
-from service.errors import ADVICE_BY_CODE, TABLE
+from service.error_table import ADVICE_BY_CODE, TABLE
 from service.units import clock
 from tests.service.service_cases import MATMUL
 

@@ -17,7 +17,8 @@ import httpx2
 import pytest
 
 from service.client import AsyncClient, Client, Event
-from service.errors import Refused, Unreachable, problem_of
+from service.error_table import problem_of
+from service.errors import Refused, Unreachable
 from service.exit_codes import ExitCode
 
 JOB = {

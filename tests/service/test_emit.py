@@ -186,8 +186,8 @@ def test_a_name_is_made_from_the_operator(workload: Workload) -> None:
 def test_a_name_cannot_leave_the_comment_it_stands_in(workload: Workload) -> None:
     target = native_target(probe=False)
     named = workload.named("x */ int evil(void); /*")
-    answer = default_answer(named, target)
-    [_, header] = objects.build(named, answer, target, "mm", ll=False, asm=False)
+    variant = objects.variant_of(default_answer(named, target), target)
+    [_, header] = objects.build(named, variant, "mm", ll=False, asm=False)
     comment, end, _ = header.data.decode().partition("*/")
     assert end
     assert "evil" in comment

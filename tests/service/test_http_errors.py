@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from db import Store
 from db.errors import StoreHeld
-from service.errors import TABLE
+from service.error_table import TABLE
 from service.http.app import create_app
 from service.limits import Limits
 from service.settings import Settings

@@ -112,7 +112,7 @@ def test_a_short_job_ends_while_a_long_one_goes_on(store: Store) -> None:
             time.sleep(0.01)
             control.pause()
 
-        trials = options.trials if options.trials < 10 else 1000
+        trials = options.budget.trials if options.budget.trials < 10 else 1000
         return fake_run(trials, before=before)(s, w, t, options, *more, **steer)
 
     means = Means(store, 5.0, stop, Turns(turn_secs=0.05), run=run, publish=lambda *_: Published())

@@ -132,8 +132,8 @@ def test_a_worker_told_to_stop_gives_its_job_back(store: Store) -> None:
 def test_a_job_that_is_taken_up_goes_on_behind_its_trials_and_proposes_none_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from service.jobs.tuning import run_tuning
-    from tuner.search.annealing import AnnealingStrategy
+    from service.jobs.tuning import tune_into
+    from tuner.search.strategies.annealing import AnnealingStrategy
 
     job = queued(store, measurer=f"simulated:{MACHINE.name}", budget={"trials": 20})
     stop, asked = threading.Event(), list[int]()
@@ -147,7 +147,7 @@ def test_a_job_that_is_taken_up_goes_on_behind_its_trials_and_proposes_none_agai
         return found
 
     monkeypatch.setattr(AnnealingStrategy, "ask", counted)
-    worker(store, run_tuning, stop).work()
+    worker(store, tune_into, stop).work()
     before = read(store, job)
     done = before.progress["trials_done"]
     assert before.state is JobState.QUEUED
@@ -163,7 +163,7 @@ def test_a_job_that_is_taken_up_goes_on_behind_its_trials_and_proposes_none_agai
         return report_job(*args, progress=progress, **more)
 
     monkeypatch.setattr(store, "report_job", seen_by_readers)
-    assert worker(store, run_tuning).work_once()
+    assert worker(store, tune_into).work_once()
     assert min(asked) >= done, "what was told is not proposed again"
     assert seen == sorted(seen), "progress does not go back"
     assert read(store, job).progress["trials_done"] == 20
@@ -314,7 +314,7 @@ def test_a_job_is_given_up_after_its_workers_ended_and_keeps_its_best(store: Sto
     assert (failed.state, failed.error) == (JobState.FAILED, LOST_TOO_OFTEN)
     assert failed.result is not None
     assert failed.result["best"]["verified"], "nothing of it is thrown away"
-    assert [option.trials for option in options] == [2], "nothing new is tried"
+    assert [option.budget.trials for option in options] == [2], "nothing new is tried"
 
 
 def run_once(store: Store, job: Job, run: Callable[..., Any]) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from schedules.dtypes import DType
 from schedules.workload.tensors import Tensor
-from tuner.measure.memory.arena import Array
+from tuner.arrays import Array
 
 N = 1001  # 4004 bytes: neither a whole page nor a whole vector
 TENSORS = (Tensor("A", (N,), DType.F32), Tensor("B", (N,), DType.F32))

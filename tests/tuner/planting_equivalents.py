@@ -248,7 +248,7 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         "%t = udiv i64 %t, %t",
         "3 * thread / team and its remainder are the same for one thread and for two",
     ),
-    # Registers turned as blocks, phases, padding left out, merged loops, constants packed ahead,
+    # Registers transposed as blocks, phases, padding left out, merged loops, constants prepacked,
     # operands that pass by, streamed outputs
     Equivalent(
         "matmul_nt_private", "swap_dims_read", "s0[16, 16*s0.d0of + s0.d1iii.out.t", _NEVER_WRITTEN

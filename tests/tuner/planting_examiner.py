@@ -157,9 +157,9 @@ def _least_size(dtype: np.dtype[Any]) -> float:
 
 
 def _examine_here(document: dict[str, Any]) -> Examined:
+    from tuner.backend.cpu.loading import loader
+    from tuner.backend.cpu.loading.entries import whole_entry
     from tuner.codegen.abi import Needs
-    from tuner.loading import loader
-    from tuner.loading.entries import whole_entry
 
     workload = Workload.from_json(document["workload"])
     jobs = document["jobs"]

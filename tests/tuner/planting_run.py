@@ -25,9 +25,9 @@ from tuner.codegen.module import GeneratedModule
 from tuner.compiling.pool import Compiled, CompilePool
 from tuner.emit.kernel import CompiledKernel
 from tuner.emit.object_code import emit_object
-from tuner.measure.candidate.requests import checked_in_full, kernel_job
-from tuner.measure.candidate.runner_client import RunnerClient
-from tuner.measure.verify.cases import DEFAULT_CASES
+from tuner.judge.cases import DEFAULT_CASES
+from tuner.measure.checking.requests import checked_in_full, kernel_job
+from tuner.measure.checking.runner_client import RunnerClient
 from tuner.process.environment import openmp_environment
 
 from . import planting_nests, planting_text

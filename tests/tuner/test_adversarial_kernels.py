@@ -29,10 +29,10 @@ from schedules.primitives import (
 from schedules.trace import Trace
 from tests.schedule_fuzz.cases import check_meaning, notation, softmax
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tuner.backend.cpu.loading.loader import load_object, use_openmp
+from tuner.backend.cpu.memory.guarded import Flush, guarded
 from tuner.emit.kernel import compile_kernel
-from tuner.loading.loader import load_object, use_openmp
-from tuner.measure.memory.guarded import Flush, guarded
-from tuner.measure.verify.compare import Oracle
+from tuner.judge.oracle import Oracle
 
 # --- whole vectors with lanes apart or repeated: nothing outside the tensor is read --------------
 

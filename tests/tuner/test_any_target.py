@@ -14,17 +14,18 @@ from schedules.target import Target
 from schedules.trace import Trace
 from tests.project.project_texts import ROOT
 from tuner import compile as compile_here
+from tuner.backend.cpu.checker import runner
+from tuner.backend.protocol import LoadError
 from tuner.compiling.aside import CompileError
 from tuner.compiling.in_time import assembly_in_time, build_in_time, emit_in_time, is_well_known
-from tuner.emit.emitted import Variant, emit_kernel
+from tuner.emit.emitted import emit_kernel
 from tuner.emit.kernel import generated
 from tuner.emit.object_code import emit_assembly
-from tuner.loading.elf import LoadError
+from tuner.emit.variant import Variant
 from tuner.machine import llvm_names
 from tuner.machine.cpus import LEVELS, level_target
 from tuner.machine.llvm_names import check_target, names_of
 from tuner.machine.native_target import detect
-from tuner.measure.candidate import runner
 from tuner.search.default import default_trace
 
 WORKLOAD = parse_workload("matmul:M=8,N=8,K=8")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from schedules import operators
+from schedules.dtypes import DType
 from schedules.errors import TargetError
 from schedules.target import Target
 from schedules.trace import Trace
@@ -16,11 +18,14 @@ from schedules.workload.workload import Workload
 from tests.schedule_fuzz.check import this_machine
 from tuner import compile as compile_here
 from tuner.backend import choose
-from tuner.backend.cpu import Cpu
-from tuner.backend.protocol import Backend, Emit, Loaded
+from tuner.backend.cpu.backend import Cpu
+from tuner.backend.protocol import Backend, Buffers, Clock, Emit, Loaded
+from tuner.bench import contender
 from tuner.codegen.abi import Needs
 from tuner.compiling import requests
 from tuner.emit.kernel import CompiledKernel
+from tuner.judge.oracle import Oracle
+from tuner.machine.native_target import native_target
 from tuner.measure.local import LocalMeasurer
 
 
@@ -32,6 +37,7 @@ class Doubled:
     asked: list[str] = field(default_factory=list)
     name: str = "doubled"
     checker: str = "nowhere"
+    prober: str = "tests.tuner.other_prober"
 
     def makes(self, target: Target) -> bool:
         return target.cores == 3
@@ -46,8 +52,22 @@ class Doubled:
         self.asked.append("load")
         return self.cpu.load(code, symbol, needs, arguments)
 
-    def clock(self, arguments: int, target: Target) -> Any:
-        raise NotImplementedError
+    def detect(self) -> Target:
+        return replace(self.cpu.detect(), cpu="other", cores=3)
+
+    def refuse_foreign(self, target: Target) -> None:
+        self.asked.append("refuse_foreign")
+
+    def warm_up(self) -> None:
+        self.asked.append("warm_up")
+
+    def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:
+        self.asked.append("buffers")
+        return self.cpu.buffers(size_bytes, skip_bytes)
+
+    def clock(self, arguments: int, target: Target) -> Clock:
+        self.asked.append("clock")
+        return self.cpu.clock(arguments, target)
 
 
 @pytest.fixture
@@ -96,3 +116,40 @@ def test_candidates_are_checked_by_the_back_end_s_own_program(doubled: Doubled) 
     target = replace(this_machine(), cores=3)
     measurer = LocalMeasurer(operators.matmul(M=8, N=8, K=8), target, 0)
     assert measurer._runner.program == doubled.checker
+    assert doubled.asked == ["refuse_foreign"]
+
+
+def test_a_machine_is_described_and_probed_by_its_back_end(
+    doubled: Doubled, tmp_path: Path
+) -> None:
+    target = native_target(threads=3, cache_dir=tmp_path)
+    assert target.cpu == "other"
+    assert target.probes.peak(DType.F32, 3) == 300.0
+
+
+def test_helper_processes_warm_every_back_end_up(
+    doubled: Doubled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "BACKENDS", choose.BACKENDS)
+    requests.warm_up()
+    assert doubled.asked == ["warm_up"]
+
+
+def test_a_kernel_is_benchmarked_on_the_memory_and_the_clock_of_its_back_end(
+    doubled: Doubled,
+) -> None:
+    target = replace(this_machine(), cores=3)
+    workload = operators.matmul(M=8, N=8, K=8)
+    made = doubled.generate(workload, Trace(), target)
+    document = {
+        "target": target.to_json(),
+        "needs": asdict(made.needs),
+        "symbol": made.symbol,
+        "with_packing": False,
+        "bytes_behind_line": 16,
+    }
+    case = Oracle(workload, 0).quick
+    kernel = contender._kernel(document, made.object_bytes, workload, case)
+    assert min(kernel.time(1, 2)) > 0
+    assert case.check(kernel.outputs()) is None
+    assert doubled.asked == ["generate", "load", "buffers", "buffers", "clock"]

@@ -27,8 +27,9 @@ from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import bias_relu, matmul, notation
 from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
 from tuner.emit.kernel import compile_kernel, llvm_text
-from tuner.measure.verify.compare import Case, Oracle
-from tuner.measure.verify.inputs import InputKind
+from tuner.judge.compare import Case
+from tuner.judge.input_plan import InputKind
+from tuner.judge.oracle import Oracle
 
 Array = npt.NDArray[Any]
 
@@ -194,7 +195,7 @@ from schedules.trace import Trace
 from tests.schedule_fuzz.cases import matmul
 from tests.schedule_fuzz.check import run_kernel, this_machine
 from tuner.emit.kernel import compile_kernel
-from tuner.measure.verify.compare import Oracle
+from tuner.judge.oracle import Oracle
 workload = matmul(13, 6, 5)
 kernel = compile_kernel(workload, Trace((Parallel("s0.d0"),)), this_machine(2))
 case = Oracle(workload).quick

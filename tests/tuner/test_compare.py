@@ -25,9 +25,9 @@ from tests.schedules.reference_cases import (
     softmax,
     vector,
 )
-from tuner.measure.verify import compare
-from tuner.measure.verify.compare import Case, Oracle, expect
-from tuner.measure.verify.inputs import InputKind
+from tuner.judge.compare import Case, expect
+from tuner.judge.input_plan import InputKind
+from tuner.judge.oracle import Oracle
 
 Array = np.ndarray[Any, Any]
 
@@ -272,7 +272,7 @@ def test_an_output_that_is_free_is_not_hidden_by_another() -> None:
 
 
 def test_heavy_workloads_have_fewer_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "HEAVY_POINTS", 50)
+    monkeypatch.setattr("tuner.judge.oracle.HEAVY_POINTS", 50)
     kinds = [case.kind for case in Oracle(matmul(3, 4, 5)).full()]
     drawn = [InputKind.INTEGERS, InputKind.NORMAL, InputKind.SPECIAL]
     assert kinds == [*drawn, InputKind.SINGLE, InputKind.SINGLE]

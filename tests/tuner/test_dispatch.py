@@ -14,8 +14,8 @@ import pytest
 from llvmlite import binding as llvm
 
 from tuner.emit.dispatch import Choice, Sizes, entries_text
+from tuner.emit.object_code import host_target_machine
 from tuner.isa.x86 import closed
-from tuner.loading.native import host_target_machine
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="CPUID is an instruction of x86"

@@ -25,14 +25,15 @@ from schedules.spelling import parse_workload
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
+from tuner.backend.cpu.loading.elf import undefined_symbols, writable_memory
 from tuner.compiling import in_time as compiling
 from tuner.emit import emitted
-from tuner.emit.emitted import BuiltVariant, EmittedKernel, Variant, emit_kernel, used_features
-from tuner.emit.header import Origin, argument_names, c_header
+from tuner.emit.emitted import BuiltVariant, EmittedKernel, emit_kernel, used_features
+from tuner.emit.header import argument_names, c_header
 from tuner.emit.kernel import generated
 from tuner.emit.object_code import emit_assembly
+from tuner.emit.variant import Variant
 from tuner.isa.x86 import asks_cpu, switches
-from tuner.loading.elf import undefined_symbols, writable_memory
 from tuner.machine import cpus
 from tuner.machine.cpus import level_target
 from tuner.machine.native_target import load_target, native_target
@@ -213,7 +214,7 @@ def test_constants_are_packed_by_the_variant_that_reads_them(language: str, tmp_
     made = variants(workload, levels())
     kernel = emit_kernel(workload, made, "mm")
     (tmp_path / "mm.o").write_bytes(kernel.object_bytes)
-    (tmp_path / "mm.h").write_text(c_header(workload, kernel, [Origin()] * len(made)))
+    (tmp_path / "mm.h").write_text(c_header(workload, kernel))
     (tmp_path / "main.c").write_text(PREPACKED)
     compiler = ["c++", "-x", "c++"] if language == "c++11" else ["cc", "-D_ISOC11_SOURCE"]
     if shutil.which(compiler[0]) is None:
@@ -256,7 +257,7 @@ def test_a_cpu_that_cannot_be_asked_has_one_variant_and_a_header_that_says_so() 
     (variant,) = kernel.variants
     assert not variant.checked
     assert set(variant.needs) == set(target.features)
-    header = c_header(workload, kernel, [Origin()])
+    header = c_header(workload, kernel)
     assert "neoverse-n1" in header
     assert "cannot check" in header
     assert not writable_memory(kernel.object_bytes)
@@ -284,15 +285,16 @@ def test_the_header_names_each_variant_with_what_it_needs() -> None:
     workload = parse_workload(WORKLOADS[0])
     kernel = EmittedKernel(
         b"", "mm", "x86_64-unknown-linux-gnu",
-        (BuiltVariant("x86-64-v3", "x86-64-v3", ("avx", "avx2", "fma"), checked=True),
+        (BuiltVariant("x86-64-v3", "x86-64-v3", ("avx", "avx2", "fma"), checked=True,
+                      record_key="sha256:abc"),
          BuiltVariant("x86-64", "x86-64", (), checked=True)),
         0, 1, uses_openmp=False,
     )  # fmt: skip
-    header = c_header(workload, kernel, [Origin("sha256:abc"), Origin()])
+    header = c_header(workload, kernel)
     assert " * x86-64-v3\n * needs: avx2 fma\n * record: sha256:abc\n" in header
     assert " * x86-64\n * needs: nothing beyond the architecture\n * record: none" in header
     one = replace(kernel, variants=kernel.variants[:1])
-    assert " * CPU: x86-64-v3 (x86_64" in c_header(workload, one, [Origin()])
+    assert " * CPU: x86-64-v3 (x86_64" in c_header(workload, one)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def chosen(sketch: Sketch, **values: int) -> tuple[int, ...]:
 @pytest.mark.parametrize(("threads", "bits"), [(1, 512), (2, 256)])
 def test_every_setting_computes_the_same(name: str, threads: int, bits: int) -> None:
     sketches = space_for(CASES[name], this_machine(threads, bits)).sketches
-    assert any(part.apart > 1 for sketch in sketches for part in parts(sketch))
+    assert any(part.step_distance > 1 for sketch in sketches for part in parts(sketch))
     for sketch in sketches:
         for setting in (sketch.default(), *settings(sketch, 15, seed=5)):
             check_pair(Pair(name, CASES[name], sketch.trace(setting), threads, bits))
@@ -113,7 +113,7 @@ def test_windows_of_a_step_or_with_rows_are_not_taken_apart() -> None:
     short = notation("Y[i] += X[i+k] * T[k]", X="f32[300]", T="f32[16]")
     for workload in (stepped, shared, short):
         for sketch in space_for(workload, this_machine(1, 512)).sketches:
-            assert all(part.apart == 1 for part in parts(sketch))
+            assert all(part.step_distance == 1 for part in parts(sketch))
 
 
 @pytest.mark.parametrize("tails", [0, 2])

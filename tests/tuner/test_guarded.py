@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measure.memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
+from tuner.backend.cpu.memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
 from tuner.process import linux
 
 PAGE = linux.PAGE_BYTES

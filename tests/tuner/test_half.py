@@ -22,10 +22,11 @@ from tests.schedule_fuzz.check import run_kernel, this_machine
 from tests.tuner.test_mathlib import CALL, TARGET_FILES
 from tuner.emit.kernel import compile_kernel, llvm_text
 from tuner.emit.object_code import emit_assembly
+from tuner.judge.compare import Case
+from tuner.judge.input_plan import InputKind
+from tuner.judge.oracle import Oracle
 from tuner.kernel import compile as compile_workload
 from tuner.machine.native_target import detect
-from tuner.measure.verify.compare import Case, Oracle
-from tuner.measure.verify.inputs import InputKind
 from tuner.search.default import default_trace
 
 Array = npt.NDArray[Any]

@@ -19,7 +19,8 @@ from tests.schedules.reference_cases import (
     softmax,
     vector,
 )
-from tuner.measure.verify.inputs import InputKind, make_inputs, plan_inputs
+from tuner.judge.input_plan import InputKind, plan_inputs
+from tuner.judge.inputs import make_inputs
 
 DTYPES = [DType.F32, DType.F64, DType.BF16, DType.I64, DType.I32, DType.I8, DType.U8]
 NEEDS_POSITIVE = map_workload(

@@ -16,9 +16,9 @@ from schedules.primitives import Split
 from schedules.rewrites import Winograd
 from schedules.trace import Trace
 from schedules.workload.constants import with_constants
+from tuner.backend.cpu.loading.elf import undefined_symbols
 from tuner.bench.alternation import BenchError, bench, speedup_interval
 from tuner.emit.kernel import compile_kernel
-from tuner.loading.elf import undefined_symbols
 from tuner.machine.native_target import detect
 from tuner.search.default import default_trace
 

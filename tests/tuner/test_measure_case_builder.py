@@ -17,9 +17,9 @@ import pytest
 from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
 from tests.tuner.planted_kernels import SomeCase
-from tuner.measure.candidate import runner, shares
-from tuner.measure.candidate.case_builder import CaseBuilder
-from tuner.measure.candidate.runner_client import RunnerClient
+from tuner.backend.cpu.checker import runner, shares
+from tuner.backend.cpu.checker.case_builder import CaseBuilder
+from tuner.measure.checking.runner_client import RunnerClient
 
 OPEN: dict[str, Any] = {
     "cases": "tests.tuner.planted_kernels:open_cases",

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -72,15 +73,24 @@ def test_every_process_that_is_timed_has_a_clean_environment(
     assert not steering(environment(tmp_path)).keys() & HANDICAPS.keys()
     assert not steering(child_environment(2)).keys() & HANDICAPS.keys()
     with crew.Crew(tmp_path) as members:
-        process = psutil.Process(members.member("numpy", 2).pid)
-        started = process.environ()
+        started = _environment(members.member("numpy", 2).pid)
     assert {n: v for n, v in started.items() if HANDICAPS.get(n) == v} == {}
     assert started["OPENBLAS_NUM_THREADS"] == "2"
     with _Contender(2) as contender:
-        in_bench = psutil.Process(contender._process.pid).environ()
+        in_bench = _environment(contender._process.pid)
     assert {n: v for n, v in in_bench.items() if HANDICAPS.get(n) == v} == {}
     names = [*clean_environment({}, 2), "GLIBC_TUNABLES"]
     assert [in_bench[name] for name in names] == [started[name] for name in names]
+
+
+def _environment(pid: int) -> dict[str, str]:
+    """The environment of a process that has just been started: for a moment it shows none."""
+    process = psutil.Process(pid)
+    found: dict[str, str] = {}
+    while not found:
+        time.sleep(0.001)
+        found = process.environ()
+    return found
 
 
 def _core(environ: dict[str, str]) -> str | None:

@@ -17,7 +17,7 @@ from tuner.bench.convolution_form import ConvolutionForm, convolution_form
 from tuner.bench.epilogue_form import EpilogueForm, epilogue_form
 from tuner.bench.numpy_peer import NumpyPeer
 from tuner.bench.ways import Choice, NoPeerError, Way, choose
-from tuner.measure.verify.compare import Oracle
+from tuner.judge.oracle import Oracle
 
 SMALL: dict[str, dict[str, Any]] = {
     "matmul": {"M": 7, "N": 5, "K": 6},

@@ -11,10 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuner.planted_kernels import c_object
-from tuner.loading.loader import LoadedKernel, load_object, use_openmp
-from tuner.loading.native import Helpers, build_helpers
-from tuner.measure.memory.stacks import Stacks, build_stacks
-from tuner.measure.verify.races import (
+from tuner.backend.cpu.checker.races import (
     Conflict,
     Observer,
     Region,
@@ -25,6 +22,9 @@ from tuner.measure.verify.races import (
     regions_to_watch,
     reverse,
 )
+from tuner.backend.cpu.loading.loader import LoadedKernel, load_object, use_openmp
+from tuner.backend.cpu.loading.native import Helpers, build_helpers
+from tuner.backend.cpu.memory.stacks import Stacks, build_stacks
 
 # Kernels get parameters in `a` and write to `b`, both of them numbers of 64 bits.
 _NUMBERS = "const long *p = (const long *)a; unsigned char *out = (unsigned char *)b;"

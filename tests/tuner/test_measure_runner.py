@@ -18,9 +18,10 @@ import pytest
 
 from schedules.record import MeasureStatus
 from tests.tuner import planted_kernels as planted
-from tuner.loading import elf, loader
-from tuner.measure.candidate.runner_client import RunnerClient
-from tuner.measure.verify.teams import checked_teams
+from tuner.backend.cpu.loading import elf, loader
+from tuner.backend.protocol import LoadError
+from tuner.judge.teams import checked_teams
+from tuner.measure.checking.runner_client import RunnerClient
 
 OPEN = {
     "cases": "tests.tuner.planted_kernels:open_cases",
@@ -275,7 +276,7 @@ def test_a_killed_runner_loses_one_candidate_and_is_started_again() -> None:
 def test_nothing_outlives_a_killed_parent() -> None:
     program = """
         from tests.tuner import planted_kernels as planted
-        from tuner.measure.candidate.runner_client import RunnerClient
+        from tuner.measure.checking.runner_client import RunnerClient
         from tests.tuner.test_measure_runner import OPEN
         with RunnerClient(OPEN) as r:
             job = {"symbol": "kernel", "workspace_bytes": 0, "threads": 1}
@@ -318,7 +319,7 @@ def _wait_for_child(pid: int) -> psutil.Process:
 
 def test_the_runtime_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "OPENMP_LIBRARY", "libgomp_is_not_here.so.1")
-    with pytest.raises(elf.LoadError, match=r"libgomp_is_not_here.*apt install libgomp1"):
+    with pytest.raises(LoadError, match=r"libgomp_is_not_here.*apt install libgomp1"):
         loader.load_openmp()
 
 
@@ -332,10 +333,10 @@ def test_the_runtime_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_what_is_not_an_object_file_is_refused(data: bytes, message: str) -> None:
-    with pytest.raises(elf.LoadError, match=message):
+    with pytest.raises(LoadError, match=message):
         elf.undefined_symbols(data)
 
 
 def test_a_kernel_without_its_symbol_is_refused() -> None:
-    with pytest.raises(elf.LoadError, match="no function 'other'"):
+    with pytest.raises(LoadError, match="no function 'other'"):
         loader.load_object(planted.c_object(planted.RIGHT), "other")

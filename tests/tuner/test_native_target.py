@@ -17,7 +17,6 @@ from schedules.dtypes import DType
 from schedules.errors import TargetError
 from schedules.target import Cache, Probes, Target
 from tuner.isa.instruction_set import vector_shape
-from tuner.machine import host
 from tuner.machine.native_target import (
     MAX_DOUBTFUL_AGE_SECS,
     MAX_PROBE_AGE_SECS,
@@ -28,6 +27,7 @@ from tuner.machine.native_target import (
     unprobed_target,
 )
 from tuner.machine.probed import merged
+from tuner.process import host
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 

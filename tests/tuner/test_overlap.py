@@ -23,8 +23,8 @@ from tuner.codegen import overlap
 from tuner.codegen.mathlib import is_math_function, math_function
 from tuner.codegen.overlap import Piece, Statements, flat, in_halves, in_order
 from tuner.emit.kernel import compile_kernel, llvm_text
-from tuner.measure.verify.compare import Case
-from tuner.measure.verify.inputs import InputKind
+from tuner.judge.compare import Case
+from tuner.judge.input_plan import InputKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
 ZNVER5 = Target.from_json(json.loads((EXAMPLES / "znver5.json").read_text(encoding="utf-8")))

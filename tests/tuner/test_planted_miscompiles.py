@@ -34,9 +34,9 @@ from tests.tuner.planting_tuned import tuned_bases
 from tuner.codegen.abi import Needs
 from tuner.codegen.generate import generate
 from tuner.compiling.pool import CompilePool
+from tuner.judge.teams import checked_teams
 from tuner.machine.native_target import detect
-from tuner.measure.candidate.requests import checked_in_full, kernel_job
-from tuner.measure.verify.teams import checked_teams
+from tuner.measure.checking.requests import checked_in_full, kernel_job
 
 PLANTED_IN = ("matmul_parallel", "norm")
 BASES = load_bases()

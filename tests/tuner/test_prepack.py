@@ -1,4 +1,4 @@
-"""Constant inputs packed ahead: both entries give the reference's numbers, and whatever a wrong
+"""Constant inputs prepacked: both entries give the reference's numbers, and whatever a wrong
 one could do is found before it is timed."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from schedules import operators
 from schedules.errors import ScheduleError
 from schedules.lowering.lower import lower, plain_nest
-from schedules.nest.ahead import split_ahead
 from schedules.nest.loop_ir import LoopKind, loops
+from schedules.nest.prepacking import split_prepack
 from schedules.primitives import CacheRead, PackAhead, Parallel
 from schedules.record import MeasureResult, MeasureStatus, Toolchain, TuningRecord
 from schedules.sketches import space_for
@@ -35,7 +35,7 @@ from tuner.bench.alternation import bench
 from tuner.emit.kernel import compile_kernel, llvm_text
 from tuner.kernel import CallError
 from tuner.machine.native_target import detect
-from tuner.measure.candidate.runner_client import RunnerClient
+from tuner.measure.checking.runner_client import RunnerClient
 from tuner.measure.local import verify_full
 from tuner.measure.mocked.simulated import SimulatedMachine
 from tuner.session.report import Budget
@@ -144,7 +144,7 @@ def test_threads_meet_once_when_they_pack(spelling: str) -> None:
     sketch = space_for(workload, target).sketches[0]
     setting = next(packing_settings(sketch, random.Random(0)))
     nest = lower(workload, sketch.trace(setting))
-    outermost = next(loop for stmt in split_ahead(nest).copies for loop in loops((stmt,)))
+    outermost = next(loop for stmt in split_prepack(nest).copies for loop in loops((stmt,)))
     assert outermost.kind is LoopKind.PARALLEL
     check_pair(Pair("knobs", workload, sketch.trace(setting), 2, 256))
 

@@ -17,9 +17,9 @@ from llvmlite import binding as llvm
 from schedules.dtypes import FLOATS, DType
 from schedules.errors import TargetError
 from schedules.target import Cache, Probes, Target
+from tuner.backend.cpu.probing import kernels, machine, prober, rounds
 from tuner.machine import lock as machine_lock
 from tuner.machine import probe
-from tuner.machine import probe_kernels as kernels
 from tuner.machine.native_target import detect
 from tuner.machine.probed import LEAST_SECS
 from tuner.process.control import Control, MeasurementAborted
@@ -58,7 +58,7 @@ def loop_of(assembly: str) -> list[str]:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.cpu)
 def test_a_burst_keeps_to_the_registers(target: Target) -> None:
-    text, symbol = probe.fma_burst_ir(target)
+    text, symbol = kernels.fma_burst_ir(target)
     assert symbol in text
     loop = loop_of(assembly_of(text, target))
     fused = [line for line in loop if re.match(r"vfmadd|fml[as]", line)]
@@ -86,16 +86,16 @@ def test_counts_of_work() -> None:
     ("cores", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (64, [1, 2, 4, 8, 16, 32, 64])]
 )
 def test_thread_counts_double_up_to_all(cores: int, counts: list[int]) -> None:
-    assert probe.thread_counts(cores) == counts
+    assert rounds.thread_counts(cores) == counts
 
 
 def test_thread_counts_in_between_are_interpolated() -> None:
-    assert probe.spread({1: 10.0, 2: 20.0, 4: 30.0, 6: 31.0}, 6) == [10, 20, 25, 30, 30.5, 31]
+    assert rounds.spread({1: 10.0, 2: 20.0, 4: 30.0, 6: 31.0}, 6) == [10, 20, 25, 30, 30.5, 31]
 
 
 def test_a_busy_core_does_not_lower_a_peak() -> None:
-    alone = probe.Burst(1000, 1.0, (1.0,))
-    shared_with_another = probe.Burst(1000, 2.0, (1.0,))
+    alone = machine.Burst(1000, 1.0, (1.0,))
+    shared_with_another = machine.Burst(1000, 2.0, (1.0,))
     assert alone.clean
     assert not shared_with_another.clean
     assert alone.rate(shared=False) == shared_with_another.rate(shared=False) == 1000
@@ -103,10 +103,10 @@ def test_a_busy_core_does_not_lower_a_peak() -> None:
 
 
 def test_clean_bursts_go_before_faster_ones() -> None:
-    siblings = probe.Burst(1000, 2.0, (2.0, 2.0))  # two threads of one core, at once
-    apart = probe.Burst(1000, 2.0, (1.0, 1.0))  # one after the other: not what is asked
-    assert probe.best_rate([siblings, apart], shared=False) == 1000
-    assert probe.best_rate([apart], shared=False) == 2000
+    siblings = machine.Burst(1000, 2.0, (2.0, 2.0))  # two threads of one core, at once
+    apart = machine.Burst(1000, 2.0, (1.0, 1.0))  # one after the other: not what is asked
+    assert machine.best_rate([siblings, apart], shared=False) == 1000
+    assert machine.best_rate([apart], shared=False) == 2000
 
 
 def test_what_does_not_add_up_is_measured_again_later() -> None:
@@ -119,14 +119,14 @@ def test_what_does_not_add_up_is_measured_again_later() -> None:
 
     rates = {"f32": {1: 10.0, 2: 12.0}, "f64": {1: 5.0, 2: 9.9}, "memory": {1: 5.0, 2: 5.0}}
     private = {"f32": measure, "f64": measure}
-    probe.look_again(private, rates, pause=lambda: pauses.append(1))
+    rounds.look_again(private, rates, pause=lambda: pauses.append(1))
     assert rates == {"f32": {1: 10.0, 2: 19.5}, "f64": {1: 5.0, 2: 9.9}, "memory": {1: 5.0, 2: 5.0}}
     assert (asked, len(pauses)) == ([2, 2], 2)
 
 
 def test_looking_again_never_lowers_a_rate_and_ends() -> None:
     rates = {"f32": {1: 10.0, 2: 12.0}}
-    probe.look_again({"f32": lambda threads: 11.0}, rates, pause=lambda: None)
+    rounds.look_again({"f32": lambda threads: 11.0}, rates, pause=lambda: None)
     assert rates == {"f32": {1: 10.0, 2: 12.0}}
 
 
@@ -137,7 +137,7 @@ class Script:
         self.rates, self.busy = iter(rates), busy
         self.rounds = self.asked = self.pauses = 0
 
-    def measure(self) -> dict[probe.Figure, float]:
+    def measure(self) -> dict[rounds.Figure, float]:
         self.rounds += 1
         return {("memory", 1): next(self.rates)}
 
@@ -149,28 +149,28 @@ class Script:
     def pause(self) -> None:
         self.pauses += 1
 
-    def run(self) -> probe.Rounds:
-        return probe.best_of_rounds(self.measure, self.others_worked, self.pause)
+    def run(self) -> rounds.Rounds:
+        return rounds.best_of_rounds(self.measure, self.others_worked, self.pause)
 
 
 def test_quiet_rounds_end_when_they_bring_nothing_new() -> None:
     steady = Script([10.0, 10.1, 10.0], [False] * 3)
-    assert steady.run() == probe.Rounds({("memory", 1): 10.1}, quiet=True)
+    assert steady.run() == rounds.Rounds({("memory", 1): 10.1}, quiet=True)
     assert (steady.rounds, steady.pauses) == (3, 0)
     rising = Script([10.0, 10.0, 11.0, 11.0], [False] * 4)
-    assert rising.run() == probe.Rounds({("memory", 1): 11.0}, quiet=True)
+    assert rising.run() == rounds.Rounds({("memory", 1): 11.0}, quiet=True)
 
 
 def test_busy_rounds_are_made_up_for_and_what_they_reached_counts() -> None:
     disturbed = Script([5.0, 12.0, 10.0, 10.0, 10.0], [True, True, False, False, False])
-    assert disturbed.run() == probe.Rounds({("memory", 1): 12.0}, quiet=True)
+    assert disturbed.run() == rounds.Rounds({("memory", 1): 12.0}, quiet=True)
     assert disturbed.pauses == 2
 
 
 def test_a_machine_that_stays_busy_is_told_as_such() -> None:
-    busy = Script([5.0] * probe.MOST_ROUNDS, [True] * probe.MOST_ROUNDS)
-    assert busy.run() == probe.Rounds({("memory", 1): 5.0}, quiet=False)
-    assert busy.rounds == probe.MOST_ROUNDS
+    busy = Script([5.0] * rounds.MOST_ROUNDS, [True] * rounds.MOST_ROUNDS)
+    assert busy.run() == rounds.Rounds({("memory", 1): 5.0}, quiet=False)
+    assert busy.rounds == rounds.MOST_ROUNDS
 
 
 def test_probing_comes_to_an_end_in_the_time_it_has(
@@ -205,7 +205,7 @@ def test_working_sets_lie_inside_their_level() -> None:
     target = replace(
         detect(), caches=(Cache(48 << 10, 12), Cache(1 << 20, 16), Cache(32 << 20, 16, shared=True))
     )
-    sets = probe.working_sets(target, 16 << 30)
+    sets = machine.working_sets(target, 16 << 30)
     step = 16 * kernels.read_step_bytes(target)
     assert sets["L1"] == ((24 << 10) // step * step, False)
     assert sets["L2"] == (512 << 10, False)
@@ -215,7 +215,7 @@ def test_working_sets_lie_inside_their_level() -> None:
 
 
 def test_the_memory_probe_leaves_memory_to_others() -> None:
-    assert probe.working_sets(detect(), 80 << 20)["memory"][0] <= 10 << 20
+    assert machine.working_sets(detect(), 80 << 20)["memory"][0] <= 10 << 20
 
 
 def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None:
@@ -238,13 +238,14 @@ def test_probes_of_this_machine_are_plausible_and_start_no_openmp_here() -> None
     # Ratios only: other processes may take any share of the machine while this runs.
     assert found.peak(DType.F32, 1) > 1.2 * found.peak(DType.F64, 1)
     assert found.bandwidth("L1", 1) > found.bandwidth("memory", 1)
-    assert 0 < found.parallel_region_secs <= probe.MAX_REGION_SECS
+    assert 0 < found.parallel_region_secs <= machine.MAX_REGION_SECS
     assert found.peak(DType.F32, 1) < 2 * target.lanes(DType.F32) * 8 * 10  # 8 a cycle at 10 GHz
 
 
 def program(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Stands in for the process that probes."""
-    monkeypatch.setattr(probe, "_COMMAND", (sys.executable, "-S", "-c", text))
+    command = [sys.executable, "-S", "-c", text]
+    monkeypatch.setattr(probe, "module_command", lambda module: command)
 
 
 def test_a_probe_that_dies_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,8 +289,10 @@ def test_a_probe_that_waits_for_the_machine_is_ended_by_its_control(
 
 
 def test_without_libgomp_a_region_has_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_GOMP", "libgomp-that-is-not-there.so")
+    monkeypatch.setattr(machine, "_GOMP", "libgomp-that-is-not-there.so")
     single = replace(detect(), cores=1, caches=(Cache(32 << 10, 8),))
-    found = probe.measure_probes(single, budget_secs=0.02)
-    assert found.parallel_region_secs == probe.DEFAULT_REGION_SECS == Probes().parallel_region_secs
+    found = prober.measure_probes(single, budget_secs=0.02)
+    assert (
+        found.parallel_region_secs == machine.DEFAULT_REGION_SECS == Probes().parallel_region_secs
+    )
     assert found.peak(DType.F32, 1) > 0

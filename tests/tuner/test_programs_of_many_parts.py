@@ -62,7 +62,7 @@ def test_times_of_parts_alike_are_those_of_each_alone(space: ScheduleSpace) -> N
     own = program.own_settings(settings)
     each = [prior._one(part, s) for part, s in zip(program.parts, own, strict=True)]
     together = prior.analyse(0, settings)
-    expected = sum(one.secs for one in each) - prior.constants.call_secs * (len(each) - 1)
+    expected = sum(one.secs for one in each)
     np.testing.assert_allclose(together.secs, expected, rtol=1e-12)
     np.testing.assert_array_equal(prior.log2_secs(0, settings), np.log2(together.secs))
     np.testing.assert_array_equal(

@@ -16,8 +16,8 @@ from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, run_kernel, this_machine
 from tuner.emit.kernel import compile_kernel, llvm_text
-from tuner.measure.verify.compare import Case
-from tuner.measure.verify.inputs import InputKind
+from tuner.judge.compare import Case
+from tuner.judge.input_plan import InputKind
 
 Array = npt.NDArray[Any]
 

@@ -21,12 +21,12 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tuner import compile as compile_to_call
+from tuner.judge.input_plan import InputKind
+from tuner.judge.oracle import Oracle
 from tuner.machine.native_target import native_target
 from tuner.machine.roofline import bound
 from tuner.measure.local import LocalMeasurer
 from tuner.measure.protocol import MeasureRequest
-from tuner.measure.verify.compare import Oracle
-from tuner.measure.verify.inputs import InputKind
 from tuner.session.memory_sink import MemorySink
 from tuner.session.report import Budget
 from tuner.session.run import run_session

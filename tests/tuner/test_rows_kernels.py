@@ -1,4 +1,4 @@
-"""Kernels of the rows and turn sketches: any setting gives the result, at any extent."""
+"""Kernels of the rows and transpose sketches: any setting gives the result, at any extent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from schedules.lowering.lower import lower
-from schedules.nest.loop_ir import LoopKind, Prefetch, loops, walk
+from schedules.nest.loop_ir import LoopKind, loops, walk
 from schedules.nest.verify_bounds import unproven_accesses
 from schedules.nest.verify_nest import verify
 from schedules.operators import build
@@ -74,14 +74,14 @@ def test_a_turned_read_among_others() -> None:
         "Y[i,j] = A[i,j] + 2*X[j,i]*b[j]", A="f32[37,21]", X="f32[21,37]", b="f32[21]"
     )
     space = holds(workload)
-    assert [sketch.name for sketch in space.sketches] == ["turn"]
+    assert [sketch.name for sketch in space.sketches] == ["transpose"]
     trace = space.trace(space.default())
     assert {step.tensor for step in trace.steps if isinstance(step, CacheRead)} == {"i1"}
 
 
 def test_of_one_tensor_read_both_ways_the_turned_read_is_turned() -> None:
     space = holds(notation("Y[i,j] = X[j,i] + X[i,j]", X="f32[20,20]"))
-    assert [sketch.name for sketch in space.sketches] == ["turn"]
+    assert [sketch.name for sketch in space.sketches] == ["transpose"]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 13])
@@ -179,20 +179,18 @@ def chosen(space: ScheduleSpace, **knobs: int) -> set[LoopKind | type]:
 
 def test_knobs_do_what_they_say() -> None:
     softmax = space_for(build("softmax_mn", {"M": 16, "N": 256}), small_target(2, 256))
-    assert Prefetch in chosen(softmax, prefetch=1)
-    assert Prefetch not in chosen(softmax, prefetch=0)
     assert Stream in chosen(softmax, stream=1)
     assert LoopKind.PARALLEL not in chosen(softmax, parallel=0)
-    assert Merge in chosen(softmax, merge=1)
-    assert Merge not in chosen(softmax, merge=0)
+    assert {Merge, Stagger} <= chosen(softmax, stagger=1)
+    assert Stagger not in chosen(softmax, stagger=0)
     columns = space_for(build("colsum_mn", {"M": 64, "N": 256}), small_target(2, 256))
     assert LoopKind.PARALLEL in chosen(columns, parallel=1, chunk=8)
 
 
-def test_small_outputs_are_not_streamed_nor_rows_fetched_that_are_there() -> None:
+def test_small_outputs_are_not_streamed() -> None:
     space = space_for(build("softmax_mn", {"M": 16, "N": 256}), this_machine(1))
     knobs = {knob.name: knob.values for knob in space.sketches[0].knobs}
-    assert knobs["stream"] == knobs["prefetch"] == (0,)
+    assert knobs["stream"] == (0,)
 
 
 def test_stages_of_a_lone_row_may_be_divided_one_by_one() -> None:

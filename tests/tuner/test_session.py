@@ -19,8 +19,8 @@ from tests.tuner.scripted import Scripted, ok
 from tuner.machine.roofline import bound
 from tuner.measure.mocked.simulated import SimulatedMachine, SimulatedMeasurer, uniform
 from tuner.measure.protocol import MeasureRequest, OnResult, measure_each
-from tuner.search.annealing import AnnealingStrategy
 from tuner.search.first_look import default_look
+from tuner.search.strategies.annealing import AnnealingStrategy
 from tuner.session.memory_sink import MemorySink
 from tuner.session.options import SessionOptions
 from tuner.session.report import Begun, Budget, TrialEvent

@@ -13,7 +13,7 @@ import pytest
 from schedules import operators
 from schedules.algebra.narrow import narrowed, widened
 from schedules.dtypes import DType
-from schedules.primitives import Primitive, Split, Vectorize
+from schedules.primitives import CacheWrite, Primitive, SkipZeros, Split, Vectorize
 from schedules.reference.evaluate import evaluate
 from schedules.rewrites import Beforehand
 from schedules.trace import Trace
@@ -21,17 +21,16 @@ from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import run_kernel, this_machine
 from tuner.emit.kernel import compile_kernel
-from tuner.measure.verify.compare import Case
-from tuner.measure.verify.inputs import InputKind
-from tuner.measure.verify.special_values import (
+from tuner.judge.classes import (
     FINITE,
     MINUS_INFINITY,
     NOT_A_NUMBER,
     NOT_PROMISED,
     PLUS_INFINITY,
-    SpecialCase,
-    special_case,
 )
+from tuner.judge.compare import Case
+from tuner.judge.input_plan import InputKind
+from tuner.judge.special_values import SpecialCase, special_case
 from tuner.search.default import default_trace
 
 Array = npt.NDArray[Any]
@@ -140,6 +139,33 @@ def test_products_with_padding_are_not_promised() -> None:
         x, w = w, x
     assert NOT_PROMISED in promised.classes or np.isfinite(w).all()
     assert case.check(compiled_outputs(workload, case.inputs)) is None
+
+
+PADDED = {
+    "bf16": operators.build("conv1d_nlc", {
+        "N": 1, "L": 40, "CI": 3, "CO": 8, "K": 17, "pad": 8, "dtype": "bf16",
+    }),
+    "f16": operators.build("conv1d_nlc", {
+        "N": 1, "L": 40, "CI": 3, "CO": 8, "K": 17, "pad": 8, "dtype": "f16",
+    }),
+    "a sum of two": notation(
+        "Y[i] += (X[i+r-1] - Z[i+r-1]) * W[r]", {"i": 40}, X="f32[40]", Z="f32[40]", W="f32[17]"
+    ),
+    "a magnitude, negated": notation(
+        "Y[i] += W[r] * -abs(X[i+r-1])", {"i": 40}, X="f32[40]", W="f32[17]"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_kernels_that_leave_padding_out_are_right(name: str, seed: int) -> None:
+    """Wherever a primitive finds padding, through conversions and sums, so does the check."""
+    workload = PADDED[name].normalised()
+    steps = (CacheWrite("s0", "s0.d0", "acc", register=False), SkipZeros("acc"))
+    case = of(workload, seed)
+    assert case.check(compiled_outputs(workload, case.inputs)) is None
+    assert case.check(compiled_outputs(workload, case.inputs, *steps)) is None
 
 
 def test_a_difference_that_rounding_decides_is_not_promised() -> None:

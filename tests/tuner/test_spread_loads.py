@@ -9,8 +9,8 @@ from schedules.sketches import space_for
 from schedules.spelling import parse_workload
 from tuner import compile as compile_to_call
 from tuner.codegen.spread import MOST_STEP, Spread
+from tuner.judge.oracle import Oracle
 from tuner.machine.native_target import native_target
-from tuner.measure.verify.compare import Oracle
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])

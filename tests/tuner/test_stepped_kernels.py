@@ -7,7 +7,7 @@ import re
 import pytest
 
 from schedules.sketches import space_for
-from schedules.sketches.fused.reduction import ReductionSketch
+from schedules.sketches.fused.rows import RowSketch
 from schedules.sketches.program import ProgramSketch
 from schedules.sketches.tile.sketch import TileSketch
 from schedules.workload.workload import Workload
@@ -83,7 +83,7 @@ def test_windows_that_do_not_overlap_are_walked_as_rows() -> None:
     workload = notation("Y[c,i] max= X[c,2*i+k]", {"k": 2}, X="f32[3,80]")
     (sketch,) = space_for(workload, this_machine(1, 512)).sketches
     assert isinstance(sketch, ProgramSketch)
-    assert isinstance(sketch.parts[0], ReductionSketch)
+    assert isinstance(sketch.parts[0], RowSketch)
 
 
 def vectors_loaded(text: str, **shapes: str) -> list[str]:

@@ -24,8 +24,8 @@ from schedules.trace import Trace
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
+from tuner.backend.cpu.loading.loader import load_object, use_openmp
 from tuner.emit.kernel import compile_kernel, llvm_text
-from tuner.loading.loader import load_object, use_openmp
 
 Array = npt.NDArray[Any]
 FLAT: tuple[Primitive, ...] = (

@@ -12,9 +12,9 @@ import pytest
 from schedules.frontend.notation import from_notation, parse_tensor_spec
 from schedules.workload.workload import Workload
 from tests.schedules.reference_cases import layernorm, matmul, softmax
-from tuner.measure.verify.compare import Oracle
-from tuner.measure.verify.inputs import InputKind
-from tuner.measure.verify.telling_inputs import (
+from tuner.judge.input_plan import InputKind
+from tuner.judge.oracle import Oracle
+from tuner.judge.telling_inputs import (
     balanced,
     one_place_a_line,
     places_that_tell,

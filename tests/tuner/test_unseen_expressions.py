@@ -10,8 +10,8 @@ from schedules.errors import ScheduleError
 from schedules.sketches import space_for
 from schedules.spelling import parse_workload
 from tuner import compile as compile_to_call
+from tuner.judge.oracle import Oracle
 from tuner.machine.native_target import native_target
-from tuner.measure.verify.compare import Oracle
 
 EXPRESSIONS: dict[str, tuple[str, str, str]] = {
     "permuted axes": (

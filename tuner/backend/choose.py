@@ -5,7 +5,7 @@ from __future__ import annotations
 from schedules.errors import TargetError
 from schedules.target import Target
 
-from .cpu import Cpu
+from .cpu.backend import Cpu
 from .protocol import Backend
 
 BACKENDS: tuple[Backend, ...] = (Cpu(),)

@@ -2,8 +2,8 @@
 
 Whatever stands above (search, session, checks, benchmarks, `compile`) asks a back end and knows
 nothing of the machine. What a schedule may do on it says its `Target`; how candidates are checked
-and timed in processes of their own is a program of the back end's, `checker`, which speaks the
-frames of `tuner/measure/candidate/runner.py`.
+and timed, and how the machine is measured, are programs of the back end's: nothing above knows of
+guard pages, stacks, cores or clocks.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from schedules.errors import TilewrightError
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
@@ -26,6 +27,23 @@ if TYPE_CHECKING:
 
 Emit: TypeAlias = Callable[[str, Target], bytes]
 """From generated text to the code of a target, in whatever time and process the caller likes."""
+
+
+class LoadError(TilewrightError):
+    """The code cannot be loaded here: it is not a kernel's, or a library is missing."""
+
+
+class Buffers(Protocol):
+    """Memory that kernels are called on, one piece an argument; this process sees its bytes."""
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Of the machine's, for `Launch.pointers`."""
+        ...
+
+    def view(self, index: int) -> NDArray[np.uint8]:
+        """The bytes of piece `index`, to be read and written between calls."""
+        ...
 
 
 class Launch(Protocol):
@@ -90,11 +108,30 @@ class Backend(Protocol):
 
     @property
     def checker(self) -> str:
-        """The module whose program checks and times candidates: see above."""
+        """The module whose program checks and times candidates. It answers the frames of
+        `tuner/measure/checking`, and judges by `tuner/judge`."""
+        ...
+
+    @property
+    def prober(self) -> str:
+        """The module whose program measures the machine: a target's JSON on its standard input,
+        the JSON of `Probes` on its standard output, one line on standard error where it fails."""
         ...
 
     def makes(self, target: Target) -> bool:
         """Whether kernels for `target` are this back end's."""
+        ...
+
+    def detect(self) -> Target:
+        """The machine of this kind that is here, not probed, for kernels of one thread."""
+        ...
+
+    def refuse_foreign(self, target: Target) -> None:
+        """TargetError, which says why, if kernels for `target` cannot run on the machine here."""
+        ...
+
+    def warm_up(self) -> None:
+        """Pay for the first use of what `generate` needs."""
         ...
 
     def generate(
@@ -107,6 +144,11 @@ class Backend(Protocol):
     def load(self, code: bytes, symbol: str, needs: Needs, arguments: int) -> Loaded:
         """The kernel `symbol` of `arguments` tensors, where it can be launched. LoadError says what
         is missing."""
+        ...
+
+    def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:
+        """Memory like that which candidates are timed on: zeros, each piece aligned to 64 bytes and
+        away from the others' cache sets. `skip_bytes` shifts the first, a multiple of 64."""
         ...
 
     def clock(self, arguments: int, target: Target) -> Clock:

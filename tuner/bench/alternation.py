@@ -29,8 +29,8 @@ from schedules.record import MeasureStatus
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
-from tuner.machine.host import cpu_affinity
 from tuner.process.child_command import module_command
+from tuner.process.host import cpu_affinity
 from tuner.search.default import default_trace
 
 from ..compiling.pool import Compiled, CompilePool

@@ -20,13 +20,12 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
+from ..arrays import as_array, as_bytes
 from ..backend.choose import backend_for
-from ..backend.protocol import Clock, Launch
+from ..backend.protocol import Clock, Launch, LoadError
 from ..codegen.abi import Needs
-from ..loading.elf import LoadError
-from ..measure.memory.arena import as_array, as_bytes, flat_buffers
-from ..measure.memory.guarded import view_bytes
-from ..measure.verify.compare import Case, Oracle
+from ..judge.compare import Case
+from ..judge.oracle import Oracle
 from ..process import linux
 from ..process.frames import Frame, FrameReader, write_frame
 from ..process.serving import take_over_pipes
@@ -105,12 +104,12 @@ def _kernel(document: dict[str, Any], blob: bytes, workload: Workload, case: Cas
     loaded = backend.load(blob, document["symbol"], needs, len(tensors))
     launch = loaded.whole if document["with_packing"] else loaded.timed
     behind = [document["bytes_behind_line"] // t.dtype.bytes * t.dtype.bytes for t in tensors]
-    memory = flat_buffers([t.bytes + skip for t, skip in zip(tensors, behind, strict=True)])
+    memory = backend.buffers([t.bytes + skip for t, skip in zip(tensors, behind, strict=True)])
     addresses = [a + skip for a, skip in zip(memory.addresses, behind, strict=True)]
-    views = [view_bytes(a, t.bytes) for a, t in zip(addresses, tensors, strict=True)]
+    views = [memory.view(n)[skip:] for n, skip in enumerate(behind)]
     for view, array in zip(views, case.inputs, strict=False):
         view[:] = as_bytes(array)
-    scratch = flat_buffers([launch.workspace_bytes, launch.packed_bytes], skip_bytes=2048)
+    scratch = backend.buffers([launch.workspace_bytes, launch.packed_bytes], skip_bytes=2048)
     workspace, packed = scratch.addresses
     launch.pack(addresses, packed)
     pointers = launch.pointers(addresses, packed, workspace)

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.algebra.affine import Var, affine
+from schedules.algebra.affine import affine
 from schedules.algebra.scalar import (
-    All,
-    Binary,
-    BinaryOp,
-    Cast,
-    Compare,
     Const,
-    IndexValue,
     Load,
-    Reducer,
     Scalar,
-    Select,
-    Unary,
-    UnaryOp,
     loads,
     substitute,
     walk,
 )
 from schedules.reference.contract import Contraction
-from schedules.reference.reads import conditions_hold, full_box, index_values
 from schedules.workload.tensors import Axis, Stage
 from schedules.workload.workload import Workload
 
@@ -37,23 +26,15 @@ from .convolution_form import ConvolutionForm, convolution_form
 from .epilogue_form import EpilogueForm, epilogue_form
 from .product_form import ProductForm, contraction_of, product_form
 from .torch_convolutions import Convolution, convolution_ways
+from .torch_plain import BINARY, REDUCE, PlainTorch, Value
 from .torch_products import Epilogue, product_ways
 from .torch_rows import row_ways
 from .ways import Choice, NoPeerError, Way, choose
 
 Array = NDArray[Any]
-Value = Callable[[], Any]
 _MOST_STEPS = 1024
 _TOLERANCE = 1e-4
 """Of the largest element, between ways. Whether the chosen ones are right is checked exactly."""
-
-_BINARY = {
-    BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul", BinaryOp.DIV: "div",
-    BinaryOp.MIN: "minimum", BinaryOp.MAX: "maximum",
-}  # fmt: skip
-_REDUCE = {
-    Reducer.SUM: "sum", Reducer.MAX: "amax", Reducer.MIN: "amin",
-}  # fmt: skip
 
 
 class TorchPeer:
@@ -84,8 +65,7 @@ class TorchPeer:
             for t, a in zip(workload.inputs, inputs, strict=True)
         }
         self._choices: list[Choice] = []
-        self._shared: list[Any] | None = None
-        self._taken = 0
+        self._plainly = PlainTorch(torch, self._now, self._inputs)
         self._steps = [(run[-1].name, self._chosen(run)) for run in self._together()]
 
     @property
@@ -183,26 +163,24 @@ class TorchPeer:
 
     def _step_ways(self, stage: Stage) -> list[Way]:
         """The whole result for each value of a reduced axis: temporaries stay in the caches."""
-        if len(stage.reduce_axes) != 1 or stage.reducer not in _REDUCE or not stage.axes:
+        if len(stage.reduce_axes) != 1 or stage.reducer not in REDUCE or not stage.axes:
             return []
         (axis,) = stage.reduce_axes
         if axis.extent > _MOST_STEPS or _multiplies(stage):
             return []
-        function = getattr(self._torch, _BINARY[stage.reducer.op])
+        function = getattr(self._torch, BINARY[stage.reducer.op])
         shape = stage.tensor.shape
 
         def prepare() -> Value:
             steps: list[Value] = []
-            self._shared = []
             try:
-                for place in range(axis.extent):
-                    self._taken = 0
-                    body = substitute(stage.body, {axis.name: affine(place)})
-                    steps.append(self._value(body, stage.axes))
+                with self._plainly.one_memory():
+                    for place in range(axis.extent):
+                        self._plainly.begin_step()
+                        body = substitute(stage.body, {axis.name: affine(place)})
+                        steps.append(self._plainly.value(body, stage.axes))
             except NoPeerError as error:
                 raise ValueError(str(error)) from error
-            finally:
-                self._shared = None
             first, *others = steps
             y = self._torch.empty(shape, dtype=first().dtype)
 
@@ -220,7 +198,7 @@ class TorchPeer:
         """Stage by stage."""
         made: list[tuple[str, Value]] = []
         for stage in stages:
-            made.append((stage.name, self._stage(stage)))
+            made.append((stage.name, self._plainly.stage(stage)))
             self._now[stage.name] = made[-1][1]()
         names = dict.fromkeys(_plain_name(stage) for stage in stages)
         if len(made) == 1:
@@ -347,169 +325,12 @@ class TorchPeer:
             return None
         whole = self._now[node.tensor]
         try:
-            folded = self._read(node, axes)().expand(tuple(a.extent for a in axes)).view(shape)
+            folded = (
+                self._plainly.read(node, axes)().expand(tuple(a.extent for a in axes)).view(shape)
+            )
         except RuntimeError:  # no view has this shape
             return None
         return folded if folded.data_ptr() == whole.data_ptr() else None
-
-    # The plain way: stage by stage.
-
-    def _stage(self, stage: Stage) -> Value:
-        form = convolution_form(stage)
-        if form is not None and stage.tensor.dtype.is_float:
-            return self._convolution(form)
-        plan = contraction_of(stage)
-        if plan is not None and stage.tensor.dtype.is_float:
-            return self._contraction(plan)
-        axes = (*stage.axes, *stage.reduce_axes)
-        value = self._value(stage.body, axes)
-        if stage.reducer is None:
-            return value
-        if stage.reducer not in _REDUCE:
-            raise NoPeerError("PyTorch has no product over several dimensions")
-        reduce = getattr(self._torch, _REDUCE[stage.reducer])
-        dims = tuple(range(len(stage.axes), len(axes)))
-        shape = tuple(a.extent for a in axes)
-        return lambda: reduce(value().expand(shape), dim=dims)
-
-    def _convolution(self, form: ConvolutionForm) -> Value:
-        rank = len(form.stride)
-        name = f"conv_transpose{rank}d" if form.transposed else f"conv{rank}d"
-        function = getattr(self._torch.nn.functional, name)
-        cut = tuple(slice(0, n) for n in form.output_shape)
-
-        def convolve() -> Any:
-            data = self._now[form.data].permute(form.data_order)
-            weight = self._now[form.weight].permute(form.weight_order)
-            result = function(
-                data,
-                weight.unsqueeze(1) if form.depthwise else weight,
-                stride=form.stride,
-                padding=form.pad,
-                dilation=form.dilation,
-                groups=data.shape[1] if form.depthwise else form.groups,
-            )
-            return result[cut].permute(form.output_order)
-
-        if tuple(convolve().shape) != tuple(form.output_shape[i] for i in form.output_order):
-            raise NoPeerError("PyTorch pads both sides alike, this convolution does not")
-        return convolve
-
-    def _contraction(self, plan: Contraction) -> Value:
-        product = product_form(plan)
-        if product is None:
-            raise NoPeerError("no plain matmul computes this sum of products")
-        left = self._value(product.left, product.left_axes)
-        right = self._value(product.right, product.right_axes)
-        full_left = tuple(a.extent for a in product.left_axes)
-        full_right = tuple(a.extent for a in product.right_axes)
-
-        def multiply() -> Any:
-            a = left().expand(full_left).reshape(product.left_shape)
-            b = right().expand(full_right).reshape(product.right_shape)
-            return product.unfolded(self._torch.matmul(a, b))
-
-        return multiply
-
-    def _value(self, node: Scalar, axes: tuple[Axis, ...]) -> Value:
-        torch = self._torch
-        match node:
-            case Const():
-                constant = torch.from_numpy(np.asarray(node.value).astype(node.dtype.numpy))
-                return lambda: constant
-            case IndexValue():
-                indices = index_values(node.index, full_box(axes)).astype(node.dtype.numpy)
-                return partial(_same, torch.from_numpy(indices))
-            case All():
-                return partial(_same, torch.from_numpy(conditions_hold(node.conds, full_box(axes))))
-            case Load():
-                return self._read(node, axes)
-            case Cast():
-                x, kind = self._value(node.x, axes), torch.from_numpy(np.empty(0, node.dtype.numpy))
-                return lambda: x().to(kind.dtype)
-            case Unary():
-                return self._into(self._function(node.op), (node.x,), axes)
-            case Binary():
-                return self._into(getattr(torch, _BINARY[node.op]), (node.a, node.b), axes)
-            case Compare():
-                a, b = self._value(node.a, axes), self._value(node.b, axes)
-                compare = getattr(torch, node.op.value)
-                return lambda: compare(a(), b())
-            case Select():
-                c = self._value(node.cond, axes)
-                t, f = self._value(node.on_true, axes), self._value(node.on_false, axes)
-                return lambda: torch.where(c(), t(), f())
-            case _:
-                assert_never(node)
-
-    def _function(self, op: UnaryOp) -> Any:
-        """PyTorch's function of this name."""
-        if not hasattr(self._torch, op.value):
-            raise NoPeerError(f"PyTorch has no {op}")
-        return getattr(self._torch, op.value)
-
-    def _into(self, function: Any, nodes: Sequence[Scalar], axes: tuple[Axis, ...]) -> Value:
-        """`function` with an output allocated beforehand: an operand's own where that is as large
-        and only made for it."""
-        values = [self._value(node, axes) for node in nodes]
-        first = [value() for value in values]
-        result = function(*first)
-        out = self._buffer(result)
-        for node, found in zip(nodes, first, strict=True):
-            made_for_it = isinstance(node, Unary | Binary)
-            if made_for_it and found.shape == result.shape and found.dtype == result.dtype:
-                out = found
-        if len(values) == 1:
-            (x,) = values
-            return lambda: function(x(), out=out)
-        a, b = values
-        return lambda: function(a(), b(), out=out)
-
-    def _buffer(self, like: Any) -> Any:
-        """Memory for a result; between steps of one reduction the same, in the order of asking."""
-        if self._shared is None:
-            return self._torch.empty_like(like)
-        place, self._taken = self._taken, self._taken + 1
-        if place == len(self._shared):
-            self._shared.append(self._torch.empty_like(like))
-        known = self._shared[place]
-        same = known.shape == like.shape and known.dtype == like.dtype
-        return known if same else self._torch.empty_like(like)
-
-    def _read(self, node: Load, axes: tuple[Axis, ...]) -> Value:
-        """A permuted view, for reads whose every index is one axis of its own."""
-        names = [a.name for a in axes]
-        places = []
-        whole = self._now[node.tensor]
-        at: list[Any] = []
-        for dim, index in enumerate(node.index):
-            if not index.terms and 0 <= index.const < whole.shape[dim]:
-                at.append(index.const)
-                continue
-            at.append(slice(None))
-            atom = index.terms[0][0] if len(index.terms) == 1 else None
-            if not isinstance(atom, Var) or index.const or index.coefficient(atom.name) != 1:
-                raise NoPeerError(f"{node.tensor}[{index}] has no plain spelling in PyTorch")
-            places.append(names.index(atom.name))
-        if len(set(places)) != len(places):
-            raise NoPeerError(f"{node.tensor} is read along a diagonal")
-        order = sorted(range(len(places)), key=places.__getitem__)
-        shape = tuple(a.extent if i in places else 1 for i, a in enumerate(axes))
-        extents = [whole.shape[dim] for dim, each in enumerate(at) if isinstance(each, slice)]
-        if extents != [axes[place].extent for place in places]:
-            raise NoPeerError(f"only a part of {node.tensor} is read")
-        part = tuple(at)
-        if node.tensor in self._inputs:
-            view = whole[part].permute(order).reshape(shape)
-            if view.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr():
-                return lambda: view
-        if any(each != slice(None) for each in at):
-            return lambda: self._now[node.tensor][part].permute(order).reshape(shape)
-        return lambda: self._now[node.tensor].permute(order).reshape(shape)
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _multiplies(stage: Stage) -> bool:
@@ -528,7 +349,7 @@ def _plain_name(stage: Stage) -> str:
         return f"{'conv_transpose' if form.transposed else 'conv'}{len(form.stride)}d as dispatched"
     if _multiplies(stage):
         return "torch.matmul"
-    return "element-wise" if stage.reducer is None else f"torch.{_REDUCE.get(stage.reducer, '?')}"
+    return "element-wise" if stage.reducer is None else f"torch.{REDUCE.get(stage.reducer, '?')}"
 
 
 def _then(way: Way, change: Callable[[Any], Any], said: str = "") -> Way:

@@ -1,0 +1,1 @@
+"""From a loop nest to LLVM text: loops, leaves, vectors, math functions."""

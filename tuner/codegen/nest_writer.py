@@ -6,12 +6,9 @@ function of its own that OpenMP's runtime calls on every thread with a share of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import assert_never
 
-from schedules.algebra.affine import Affine, Cond, Ge0, Interval, interval, var
-from schedules.algebra.scalar import Binary, BinaryOp, Reducer, Scalar, Select, loads
+from schedules.algebra.affine import Cond, Ge0, Interval, interval, var
 from schedules.dtypes import DType
 from schedules.nest.loop_ir import (
     Allocate,
@@ -28,10 +25,15 @@ from schedules.nest.loop_ir import (
     loops,
 )
 
+from .addresses import Array
+from .entries import refuse_bad_memory, size_function
 from .indices import Indices, VectorAxis
-from .memory import Array, Memory, Registers
+from .leaves import LeafWriter
+from .memory import Memory
 from .module import ModuleText
-from .scalars import Scalars, is_zero
+from .registers import Registers
+from .scalars import Scalars
+from .shares import thread_function
 from .shifted import LINE_BYTES, Shift, shift_of
 from .storage import ALIGN_BYTES, Storage
 from .text import FunctionText
@@ -68,6 +70,9 @@ class NestWriter:
         self.indices = Indices(self.text, ranges, unrolled)
         self.memory = Memory(self.text, self.indices, module)
         self.scalars = Scalars(self.text, self.indices, self.memory, module)
+        self.leaves = LeafWriter(
+            self.text, self.indices, self.memory, self.scalars, module, self.streamed
+        )
 
     def write_kernel(self) -> None:
         """Add the function `symbol` to the module."""
@@ -137,9 +142,9 @@ class NestWriter:
                 case Allocate():
                     self._allocate(stmt)
                 case Store() | Update():
-                    self._leaf(stmt)
+                    self.leaves.leaf(stmt)
                 case Prefetch():
-                    self._prefetch(stmt)
+                    self.leaves.prefetch(stmt)
                 case _:
                     assert_never(stmt)
 
@@ -176,25 +181,8 @@ class NestWriter:
                 return
             if isinstance(known, Val):
                 condition = known if condition is None else self.scalars.both(condition, known)
-        with self._where(condition, written(loop.body)):
+        with self.text.only_where(condition, written(loop.body)):
             self._iterations(loop)
-
-    @contextmanager
-    def _where(self, condition: Val | None, writes: frozenset[str]) -> Iterator[None]:
-        """What is written meanwhile runs only where `condition` holds; None is always. `writes`
-        are the buffers it writes."""
-        if condition is None:
-            yield
-            return
-        text = self.text
-        then, done = text.label("then"), text.label("done")
-        text.open_level(writes)
-        text.add(f"  br i1 {condition.name}, label %{then}, label %{done}")
-        text.start_block(then)
-        yield
-        text.add(f"  br label %{done}")
-        text.close_level()
-        text.start_block(done)
 
     def _iterations(self, loop: For) -> None:
         if any(loop is stmt for stmt in self.nest.body):
@@ -276,113 +264,6 @@ class NestWriter:
         text.close_level()
         text.start_block(done)
 
-    def _leaf(self, leaf: Store | Update) -> None:
-        divisible = isinstance(leaf, Store) or not _is_sum_of_products(leaf)
-        reads = frozenset(load.tensor for load in loads(leaf.value))
-        self.text.begin_statement(reads if divisible else None)
-        mask: Val | None = None
-        scalar_guard: Val | None = None
-        for guard in leaf.guards:
-            index = self.indices.resolve(guard.index)
-            known = self.indices.cond(type(guard)(index), self.scalars.axis)
-            if known is False:
-                return
-            if isinstance(known, Val):
-                if known.lanes > 1:
-                    mask = known if mask is None else self.scalars.both(mask, known)
-                else:
-                    scalar_guard = (
-                        known if scalar_guard is None else self.scalars.both(scalar_guard, known)
-                    )
-        with self._where(scalar_guard, frozenset({leaf.buffer})):
-            self._write(leaf, mask)
-
-    def _write(self, leaf: Store | Update, mask: Val | None) -> None:
-        axis = self.scalars.axis
-        index = leaf.index
-        if isinstance(leaf, Store):
-            value = self.scalars.value(leaf.value, mask)
-            if axis is not None:
-                value = self.scalars.broadcast(value, axis.lanes)
-            streamed = leaf.buffer in self.streamed
-            self.memory.store(leaf.buffer, index, value, axis, mask, streamed)
-            return
-        across = axis is not None and all(axis.var not in i.vars() for i in index)
-        if across:
-            value = self._across_lanes(leaf, mask)
-            axis, mask = None, None
-            self.scalars.axis, saved = None, self.scalars.axis
-            old = self._old(leaf, index, axis, mask)
-            value = self.scalars.binary(leaf.reducer.op, old, value)
-            self.memory.store(leaf.buffer, index, value, None, None)
-            self.scalars.axis = saved
-            return
-        value = self._combined(leaf, mask, lambda: self._old(leaf, index, axis, mask))
-        if axis is not None:
-            value = self.scalars.broadcast(value, axis.lanes)
-        self.memory.store(leaf.buffer, index, value, axis, mask)
-
-    def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
-        """All lanes of the leaf's value combined; lanes outside the mask count as the identity."""
-        axis = self.scalars.axis
-        assert axis is not None
-        value = self.scalars.broadcast(self.scalars.value(leaf.value, mask), axis.lanes)
-        if mask is not None:
-            identity = literal(leaf.reducer.identity(value.dtype), value.dtype, axis.lanes)
-            value = self.scalars.select(mask, value, identity)
-        return self.scalars.horizontal(leaf.reducer.op, value)
-
-    def _old(
-        self, leaf: Update, index: tuple[Affine, ...], axis: VectorAxis | None, mask: Val | None
-    ) -> Val:
-        """What the leaf combines with: the identity if this is the element's first update."""
-        dtype = leaf.value.dtype
-        identity = literal(leaf.reducer.identity(dtype), dtype)
-        first: Val | None = None
-        for cond in leaf.first or ():
-            known = self.indices.cond(type(cond)(self.indices.resolve(cond.index)), axis)
-            if known is False:
-                first = None
-                break
-            if isinstance(known, Val):
-                first = known if first is None else self.scalars.both(first, known)
-        else:
-            if leaf.first is not None and first is None:
-                return identity
-        old = self.memory.load(leaf.buffer, index, dtype, axis, mask)
-        return old if first is None else self.scalars.select(first, identity, old)
-
-    def _combined(self, leaf: Update, mask: Val | None, old: Callable[[], Val]) -> Val:
-        """What the leaf writes; it reads `old` after its value unless it is made in one step."""
-        value = leaf.value
-        if _is_sum_of_products(leaf):
-            if not isinstance(value, Select):
-                return self._multiply_add(value, old(), mask)
-            before = old()
-            return self.scalars.chosen(
-                value, mask, lambda inner, where: self._multiply_add(inner, before, where), before
-            )
-        result = self.scalars.value(value, mask)
-        return self.scalars.binary(leaf.reducer.op, old(), result)
-
-    def _multiply_add(self, value: Scalar, old: Val, mask: Val | None) -> Val:
-        assert isinstance(value, Binary)
-        a, b = self.scalars.value(value.a, mask), self.scalars.value(value.b, mask)
-        return self.scalars.multiply_add(a, b, old)
-
-    def _prefetch(self, leaf: Prefetch) -> None:
-        if not isinstance(self.memory.places[leaf.buffer], Array):
-            return
-        axis = self.scalars.axis
-        first_lane = {} if axis is None else {axis.var: Affine((), 0)}
-        index = tuple(i.substitute(first_lane) for i in leaf.index)
-        pointer = self.memory.pointer(leaf.buffer, index)
-        function = self.module.intrinsic("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
-        kept = 2 if leaf.far else 3  # LLVM's locality: from the second cache on, or everywhere
-        self.text.add(
-            f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
-        )
-
     def _shifted(self, loop: For, shift: Shift) -> None:
         """A loop on pointers that begin at a line of its output, then both its ends as they are."""
         text = self.text
@@ -407,7 +288,7 @@ class NestWriter:
             name = f"{self.symbol}_flat{self.regions}"
             self._write_region(loop, name, [], fenced=False)  # the kernel's own end has a fence
             self._call_region(name, given, "0", trips)
-        with self._where(Val(moved, DType.BOOL), written(loop.body)):
+        with self.text.only_where(Val(moved, DType.BOOL), written(loop.body)):
             for first in (loop.extent - 1, 0):
                 self._call_region(name, pointers, str(first), str(first + 1))
 
@@ -440,7 +321,16 @@ class NestWriter:
         self.module.uses_openmp = True
         self.memory.forget_all()
         self._write_region(loop, name, [v for v, _ in outer])
-        self._write_thread(loop, name, len(outer), counted=bool(trips))
+        self.module.functions.append(
+            thread_function(
+                self.module,
+                self.workspace,
+                name,
+                len(arguments),
+                len(outer),
+                None if trips else loop.extent,
+            )
+        )
         return name
 
     def _write_region(self, loop: For, name: str, outer: list[str], *, fenced: bool = True) -> None:
@@ -468,46 +358,6 @@ class NestWriter:
             f" {{\n{inner.text.body()}\n}}"
         )
 
-    def _write_thread(self, loop: For, name: str, outer: int, *, counted: bool) -> None:
-        """`name_thread`: unpack the record and run this thread's share of the iterations, whose
-        number is the last value of the record if they are `counted`, else the loop's extent.
-
-        The share follows from the number of threads the runtime really gives, so a caller that
-        is nested or limited still gets the whole output.
-        """
-        text = FunctionText()
-        arguments = len(self._argument_pointers())
-        call: list[str] = []
-        for n in range(arguments + 1 + outer):
-            type_ = "ptr" if n <= arguments else "i64"
-            slot = text.assign(f"getelementptr i64, ptr %record, i64 {n}", "p")
-            value = text.assign(f"load {type_}, ptr {slot}, align 8", "a")
-            call.append(f"{type_} {value}")
-            if n == arguments:
-                workspace = value
-        trips = str(loop.extent)
-        if counted:
-            slot = text.assign(f"getelementptr i64, ptr %record, i64 {arguments + 1 + outer}", "p")
-            trips = text.assign(f"load i64, ptr {slot}, align 8", "a")
-        for function in ("omp_get_thread_num", "omp_get_num_threads"):
-            self.module.intrinsic(function, "i32", ())
-        me = text.assign("call i32 @omp_get_thread_num()", "t")
-        count = text.assign("call i32 @omp_get_num_threads()", "t")
-        me, count = (text.assign(f"sext i32 {x} to i64", "t") for x in (me, count))
-        shared, private = self.workspace.shared_bytes, self.workspace.private_bytes
-        own = text.assign(f"mul i64 {me}, {private}", "t")
-        own = text.assign(f"add i64 {own}, {shared}", "t")
-        mine = text.assign(f"getelementptr i8, ptr {workspace}, i64 {own}", "p")
-        call.insert(arguments + 1, f"ptr {mine}")
-        for position in (me, text.assign(f"add i64 {me}, 1", "t")):
-            scaled = text.assign(f"mul i64 {position}, {trips}", "t")
-            call.append(f"i64 {text.assign(f'udiv i64 {scaled}, {count}', 't')}")
-        text.add(f"  call void @{name}({', '.join(call)})")
-        text.add("  ret void")
-        self.module.functions.append(
-            f"define internal void @{name}_thread(ptr %record) nounwind {{\n{text.body()}\n}}"
-        )
-
 
 def written(stmts: tuple[Stmt, ...]) -> frozenset[str]:
     """Every buffer that is written somewhere in `stmts`."""
@@ -529,36 +379,3 @@ def written_alone(stmts: tuple[Stmt, ...]) -> frozenset[str]:
             case _:
                 assert_never(stmt)
     return frozenset(found)
-
-
-def refuse_bad_memory(text: FunctionText, pointer: str) -> None:
-    """Return 1 where the memory behind `pointer` is missing or not aligned."""
-    address = text.assign(f"ptrtoint ptr {pointer} to i64", "w")
-    low = text.assign(f"and i64 {address}, {ALIGN_BYTES - 1}", "w")
-    missing = text.assign(f"icmp eq i64 {address}, 0", "w")
-    crooked = text.assign(f"icmp ne i64 {low}, 0", "w")
-    bad = text.assign(f"or i1 {missing}, {crooked}", "w")
-    refused, accepted = f"refused.{pointer[1:]}", f"accepted.{pointer[1:]}"
-    text.add(f"  br i1 {bad}, label %{refused}, label %{accepted}")
-    text.start_block(refused)
-    text.add("  ret i32 1")
-    text.start_block(accepted)
-
-
-def size_function(name: str, size: int) -> str:
-    """A function without arguments that returns `size`."""
-    return f"define i64 @{name}() nounwind {{\n  ret i64 {size}\n}}"
-
-
-def _is_sum_of_products(leaf: Update) -> bool:
-    """Whether multiplying and adding is one step."""
-    value = leaf.value
-    if leaf.reducer is not Reducer.SUM or not value.dtype.is_float:
-        return False
-    if isinstance(value, Select):
-        return _multiplies(value.on_true) and is_zero(value.on_false)
-    return _multiplies(value)
-
-
-def _multiplies(value: Scalar) -> bool:
-    return isinstance(value, Binary) and value.op is BinaryOp.MUL

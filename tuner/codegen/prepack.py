@@ -13,19 +13,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schedules.nest.ahead import split_ahead
 from schedules.nest.loop_ir import Nest
+from schedules.nest.prepacking import split_prepack
 
 from .abi import prepack_symbol, prepacked_symbol
+from .entries import refuse_bad_memory, size_function
 from .module import GeneratedModule, ModuleText
-from .nest_writer import NestWriter, refuse_bad_memory, size_function
+from .nest_writer import NestWriter
 from .storage import PackedPlan, plan_packed, plan_storage
 from .text import FunctionText
 
 
 def write_with_constants(nest: Nest, module: ModuleText, symbol: str) -> GeneratedModule:
     """The module of a nest some of whose inputs are constant: the kernel and its two halves."""
-    parts = split_ahead(nest)
+    parts = split_prepack(nest)
     packed = plan_packed(nest, parts)
     ahead = tuple((buffer, packed.made[buffer.name]) for buffer in parts.buffers)
     main = replace(nest, body=parts.rest)

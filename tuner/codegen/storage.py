@@ -9,7 +9,6 @@ from math import gcd
 from schedules.algebra.affine import Affine, Var
 from schedules.algebra.scalar import loads
 from schedules.errors import ScheduleError
-from schedules.nest.ahead import AheadParts
 from schedules.nest.loop_ir import (
     Allocate,
     Buffer,
@@ -24,8 +23,9 @@ from schedules.nest.loop_ir import (
     leaves,
     walk,
 )
+from schedules.nest.prepacking import PrepackParts
 
-from .memory import flat_offset
+from .addresses import flat_offset
 
 ALIGN_BYTES = 64
 MAX_STACK_BYTES = 16384
@@ -96,7 +96,7 @@ class PackedPlan:
     total_bytes: int
 
 
-def plan_packed(nest: Nest, parts: AheadParts) -> PackedPlan:
+def plan_packed(nest: Nest, parts: PrepackParts) -> PackedPlan:
     """Offsets for everything `parts` makes ahead, and for constant inputs its rest reads."""
     read: set[str] = set()
     for leaf in leaves(parts.rest):
@@ -116,7 +116,7 @@ def plan_packed(nest: Nest, parts: AheadParts) -> PackedPlan:
             at += _rounded(tensor.bytes)
     if at > MAX_WORKSPACE_BYTES:
         raise ScheduleError(
-            "packing ahead", f"needs {at} bytes, at most {MAX_WORKSPACE_BYTES} are allowed"
+            "prepacking", f"needs {at} bytes, at most {MAX_WORKSPACE_BYTES} are allowed"
         )
     return PackedPlan(made, kept, made_bytes, at)
 
@@ -159,7 +159,7 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
 
     A buffer that is read and written in vectors of one width at multiples of that width is a set
     of vector registers; one that never meets a vector loop is a set of scalars. Reads of one lane
-    of several registers are turned (see `turning.py`) and change nothing.
+    of several registers are transposed (see `transposing.py`) and change nothing.
     """
     buffers = {
         s.buffer.name: s.buffer
@@ -168,14 +168,14 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
     }
     widths: dict[str, set[int]] = {name: set() for name in buffers}
     odd: set[str] = set()
-    turned: dict[str, int] = {}
+    transposed: dict[str, int] = {}
     for name, index, axis, is_read in _register_accesses(nest.body, buffers, None):
         offset = flat_offset(buffers[name], index)
         if axis is None or axis.var not in offset.vars():
             continue
         step = offset.coefficient(axis.var)
         if is_read and step > 1 and offset.is_linear_in(axis.var):
-            turned[name] = gcd(turned.get(name, 0), step)
+            transposed[name] = gcd(transposed.get(name, 0), step)
             continue
         rest = offset - Affine(((Var(axis.var), 1),), 0)
         aligned = all(c % axis.extent == 0 for _, c in rest.terms) and (
@@ -184,7 +184,7 @@ def register_lanes(nest: Nest) -> dict[str, int | None]:
         if axis.var in rest.vars() or not aligned or not offset.is_linear_in(axis.var):
             odd.add(name)
         widths[name].add(axis.extent)
-    for name, step in turned.items():
+    for name, step in transposed.items():
         if len(widths[name]) != 1 or step % max(widths[name]):
             odd.add(name)
     result: dict[str, int | None] = {}

@@ -11,22 +11,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .overlap import Lines, Statements, flat, in_order
-from .turning import Turned
+from .transposing import Transposed
 from .values import Val
 
 
 @dataclass(slots=True)
 class Level:
     """An open loop or branch. `before` is just outside it; `writes` names the buffers that are
-    written in it; `memo` holds pure values computed in
-    it, `loaded` values read from memory in it, which a write may end, `turned` blocks of registers
-    that were read by columns, by buffer and numbers, which a write ends as well."""
+    written in it; `memo` holds pure values computed in it, `loaded` values read from memory in
+    it, which a write may end, `transposed` blocks of registers that were read by columns, by
+    buffer and numbers, which a write ends as well."""
 
     before: Lines
     writes: frozenset[str] = frozenset()
     memo: dict[Hashable, Val] = field(default_factory=dict)
     loaded: dict[Hashable, Val] = field(default_factory=dict)
-    turned: dict[tuple[str, tuple[int, ...]], Turned] = field(default_factory=dict)
+    transposed: dict[tuple[str, tuple[int, ...]], Transposed] = field(default_factory=dict)
 
 
 class FunctionText:
@@ -142,3 +142,19 @@ class FunctionText:
 
     def body(self) -> str:
         return "\n".join(["entry:", *flat(self.allocas), *flat(self.lines)])
+
+    @contextmanager
+    def only_where(self, condition: Val | None, writes: frozenset[str]) -> Iterator[None]:
+        """What is written meanwhile runs only where `condition` holds; None is always. `writes`
+        are the buffers it writes."""
+        if condition is None:
+            yield
+            return
+        then, done = self.label("then"), self.label("done")
+        self.open_level(writes)
+        self.add(f"  br i1 {condition.name}, label %{then}, label %{done}")
+        self.start_block(then)
+        yield
+        self.add(f"  br label %{done}")
+        self.close_level()
+        self.start_block(done)

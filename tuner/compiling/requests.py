@@ -12,18 +12,18 @@ from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
-from ..backend.choose import backend_for
+from ..backend.choose import BACKENDS, backend_for
 from ..emit.emitted import build_object
 from ..emit.kernel import CompiledKernel
 from ..emit.object_code import emit_assembly, emit_object
-from ..loading.native import host_target_machine
 from ..machine.llvm_names import check_names
 from ..process.frames import Frame
 
 
 def warm_up() -> None:
     """Pay for LLVM's first use before the first candidate is waiting."""
-    host_target_machine()
+    for backend in BACKENDS:
+        backend.warm_up()
 
 
 def compile_document(document: dict[str, Any]) -> CompiledKernel:

@@ -23,28 +23,23 @@ from ..isa.x86 import BASE_CPU, asks_cpu, features_in, switches
 from .dispatch import Choice, Sizes, entries_text
 from .kernel import generated
 from .object_code import assembly_of, cleaned, linked, machine_for, optimised
+from .variant import Variant
 
 _DEFINE = re.compile(r"^define (.*) \{$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A schedule and the CPU it is for. `label` names it to people: `x86-64-v3`, `znver5`."""
-
-    label: str
-    trace: Trace
-    target: Target
+_NO_TRACE = Trace()
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltVariant:
     """`needs` are the CPU features that the code uses; `checked` says that the object asks the CPU
-    for them before it runs the code."""
+    for them before it runs the code. `trace` and `record_key` are those of its `Variant`."""
 
     label: str
     cpu: str
     needs: tuple[str, ...]
     checked: bool
+    trace: Trace = _NO_TRACE
+    record_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +125,9 @@ def emit_kernel(
         symbol=symbol,
         triple=variants[0].target.triple,
         variants=tuple(
-            BuiltVariant(v.label, v.target.cpu, tuple(need), asks_cpu(v.target))
+            BuiltVariant(
+                v.label, v.target.cpu, tuple(need), asks_cpu(v.target), v.trace, v.record_key
+            )
             for v, need in zip(variants, needs, strict=True)
         ),
         workspace_bytes=sizes.workspace,

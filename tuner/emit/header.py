@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from schedules.rewritten import rewritten_document
 from schedules.trace import Trace
@@ -19,8 +17,6 @@ from .dispatch import NOT_SUPPORTED
 from .emitted import BuiltVariant, EmittedKernel
 from .object_code import toolchain
 
-_NO_TRACE = Trace()
-
 _OURS = frozenset({"workspace", "packed"})
 _MACROS = re.compile(
     r"NULL|EOF|BUFSIZ|RAND_MAX|errno|std(in|out|err)|[A-Z0-9_]+_(MAX|MIN|C)|M_[A-Z0-9_]+"
@@ -30,19 +26,10 @@ _MACROS = re.compile(
 wherever they stand: they make nonsense of a prototype."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a variant comes from: the key of its record, "" for a schedule chosen without
-    measuring, and its trace."""
-
-    record_key: str = ""
-    trace: Trace = _NO_TRACE
-
-
-def c_header(workload: Workload, kernel: EmittedKernel, origins: Sequence[Origin]) -> str:
+def c_header(workload: Workload, kernel: EmittedKernel) -> str:
     """The header of `kernel` as C99 and C++: types, shapes, what the CPU must have, where each
-    variant comes from (one of `origins` a variant), and the error of what its trace rewrites. The
-    same arguments give the same text."""
+    variant comes from, and the error of what its trace rewrites. The same arguments give the same
+    text."""
     guard = f"TILEWRIGHT_{re.sub(r'[^A-Z0-9]', '_', kernel.symbol.upper())}_H"
     names = argument_names(workload)
     inputs = set(workload.inputs)
@@ -69,7 +56,7 @@ def c_header(workload: Workload, kernel: EmittedKernel, origins: Sequence[Origin
         + (", on OpenMP's runtime (link with -fopenmp)." if kernel.uses_openmp else "."),
         " * Re-entrant: calls at the same time need workspaces of their own.",
         " *",
-        *_cpu_lines(workload, kernel, origins),
+        *_cpu_lines(workload, kernel),
         f" * workload: {workload.key}",
         f" * object sha256: {kernel.object_sha256}",
         f" * codegen {made_by.codegen_version}.{EMIT_VERSION}, llvmlite {made_by.llvmlite},"
@@ -108,22 +95,21 @@ def c_header(workload: Workload, kernel: EmittedKernel, origins: Sequence[Origin
     return "\n".join(lines)
 
 
-def _cpu_lines(workload: Workload, kernel: EmittedKernel, origins: Sequence[Origin]) -> list[str]:
+def _cpu_lines(workload: Workload, kernel: EmittedKernel) -> list[str]:
     """What each variant needs and where it comes from."""
     triple = _harmless(kernel.triple)
-    pairs = list(zip(kernel.variants, origins, strict=True))
-    if len(pairs) == 1:
-        lines = [f" * CPU: {_harmless(pairs[0][0].label)} ({triple})"]
+    if len(kernel.variants) == 1:
+        lines = [f" * CPU: {_harmless(kernel.variants[0].label)} ({triple})"]
     else:
         lines = [f" * CPU: the first of these that the CPU can run ({triple})"]
-    for variant, origin in pairs:
-        if len(pairs) > 1:
+    for variant in kernel.variants:
+        if len(kernel.variants) > 1:
             lines.append(f" * {_harmless(variant.label)}")
         lines += _wrapped(" * needs: ", _needs(variant))
         if not variant.checked and variant.needs:
             lines.append(" * which the object cannot check: a CPU without them stops it")
-        record = _harmless(origin.record_key) or "none, the schedule chosen without measuring"
-        lines += [f" * record: {record}", *_rewritten_lines(workload, origin.trace)]
+        record = _harmless(variant.record_key) or "none, the schedule chosen without measuring"
+        lines += [f" * record: {record}", *_rewritten_lines(workload, variant.trace)]
     return lines
 
 

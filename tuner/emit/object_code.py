@@ -38,6 +38,18 @@ def host_names() -> tuple[str, str, frozenset[str]]:
     )
 
 
+def host_target_machine() -> Any:
+    """A new code generator for code that runs in this process; whoever is given it owns it."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        jit=True,
+    )
+
+
 @lru_cache(maxsize=1)
 def _initialise() -> None:
     llvm.initialize_all_targets()

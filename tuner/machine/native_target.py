@@ -1,4 +1,4 @@
-"""The machine we run on as a `Target`: detected through LLVM and /sys, probed, cached on disk.
+"""The machine we run on as a `Target`: detected and probed by its back end, cached on disk.
 
 `detect` asks the machine. `native_target` is what everyone else calls: it keeps the description
 and its probes in a small JSON file, so that a warm start neither imports LLVM nor measures.
@@ -25,10 +25,9 @@ from schedules.errors import TargetError
 from schedules.target import Probes, Target
 
 from ..codegen.version import llvmlite_version
-from ..isa.instruction_set import vector_shape
 from ..process.control import Control
+from ..process.host import available_cores, cpu_affinity, cpu_identity
 from .cpus import LEVELS, is_level, level_target
-from .host import available_cores, cpu_affinity, cpu_identity, data_caches
 from .probed import LEAST_SECS, merged
 
 CACHE_FORMAT = 2
@@ -54,26 +53,10 @@ HurriedProber = Callable[[Target, float], Probes]
 
 
 def detect() -> Target:
-    """This machine, not probed, for kernels of one thread.
+    """This machine, not probed, for kernels of one thread: what its first back end is for."""
+    from ..backend.choose import BACKENDS  # Start-up: a warm start reads a file instead
 
-    `vector_bits` is the widest register LLVM may use: 512 with AVX-512F, 256 with AVX, else 128
-    (SSE, NEON). CPUs that clock down for 512-bit code still get 512: a narrower vector is a
-    choice of the space, and measurement decides. `cores` respects affinity and cgroup quota.
-    """
-    from llvmlite import binding as llvm
-
-    triple = str(llvm.get_default_triple())
-    features = tuple(sorted(name for name, on in llvm.get_host_cpu_features().items() if on))
-    bits, registers = vector_shape(triple.partition("-")[0], features)
-    return Target(
-        triple=triple,
-        cpu=str(llvm.get_host_cpu_name()),
-        features=features,
-        vector_bits=bits,
-        vector_registers=registers,
-        caches=data_caches(),
-        cores=available_cores(),
-    )
+    return BACKENDS[0].detect()
 
 
 def native_target(

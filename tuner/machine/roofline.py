@@ -29,7 +29,8 @@ def bound(workload: Workload, target: Target) -> Bound:
 
 
 def bound_of(work: Work, target: Target) -> Bound:
-    """The bound of one call that does `work`, with inputs and outputs where they fit."""
+    """The bound of one call that does `work`, with inputs and outputs where they fit. A busy
+    machine shows a parallel region at several times what it takes: doubtful probes count none."""
     machine = machine_for(target, work.dtype)
     operations = 2.0 * work.slots  # a slot is one lane of one FMA, which is two of the peak's
     choices = []
@@ -37,7 +38,7 @@ def bound_of(work: Work, target: Target) -> Bound:
         compute = operations / machine.peak_flops[p - 1]
         level = home_level(work.min_bytes, target, p)
         memory = work.min_bytes / machine.bandwidth[level][p - 1]
-        region = machine.region_secs if p > 1 else 0.0
+        region = 0.0 if p == 1 or target.probes.doubtful else machine.region_secs
         binds = "compute" if compute >= memory else level
         choices.append((max(compute, memory) + region, p, binds))
     secs, threads, binds = min(choices)

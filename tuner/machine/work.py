@@ -24,8 +24,7 @@ from schedules.algebra.scalar import (
 )
 from schedules.dtypes import DType
 from schedules.form import Form
-from schedules.sketches.forms.regrouping import regrouped
-from schedules.sketches.forms.rewriting import rewrites_for
+from schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from schedules.workload.flops import counted_flops, useful_flops
 from schedules.workload.tensors import Stage
 from schedules.workload.workload import Workload

@@ -1,9 +1,13 @@
-"""Measurers by name: what `--measurer` and a job's field choose from."""
+"""Measurers by name, what `--measurer` and a job's field choose from; and what they measure for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from schedules.target import Target
+
+from ..machine.native_target import load_target, unprobed_target
+from ..process.control import Control
 from .here import factory_here
 from .protocol import MeasurerError, MeasurerFactory
 
@@ -25,3 +29,27 @@ def parse_measurer(spec: str, should_stop: Callable[[], bool] | None = None) -> 
     if factory is None:
         raise MeasurerError(f"measurer must be {CHOICES}; got {spec!r}")
     return factory
+
+
+def measured_target(
+    measurer: str, spec: str = "native", threads: int | None = None, control: Control | None = None
+) -> Target:
+    """The target that `spec` names, for a run measured by `measurer`. What was measured on this
+    machine counts only where it does the measuring: mocked timings give the same search on every
+    day; a fleet's machines have probes of their own. `threads` None keeps what a file says.
+
+    TargetError, FleetError; MeasurementAborted by `control`, which reaches the probes.
+    """
+    kind, _, address = measurer.partition(":")
+    if kind == "dask" and address:
+        # Start-up: most runs have no fleet.
+        from .fleet.machines import fleet_status, target_at, with_fleet_probes
+
+        if not spec.endswith(".json"):
+            return target_at(address, spec, threads)
+        return with_fleet_probes(fleet_status(address), load_target(spec, threads, probe=False))
+    if measurer == "local":
+        return load_target(spec, threads, control=control)
+    if spec == "native":
+        return unprobed_target(threads or 1)
+    return load_target(spec, threads, probe=False)

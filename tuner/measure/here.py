@@ -30,9 +30,9 @@ def factory_here(spec: str) -> MeasurerFactory | None:
 def toolchain_here(spec: str) -> Toolchain:
     """What results of the measurer `spec` are made with. MeasurerError if it is no machine's."""
     if spec == "local":
-        from .local import local_toolchain  # start-up, as above
+        from ..emit.object_code import toolchain  # Start-up: it loads LLVM
 
-        return local_toolchain()
+        return toolchain()
     factory = factory_here(spec)
     found = getattr(factory, "toolchain", None)
     if not isinstance(found, Toolchain):

@@ -11,33 +11,32 @@ import selectors
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from schedules.errors import TargetError, WorkloadError
+from schedules.errors import WorkloadError
 from schedules.record import MeasureResult, MeasureStatus, Toolchain
 from schedules.target import Target
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
-from tuner.codegen.version import CODEGEN_VERSION
 from tuner.machine.bound import Bound
-from tuner.machine.host import cpu_affinity
 from tuner.machine.roofline import bound
+from tuner.process.host import cpu_affinity
 
 from ..backend.choose import backend_for
 from ..compiling.pool import Compiled, CompilePool
 from ..compiling.worker import DEFAULT_COMPILER
+from ..emit.object_code import toolchain
+from ..judge.cases import DEFAULT_CASES
 from ..machine.lock import machine_lock
 from ..process.control import Control
 from ..process.environment import openmp_environment
-from .candidate.requests import checked_in_full, full_check_calls, kernel_job
-from .candidate.runner_client import RunnerClient
+from .checking.requests import checked_in_full, full_check_calls, kernel_job
+from .checking.runner_client import RunnerClient
 from .protocol import MeasureRequest, OnResult
-from .verify.cases import DEFAULT_CASES
 
 _MIN_DEADLINE_SECS, _FIRST_DEADLINE_SECS = 5.0, 10.0
 _TOO_SLOW = 10  # a candidate this many times slower than the best is not worth waiting for
@@ -84,7 +83,8 @@ class LocalMeasurer:
         bound_secs: float | None = None,
         settings: Settings | None = None,
     ) -> None:
-        _check_runs_here(target)
+        backend = backend_for(target)
+        backend.refuse_foreign(target)
         _check_fits(workload, psutil.virtual_memory().available)
         settings = settings or Settings()
         self._workload, self._target, self._settings = workload, target, settings
@@ -109,7 +109,7 @@ class LocalMeasurer:
                 "lanes": max(target.vector_bits // 32, 1),
                 "cpus": cpus[-1:],
             },
-            program=backend_for(target).checker,
+            program=backend.checker,
             environment=openmp_environment(target.threads),
         )
         self._control = Control()
@@ -154,7 +154,7 @@ class LocalMeasurer:
 
     @property
     def toolchain(self) -> Toolchain:
-        return local_toolchain()
+        return toolchain()
 
     @property
     def process_ids(self) -> list[int]:
@@ -389,32 +389,6 @@ def verify_full(
     """Rebuild a schedule in fresh processes and check it in full: what `verify` prints."""
     with LocalMeasurer(workload, target, seed, settings=settings) as measurer:
         return measurer.confirm(MeasureRequest(1, trace))
-
-
-def local_toolchain() -> Toolchain:
-    """What makes code here."""
-    from llvmlite import binding as llvm
-
-    numbers = ".".join(map(str, llvm.llvm_version_info))
-    return Toolchain(CODEGEN_VERSION, version("llvmlite"), numbers)
-
-
-def _check_runs_here(target: Target) -> None:
-    from llvmlite import binding as llvm
-
-    host = str(llvm.get_default_triple())
-    if target.architecture != host.partition("-")[0]:
-        raise TargetError(
-            f"this machine ({host}) cannot run code for {target.triple}: measure on such a "
-            "machine, or with --measurer replay:FILE or simulated:FILE"
-        )
-    have = {name for name, on in llvm.get_host_cpu_features().items() if on}
-    missing = sorted(set(target.features) - have)
-    if missing:
-        raise TargetError(
-            f"this machine cannot run code for {target.cpu}: it lacks {', '.join(missing[:5])}; "
-            "measure on such a machine, or with --measurer replay:FILE or simulated:FILE"
-        )
 
 
 def _check_fits(workload: Workload, available_bytes: int) -> None:

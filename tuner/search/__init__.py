@@ -1,0 +1,1 @@
+"""What to try next: strategies, what they promise, and the space they walk."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costmodel.programs import Program
+from costmodel.programs import program_counts
 from schedules.arrays import FloatArray, IntArray
 from schedules.space import Candidate, ScheduleSpace
 
@@ -90,8 +90,8 @@ def _register_tiles(space: ScheduleSpace, pool: Sequence[Scored]) -> list[tuple[
         places = [i for i, item in enumerate(pool) if item.candidate.sketch == index]
         if not places:
             continue
-        columns = Program(sketch).counts(
-            np.array([pool[i].candidate.setting for i in places], np.int64)
+        columns = program_counts(
+            sketch, np.array([pool[i].candidate.setting for i in places], np.int64)
         )
         counts = zip(columns["accumulators"], columns["live_registers"], strict=True)
         for i, (accumulators, live) in zip(places, counts, strict=True):

@@ -209,9 +209,7 @@ def _best_of_parts(grid: Lattice, prior: Prior, chains: int) -> IntArray:
     for group in program.alike:
         alone = ScheduleSpace(program.workload, prior.space.target, (program.alone(group[0]),))
         (own,) = lattices(alone)
-        codes, _ = _best_of_part(
-            own, Prior(alone, prior.constants, prior.check), chains // len(program.parts)
-        )
+        codes, _ = _best_of_part(own, Prior(alone, prior.check), chains // len(program.parts))
         rows = own.decode(codes[np.arange(count) % len(codes)])
         best |= dict.fromkeys(group, rows)
     each = [best[number] for number in range(len(program.parts))]

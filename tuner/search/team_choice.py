@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from costmodel.prior import Prior
+from costmodel.programs import program_counts
 from schedules.arrays import BoolArray, FloatArray, IntArray
 from schedules.space import Candidate, ScheduleSpace
 
@@ -23,6 +24,12 @@ from .lattice import Lattice, lattices
 IN_REACH = 2.2
 """How many times as long as the default the other kind may take, by the prior. It takes short
 kernels for up to twice as slow as they are, and with them what threads gain."""
+
+REGION_DOUBT_SECS = 0.8e-6
+"""What a parallel region may take beyond what a probe of it shows. At its start and its end threads
+hand each other some six cache lines. What that takes depends on which cores they run on, which
+virtual machines are dealt anew several times a second, whenever they rest: 0.45 to 0.55 us a region
+or 1.2 to 1.4, on one machine in one minute. A short measurement meets one of the two."""
 
 MOST_REGIONS = 10
 """Kernels that take as long as so many regions gain by threads for sure."""
@@ -38,13 +45,13 @@ def other_kind(space: ScheduleSpace, prior: Prior, look: FirstLook) -> Scored | 
         return None
     default = np.array([look.default.setting], np.int64)
     usual = float(prior.log2_secs(look.default.sketch, default)[0])
-    region = prior.machine.relied_on_region_secs
+    region = prior.machine.region_secs + REGION_DOUBT_SECS
     shared = bool(_enters_regions(prior, look.default.sketch, default)[0])
     if shared and 2.0**usual > MOST_REGIONS * region:
         return None
-    elsewhere = Prior(space, prior.constants, prior.check)
+    elsewhere = Prior(space, prior.check)
     cost = PROHIBITIVE_SECS if shared else 0.0
-    elsewhere.machine = replace(prior.machine, relied_on_region_secs=cost)
+    elsewhere.machine = replace(prior.machine, region_secs=cost)
     found = [
         (float(prior.log2_secs(grid.index, best[None])[0]), grid.index, best)
         for grid, codes in zip(lattices(space), look.codes, strict=True)
@@ -77,5 +84,5 @@ def _best(grid: Lattice, known: IntArray, prior: Prior, shared: bool) -> IntArra
 
 def _enters_regions(prior: Prior, sketch: int, settings: IntArray) -> BoolArray:
     """(P,) whether a call enters any parallel region."""
-    found: BoolArray = prior.programs[sketch].counts(settings)["regions"] > 0
+    found: BoolArray = program_counts(prior.space.sketches[sketch], settings)["regions"] > 0
     return found

@@ -6,11 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord
-from schedules.trace import Trace
 
 from ..measure.protocol import MeasureRequest
 from .state import Run
-from .trials import trace_key
 
 MOST_CONFIRMED = 8
 """Candidates that may fail the full check before a run gives up on having a best."""
@@ -27,15 +25,16 @@ def confirm_best(run: Run) -> TuningRecord | None:
     After new measurements the close ones race once more; a run that measured nothing new
     finds what an earlier one confirmed.
     """
-    checked = run.checked()
-    contenders = _contenders(run)
+    stored = run.earlier()
+    checked = run.checked(stored)
+    contenders = _contenders(run, stored)
     if all(trial.stored for trial in run.trials):
-        contenders.sort(key=lambda r: _confirmed_secs(checked.get(trace_key(r))))
+        contenders.sort(key=lambda r: _confirmed_secs(checked.get(r.trace_key)))
     elif not run.options.should_stop():
         contenders = _final_race(run, contenders)
     confirmed = 0
     for record in contenders:
-        known = checked.get(trace_key(record))
+        known = checked.get(record.trace_key)
         if known is None:
             if confirmed == MOST_CONFIRMED:
                 return None
@@ -44,13 +43,13 @@ def confirm_best(run: Run) -> TuningRecord | None:
         if known.result.ok:
             run.sink.promote(known)
             return known
-        run.failed.add(trace_key(record))
+        run.failed.add(record.trace_key)
     return None
 
 
 def confirmed_before(run: Run) -> TuningRecord | None:
     """The fastest candidate that passed a full check already; nothing is run for it."""
-    passed = [record for record in run.checked().values() if record.result.ok]
+    passed = [r for r in run.checked(run.earlier()).values() if r.result.ok]
     best = min(passed, key=_confirmed_secs, default=None)
     if best is not None:
         run.sink.promote(best)
@@ -60,7 +59,7 @@ def confirmed_before(run: Run) -> TuningRecord | None:
 def confirm(run: Run, record: TuningRecord) -> TuningRecord:
     """`record` as the full check leaves it, stored unless the measurement was lost."""
     mark = run.options.clock()
-    request = MeasureRequest(record.trial, Trace.from_json(record.trace))
+    request = MeasureRequest(record.trial, run.trace_of(record))
     result = run.measurer.confirm(request)
     if result.ok and result.run_secs_estimate is None:
         result = replace(
@@ -77,7 +76,7 @@ def confirm(run: Run, record: TuningRecord) -> TuningRecord:
     )
     if result.status is not MeasureStatus.LOST:
         run.sink.add([full])
-        run.confirmed[trace_key(full)] = full
+        run.confirmed[full.trace_key] = full
     run.spend("verify", mark)
     return full
 
@@ -106,26 +105,25 @@ def _final_race(run: Run, contenders: list[TuningRecord]) -> list[TuningRecord]:
     results: list[MeasureResult] = []
     for number in range(FINAL_ROUNDS):
         order = close if number % 2 == 0 else close[::-1]
-        requests = [MeasureRequest(r.trial, Trace.from_json(r.trace), compared=True) for r in order]
+        requests = [MeasureRequest(r.trial, run.trace_of(r), compared=True) for r in order]
         answers = run.measurer.measure(requests)
         results += answers
         for record, result in zip(order, answers, strict=True):
             if result.ok and result.run_secs_estimate is not None:
-                key = trace_key(record)
+                key = record.trace_key
                 before = secs.get(key, result.run_secs_estimate)
                 secs[key] = min(before, result.run_secs_estimate)
     run.spend_measuring(run.options.clock() - mark, results)
     run.raced = secs
-    close.sort(key=lambda record: secs.get(trace_key(record), float("inf")))
+    close.sort(key=lambda record: secs.get(record.trace_key, float("inf")))
     return close + [record for record in contenders if record not in close]
 
 
-def _contenders(run: Run) -> list[TuningRecord]:
-    """Successful records, fastest first: this run's and, unless fresh, all that is stored."""
+def _contenders(run: Run, stored: list[TuningRecord]) -> list[TuningRecord]:
+    """Successful records, fastest first: this run's and the `stored` ones."""
     found = {t.key: t.record for t in run.trials}
-    if not run.options.fresh:
-        for record in run.stored():
-            found.setdefault(trace_key(record), record)
+    for record in stored:
+        found.setdefault(record.trace_key, record)
     timed = [
         (record.result.run_secs_estimate, record.trial, record.key, record)
         for record in found.values()

@@ -72,7 +72,7 @@ class Ending:
         key = fastest.key
         if key in run.timed_again:
             return False
-        known = run.checked().get(key)
+        known = run.checked(run.earlier()).get(key)
         if known is None and run.measured_now and run.out_of_time() is None:
             known = confirm(self.run, fastest.record)
         if known is None or known.result.status is MeasureStatus.LOST:

@@ -21,7 +21,7 @@ from ..search.base import SearchGoal
 from .ending import MAX_BATCH, Ending
 from .report import MOST_KNOBS_TOLD, TrialEvent
 from .state import Run
-from .trials import Trial, trace_key
+from .trials import Trial
 
 MOST_LOOKED_AT = 8
 """Trials of an earlier process whose traces are written again, to see that they are of this space:
@@ -71,7 +71,7 @@ class Loop:
             return
         run.strategy.resume([(candidate, record.result) for candidate, record in pairs])
         for number, (candidate, record) in enumerate(pairs, start=1):
-            key, trace = trace_key(record), Trace.from_json(record.trace)
+            key, trace = record.trace_key, Trace.from_json(record.trace)
             self.asked.setdefault(key, []).append(candidate)
             self._enter(number, _New(candidate, trace, record.trace, key, record), record)
 
@@ -134,7 +134,7 @@ class Loop:
             trace = self.run.space.trace(candidate)
         except (ScheduleError, IndexError, ValueError):
             return False
-        return canonical_bytes(trace.to_json()) == trace_key(record)
+        return canonical_bytes(trace.to_json()) == record.trace_key
 
     def _enter_all(self, new: list[_New]) -> None:
         """Measure what is not known; store each result durably as it comes, and only then tell.

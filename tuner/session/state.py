@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from schedules.record import MeasureResult, MeasureStatus, TuningRecord
 from schedules.space import ScheduleSpace
+from schedules.trace import Trace
 from schedules.workload.workload import Workload
 
 from ..measure.protocol import Measurer
@@ -13,7 +14,7 @@ from ..search.base import SearchStrategy
 from .limit import Limit
 from .options import EventHandler, SessionOptions
 from .report import Budget, RecordSink
-from .trials import Trial, trace_key
+from .trials import Trial
 
 PHASES = ("propose", "compile", "measure", "verify", "store")
 STOPPED = "stopped on request"
@@ -88,6 +89,11 @@ class Run:
         """Whether anything was measured, and not only found."""
         return any(not trial.stored for trial in self.trials)
 
+    def trace_of(self, record: TuningRecord) -> Trace:
+        """The trace of a record: that of a trial of this run where there is one."""
+        trial = self.by_trace.get(record.trace_key)
+        return Trace.from_json(record.trace) if trial is None else trial.trace
+
     def result_of(self, trial: Trial) -> MeasureResult:
         """What the strategy is told of a trial: that of its full check where there was one."""
         return self.timed_again.get(trial.key, trial.record.result)
@@ -100,16 +106,19 @@ class Run:
         Records of other toolchains do not count, nor lost measurements, which say nothing.
         """
         found: dict[bytes, TuningRecord] = {}
-        if self.options.fresh:
-            return found
-        for record in self.stored():
+        for record in self.earlier():
             lost = record.result.status is MeasureStatus.LOST
             if not lost and record.verified_level == "quick":
-                found.setdefault(trace_key(record), record)
+                found.setdefault(record.trace_key, record)
         return found
 
+    def earlier(self) -> list[TuningRecord]:
+        """What a run goes by of what is `stored`: nothing where it is fresh."""
+        return [] if self.options.fresh else self.stored()
+
     def stored(self) -> list[TuningRecord]:
-        """Records made by exactly this toolchain, and not merely claimed by an import."""
+        """Records made by exactly this toolchain, and not merely claimed by an import; read from
+        the sink at each call."""
         records = self.sink.records(self.workload.key, self.space.target.key)
         return [
             r
@@ -117,8 +126,7 @@ class Run:
             if r.toolchain == self.measurer.toolchain and r.verified_level in ("quick", "full")
         ]
 
-    def checked(self) -> dict[bytes, TuningRecord]:
-        """What passed or failed the full check, in this run or, unless fresh, in earlier ones."""
-        stored = [] if self.options.fresh else self.stored()
-        full = {trace_key(r): r for r in stored if r.verified_level == "full"}
+    def checked(self, stored: list[TuningRecord]) -> dict[bytes, TuningRecord]:
+        """What passed or failed the full check, in this run or among what is `stored`."""
+        full = {r.trace_key: r for r in stored if r.verified_level == "full"}
         return full | self.confirmed

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from schedules.record import MeasureStatus, TuningRecord
 from schedules.rewritten import rewritten_document
-from schedules.trace import Trace
 
 from .report import BestFound, TuneReport
 from .state import Run
-from .trials import prediction_quality, statuses, trace_key
+from .trials import prediction_quality, statuses
 
 MOST_COUNTED = 2**63 - 1
 """What a report says of a space with that many settings or more: readers of JSON and databases
@@ -72,7 +71,7 @@ def _default(run: Run, best: TuningRecord | None) -> dict[str, float] | None:
     if first is None or secs is None:
         return None
     if best is not None and best.result.run_secs_estimate is not None:
-        key = trace_key(first)
+        key = first.trace_key
         if key in run.failed:
             return None
         secs = best.result.run_secs_estimate * _times_as_long(run, key, best)
@@ -82,7 +81,7 @@ def _default(run: Run, best: TuningRecord | None) -> dict[str, float] | None:
 def _times_as_long(run: Run, trace: bytes, best: TuningRecord) -> float:
     """How many times as long as the best another candidate takes, at least once: it was chosen
     in a race that is over where a run measures nothing."""
-    found = trace_key(best)
+    found = best.trace_key
     if trace == found:
         return 1.0
     for secs in (run.raced, _searched_secs(run)):
@@ -103,7 +102,7 @@ def _searched_secs(run: Run) -> dict[bytes, float]:
 def _best_found(run: Run, record: TuningRecord) -> BestFound:
     secs = record.result.run_secs_estimate
     assert secs is not None
-    here = run.by_trace.get(trace_key(record))
+    here = run.by_trace.get(record.trace_key)
     return BestFound(
         record_key=record.key,
         run_secs=secs,
@@ -115,7 +114,5 @@ def _best_found(run: Run, record: TuningRecord) -> BestFound:
         trace=record.trace,
         packed_ahead=bool(run.workload.constants),
         run_secs_with_packing=record.result.run_secs_with_packing,
-        rewritten=rewritten_document(
-            run.workload, Trace.from_json(record.trace), record.result.error_found
-        ),
+        rewritten=rewritten_document(run.workload, run.trace_of(record), record.result.error_found),
     )

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.metrics import recall_at_k, spearman
-from schedules.canonical import canonical_bytes
 from schedules.record import MeasureStatus, TuningRecord
 from schedules.space import Candidate
 from schedules.trace import Trace
@@ -26,11 +25,6 @@ class Trial:
     record: TuningRecord
     stored: bool
     key: bytes
-
-
-def trace_key(record: TuningRecord) -> bytes:
-    """What two records of one trace have in common: its canonical text."""
-    return canonical_bytes(record.trace)
 
 
 def statuses(trials: Sequence[Trial]) -> Counter[MeasureStatus]:

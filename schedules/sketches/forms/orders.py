@@ -3,7 +3,7 @@
 A convolution whose channels come before its rows has windows along its last axis: with steps, or
 around a circle, neighbours along it do not lie together, while those along the channels can be
 packed. So it is with a last axis that fills a fraction of a vector, behind one that lies together.
-Then the stage is computed with that axis last and turned afterwards.
+Then the stage is computed with that axis last and transposed afterwards.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from ...workload.tensors import Stage
 from ...workload.workload import Workload
 from ..analysis import Loop, StageView, view_stage
 from ..tile.roles import assign_roles
-
-LEAST_TERMS = 16
-"""Shortest reduction that is worth the copy."""
 
 
 def axes_last(workload: Workload, target: Target) -> tuple[AxisLast, ...]:
@@ -47,9 +44,9 @@ def _step(workload: Workload, stage: Stage, target: Target) -> AxisLast | None:
     lanes = target.lanes(view.dtype)
     if last == 1 or not view.spatial:
         return None
-    if _windows_along_columns(view) and prod(x.extent for x in view.reduce) >= LEAST_TERMS:
+    if _windows_along_columns(view):
         dims = [d for d in range(len(stage.axes) - 1) if _can_be_packed(view, d, lanes)]
-    elif 4 * last <= lanes:
+    elif 2 * last <= lanes:
         dims = [d for d in range(len(stage.axes) - 1) if _lies_together(view, d, lanes)]
     else:
         return None
@@ -66,8 +63,8 @@ def _is_tiled(workload: Workload, stage: Stage, step: AxisLast) -> bool:
         new = step.rewrite(workload)
     except ScheduleError:
         return False
-    turned = {load.tensor for s in new.stages if isinstance(load := s.body, Load)}
-    found = [s.name for s in new.stages if s.reducer is not None and s.name in turned]
+    copied = {load.tensor for s in new.stages if isinstance(load := s.body, Load)}
+    found = [s.name for s in new.stages if s.reducer is not None and s.name in copied]
     return bool(found) and all(assign_roles(view_stage(new, name)) is not None for name in found)
 
 

@@ -1,61 +1,43 @@
-"""Which factors of a sum of products to multiply beforehand: the steps that cost least.
+"""Which factors of a sum of products to multiply beforehand: the pair that leaves least to do.
 
 A product of more than two factors costs a multiplication more for each, every time; a factor
 that is itself computed is computed again for every element that uses it. Taken apart, each pair
-costs only the points of its own axes. All orders of few factors are tried, those in which a factor
-leaves a sum where the workload permits that.
+costs only the points of its own axes. Pairs are chosen one after the other, as opt_einsum's greedy
+paths are (Smith and Gray, JOSS 3(26), 2018, doi:10.21105/joss.00753), among them those with which
+a factor leaves a sum where the workload permits that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import prod
 
 from ...algebra.scalar import Scalar, loads, vars_of
-from ...errors import ScheduleError
 from ...form import Form
 from ...rewrites import Beforehand
 from ...rewrites.product import factors_of, kept_axes, may_distribute, summed_axes
-from ...workload.tensors import Stage
+from ...workload.tensors import Axis, Stage
 from ...workload.workload import Workload
 from ..analysis import math_calls
+from ..hardware import FMA_PIPES, LOAD_PORTS
 
-MOST_FACTORS = 5
-"""Longer products are left as they are: the orders become too many."""
-
-LEAST_GAIN = 1.25
-"""How many times cheaper the steps must be."""
-
-ELEMENT_COST = 4.0
-"""Writing and reading an element of an intermediate tensor, in operations of a reduction."""
-
-
-LEAST_REUSE = 8
-"""How often a factor with functions in it would be computed, for it to be kept."""
+ELEMENT_COST = FMA_PIPES + FMA_PIPES / LOAD_PORTS
+"""Storing an element of an intermediate tensor, one vector a cycle, and loading it again, in
+operations of a reduction."""
 
 
 def beforehand(form: Form) -> Form:
     """The form with the steps for all its stages that gain by them."""
-    while (found := _first_gain(form)) is not None:
-        form = found
-    return form
+    return form.wherever(_gains)
 
 
-def _first_gain(form: Form) -> Form | None:
-    workload = form.workload
+def _gains(workload: Workload) -> Iterator[Beforehand]:
     for stage in workload.stages:
         factors = factors_of(stage)
-        if not 2 <= len(factors) <= MOST_FACTORS:
-            continue
         chosen = _costly_factor(workload, stage, factors) or _pair(workload, stage, factors)
-        if chosen is None:
-            continue
-        try:
-            return form.after(Beforehand(stage.name, chosen))
-        except ScheduleError:
-            continue
-    return None
+        if chosen is not None:
+            yield Beforehand(stage.name, chosen)
 
 
 def _costly_factor(
@@ -67,58 +49,36 @@ def _costly_factor(
     for factor in factors:
         own = _points(stage, [factor])
         dense = own <= 2 * sum(workload.tensors[ld.tensor].elements for ld in loads(factor))
-        if math_calls(factor) and points >= LEAST_REUSE * own and dense:
+        if math_calls(factor) and points >= ELEMENT_COST * own and dense:
             return tuple(n for n, f in enumerate(factors) if vars_of(f) <= vars_of(factor))
     return None
 
 
-def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[int, int] | None:
-    """The first two factors to be multiplied in the cheapest order, if that gains enough."""
-    if len(factors) < 3:
-        return None
-    whole = float(_points(stage, factors)) * (len(factors) - 1)
-    groups = tuple((factor,) for factor in factors)
-    cost, pair = _cheapest(stage, groups, may_distribute(workload, stage))
-    return pair if cost * LEAST_GAIN <= whole else None
-
-
-Group = tuple[Scalar, ...]
-
-
-def _cheapest(
-    stage: Stage, groups: tuple[Group, ...], distributes: bool
-) -> tuple[float, tuple[int, int] | None]:
-    """The least cost of multiplying `groups` in pairs, in multiply-adds, and the first pair; none
-    that has a sum of its own unless the step `distributes`."""
-    if len(groups) == 2:
-        return float(_step_points(stage, groups, (0, 1))), None
-    best: tuple[float, tuple[int, int] | None] = (float("inf"), None)
-    for a, b in combinations(range(len(groups)), 2):
-        rest = tuple(group for n, group in enumerate(groups) if n not in (a, b))
-        others = [factor for group in rest for factor in group]
-        joined = (*groups[a], *groups[b])
-        if not distributes and summed_axes(stage, joined, others):
+def _pair(workload: Workload, stage: Stage, factors: Sequence[Scalar]) -> tuple[int, ...] | None:
+    """The two factors after whose product least is left to do, if that is less than now."""
+    least = float(_points(stage, factors)) * (len(factors) - 1)
+    best: tuple[int, ...] | None = None
+    for pair in combinations(range(len(factors)), 2) if len(factors) > 2 else ():
+        both = [factors[n] for n in pair]
+        rest = [factor for n, factor in enumerate(factors) if n not in pair]
+        summed = summed_axes(stage, both, rest)
+        if summed and not may_distribute(workload, stage):
             continue
-        cost = float(_step_points(stage, groups, (a, b)))
-        if _names(others).isdisjoint(axis.name for axis in stage.reduce_axes):
-            cost += prod(axis.extent for axis in stage.axes)  # what is left is done with the sum
-        else:
-            kept = prod(axis.extent for axis in kept_axes(stage, joined, others))
-            cost += ELEMENT_COST * kept + _cheapest(stage, (joined, *rest), distributes)[0]
-        if cost < best[0]:
-            best = (cost, (a, b))
+        cost = _points(stage, both) + _left(stage, both, rest, summed)
+        if cost < least:
+            least, best = cost, pair
     return best
 
 
-def _step_points(stage: Stage, groups: Sequence[Group], pair: tuple[int, int]) -> int:
-    """Points of the product of two groups, each summed over what it alone depends on."""
-    names: set[str] = set()
-    for number in pair:
-        others = [f for n, group in enumerate(groups) if n != number for f in group]
-        group = groups[number]
-        gone = summed_axes(stage, group, others) if len(group) > 1 else ()
-        names |= _names(group) - {axis.name for axis in gone}
-    return _extent(stage, names)
+def _left(
+    stage: Stage, both: Sequence[Scalar], rest: Sequence[Scalar], summed: Sequence[Axis]
+) -> float:
+    """Multiply-adds that are left once the product of `both`, over the axes `summed`, is there."""
+    if _names(rest).isdisjoint(axis.name for axis in stage.reduce_axes):
+        return prod(axis.extent for axis in stage.axes)  # what is left is done with the sum
+    names = _names([*both, *rest]) - {axis.name for axis in summed}
+    kept = prod(axis.extent for axis in kept_axes(stage, both, rest))
+    return ELEMENT_COST * kept + len(rest) * _extent(stage, names)
 
 
 def _points(stage: Stage, factors: Sequence[Scalar]) -> int:

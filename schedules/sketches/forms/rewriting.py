@@ -1,51 +1,95 @@
-"""Rewrites worth trying for a workload: those that fit by structure and whose error it allows."""
+"""Forms of a workload that are worth scheduling: one that needs nobody's leave, and those whose
+error the workload allows.
+
+The same computation is written in many ways. Where one of them has fewer terms, or computes a
+function once that another computes again, it is the form whose sketches come first.
+"""
 
 from __future__ import annotations
 
-from ...errors import ScheduleError
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from math import prod
+
 from ...form import Form
-from ...rewrites import Winograd
-from ...rewrites.cook_toom import has_filter
+from ...rewrites import OverTaps, Share, Winograd
+from ...rewrites.cook_toom import POINTS, has_filter
+from ...rewrites.share import formulas
+from ...rewrites.taps import find_filter
 from ...rewrites.windows import WindowedSum, find_windows
 from ...workload.workload import Workload
+from ..analysis import math_calls
+from .products import beforehand
 
-TILES = (4, 2)
-"""Outputs of a tile along one dimension, most products saved first."""
+
+def regrouped(workload: Workload) -> Form:
+    """That form of `workload` (in normal form): with sums over taps, then shared formulas, then
+    products in steps. It has no steps where nothing gains by it."""
+    return beforehand(shared(over_taps(Form(workload))))
+
+
+def over_taps(form: Form) -> Form:
+    """Sums over elements of which a filter meets few are done over its taps if these are fewer."""
+    return form.wherever(_filters)
+
+
+def _filters(workload: Workload) -> Iterator[OverTaps]:
+    for stage in workload.stages:
+        for axis in stage.reduce_axes:
+            found = find_filter(stage, axis.name, workload.tensors)
+            if found is not None and found.most_met < axis.extent:
+                yield OverTaps(stage.name, axis.name)
+
+
+def shared(form: Form) -> Form:
+    """Formulas with functions in them that more than one stage computes are computed once."""
+    return form.wherever(_shared_formulas)
+
+
+def _shared_formulas(workload: Workload) -> Iterator[Share]:
+    """The largest formulas first that a later stage has as well, if they are no larger than the
+    tensors there are: writing and reading one costs less than a function."""
+    found = [(stage, formulas(stage)) for stage in workload.stages]
+    used = Counter(text for _, each in found for text in {f.text for f in each})
+    most = max(tensor.elements for tensor in workload.tensors.values())
+    for stage, each in found:
+        for part, formula in enumerate(each):
+            if used[formula.text] < 2 or not math_calls(formula.node):
+                continue
+            if formula.node == stage.body and stage.reducer is None:
+                continue  # a stage of its own already: the normal form merges those
+            if prod(axis.extent for axis in formula.axes) <= most:
+                yield Share(stage.name, part)
 
 
 def rewrites_for(workload: Workload) -> tuple[Form, ...]:
     """Forms of `workload` (in normal form) with an error of their own.
 
-    For each size of tile all stages that fit are rewritten, along all windows of three taps or
-    more. Nothing without `Workload.allowed_error`.
+    For each number of products of a fast filter, the most first, all stages that fit are rewritten,
+    along all windows that have one. Nothing without `Workload.allowed_error`.
     """
     if workload.allowed_error is None:
         return ()
-    found = (_all_stages(Form(workload), size) for size in TILES)
+    found = (
+        Form(workload).wherever(partial(_fast_filters, products))
+        for products in sorted(POINTS, reverse=True)
+    )
     return tuple({form.steps: form for form in found if form.steps}.values())
 
 
-def _all_stages(form: Form, size: int) -> Form:
-    while (found := _first_fitting(form, size)) is not None:
-        form = found
-    return form
+def _fast_filters(products: int, workload: Workload) -> Iterator[Winograd]:
+    for stage in workload.stages:
+        found = find_windows(stage, workload.tensors)
+        if isinstance(found, WindowedSum):
+            yield Winograd(stage.name, _tiles(found, products))
 
 
-def _first_fitting(form: Form, size: int) -> Form | None:
-    for stage in form.workload.stages:
-        found = find_windows(stage, form.workload.tensors)
-        if isinstance(found, str):
-            continue
-        try:
-            return form.after(Winograd(stage.name, _tiles(found, size)))
-        except ScheduleError:
-            continue
-    return None
-
-
-def _tiles(found: WindowedSum, size: int) -> tuple[tuple[int, int], ...]:
+def _tiles(found: WindowedSum, products: int) -> tuple[tuple[int, int], ...]:
+    """Dimensions with windows that have a filter of so many products, and outputs of its tiles."""
+    sizes = ((w, products - w.tap.extent + 1) for w in found.windows)
     return tuple(
         (w.dim, size)
-        for w in found.windows
-        if w.tap.extent >= 3 and w.walk.extent >= size and has_filter(size, w.tap.extent)
+        for w, size in sizes
+        if w.walk.extent >= size and has_filter(size, w.tap.extent)
     )

@@ -1,6 +1,6 @@
 """The column sketch: stages that are computed together for a block of columns at a time.
 
-    matrices and blocks of columns (parallel) | stages | groups of vectors | rows | vectors | lanes
+    matrices and blocks of columns (parallel) | stages | rows | vectors | lanes
 
 All stages walk over the same few vectors of columns, so that what one leaves is still in a core's
 own caches when the next one needs it. Reductions over the rows stay in registers.
@@ -8,33 +8,33 @@ own caches when the next one needs it. Reductions over the rows stay in register
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from ...arrays import BoolArray, IntArray
-from ...plan import Access, Level, Outline, Plan, axes_of
-from ...primitives import CacheWrite, ComputeAt, Merge, Parallel, Stream, Unroll, Vectorize
+from ...arrays import IntArray
+from ...leaves import Leaf, Loop, Statement
+from ...plan import Level, Plan
+from ...primitives import CacheWrite, ComputeAt, Merge, Unroll, Vectorize
 from ...space import Knob
-from ..analysis import Loop, Read, StageView
+from ..analysis import SHORT_AXIS, StageView
+from ..analysis import Loop as Axis
 from ..groups import FusionGroup, Stages, grown, is_loop, leading_axes, merged
+from ..knobs import POWERS, Values
+from ..statements import axis_names, own_place, statement_of
 from ..tile.roles import is_product
 from ..writer import TraceWriter
-from .group_sketch import GroupSketch
-from .walks import FEWEST_COLUMNS, contiguous_reduction
-
-VECTORS, GROUPS = (1, 2, 4, 8), (1, 2, 4)
-MATRIX, COLUMN, PASS, DEPTH = range(4)
-"""What the loops of the traffic model walk along; a pass goes over the rows once."""
+from .reductions import contiguous_reduction
+from .rows import RowPart
 
 
 def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
     """Stage `view` with the earlier ones that have its columns; None if there is no reduction over
-    rows among them, or no second stage, or where rows of the narrowest block do not stay in a
-    core's own caches. Products are left out, which have more to gain from tiles."""
-    few = not view.spatial or view.spatial[-1].extent < FEWEST_COLUMNS
+    rows among them, or no second stage. Products are left out, which have more to gain from
+    tiles."""
+    few = not view.spatial or view.spatial[-1].extent < SHORT_AXIS
     if few or is_product(view) or not _is_by_column(view):
         return None
 
@@ -43,15 +43,13 @@ def column_group(stages: Stages, view: StageView) -> FusionGroup | None:
         return -1 if apart else _shared_beside_last(other.name, reader)
 
     found = grown(stages, FusionGroup(view, (), len(view.spatial) - 1), common, least=0)
-    if not found.inside or not any(stage.is_reduction for stage in found.stages):
-        return None
-    block = _read_bytes(found) * stages.target.lanes(view.dtype)
-    return found if block <= stages.target.own_cache_bytes else None
+    sums = any(stage.is_reduction for stage in found.stages)
+    return found if found.inside and sums else None
 
 
 def _is_by_column(view: StageView) -> bool:
     """Whether vectors along the stage's last axis are loaded whole, or are one element."""
-    if view.presolve or view.presplit or not view.spatial:
+    if view.phase_steps or view.axis_splits or not view.spatial:
         return False
     if view.spatial[-1].dim != len(view.shape) - 1 or contiguous_reduction(view) is not None:
         return False
@@ -71,27 +69,10 @@ def _shared_beside_last(tensor: str, reader: StageView) -> int:
     return shared
 
 
-def column_depth(group: FusionGroup, view: StageView) -> int:
-    """Evaluations of a stage for one column of one iteration of the shared axes."""
-    return view.points // (group.repeats * group.last.spatial[-1].extent)
-
-
-def _read_bytes(group: FusionGroup) -> int:
-    """Bytes of the rows that are walked over again, for one column of one matrix."""
-    inside = {view.name for view in group.inside}
-    deepest: dict[str, int] = {}
-    for view in group.stages:
-        for read in view.reads:
-            if read.tensor not in inside and len(read.shape) > group.shared + 1:
-                size = column_depth(group, view) * read.dtype.bytes
-                deepest[read.tensor] = max(size, deepest.get(read.tensor, 0))
-    return sum(deepest.values())
-
-
 @dataclass(frozen=True)
-class ColumnSketch(GroupSketch):
-    """See the module. Knobs `vectors` times `groups` say how wide a block is at most: blocks are
-    as many as that needs, all as wide, and a multiple of the threads."""
+class ColumnSketch(RowPart):
+    """See the module. Knob `vectors` says how wide a block is at most: blocks are as many as that
+    needs, all as wide, and a multiple of the threads."""
 
     @property
     def name(self) -> str:
@@ -105,140 +86,104 @@ class ColumnSketch(GroupSketch):
     @cached_property
     def merged(self) -> dict[str, str]:
         """Reductions, each with the elementwise stage that one walk computes as well."""
-        return merged(self.group, self._walk_over)
+        return merged(self.group, self._along_rows)
 
-    def _walk_over(self, view: StageView) -> tuple[Loop, ...] | None:
-        """The loops of a reduction over all rows, see `merged`: shared ones, those it reduces,
-        columns."""
-        *lead, column = view.spatial
-        return (*lead, *view.reduce, column) if len(lead) == self.group.shared else None
+    def _along_rows(self, view: StageView) -> tuple[Axis, ...] | None:
+        """The axes of a reduction over all rows, see `merged`."""
+        lead = self.group.shared
+        own = (*view.spatial[:lead], *self._own_axes(view))
+        return own if len(view.spatial) == lead + 1 else None
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         most = -(-self.columns // self.lanes)
-        blocks = self.group.repeats * most
+        fitting = (n for n in POWERS if n == 1 or (n <= most and self._keeps(n)))
         return (
-            Knob("vectors", tuple(n for n in VECTORS if n == 1 or n <= most)),
-            Knob("groups", tuple(n for n in GROUPS if n == 1 or 2 * n <= most)),
-            Knob("parallel", (0, 1) if self.target.threads > 1 and blocks > 1 else (0,)),
+            Knob("vectors", tuple(fitting)),
+            self.parallel_knob(self.group.repeats * most > 1),
             Knob("merge", (0, 1) if self.merged else (0,)),
             Knob("stream", (0,) if self.group.last.is_reduction else self.stream_choices),
         )
 
-    def block_vectors(self, v: dict[str, IntArray]) -> IntArray:
-        """(P,) how many vectors wide blocks are: whole groups, all of the same size."""
+    def _keeps(self, vectors: int) -> bool:
+        """Whether values between stages, of so many vectors of columns, stay in a core's own caches
+        beside what is read."""
+        kept = (x for x in self.group.inside if not x.is_reduction)
+        columns = self.group.repeats * self.columns
+        column = sum(x.points // columns * x.dtype.bytes for x in kept)
+        return 2 * column * vectors * self.lanes <= self.target.own_cache_bytes
+
+    def block_vectors(self, v: Values) -> IntArray:
+        """(P,) how many vectors wide blocks are, all of the same size."""
         most = -(-self.columns // self.lanes)
-        blocks = np.ceil(most / (v["vectors"] * v["groups"]))
+        blocks = -(-most // v["vectors"])
         threads = np.where(v["parallel"] > 0, self.target.threads, 1)
         if self.group.repeats == 1:
-            blocks = np.minimum(np.ceil(blocks / threads) * threads, most)
-        groups = v["groups"]
-        return (np.ceil(np.ceil(most / blocks) / groups) * groups).astype(np.int64)
+            blocks = np.minimum(-(-blocks // threads) * threads, most)
+        return -(-most // blocks)
 
-    def feasible(self, settings: IntArray) -> BoolArray:
-        """(P,) all but groups of columns that are not there."""
-        v = self.values(settings)
-        most = -(-self.columns // self.lanes)
-        ok: BoolArray = (v["groups"] == 1) | (v["vectors"] * v["groups"] <= most)
-        return ok
+    has_private_rows = False
+
+    def _own_axes(self, view: StageView) -> list[Axis]:
+        *others, column = view.spatial[self.group.shared :]
+        return [*others, *view.reduce, column]
 
     def plan(self, settings: IntArray) -> Plan:
-        """Matrices, blocks of columns, passes over the rows, a block's columns in each row."""
-        v = self.values(settings)
-        width = self.block_vectors(v) * self.lanes
-        shared = v["parallel"] > 0
-        levels = (
-            Level(MATRIX, 1, shared),
-            Level(COLUMN, width, shared),
-            Level(PASS, 1),
-            Level(DEPTH, 1),
-            Level(COLUMN, 1),
-        )
-        return Plan(self._outline, levels, len(width))
-
-    @property
-    def _passes(self) -> int:
-        """How often the rows of a tensor are walked over, on average."""
-        reads = [read for view in self.group.stages for read in view.reads if self._is_deep(read)]
-        tensors = {read.tensor for read in reads}
-        return max(round(len(reads) / max(len(tensors), 1)), 1)
-
-    def _is_deep(self, read: Read) -> bool:
-        """Whether a tensor has rows to walk over, and not one value for a column."""
-        return len(read.shape) > self.group.shared + 1
-
-    @cached_property
-    def _outline(self) -> Outline:
-        depth = max(column_depth(self.group, view) for view in self.group.stages)
-        # Vectors are walked whole, whatever columns there are in the last.
-        columns = -(-self.columns // self.lanes) * self.lanes
-        extents = (self.group.repeats, columns, self._passes, depth)
-        axes = axes_of(zip(("matrices", "columns", "passes", "rows"), extents, strict=True))
-        return Outline(axes, self._accesses())
-
-    def _accesses(self) -> tuple[Access, ...]:
-        own = {view.name for view in self.group.inside}
-        found: dict[str, Access] = {}
-        for view in self.group.stages:
-            for read in view.reads:
-                if read.tensor not in own:
-                    found.setdefault(read.tensor, self._access(view, read))
-        last = self.group.last
-        lead, others = self.group.shared, len(last.spatial) - 1 - self.group.shared
-        strides = [_step(MATRIX if d == 0 else None) for d in range(lead)]
-        strides += [_step(DEPTH if d == others - 1 else None) for d in range(others)]
-        size = last.dtype.bytes
-        out = Access(last.name, size, (*strides, _step(COLUMN)), is_output=True)
-        return (*found.values(), out)
-
-    def _access(self, view: StageView, read: Read) -> Access:
-        """Matrices along the first dimension they move, and rows along the last one: what lies
-        between is as far apart."""
-        column = view.spatial[-1].name
-        shared = {loop.name for loop in view.spatial[: self.group.shared]}
-        axes: list[int | None] = []
-        for index in read.index:
-            used = index.vars()
-            deep = used - shared - {column}
-            axes.append(COLUMN if column in used else DEPTH if deep else MATRIX if used else None)
-        kept = [
-            None
-            if (axis == MATRIX and MATRIX in axes[:d]) or (axis == DEPTH and DEPTH in axes[d + 1 :])
-            else axis
-            for d, axis in enumerate(axes)
-        ]
-        return Access(read.tensor, read.dtype.bytes, tuple(_step(axis) for axis in kept))
-
-    def kept_bytes(self) -> float:
-        """Bytes of the values between stages, a column."""
-        kept = (x for x in self.group.inside if not x.is_reduction)
-        return float(sum(column_depth(self.group, x) * x.dtype.bytes for x in kept))
+        """Matrices, blocks of columns, a block's columns in each row."""
+        v, lead = self.values(settings), self.group.shared
+        width, shared = self.block_vectors(v) * self.lanes, v["parallel"] > 0
+        column = len(self._outline.axes) - 1
+        matrices = (Level(n, 1, shared) for n in range(lead))
+        levels = (*matrices, Level(column, width, shared),
+                  *(Level(n, 1) for n in range(lead, column + 1)))  # fmt: skip
+        return Plan(self._outline, levels, len(width), streamed=self.streamed(v))
 
     def default(self) -> tuple[int, ...]:
-        """Eight vectors at once, as far as values between stages stay in a core's own caches."""
-        vectors = len(VECTORS) - 1
-        room = 0.5 * self.target.own_cache_bytes
-        while vectors and self.kept_bytes() * VECTORS[vectors] * self.lanes > room:
-            vectors -= 1
+        """As many vectors at once as there may be."""
         stream = int(self.streams_pay_here)
-        places = {"vectors": vectors, "groups": 0, "parallel": 1, "merge": 1, "stream": stream}
-        return self.clipped(places)
+        return self.clipped({"vectors": len(POWERS), "parallel": 1, "merge": 1, "stream": stream})
 
-    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other groups' steps already."""
-        v, group = self.chosen(setting), self.group
-        wide = int(self.block_vectors(self.values(np.asarray([setting])))[0])
-        place = self._blocks(writer, wide * self.lanes)
-        for view in reversed(group.inside):
-            writer.do(ComputeAt(view.name, place))
-        width = wide // v["groups"] * self.lanes
-        walks = {view.name: self._walk(writer, view, place, width) for view in group.stages}
+    def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:
+        """Blocks of columns, in each stage after stage: rows, and the vectors of a block. Lanes
+        beyond the last column are computed and thrown away, but for results."""
+        return tuple(self._leaves(self.values(settings)))
+
+    def _leaves(self, v: Values) -> Iterator[Leaf]:
+        group, lanes, vectors = self.group, self.lanes, self.block_vectors(v)
+        blocks = -(-self.columns // (vectors * lanes))
+        filled = -(-self.columns // lanes) / (blocks * vectors)
+        axes = frozenset({*map(str, range(group.shared)), "column"})
+        block = Loop(axes, group.repeats * blocks, None, v["parallel"] > 0)
+        copies, merge = {"column": vectors}, v["merge"] > 0
+        partner = self.merged
+        does: dict[str, Statement] = {}
+        for view in group.stages:
+            *rows, column = (*view.spatial[: group.shared], *self._own_axes(view))
+            names = {**axis_names([x.name for x in rows]), column.name: "column"}
+            share = filled if view is group.last else 1
+            loop = block
+            for n, axis in enumerate(rows[group.shared :], group.shared):
+                loop = Loop(frozenset({str(n)}), axis.extent, loop)
+            sums = vectors if view.is_reduction else 0
+            does[view.name] = own = statement_of(view, names)
+            if view.name in partner:
+                also = does[partner[view.name]]
+                yield Leaf(loop, also, copies, "column", lanes, merge, share)
+            alone = 1 - merge * (view.name in partner.values())
+            yield Leaf(loop, own, copies, "column", lanes, alone, share, sums=sums)
+            if view.is_reduction:
+                result = Statement(writes=own_place(view, names))
+                yield Leaf(block, result, copies, "column", lanes, 1, share)
+
+    def _loops(self, w: TraceWriter, v: dict[str, int]) -> str:
+        wide = int(self.block_vectors({name: np.asarray([x]) for name, x in v.items()})[0])
+        place = self._blocks(w, wide * self.lanes)
+        for view in reversed(self.group.inside):
+            w.do(ComputeAt(view.name, place))
+        walks = {view.name: self._walk(w, view, place) for view in self.group.stages}
         for reduced, name in self.merged.items() if v["merge"] else ():
-            _merge(writer, walks[name], walks[reduced])
-        if v["parallel"]:
-            writer.do(Parallel(place))
-        if v["stream"]:
-            writer.do(Stream(group.last.name))
+            w.do(*(Merge(*pair) for pair in zip(walks[name], walks[reduced], strict=True)))
+        return place
 
     def _blocks(self, w: TraceWriter, width: int) -> str:
         """The loop over blocks of columns, of all matrices, around everything."""
@@ -250,42 +195,17 @@ class ColumnSketch(GroupSketch):
         w.reorder(*lead, blocks, *others, *reduce, within)
         return w.fuse_all((*lead, blocks))
 
-    def _walk(self, w: TraceWriter, view: StageView, place: str, width: int) -> _Walk:
-        """Walk over the rows with a few vectors of columns at a time; what a reduction adds up
-        stays in registers."""
+    def _walk(self, w: TraceWriter, view: StageView, place: str) -> tuple[str, ...]:
+        """Walk over the rows with a block's vectors at a time; what a reduction adds up stays in
+        registers. The loops, outermost first; rows of one iteration have none where a stage was
+        moved, and are left out."""
         own = w.own_loops(view.name, inside=place)
         *others, column = [loop.var for loop in own if not loop.reduce]
         reduce = [loop.var for loop in own if loop.reduce]
-        group, rest = w.split(column, width)
-        middle, lane = w.split(rest, self.lanes)
-        if view.is_reduction:
-            w.reorder(*others, group, *reduce, middle, lane)
-        else:
-            w.reorder(group, *others, middle, lane)
+        middle, lane = w.split(column, self.lanes)
+        w.reorder(*others, *reduce, middle, lane)
         w.do(Vectorize(lane), Unroll(middle))
         if view.is_reduction:
-            w.do(CacheWrite(view.name, group, f"{view.name}.acc"))
-        return _Walk(group, tuple(reduce if view.is_reduction else others), middle, lane)
-
-
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """The loops of a stage within a block: groups of vectors, rows, vectors of a group, lanes."""
-
-    group: str
-    rows: tuple[str, ...]
-    middle: str
-    lane: str
-
-
-def _merge(w: TraceWriter, first: _Walk, second: _Walk) -> None:
-    """One walk of two. Rows of one iteration have no loop of their own where a stage was moved, so
-    the ones left are those of more."""
-    one, other = ([x for x in walk.rows if w.loop(x).extent > 1] for walk in (first, second))
-    w.do(Merge(first.group, second.group))
-    w.do(*(Merge(a, b) for a, b in zip(one, other, strict=True)))
-    w.do(Merge(first.middle, second.middle), Merge(first.lane, second.lane))
-
-
-def _step(axis: int | None) -> tuple[int, ...]:
-    return tuple(int(axis == n) for n in (MATRIX, COLUMN, PASS, DEPTH))
+            w.do(CacheWrite(view.name, others[-1] if others else place, f"{view.name}.acc"))
+        rows = reduce if view.is_reduction else others
+        return (*(x for x in rows if w.loop(x).extent > 1), middle, lane)

@@ -1,159 +1,114 @@
-"""The sketch of one elementwise stage: dense walks over everything, or row by row.
+"""The sketch of one elementwise stage: row by row, or one walk over everything.
 
     rows (parallel) | a row, in vectors, a few at once
 
-Where all tensors are walked in the same order, rows may be one long walk in pieces for the threads;
-short rows are joined with the next ones, and rows that are too few for the threads are divided.
+Rows are as long as all tensors are walked along in the same order: the last axes, or all of them.
+Rows that are too few for the threads are divided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
+from math import prod
 
-from ...primitives import Parallel, Stream, Vectorize
+import numpy as np
+
+from ...arrays import IntArray
+from ...leaves import Leaf, Loop
 from ...space import Knob
-from ..analysis import StageView
-from ..streams import stream_values
+from ..analysis import Loop as Axis
+from ..groups import TASKS_A_THREAD
+from ..knobs import each_of, stream_values
+from ..statements import axis_names, statement_of
+from ..vectors import one_piece, row_pieces, share_of, vector_axis
 from ..writer import TraceWriter
-from .group_sketch import TASKS_A_THREAD
-from .row_part import VECTORS, RowPart
-
-LONG_ROW = 8
-"""Vectors in a row from which on joining it with the next one gains nothing."""
-
-MOST_IN_A_PIECE = 16384
-"""Elements of a piece of one dense walk: small enough for threads to even out."""
-
-
-def spread_tasks(rows: int, threads: int) -> int:
-    """Tasks that rows are divided into: as many as they are, if that will do."""
-    return rows * -(-TASKS_A_THREAD * threads // rows) if rows < 2 * threads else rows
+from .rows import VECTORS, RowPart
 
 
 @dataclass(frozen=True)
 class ElementwiseSketch(RowPart):
-    """See the module. Knob `fuse_all` says that all rows are one walk."""
+    """See the module."""
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        return (
-            VECTORS,
-            self.parallel_knob(),
-            Knob("fuse_all", (0, 1) if self.is_dense else (0,)),
-            Knob("stream", self.stream_choices),
-        )
-
-    @cached_property
-    def is_dense(self) -> bool:
-        """Whether the stage walks all its tensors in the same dense order."""
-        last = self.group.last
-        if len(last.spatial) < 2 or last.presplit:
-            return False
-        identity = tuple(loop.name for loop in last.spatial)
-        return all(
-            tuple(map(str, r.index)) == identity and r.shape == last.shape and not r.conditional
-            for r in last.reads
-        )
+        parallel = self.parallel_knob(self.group.last.outputs > 1)
+        return (VECTORS, parallel, Knob("stream", self.stream_choices))
 
     @cached_property
     def stream_choices(self) -> tuple[int, ...]:
-        return stream_values(self.workload, self.group.last.name, self.target, flat=self.is_dense)
+        return stream_values(self.workload, self.group.last.name, self.target, flat=self.is_flat)
 
-    def default(self) -> tuple[int, ...]:
-        """Four vectors at once, every thread."""
-        stream = int(self.streams_pay_here)
-        return self.clipped({"vectors": 2, "parallel": 1, "fuse_all": 1, "stream": stream})
+    @cached_property
+    def row(self) -> tuple[Axis, ...]:
+        """The axes of a row, which are walked along as one."""
+        view = self.group.last
+        *outer, last = view.spatial
+        found = [last]
+        while outer and view.reads_only and self._goes_on(outer[-1], found[0]):
+            found.insert(0, outer.pop())
+        return tuple(found)
 
-    def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other groups' steps already."""
-        v, view = self.chosen(setting), self.group.last
-        writer.do(*view.presolve, *view.presplit)
-        walk = _Walk(writer, view, self.lanes, v["vectors"], self.target.threads)
-        task = walk.flat(bool(v["parallel"])) if v["fuse_all"] else walk.by_rows(v["parallel"] > 0)
-        if v["parallel"] and task:
-            writer.do(Parallel(task))
-        if v["stream"]:
-            writer.do(Stream(view.name))
+    @property
+    def is_flat(self) -> bool:
+        """Whether everything is one row."""
+        return len(self.row) == len(self.group.last.spatial) > 1
 
+    def _goes_on(self, outer: Axis, inner: Axis) -> bool:
+        """Whether every read goes on along `outer` where it ends along `inner`."""
+        reads = self.group.last.reads
+        steps = [(r.element_stride(outer.name), r.element_stride(inner.name)) for r in reads]
+        return all(a is not None and b is not None and a == b * inner.extent for a, b in steps)
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """Writes the loops of the stage; gives the one that threads share, "" if there is none."""
+    def _piece(self, extent: int, rows: int, width: int) -> int:
+        """How much of a row a thread has: pieces in whole vectors where rows are few."""
+        threads = self.target.threads
+        pieces = -(-TASKS_A_THREAD * threads // rows) if rows < 2 * threads else 1
+        return share_of(extent, pieces, width)
 
-    w: TraceWriter
-    view: StageView
-    lanes: int
-    vectors: int
-    threads: int
+    def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:
+        """Whole vectors of a row, or of a piece of one, and what is left."""
+        view, lanes, v = self.group.last, self.lanes, self.values(settings)
+        along = prod(axis.extent for axis in self.row)
+        rows, side = view.outputs // along, 1 if vector_axis(view, self.row) is None else lanes
 
-    def flat(self, is_parallel: bool) -> str:
-        """One dense walk over everything, in pieces of a few thousand elements for the threads."""
-        w, step = self.w, self.lanes * self.vectors
-        walk, outer = w.fuse_all(w.spatial_loops(self.view.name)), ""
-        extent = w.loop(walk).extent
-        if is_parallel and extent >= 4 * step:
-            piece = min(-(-extent // 8), MOST_IN_A_PIECE) // step * step
-            outer, walk = w.split(walk, max(piece, step))
-        w.vectorise_loop(walk, self.lanes, self.vectors)
-        return outer
+        def count(vectors: int, parallel: int) -> tuple[float, ...]:
+            """Whether rows are cut, tasks, how many there are; trips, copies, lanes of both."""
+            piece = self._piece(along, rows, vectors * lanes) if parallel else along
+            if piece < along:  # a last piece is shorter
+                many, most = -(-along // piece), vectors if side > 1 else 1
+                every, groups = -(-along // side), -(-along // (side * most)) / many
+                tasks = rows * every / (piece // side)
+                return (1, tasks, rows * many, groups, most, side, 0, 1, 1)
+            if side == 1:
+                return (0, rows, rows, along, 1, 1, 0, 1, 1)
+            if self.is_flat:
+                return (0, 1, 1, *one_piece(along, lanes, vectors), 0, 1, 1)
+            return (0, rows, rows, *row_pieces(along, lanes, vectors))
 
-    def by_rows(self, is_parallel: bool) -> str:
-        """Row by row, with vectors along the axis that suits most accesses."""
-        w, name = self.w, self.view.name
-        *outer, last = self._joined(w.spatial_loops(name))
-        row = w.fuse_all(outer)
-        if is_parallel:
-            row = self._spread(row, last)
-        own = [loop.var for loop in w.own_loops(name, inside=row)] if row else []
-        leaf, _ = w.writer_of(name)
-        if len(own) == 1 and w.best_vector_loop(leaf, own) and w.reads_along(leaf, row):
-            return self._in_blocks(row, own[0])
-        w.vectorise_writer(name, self.lanes, self.vectors, inside=row, cut=True)
-        return row
+        is_cut, tasks, trips, *numbers = each_of(v, ("vectors", "parallel"), count)
+        names = axis_names([axis.name for axis in view.spatial])
+        does, lane = statement_of(view, names), names[view.spatial[-1].name]
+        within = frozenset(names[axis.name] for axis in self.row)
+        # A loop over pieces moves along a row as well, one over rows does not.
+        shared, every = v["parallel"] > 0, frozenset(names.values())
+        outside = Loop(every - within, np.where(is_cut > 0, 1, trips), None, shared, tasks)
+        task = Loop(every, np.where(is_cut > 0, trips, 1), outside, shared, tasks)
+        return tuple(
+            Leaf(Loop(within, trips, task), does, {lane: copies}, lane, width, piece=(n, 0))
+            for n, (trips, copies, width) in enumerate((numbers[:3], numbers[3:]))
+        )
 
-    def _joined(self, loops: list[str]) -> list[str]:
-        """The loops, the last few of them as one where that walks along all tensors: a short axis
-        fills no vectors."""
-        w = self.w
-        *outer, last = loops
-        while self.view.reads_only and len(outer) > 1:
-            is_long = w.loop(last).extent >= LONG_ROW * self.lanes
-            if is_long or not self._is_one_walk(outer[-1], last):
-                break
-            last = w.fuse(outer.pop(), last)
-        return [*outer, last]
-
-    def _is_one_walk(self, outer: str, inner: str) -> bool:
-        """Whether every access goes on along `outer` where it ends along `inner`."""
-        leaf, _ = self.w.writer_of(self.view.name)
-        extent = self.w.loop(inner).extent
-        for tensor, index in self.w.accesses(leaf):
-            far, near = (self.w.step_of(tensor, index, loop) for loop in (outer, inner))
-            if far is None or near is None or far != near * extent:
-                return False
-        return True
-
-    def _spread(self, row: str, along: str) -> str:
-        """Where rows are too few for the threads, pieces of them are tasks as well."""
-        w, step = self.w, self.lanes * self.vectors
-        rows = w.loop(row).extent if row else 1
-        pieces = spread_tasks(rows, self.threads) // rows
+    def _loops(self, w: TraceWriter, v: dict[str, int]) -> str:
+        view, width = self.group.last, self.lanes * v["vectors"]
+        w.do(*view.phase_steps, *view.axis_splits)
+        loops = w.spatial_loops(view.name)
+        along, task = w.fuse_all(loops[-len(self.row) :]), w.fuse_all(loops[: -len(self.row)])
         extent = w.loop(along).extent
-        piece = ceil(ceil(extent / pieces) / step) * step
-        if pieces == 1 or piece >= extent:
-            return row
-        outer, _ = w.split(along, piece)
-        return w.fuse(row, outer) if row else outer
-
-    def _in_blocks(self, row: str, along: str) -> str:
-        """Blocks of a cache line of rows by a vector of columns, where a read is contiguous along
-        the rows: a line is read while it is hot."""
-        w = self.w
-        block, inner_row = w.split(row, max(self.vectors * 4, 1))
-        outer, inner = w.split(along, self.lanes)
-        w.reorder(block, outer, inner_row, inner)
-        w.do(Vectorize(inner))
-        return block
+        piece = self._piece(extent, w.loop(task).extent if task else 1, width)
+        if v["parallel"] and piece < extent:
+            outer, _ = w.split(along, piece)
+            task = w.fuse(task, outer) if task else outer
+        # A cut through rows that are one walk hides from proofs that its halves lie apart.
+        w.vectorise_writer(view.name, self.lanes, v["vectors"], inside=task, cut=not self.is_flat)
+        return task

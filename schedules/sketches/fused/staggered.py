@@ -8,7 +8,6 @@ loop, which fills the time one of them would wait with the work of the others.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from itertools import pairwise
 
 from ...nest.editing import flattened
@@ -17,17 +16,10 @@ from ...primitives import Merge, Stagger
 from ..analysis import StageView
 from ..groups import FusionGroup
 from ..writer import TraceWriter
-from .walks import contiguous_reduction
+from .reductions import contiguous_reduction
 
 Steps = tuple[tuple[StageView, ...], ...]
 """The stages of a row, divided into steps of one walk or more."""
-
-ROWS_A_STEP = 4
-"""Rows, or blocks of them, a task must have for each step: then most are run together."""
-
-MOST_TASKS_A_THREAD, MOST_WAITING = 8, 1.15
-"""Into how many tasks rows are divided at most, and how much longer than all on average the thread
-with most of them may take."""
 
 
 def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
@@ -56,7 +48,7 @@ def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
             default=0,
         )
     order = [level[view.name] for view in stages]
-    if order != sorted(order) or sorted(set(order)) != list(range(order[-1] + 1)):
+    if order != sorted(order):
         return ()
     steps = [tuple(v for v in stages if level[v.name] == n) for n in range(order[-1] + 1)]
     while len(steps) > 1 and _is_far_read(steps):
@@ -68,7 +60,7 @@ def staggered_steps(group: FusionGroup, lanes: int) -> Steps:
 
 def _walked(view: StageView, rows: int) -> int | None:
     """How many elements of the row a stage walks along, 1 for one value; None if in another way."""
-    if view.presolve or view.presplit:
+    if view.phase_steps or view.axis_splits:
         return None
     if view.is_reduction:
         (loop, *others) = view.reduce
@@ -99,47 +91,20 @@ def _is_far_read(steps: list[tuple[StageView, ...]]) -> bool:
     return False
 
 
-def can_block(steps: Steps) -> bool:
+def can_block(steps: Steps, rows: int) -> bool:
     """Whether several rows may be staggered together. Not where one value a row is made of those
     of two steps: it has a loop over the rows of its own, after one step and before the other."""
     for n, step in enumerate(steps):
         earlier = {view.name for old in steps[:n] for view in old}
-        values = (v for v in step if not v.is_reduction and len(v.spatial) < _longest(steps))
+        values = (v for v in step if not v.is_reduction and not _has_walk(v, rows))
         if any(read.tensor in earlier for view in values for read in view.reads):
             return False
     return True
 
 
-def _longest(steps: Steps) -> int:
-    """How many axes the elements of a row have: those of the rows, and the one along it."""
-    return 1 + next(len(view.spatial) for view in steps[0] if view.is_reduction)
-
-
-def sums_at_once(steps: Steps, merged: Collection[str]) -> int:
-    """The most sums that one walk of staggered rows adds up: the last walk of each step and the
-    first of the one before are one. Stages `merged` are walked with the sum that reads them."""
-    found = [0]
-    for step in reversed(steps):
-        walked = (v for v in step if v.is_reduction or len(v.spatial) == _longest(steps))
-        walks = [int(view.is_reduction) for view in walked if view.name not in merged]
-        found[-1] += sum(walks[:1])
-        found += walks[1:]
-    return max(found)
-
-
 def row_length(steps: Steps) -> int:
     """Elements of a row: the first step ends with a walk along it that the others wait for."""
     return max(view.reduce[-1].extent for view in steps[0] if view.is_reduction)
-
-
-def rows_a_task(rows: int, threads: int, least: int, block: int = 1) -> int:
-    """How many rows a task has when `rows` are shared by threads evenly, or nearly: a multiple of
-    `block`, and at least so many; 0 where no number divides them well."""
-    for tasks in range(threads, MOST_TASKS_A_THREAD * threads + 1):
-        waiting = -(-tasks // threads) * threads / tasks
-        if rows % (tasks * block) == 0 and waiting <= MOST_WAITING:
-            return rows // tasks if rows // tasks >= least * block else 0
-    return 0
 
 
 def write_staggered(

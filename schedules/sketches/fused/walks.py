@@ -1,61 +1,215 @@
-"""How a reduction walks over its data: along what is contiguous, or across it."""
+"""How one stage of a group walks along its axes: its leaves, as the steps of a trace make them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from math import ceil, log2, prod
 
-from ..analysis import MOST_STEP, Loop, StageView
+import numpy as np
 
-FEWEST_COLUMNS = 8
-"""Results that must share what they are made of, for lanes to lie along them."""
-
-
-def contiguous_reduction(view: StageView) -> str | None:
-    """The reduction loop along which all reads that move with it are contiguous, if there is."""
-    if not view.is_reduction or _is_same_for_columns(view):
-        return None
-    for loop in reversed(view.reduce):
-        strides = [r.element_stride(loop.name) for r in view.reads if r.uses(loop.name)]
-        if strides and all(s == 1 for s in strides) and loop.extent > 1:
-            return None if _is_window(view, loop) else loop.name
-    return None
+from ...leaves import Leaf, Loop, Number, Operations, Place, Statement
+from ..analysis import Loop as Axis
+from ..analysis import StageView
+from ..knobs import each, each_of
+from ..statements import axis_names, own_place, statement_of
+from ..vectors import fit, fitting, row_pieces, share_of, vector_axis
+from .reductions import are_written_out, contiguous_reduction
 
 
-def _is_same_for_columns(view: StageView) -> bool:
-    """Whether neighbouring results are made of the same elements and differ in the conditions
-    only, as in a cumulative sum: an element read once then serves a whole vector of results."""
-    if not view.spatial or view.spatial[-1].extent < FEWEST_COLUMNS:
-        return False
-    return not any(read.uses(view.spatial[-1].name) for read in view.reads)
+@dataclass(frozen=True)
+class Piece:
+    """Part of an axis in vectors: `trips` of `copies` of `lanes`; no trips where it is none."""
+
+    trips: Number
+    copies: Number
+    lanes: Number
 
 
-def _is_window(view: StageView, loop: Loop) -> bool:
-    """Whether `loop` walks windows that lie side by side, so near that vectors along them are
-    read whole, and at least as many as a window is long."""
-    if not view.spatial or view.spatial[-1].extent < loop.extent:
-        return False
-    beside = view.spatial[-1].name
-    steps = [r.element_stride(beside) for r in view.reads if r.uses(loop.name)]
-    return all(step is not None and 1 <= step <= MOST_STEP for step in steps)
+def pieces(
+    extent: int, lanes: int, most: Number, *, is_widened: bool
+) -> tuple[list[Piece], Number]:
+    """Whole vectors along an axis and what is left, and which share of the vectors has an element:
+    an axis that a sum is taken along is as long as whole iterations of that (`is_widened`)."""
+
+    def count(most: int) -> tuple[float, ...]:
+        width = fitting(lanes, extent)
+        width *= fitting(most, extent // width)
+        longer = -(-extent // width) * width
+        if not is_widened or longer == extent:
+            return (*row_pieces(extent, lanes, most), 1)
+        found = row_pieces(longer, lanes, most)
+        return (*found, -(-extent // found[2]) / -(-longer // found[2]))
+
+    *found, filled = each(most, count)
+    return [Piece(*found[:3]), Piece(*found[3:])], filled
 
 
-def is_along_columns(view: StageView) -> bool:
-    """Whether a reduction walks over rows that are contiguous along another axis."""
-    if not view.reduce or not view.spatial or contiguous_reduction(view) is not None:
-        return False
-    last = view.spatial[-1].name
-    return any(r.element_stride(last) == 1 for r in view.reads)
+@dataclass(frozen=True)
+class Walk:
+    """Along a row: whole iterations, and a last one of which the share `filled` has an element.
+    `loops` are those of both, where other stages have them as well."""
+
+    pieces: tuple[Piece, Piece]
+    filled: Number
+    loops: tuple[Loop, ...] = ()
 
 
-def chunks_of(views: Sequence[StageView]) -> tuple[int, ...]:
-    """Rows that a reduction along columns may add up at a time, 0 for all of them."""
-    longest = max((v.reduce[-1].extent for v in views if is_along_columns(v)), default=0)
-    return (0, *(n for n in (2, 4, 8, 16) if 2 * n <= longest))
+def walk_of(extent: Number, lanes: int, most: Number) -> Walk:
+    """`most` vectors at once, as far as there are so many."""
+    copies = fit(most, np.floor_divide(extent, lanes))
+    whole = np.floor_divide(extent, copies * lanes)
+    left = extent - whole * copies * lanes
+    pieces = Piece(whole, copies, lanes), Piece(left > 0, copies, lanes)
+    return Walk(pieces, np.ceil(left / lanes).clip(1) / copies)
 
 
-def row_walk(view: StageView) -> tuple[Loop, ...] | None:
-    """The loops of a reduction that walks along rows once, see `merged`."""
-    loops = (*view.spatial, *view.reduce)
-    short = any(loop.extent == 1 for loop in loops)
-    along = contiguous_reduction(view)
-    return None if along is None or len(view.reduce) != 1 or short else loops
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A stage inside of loop `row`: `shared` leading axes are walked outside; up to `vectors` of
+    `lanes` at once. `order` are its axes in an order that all stages have in common."""
+
+    view: StageView
+    row: Loop
+    shared: int
+    lanes: int
+    vectors: Number
+    step: int = 0
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        view = self.view
+        return axis_names([x.name for x in (*view.spatial, *view.reduce)])
+
+    @cached_property
+    def does(self) -> Statement:
+        return statement_of(self.view, self.names)
+
+    @property
+    def own(self) -> Place:
+        return own_place(self.view, self.names)
+
+    def along(self, *axes: Axis) -> frozenset[str]:
+        """What the axes are called."""
+        return frozenset(self.names[axis.name] for axis in axes)
+
+    def around(self, loop: Loop, axes: Iterable[Axis]) -> Loop:
+        """Loops along each of the axes, inside of another."""
+        return reduce(lambda loop, axis: Loop(self.along(axis), axis.extent, loop), axes, loop)
+
+    def elementwise(self, times: Number = 1, *, is_summed: bool = False) -> Iterator[Leaf]:
+        """Vectors along the axis that suits most accesses."""
+        own = self.view.spatial[self.shared :]
+        axis = vector_axis(self.view, own)
+        around = self.around(self.row, (x for x in own if x is not axis))
+        if axis is None:
+            yield Leaf(around, self.does, times=times)
+            return
+        found, filled = pieces(axis.extent, self.lanes, self.vectors, is_widened=is_summed)
+        lane = self.names[axis.name]
+        for n, piece in enumerate(found):
+            loop = Loop(self.along(axis), piece.trips, around)
+            yield Leaf(loop, self.does, {lane: piece.copies}, lane, piece.lanes, times, filled,
+                       piece=(n, self.step))  # fmt: skip
+
+    def sum_along(
+        self,
+        merged: Statement | None = None,
+        walk: Walk | None = None,
+        parts: Mapping[str, Number] | None = None,
+        times: Number = 1,
+    ) -> Iterator[Leaf]:
+        """Lanes along the reduction, added up at the end, and the result stored; `merged` is a
+        stage that one walk computes as well. Of axes that are divided there are
+        `parts`."""
+        view, there = self.view, parts or {}
+        axis = next(x for x in view.reduce if x.name == contiguous_reduction(view))
+        row = self.around(self.row, view.spatial[self.shared :])
+        around = row
+        for other in (x for x in view.reduce if x is not axis):
+            around = Loop(self.along(other), there.get(other.name, other.extent), around)
+        lanes = fitting(self.lanes, axis.extent)
+        found = walk or walk_of(there.get(axis.name, axis.extent), lanes, self.vectors)
+        loops = found.loops or [Loop(self.along(axis), x.trips, around) for x in found.pieces]
+        cut = [x.extent % there[x.name] > 0 for x in view.reduce if x.name in there]
+        is_tested = np.any(np.asarray(cut), axis=0)
+        lane = self.names[axis.name]
+        for n, (piece, loop) in enumerate(zip(found.pieces, loops, strict=True)):
+            for some in (merged, self.does) if merged else (self.does,):
+                yield Leaf(
+                    loop, some, {lane: piece.copies}, lane, piece.lanes, times,
+                    found.filled if n and some is merged else 1,
+                    is_tested, piece.copies if some is self.does else 0, piece=(n, self.step),
+                )  # fmt: skip
+        copies = found.pieces[0].copies
+        add = Operations(frozenset({"sums", "lanes"}), 1, 1)
+        both = np.asarray(copies) > 1
+        yield Leaf(row, Statement((add,)), {"sums": copies}, "lanes", lanes, times * both,
+                   registers=copies + 1, is_unrolled=both)  # fmt: skip
+        steps = ceil(log2(lanes))
+        add = Operations(frozenset({"lanes"}), 2 * steps, steps)
+        yield Leaf(row, Statement((add,)), {}, "lanes", lanes, times)
+        yield Leaf(row, Statement(writes=self.own), times=times)
+
+    def along_columns(self, chunk: Number = 0, threads: Number = 1) -> Iterator[Leaf]:
+        """Vectors along an axis of the results, `chunk` rows of the reduction added up at a time,
+        0 for all; columns are divided among `threads`."""
+        view = self.view
+        if not view.reduce:  # over one element: nothing is added up
+            yield from self.elementwise()
+            return
+        own = view.spatial[self.shared :]
+        axis = vector_axis(view, own)
+        if axis is None:
+            around = self.around(self.row, own)
+            yield Leaf(self.around(around, view.reduce), self.does, sums=1)
+            yield Leaf(around, Statement(writes=self.own))
+            return
+        asked = np.broadcast_arrays(self.vectors, threads)
+        tasks, *numbers = each_of(
+            dict(zip(("vectors", "threads"), asked, strict=True)),
+            ("vectors", "threads"),
+            lambda vectors, threads: _columns(axis.extent, self.lanes, vectors, threads),
+        )
+        task = Loop(self.along(axis), np.ceil(tasks), self.row, tasks > 1, tasks)
+        around = self.around(task, (x for x in own if x is not axis))
+        *others, last = view.reduce
+        is_chunked = (chunk > 0) & (last.extent > chunk)
+        chunks = np.where(is_chunked, -(-last.extent // np.maximum(chunk, 1)), 1)
+        many, every = prod(x.extent for x in others), prod(x.extent for x in view.reduce)
+        outside = Loop(self.along(*others), np.where(is_chunked, many, 1), around)
+        outside = Loop(self.along(last), chunks, outside)
+        is_short = is_chunked | are_written_out(every)
+        steps = np.where(is_chunked, last.extent / chunks, every)
+        is_tested = is_chunked & (last.extent % np.maximum(chunk, 1) > 0)
+        lane, add = self.names[axis.name], Operations(self.along(axis), 1, 1)
+        for n in (0, 1):
+            trips, copies, lanes, filled = numbers[4 * n : 4 * n + 4]
+            columns = Loop(self.along(axis), trips, outside)
+            rows = Loop(self.along(*view.reduce), np.where(is_short, 1, steps), columns)
+            written = {lane: copies, self.names[last.name]: np.where(is_short, steps, 1)}
+            yield Leaf(rows, self.does, written, lane, lanes, 1, 1, is_tested & (copies == 1),
+                       copies, is_unrolled=is_short, piece=(n, self.step))  # fmt: skip
+            for times, does in (
+                (is_chunked, Statement((add,), (self.own,), self.own)),
+                (~is_chunked, Statement(writes=self.own)),
+            ):
+                yield Leaf(columns, does, {lane: copies}, lane, lanes, times, filled,
+                           piece=(n, self.step))  # fmt: skip
+
+
+def _columns(extent: int, lanes: int, vectors: int, threads: int) -> tuple[float, ...]:
+    """Pieces of the columns for the threads, then of one piece trips, copies, lanes, and the share
+    of them with an element: of whole steps, and of what is left."""
+    piece = share_of(extent, threads, lanes * vectors)
+    if threads > 1 and piece < extent:
+        tasks, groups, every = (-(-extent // n) for n in (piece, lanes * vectors, lanes))
+        main = (groups / tasks, vectors, lanes, every / (groups * vectors))
+        return (groups * lanes * vectors / piece, *main, 0, 1, 1, 1)
+    copies = fitting(vectors, extent // lanes)
+    whole, left = divmod(extent, copies * lanes)
+    if not whole:
+        return (1, 1, 1, extent, 1, 0, 1, 1, 1)
+    count = -(-left // lanes)
+    return (1, whole, copies, lanes, 1, count > 0, max(count, 1), lanes if count > 1 else left, 1)

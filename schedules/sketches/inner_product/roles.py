@@ -1,83 +1,84 @@
-"""Which loop of a stage plays which part in an inner-product kernel."""
+"""What is known of a stage that fits an inner-product kernel: which loop plays which part in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import lcm, prod
 
 from ...algebra.affine import Affine, Cond, Mod
 from ...algebra.scalar import All, Select, walk
-from ..analysis import Loop, Read, StageView, once
+from ...target import Target
+from ...workload.workload import Workload
+from ..analysis import SHORT_AXIS, Loop, Read, StageView, once
+from ..hardware import PAGE_BYTES, USABLE_SHARE
+from ..knobs import POWERS
 
 MOST_USES = 16
 """An element that is used more often than this pays for packing its operand: 32x4096 by 4096x1024
 takes as long either way."""
 
-LEAST_VECTORS = 8
-"""Vectors along the reduction that pay for adding up lanes at the end."""
+MOST_COLUMNS = MOST_USES // 2
+"""Columns of a tile, at most: rows are half of its sums' registers."""
 
-FULL_SHARE = 0.8
-"""Share of the lanes along the reduction that must be full."""
-
-LEAST_PASSING_BYTES = 1 << 15
-"""A smaller operand is in the first cache however it is read."""
-
-TIMES_AS_LARGE = 16
-"""The operand that passes by, beside one that is small enough to be copied and turned first."""
-
-MOST_PERIOD = 4
-"""Phases along an axis whose operands are kept in registers side by side, at most."""
+MOST_BLOCK_COLUMNS = 128
+"""Columns whose partial sums wait in the second cache for the next part."""
 
 
 @dataclass(frozen=True, slots=True)
 class InnerProductRoles:
-    """Which loop plays which part: `passing` is read along `along` for each of `many`, and used
-    again for each of `few`; `turned` operands are contiguous along another loop and are copied.
+    """Which loop plays which part: `large` is read along `along` for each of `many`, and used
+    again for each of `few`; `transposed` operands are contiguous along another loop and are copied.
     Every `period` neighbours along `many` use other elements of these, in turn."""
 
-    passing: Read
+    large: Read
     along: Loop
     many: Loop
     few: Loop
     period: int
     batch: tuple[Loop, ...]
     taps: tuple[Loop, ...]
-    turned: tuple[Read, ...]
+    transposed: tuple[Read, ...]
 
 
-def inner_product_roles(view: StageView, lanes: int) -> InnerProductRoles | None:
+def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | None:
     """The parts of the sketch for a stage, None if it does not fit."""
-    if not view.is_reduction or view.presplit or view.guards or not view.reduce:
+    if not view.is_reduction or view.axis_splits or view.guards or not view.reduce:
         return None
     reads = once(view.reads)
     if len(reads) != len(view.reads):
         return None
-    passing = max(reads, key=lambda read: prod(read.shape) * read.dtype.bytes)
-    along = next((x for x in view.reduce if passing.element_stride(x.name) == 1), None)
-    if along is None or not _is_deep(view, along, lanes):
+    large = max(reads, key=lambda read: prod(read.shape) * read.dtype.bytes)
+    along = next((x for x in view.reduce if large.element_stride(x.name) == 1), None)
+    if along is None or not _is_deep(view, along, target.lanes(view.dtype)):
         return None
     if any(along.name in cond.index.vars() for cond in _conditions(view)):
         return None  # what differs from lane to lane would be masked in every step
-    few = [x for x in view.spatial if x.extent > 1 and not passing.uses(x.name)]
-    many = [x for x in view.spatial if x.extent > 1 and _period(passing, x, reads)]
+    few = [x for x in view.spatial if x.extent > 1 and not large.uses(x.name)]
+    many = [x for x in view.spatial if x.extent > 1 and _period(large, x, reads)]
     if len(few) != 1 or few[0].extent > MOST_USES or not many:
         return None
-    if prod(passing.shape) * passing.dtype.bytes < LEAST_PASSING_BYTES:
+    if stays_near(large, target):
         return None
-    turned = tuple(r for r in reads if r.element_stride(along.name) not in (0, 1))
-    if not all(_can_turn(read, along, passing) for read in turned):
+    transposed = tuple(r for r in reads if r.element_stride(along.name) not in (0, 1))
+    if any(read.own_dim(along.name) is None for read in transposed):
         return None
     return InnerProductRoles(
-        passing=passing,
+        large=large,
         along=along,
         many=many[-1],
         few=few[0],
-        period=_period(passing, many[-1], reads),
+        period=_period(large, many[-1], reads),
         batch=tuple(x for x in view.spatial if x not in (many[-1], few[0])),
         taps=tuple(x for x in view.reduce if x is not along),
-        turned=turned,
+        transposed=transposed,
     )
+
+
+def stays_near(read: Read, target: Target) -> bool:
+    """Whether an operand is in the first cache however it is read."""
+    return prod(read.shape) * read.dtype.bytes < target.caches[0].bytes
 
 
 def _conditions(view: StageView) -> Iterator[Cond]:
@@ -88,31 +89,88 @@ def _conditions(view: StageView) -> Iterator[Cond]:
 
 
 def _is_deep(view: StageView, along: Loop, lanes: int) -> bool:
-    """Whether a result is made of vectors enough along `along`, most of them full."""
+    """Whether a result is made of vectors enough along `along`."""
     vectors = -(-along.extent // lanes)
     depth = vectors * prod(loop.extent for loop in view.reduce if loop is not along)
-    return depth >= LEAST_VECTORS and along.extent >= FULL_SHARE * vectors * lanes
+    return depth >= SHORT_AXIS
 
 
-def _period(passing: Read, loop: Loop, reads: tuple[Read, ...]) -> int:
-    """After how many steps of `loop`, which moves the passing operand, all others are where they
+def _period(large: Read, loop: Loop, reads: tuple[Read, ...]) -> int:
+    """After how many steps of `loop`, which moves the large operand, all others are where they
     were: 1 where they are used again for it. 0 where that does not happen soon."""
-    if not passing.uses(loop.name):
+    if not large.uses(loop.name):
         return 0
     periods = {1}
-    others = (index for read in reads if read is not passing for index in read.index)
+    others = (index for read in reads if read is not large for index in read.index)
     for atom, _ in (term for index in others for term in index.terms):
         if isinstance(atom, Mod) and atom.numerator.is_linear_in(loop.name):
             periods.add(atom.divisor if loop.name in atom.numerator.vars() else 1)
         elif loop.name in (Affine(((atom, 1),), 0)).vars():
             return 0
     period = lcm(*periods)
-    return period if period <= MOST_PERIOD and loop.extent % period == 0 else 0
+    return period if period <= MOST_COLUMNS and loop.extent % period == 0 else 0
 
 
-def _can_turn(read: Read, along: Loop, passing: Read) -> bool:
-    """Whether a copy of `read` that is contiguous along the reduction costs little beside one walk
-    along the operand that passes by."""
-    size = prod(read.shape) * read.dtype.bytes
-    small = TIMES_AS_LARGE * size <= prod(passing.shape) * passing.dtype.bytes
-    return small and read.own_dim(along.name) is not None
+@dataclass(frozen=True)
+class InnerProductStage:
+    """The stage `view` with `roles` on `target`."""
+
+    workload: Workload
+    view: StageView
+    roles: InnerProductRoles
+    target: Target
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.view.dtype)
+
+    @cached_property
+    def shared(self) -> tuple[Read, ...]:
+        """What all tiles read again, row by row, from where it is."""
+        return tuple(read for read in once(self.view.reads) if self._is_shared(read))
+
+    def _is_shared(self, read: Read) -> bool:
+        roles = self.roles
+        plain = read is not roles.large and read not in roles.transposed and not read.conditional
+        dim, few = (read.own_dim(loop.name) for loop in (roles.along, roles.few))
+        return plain and dim == len(read.shape) - 1 and few is not None
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes that a tile of all rows walks through, beside what passes."""
+        roles = self.roles
+        taps = prod(loop.extent for loop in roles.taps)
+        transposed = tuple(read for read in roles.transposed if read.uses(roles.few.name))
+        an_element = sum(read.dtype.bytes for read in (*self.shared, *transposed))
+        return an_element * roles.few.extent * taps * roles.along.extent
+
+    @cached_property
+    def blocks(self) -> tuple[int, ...]:
+        """Into how many parts a reduction may be cut, of which one after the other is gone through
+        for a block of tiles: where the first cache holds what tiles share of a part beside what
+        passes, and not of the whole."""
+        vectors = self.roles.along.extent // self.lanes
+        whole = self.roles.along.extent % self.lanes == 0 and self.roles.period == 1
+        first = self.target.caches[0].bytes
+        if not whole or 2 * self.shared_bytes <= first:
+            return ()
+        return tuple(
+            n
+            for n in POWERS[1:]
+            if vectors % n == 0 and self.shared_bytes / n <= USABLE_SHARE * first
+        )
+
+    def tiles_a_block(self, columns: int) -> int:
+        """Tiles of `columns` that a block of the reduction is used for before the next."""
+        tiles = self.roles.many.extent // columns
+        most = max(MOST_BLOCK_COLUMNS // columns, 1)
+        return next(n for n in range(min(most, tiles), 0, -1) if tiles % n == 0)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the large operand comes from behind a core's own caches, a page or more for
+        each of its rows: prefetchers start anew at every page."""
+        large, along = self.roles.large, self.roles.along
+        size = prod(large.shape) * large.dtype.bytes
+        long = along.extent * large.dtype.bytes >= PAGE_BYTES
+        return long and size > self.target.own_cache_bytes // 2

@@ -19,17 +19,18 @@ from functools import cached_property
 import numpy as np
 
 from ...arrays import BoolArray, IntArray
+from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
 from ...space import Knob
 from ..analysis import once
-from ..hardware import BUSY_CHAINS
+from ..hardware import BUSY_CHAINS, USABLE_SHARE
 from ..knobs import Knobbed
 from ..outlines import stage_outline
-from ..writer import TraceWriter
-from .stage import MOST_OF_FIRST_CACHE, InnerProductStage
+from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
+from .roles import MOST_COLUMNS, MOST_USES, InnerProductStage
 from .trace import write_inner_product
 
-TILE_ROWS, TILE_COLUMNS = tuple(range(1, 17)), (1, 2, 3, 4, 5, 6, 7, 8)
+TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
 """Sizes of tiles that are tried, where they divide their axes."""
 
 
@@ -39,7 +40,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
     @property
     def name(self) -> str:
-        return "dots"
+        return "inner_product"
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -60,7 +61,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         v = self.values(settings)
         rows, columns = v["rows"], v["columns"]
         live = rows * columns + np.minimum(rows * self.roles.period, columns) + 1
-        held = live <= max(self.target.vector_registers - 1, 3)
+        held = live < self.target.vector_registers
         whole = (v["blocks"] == 1) & (v["pack"] == 0)
         ok: BoolArray = held & (whole | (self.tiles_in_block(v) > 1))
         return ok
@@ -81,32 +82,36 @@ class InnerProductSketch(InnerProductStage, Knobbed):
 
     def plan(self, settings: IntArray) -> Plan:
         """Blocks of tiles, parts of the reduction, tiles, and in each the reduction's vectors."""
-        v = self.values(settings)
-        many, few, along = range(3)
-        first_tap = 3 + len(self.roles.batch)
-        taps = range(first_tap, first_tap + len(self.roles.taps))
-        vectors = -(-self.roles.along.extent // (self.lanes * v["blocks"]))
-        shared = v["parallel"] > 0
+        v, roles = self.values(settings), self.roles
+        at = {axis.name: number for number, axis in enumerate(self._outline.axes)}
+        many, few, along = (at[loop.name] for loop in (roles.many, roles.few, roles.along))
+        vectors = -(-roles.along.extent // (self.lanes * v["blocks"]))
+        shared, in_blocks = v["parallel"] > 0, v["blocks"] > 1
+
+        def written_out(axis: int, there: BoolArray | bool = True) -> Level:
+            return Level(axis, 1, False, WRITTEN_OUT, LoopKind.UNROLLED, there)
+
         levels = (
-            *(Level(n, 1, shared) for n in range(3, first_tap)),
-            Level(many, v["columns"] * self.tiles_in_block(v), shared),
-            Level(along, vectors * self.lanes),
-            Level(many, v["columns"]),
-            Level(few, v["rows"]),
-            *(Level(n, 1) for n in taps),
-            Level(along, self.lanes),
-            Level(few, 1),
-            Level(many, 1),
-            Level(along, 1),
+            *(Level(at[loop.name], 1, shared, BATCHES) for loop in roles.batch),
+            Level(many, v["columns"] * self.tiles_in_block(v), shared, BLOCKS, is_there=in_blocks),
+            Level(along, vectors * self.lanes, role=DEPTH, is_there=in_blocks),
+            Level(many, v["columns"], shared & ~in_blocks, TILES),
+            Level(few, v["rows"], role=TILES),
+            *(Level(at[loop.name], 1, role=STEPS) for loop in roles.taps),
+            Level(along, self.lanes, role=STEPS),
+            written_out(few, ~in_blocks & (roles.few.dim < roles.many.dim)),
+            written_out(many),
+            written_out(few, in_blocks | (roles.few.dim > roles.many.dim)),
+            Level(along, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED),
         )
         return Plan(self._outline, levels, len(shared), self._dense(v))
 
     def _dense(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) which accesses are read through a copy, see `Plan.dense`."""
         buffers = [access.buffer for access in self._outline.accesses]
-        turned = sum(1 << buffers.index(read.tensor) for read in self.roles.turned)
+        transposed = sum(1 << buffers.index(read.tensor) for read in self.roles.transposed)
         shared = sum(1 << buffers.index(read.tensor) for read in self.shared)
-        return turned + v["pack"] * shared
+        return transposed + v["pack"] * shared
 
     def default(self) -> tuple[int, ...]:
         """The tile that reads least for what it computes, on all threads."""
@@ -115,11 +120,12 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         v = self.values(grid)
         chains = v["rows"] * v["columns"]
         worth = chains / (v["rows"] + v["columns"]) * np.minimum(chains / BUSY_CHAINS, 1.0)
-        near = self.shared_bytes / v["blocks"] <= MOST_OF_FIRST_CACHE * self.target.caches[0].bytes
-        worth = worth + v["parallel"] + v["prefetch"] + near
-        worth = worth - v["blocks"] / 100  # the longest that stay
-        return tuple(int(i) for i in grid[np.argmax(worth)])
+        near = self.shared_bytes / v["blocks"] <= USABLE_SHARE * self.target.caches[0].bytes
+        # Of parts of the reduction, the longest that stay.
+        order = (-np.arange(len(grid)), -v["blocks"], worth, v["parallel"] + v["prefetch"] + near)
+        return tuple(int(i) for i in grid[np.lexsort(order)[-1]])
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other clusters' steps already."""
-        write_inner_product(self, writer, self.chosen(setting))
+        """Add the steps of one setting to a trace that may have other groups' steps already."""
+        levels = self.plan(np.asarray([setting])).loops()
+        write_inner_product(self, writer, self.chosen(setting), levels)

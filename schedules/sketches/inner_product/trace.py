@@ -1,7 +1,8 @@
-"""The trace of one setting of the sketch of dot products."""
+"""The trace of one setting of the sketch of inner products."""
 
 from __future__ import annotations
 
+from ...plan import LoopLevel
 from ...primitives import (
     CacheRead,
     CacheWrite,
@@ -11,87 +12,87 @@ from ...primitives import (
     Prefetch,
     RFactor,
     TransformLayout,
-    Unroll,
     Vectorize,
 )
 from ...primitives.places import ROOT
 from ..analysis import Read
-from ..writer import TraceWriter
-from .stage import InnerProductStage
+from ..writer import (
+    BATCHES,
+    BLOCKS,
+    STEPS,
+    TILES,
+    UNROLLED,
+    WRITTEN_OUT,
+    TraceWriter,
+    called,
+)
+from .roles import InnerProductStage
 
 
-def write_inner_product(stage: InnerProductStage, w: TraceWriter, v: dict[str, int]) -> None:
-    """Add the steps of one setting, `v`, to a trace that may have other clusters' steps."""
-    roles, name = stage.roles, stage.view.name
-    w.do(*stage.view.presolve)
-    for n, read in enumerate(roles.turned):
-        _turn(stage, w, read, f"{name}.turned{n}")
+def write_inner_product(
+    stage: InnerProductStage, w: TraceWriter, v: dict[str, int], levels: list[LoopLevel]
+) -> None:
+    """Add the steps of one setting, `v`, whose plan has `levels`, to a trace that may have other
+    groups' steps."""
+    roles, name, in_blocks = stage.roles, stage.view.name, v["blocks"] > 1
+    w.do(*stage.view.phase_steps)
+    for n, read in enumerate(roles.transposed):
+        _transpose(stage, w, read, f"{name}.turned{n}")
     for n, read in enumerate(stage.shared if v["pack"] else ()):
         _pack(stage, w, read, f"{name}.packed{n}")
     steps, within = w.split(roles.along.name, stage.lanes)
     w.do(RFactor(within, f"{name}.wide"))
-    many, column = w.split(f"{roles.many.name}.rf", v["columns"])
-    few, row = w.split(f"{roles.few.name}.rf", v["rows"])
-    tasks = [f"{loop.name}.rf" for loop in roles.batch]
-    tiles: list[str] = []
-    if v["blocks"] > 1:
-        many, *tiles = w.split(many, stage.tiles_a_block(v["columns"]))
-    w.reorder(*tasks, many, *tiles, few, column, row)
-    outer, *inside = [*tasks, many]
-    if v["parallel"]:
-        for other in inside:
-            outer = w.fuse(outer, other)
-    if v["blocks"] > 1:
-        block = outer if v["parallel"] else many
-        ahead, deal, steps = _blocked(stage, w, v, block, steps)
-    else:
-        _whole(stage, w, few)
-        ahead, deal = outer, few
-    w.do(Unroll(row), Unroll(column))
-    w.do(CacheWrite(name, few, f"{name}.total"), Vectorize(f"{within}.rf"))
+    results = [
+        x._replace(loop=f"{x.loop}.rf") for x in levels if x.role in (BATCHES, BLOCKS, TILES)
+    ]
+    tile = [f"{loop.name}.rf" for loop in (roles.many, roles.few)]
+    made = w.arrange([*results, *(LoopLevel(loop, 1, UNROLLED) for loop in tile)], first=tile)
+    around = [loop for level, loop in made if level.role in (BATCHES, BLOCKS)]
+    column_tile, row_tile = called(made, TILES)
+    around = around if in_blocks else [*around, column_tile]
+    outer = w.fuse_all(around) if v["parallel"] else around[0]
+    ahead, place = outer, row_tile
+    if in_blocks:
+        place = outer if v["parallel"] else around[-1]
+    w.do(ComputeAt(f"{name}.wide", place, register=not in_blocks))
+    sums = _sums(stage, w, levels, steps, in_blocks)
+    if in_blocks:
+        (ahead, row_tile), (*_, steps) = called(sums, TILES), called(sums, STEPS)
+    w.do(CacheWrite(f"{name}.wide", row_tile, f"{name}.wide.acc"))
+    w.do(CacheWrite(name, called(made, TILES)[-1], f"{name}.total"), Vectorize(f"{within}.rf"))
     if v["prefetch"]:
-        shared = deal if w.loop(deal).extent > 1 else ""
-        line = stage.target.caches[0].line_bytes // roles.passing.dtype.bytes
-        w.do(Prefetch(roles.passing.tensor, ahead, 1, steps, shared, line))
+        shared = row_tile if w.loop(row_tile).extent > 1 else ""
+        line = stage.target.caches[0].line_bytes // roles.large.dtype.bytes
+        w.do(Prefetch(roles.large.tensor, ahead, 1, steps, shared, line))
     if roles.along.extent % stage.lanes:
         w.do(Partition(steps, roles.along.extent // stage.lanes))
     if v["parallel"]:
         w.do(Parallel(outer))
 
 
-def _whole(stage: InnerProductStage, w: TraceWriter, few: str) -> None:
-    """The partial sums of a tile over the whole reduction, in registers."""
-    wide = f"{stage.view.name}.wide"
-    w.do(ComputeAt(wide, few, register=True))
-    own = w.own_loops(wide, inside=few)
-    *tile, last = [loop.var for loop in own if not loop.reduce]
-    w.reorder(*(loop.var for loop in own if loop.reduce), *tile, last)
-    w.do(Vectorize(last), *(Unroll(name) for name in tile))
-    w.do(CacheWrite(wide, few, f"{wide}.acc"))
-
-
-def _blocked(
-    stage: InnerProductStage, w: TraceWriter, v: dict[str, int], block: str, steps: str
-) -> tuple[str, str, str]:
-    """The partial sums of a block of tiles, kept in memory, a block of the reduction after the
-    other: what tiles share of it stays in the first cache. The loops over tiles, their rows, steps.
-    """
-    roles, wide = stage.roles, f"{stage.view.name}.wide"
-    w.do(ComputeAt(wide, block))
+def _sums(
+    stage: InnerProductStage, w: TraceWriter, levels: list[LoopLevel], steps: str, in_blocks: bool
+) -> list[tuple[LoopLevel, str]]:
+    """The partial sums, of a tile over the whole reduction in registers, or of a block of tiles
+    kept in memory, a block of the reduction after the other: what tiles share of it stays in the
+    first cache."""
+    roles, wide, lanes = stage.roles, f"{stage.view.name}.wide", stage.lanes
     names = [loop.name for loop in stage.view.spatial]
-    most, least = names.index(roles.many.name), names.index(roles.few.name)
-    others = (n for n in range(len(names)) if n not in (most, least))
-    order = (*others, most, least, len(names))  # a tile's sums side by side
-    w.do(TransformLayout(wide, (), tuple((n, 0) for n in order)))
-    last = f"{wide}.{len(names)}"
-    few, row = w.split(f"{wide}.{least}", v["rows"])
-    tile, column = w.split(f"{wide}.{most}", v["columns"])
-    vectors = roles.along.extent // stage.lanes
-    parts, steps = w.split(steps, vectors // v["blocks"])
-    taps = [loop.name for loop in roles.taps]
-    w.reorder(parts, tile, few, *taps, steps, column, row, last)
-    w.do(Vectorize(last), Unroll(column), Unroll(row), CacheWrite(wide, few, f"{wide}.acc"))
-    return tile, few, steps
+    if in_blocks:
+        tile = [names.index(loop.name) for loop in (roles.many, roles.few)]
+        others = (n for n in range(len(names)) if n not in tile)
+        order = (*others, *tile, len(names))  # a tile's sums side by side
+        w.do(TransformLayout(wide, (), tuple((n, 0) for n in order)))
+    moved = {name: f"{wide}.{n}" for n, name in enumerate(names)}
+    inside = []
+    for level in levels:
+        if level.loop == roles.along.name and level.step > 1:
+            inside.append(level._replace(loop=steps, step=level.step // lanes))
+        elif level.loop == roles.along.name:
+            inside.append(level._replace(loop=f"{wide}.{len(names)}"))
+        elif level.role in (STEPS, WRITTEN_OUT) or (in_blocks and level.role == TILES):
+            inside.append(level._replace(loop=moved.get(level.loop, level.loop)))
+    return w.arrange(inside, first=(moved[roles.few.name], moved[roles.many.name]))
 
 
 def _pack(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) -> None:
@@ -106,7 +107,7 @@ def _pack(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) -> No
     w.do(Vectorize(lane))
 
 
-def _turn(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) -> None:
+def _transpose(stage: InnerProductStage, w: TraceWriter, read: Read, name: str) -> None:
     """A copy of `read`, made once, that is contiguous along the reduction."""
     dim = read.own_dim(stage.roles.along.name)
     assert dim is not None

@@ -4,82 +4,86 @@ A condition of padding on the rows of a tile is decided when the code is written
 touches the edge has code of its own and the taps are written out; all other tiles then have no
 conditions. Conditions on outer loops are tested there. Where windows overlap along the lanes,
 padding on both sides of them is masked in tiles of columns that touch it, and only there.
+
+Where windows leave an image along an axis outside of a tile, a whole step of a tap loop outside of
+the innermost one multiplies by zeros: one test for a tile's share of that tap leaves it out,
+whether rows are read in place or from a copy that holds the zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from ...algebra.affine import Cond, Interval, prove
-from ...algebra.scalar import Reducer, Scalar
-from ...primitives.zeros import neutral_conditions
+from ...arrays import IntArray
 from ..analysis import Loop
-
-MOST_BORDER_TILES = 4
-"""Tiles at the edges that get code of their own; more are not worth their size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """Padding of a reduction as a tile of `rows` sees it: `conds` speak of the rows, `taps` are the
-    reduction loops in them, `lane_conds` speak of the columns, `ranges` holds every loop's
-    values. `rows` is None where tiles have but one."""
+    """Padding of a reduction as tiles see it: `conds` speak of the axes that they are cut along, by
+    loop, `taps` are the reduction loops in those of rows, `ranges` holds every loop's values."""
 
-    rows: Loop | None
-    columns: Loop
-    conds: tuple[Cond, ...]
-    lane_conds: tuple[Cond, ...]
+    conds: dict[str, tuple[Cond, ...]]
     taps: frozenset[str]
     ranges: dict[str, Interval]
+    _proved: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict, compare=False)
 
-    def edges(self, tile: int) -> tuple[int, int, int]:
-        """For tiles of `tile` rows: the first tile clear of padding, the first behind those, and
-        how many there are. All are at the edge where the first two are equal."""
-        return self._edges(self.rows, self.conds, tile) if self.rows else (0, 1, 1)
+    def edges(self, loop: str, tiles: IntArray) -> IntArray:
+        """(P,) how many tiles of so many elements of `loop` touch padding."""
+        sizes, place = np.unique(tiles, return_inverse=True)
+        counts = [self.ranges[loop].hi // size + 1 for size in sizes.tolist()]
+        clear = [self.clear(loop, size) for size in sizes.tolist()]
+        edges = [count - (stop - start) for count, (start, stop) in zip(counts, clear, strict=True)]
+        return np.asarray(edges, np.int64)[place.reshape(-1)]
 
-    def lane_edges(self, tile: int) -> tuple[int, int, int]:
-        """The same for tiles of `tile` columns."""
-        return self._edges(self.columns, self.lane_conds, tile)
+    def clear(self, loop: str, tile: int) -> tuple[int, int]:
+        """For tiles of `tile` elements of `loop`: the first that is clear of padding, and the first
+        behind those. All are at the edge where the two are equal."""
+        if (loop, tile) not in self._proved:
+            self._proved[loop, tile] = self._clear(loop, tile)
+        return self._proved[loop, tile]
 
-    def _edges(self, loop: Loop, conds: tuple[Cond, ...], tile: int) -> tuple[int, int, int]:
+    def _clear(self, loop: str, tile: int) -> tuple[int, int]:
+        last = self.ranges[loop].hi
+
         def is_clear(number: int) -> bool:
-            values = Interval(number * tile, min((number + 1) * tile, loop.extent) - 1)
-            ranges = {**self.ranges, loop.name: values}
-            return all(prove(cond, ranges) for cond in conds)
+            values = Interval(number * tile, min((number + 1) * tile - 1, last))
+            ranges = {**self.ranges, loop: values}
+            return all(prove(cond, ranges) for cond in self.conds.get(loop, ()))
 
-        count = -(-loop.extent // tile)
         # Padding is outside: what lies between two clear tiles is clear.
-        first = next((t for t in range(count) if is_clear(t)), count)
-        if first == count:
-            return 0, 0, count
-        last = next(t for t in reversed(range(count)) if is_clear(t))
-        return first, last + 1, count
+        numbers = range(last // tile + 1)
+        first = next((t for t in numbers if is_clear(t)), None)
+        if first is None:
+            return 0, 0
+        return first, next(t for t in reversed(numbers) if is_clear(t)) + 1
 
 
 def border_of(
-    value: Scalar,
-    reducer: Reducer | None,
-    loops: Sequence[Loop],
-    rows: Loop | None,
-    columns: Loop,
+    conds: Sequence[Cond], loops: Sequence[Loop], rows: Loop | None, columns: Loop
 ) -> Border | None:
-    """The border of a stage that reduces `value` over `loops` of its own; None where there is no
-    padding to skip, or its conditions depend on lanes or on rows in a way tiles do not decide."""
-    conds = () if reducer is None else neutral_conditions(value, reducer)
-    own = tuple(cond for cond in conds if rows and rows.name in cond.index.vars())
-    lane_conds = tuple(cond for cond in conds if columns.name in cond.index.vars())
-    if not conds or (not own if lane_conds and rows else not lane_conds and not rows):
+    """The border of a reduction over `loops` that has padding under `conds`; None where there is
+    none to skip, or they depend on lanes or on rows in a way tiles do not decide."""
+    of_rows = tuple(cond for cond in conds if rows and rows.name in cond.index.vars())
+    of_lanes = tuple(cond for cond in conds if columns.name in cond.index.vars())
+    nothing = not of_rows if of_lanes else not conds
+    if (nothing if rows else not of_lanes) or _taps_of(of_lanes, columns, loops) is None:
         return None
-    taps = _taps_of(own, rows, loops) if rows else frozenset[str]()
-    if taps is None or _taps_of(lane_conds, columns, loops) is None:
-        return None
+    taps = _taps_of(of_rows, rows, loops)
     ranges = {loop.name: Interval(0, loop.extent - 1) for loop in loops}
-    return Border(rows, columns, own, lane_conds, taps, ranges)
+    found = {loop.name: own for loop, own in ((rows, of_rows), (columns, of_lanes)) if loop and own}
+    return None if taps is None else Border(found, taps, ranges)
 
 
-def _taps_of(conds: Sequence[Cond], axis: Loop, loops: Sequence[Loop]) -> frozenset[str] | None:
+def _taps_of(
+    conds: Sequence[Cond], axis: Loop | None, loops: Sequence[Loop]
+) -> frozenset[str] | None:
     """The reduction loops in conditions on `axis`, None if other loops are in them as well."""
-    others = frozenset[str]().union(*(cond.index.vars() for cond in conds)) - {axis.name}
+    others = frozenset[str]().union(*(cond.index.vars() for cond in conds))
+    others -= {axis.name} if axis else set()
     taps = frozenset(loop.name for loop in loops if loop.reduce and loop.name in others)
     return taps if others == taps else None

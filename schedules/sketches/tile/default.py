@@ -2,88 +2,111 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
 
-from ..hardware import BUSY_CHAINS, FEWEST_ROWS
-from .far_reads import is_followed
+from ...arrays import BoolArray, FloatArray, IntArray
 from .knobs import TileKnobs
+from .operands import is_followed
 
-DRAWN = 20_000
-"""Random settings to find a feasible one among, where none is near the usual ones."""
+Tried = dict[str, tuple[int, ...]]
+"""The values of each knob that are tried."""
 
 
 def tile_default(sketch: TileKnobs) -> tuple[int, ...]:
-    """A feasible setting: a square-ish tile, packed columns, every thread; in place and with hints
-    where an operand passes by."""
-    if sketch.passing and (streaming := _streaming(sketch)):
-        return streaming
-    for base in _usual(sketch):
-        if squarest := _squarest(sketch, base):
-            return _with_tasks(sketch, squarest)
+    """A feasible setting whose tile reads little for what it computes, with registers to spare:
+    packed columns and every thread; in place and prefetched where an operand is nonresident."""
+    for tried in _usual(sketch):
+        settings = _grid(sketch, tried)
+        settings = settings[sketch.feasible(settings) & ~_is_wasteful(sketch, settings)]
+        if len(settings):
+            v = sketch.values(settings)
+            chains = v["rows"] * v["vectors"]
+            crowded = chains + v["vectors"] + 1 > sketch.target.vector_registers - 2
+            square = chains / (chains + v["rows"] + v["vectors"])
+            square = square * (_full(sketch, v) if sketch.nonresident else 1.0)
+            fine = v["column_blocks"] - v["tails"] - v["k_blocks"]
+            least = v["skip_padding"] + v["tap_unroll"] * sketch.is_sliding
+            best = np.lexsort((-np.arange(len(settings)), fine, square, ~crowded, least))[-1]
+            return _with_tasks(sketch, tuple(int(i) for i in settings[best]))
     return _with_tasks(sketch, _any_feasible(sketch))
 
 
-def _squarest(sketch: TileKnobs, base: dict[str, int]) -> tuple[int, ...] | None:
-    """The setting like `base` whose tile reads least for what it computes, with registers to
-    spare; None if none is feasible."""
-    best, best_score = None, -1.0
-    asks = bool(sketch.prefetched_runs)
-    roles, names = sketch.roles, [knob.name for knob in sketch.knobs]
-    for i, vectors in enumerate(sketch.knobs[0].values):
-        for j, rows in enumerate(sketch.knobs[1].values):
-            if sketch.target.vector_registers - 2 < rows * vectors + vectors + 1:
-                continue
-            for blocks in range(base["column_blocks"], -1, -1):
-                setting = {**base, "vectors": i, "rows": j, "column_blocks": blocks}
-                if asks:
-                    setting["tails"] = int(roles.rows[0].extent % rows > 0)
-                if sketch.is_sliding:
-                    setting["column_blocks"] = 0
-                    ragged = roles.columns.extent % (vectors * sketch.lanes)
-                    setting["tails"] = 2 if ragged or roles.rows[0].extent % rows else 0
-                row = np.asarray([[setting[name] for name in names]])
-                if sketch.feasible(row)[0]:
-                    score = rows * vectors / (rows + vectors)
-                    if score > best_score:
-                        best, best_score = tuple(int(x) for x in row[0]), score
-                    break
-    return best
+def _full(sketch: TileKnobs, v: dict[str, IntArray]) -> FloatArray | float:
+    """(P,) which part of the tiles is there."""
+    full: FloatArray | float = 1.0
+    for loop, tile in (
+        (sketch.roles.columns, v["vectors"] * sketch.lanes),
+        *((loop, v["rows"]) for loop in sketch.roles.rows[:1]),
+    ):
+        full = full * loop.extent / (-(-loop.extent // tile) * tile)
+    return full
 
 
-def _usual(sketch: TileKnobs) -> list[dict[str, int]]:
-    """The places of knobs but for the tile: columns and rows are packed, threads have columns.
-    Where windows slide, less and less of them is written out."""
+def _grid(sketch: TileKnobs, tried: Tried) -> IntArray:
+    places = [[knob.values.index(x) for x in tried[knob.name]] for knob in sketch.knobs]
+    return np.stack(np.meshgrid(*places, indexing="ij"), axis=-1).reshape(-1, len(places))
+
+
+def _usual(sketch: TileKnobs) -> Iterator[Tried]:
+    """What is tried first: where an operand is nonresident, in place, each thread with one run
+    of columns; else packed columns and rows. Where windows slide whole rows of an image are written
+    out, and padding is left out."""
     knobs = {knob.name: knob.values for knob in sketch.knobs}
-    places = dict.fromkeys(knobs, 0)
-    places["pack_columns"] = len(knobs["pack_columns"]) - 1
-    places["copy_rows"] = len(knobs["copy_rows"]) - 1
-    places["parallel"] = min(1, len(knobs["parallel"]) - 1)
-    if sketch.is_sliding:  # whole rows of an image, taps written out, padding left out
-        for name in ("tap_unroll", "skip_padding", "rows_outside"):
-            places[name] = len(knobs[name]) - 1
-        main = sketch.roles.main.extent
-        if main in knobs["unroll"]:
-            places["unroll"] = knobs["unroll"].index(main)
-    if bool(sketch.prefetched_runs):  # rows read in place, with hints
-        places |= {"copy_rows": 0, "prefetch": 1, "skip_padding": int(sketch.border is not None)}
-        places["tap_unroll"] = min(1, len(sketch.short_taps()))
-    most = 2 * sketch.target.threads
-    places["column_blocks"] = len([c for c in knobs["column_blocks"] if c <= most]) - 1
-    if not sketch.is_sliding:
-        return [places]
-    return [{**places, "tap_unroll": n} for n in range(places["tap_unroll"], -1, -1)]
+    free = {name: knobs[name] for name in ("vectors", "rows", "tails")}
+    base = {name: values[:1] for name, values in knobs.items()} | free
+    base["parallel"] = (min(1, knobs["parallel"][-1]),)
+
+    def last(*names: str) -> Tried:
+        return {name: knobs[name][-1:] for name in names}
+
+    def columns(most: int) -> Tried:
+        return {"column_blocks": tuple(c for c in knobs["column_blocks"] if c <= most)}
+
+    threads, main = sketch.target.threads, sketch.roles.main
+    if sketch.nonresident:
+        far = int(not all(is_followed(read, main) for read in sketch.nonresident))
+        found = {name: knobs[name] for name in ("skip_padding", "tap_unroll", "k_blocks")}
+        yield base | found | columns(threads) | {"row_tiles_inside": (1,), "prefetch": (far,)}
+    base |= columns(2 * threads) | last("pack_columns")
+    if sketch.is_sliding:
+        whole = {"unroll": (main.extent,)} if main.extent in knobs["unroll"] else {}
+        base |= whole | last("skip_padding", "rows_outside", "copy_rows")
+        yield base | {
+            "tap_unroll": knobs["tap_unroll"],
+            "column_blocks": knobs["column_blocks"][:1],
+        }
+    elif sketch.prefetched_runs:  # rows read in place, prefetched
+        taps = {"tap_unroll": knobs["tap_unroll"][:2][-1:]}
+        yield base | taps | {"prefetch": (1,), "skip_padding": (int(sketch.border is not None),)}
+    yield base | last("copy_rows")
+
+
+def _is_wasteful(sketch: TileKnobs, settings: IntArray) -> BoolArray:
+    """(P,) whether a nonresident operand waits, a tile of it and the next one, in more than half of
+    the cache, or its taps are written out with the padding."""
+    v, taps = sketch.values(settings), prod(loop.extent for loop in sketch.roles.taps)
+    rows = taps * -(-sketch.roles.main.extent // v["k_blocks"])
+    tile = rows * v["vectors"] * sketch.lanes * sketch.view.dtype.bytes
+    waits = 2 * tile > sketch.target.own_cache_bytes // 2
+    found: BoolArray = waits | (v["tap_unroll"] > 0) & (v["skip_padding"] == 0)
+    return found & bool(sketch.nonresident)
 
 
 def _any_feasible(sketch: TileKnobs) -> tuple[int, ...]:
-    """The first feasible one of many random settings, the same every time."""
-    sizes = [len(knob.values) for knob in sketch.knobs]
-    settings = np.random.default_rng(0).integers(0, sizes, (DRAWN, len(sizes)))
-    good = settings[sketch.feasible(settings)]
-    assert len(good), f"no setting fits {sketch.view.name}"
-    return tuple(int(x) for x in good[0])
+    """The first feasible one of settings whose blocks of columns are of one tile."""
+    tried = {knob.name: knob.values[:1] for knob in sketch.knobs}
+    for knob in sketch.knobs:
+        if knob.name in ("vectors", "rows", "copy_rows", "pack_columns", "k_blocks", "parallel"):
+            tried[knob.name] = knob.values
+        elif knob.name == "column_blocks":
+            tried[knob.name] = knob.values[-1:]
+    settings = _grid(sketch, tried)
+    settings = settings[sketch.feasible(settings)]
+    assert len(settings), f"no setting fits {sketch.view.name}"
+    return tuple(int(i) for i in settings[0])
 
 
 def _with_tasks(sketch: TileKnobs, setting: tuple[int, ...]) -> tuple[int, ...]:
@@ -107,57 +130,3 @@ def _with_tasks(sketch: TileKnobs, setting: tuple[int, ...]) -> tuple[int, ...]:
         if sketch.feasible(np.asarray([changed]))[0]:
             return tuple(changed)
     return setting
-
-
-def _streaming(sketch: TileKnobs) -> tuple[int, ...] | None:
-    """A setting in place that is sensible with no model, with hints where rows lie far apart: each
-    thread has one run of columns, in tiles as deep as wait in a quarter of its cache, and of the
-    rows that waste the least. None where no such setting is feasible."""
-    knobs = {knob.name: knob.values for knob in sketch.knobs}
-    base = {name: values[0] for name, values in knobs.items()}
-    hints = int(not all(is_followed(read, sketch.roles.main) for read in sketch.passing))
-    base |= {"row_tiles_inside": 1, "prefetch": hints, "parallel": min(1, knobs["parallel"][-1])}
-    base["column_blocks"] = max(c for c in knobs["column_blocks"] if c <= sketch.target.threads)
-    open_knobs = ("skip_padding", "tap_unroll", "tails", "vectors", "rows", "k_blocks")
-    settings, scores = [], []
-    for values in product(*(knobs[name] for name in open_knobs)):
-        chosen = base | dict(zip(open_knobs, values, strict=True))
-        wasteful = chosen["tap_unroll"] > 0 and not chosen["skip_padding"]
-        if wasteful or _waiting_share(sketch, chosen) > 1.0:
-            continue
-        settings.append([knobs[name].index(value) for name, value in chosen.items()])
-        scores.append(_worth(sketch, chosen))
-    if not settings:
-        return None
-    array = np.asarray(settings)
-    feasible = np.flatnonzero(sketch.feasible(array))
-    if not len(feasible):
-        return None
-    best = feasible[np.argmax(np.asarray(scores)[feasible])]
-    return tuple(int(i) for i in array[best])
-
-
-def _waiting_share(sketch: TileKnobs, chosen: dict[str, int]) -> float:
-    """How much a tile and the next one take of the quarter of a cache that they wait in."""
-    taps = prod(loop.extent for loop in sketch.roles.taps)
-    rows = taps * -(-sketch.roles.main.extent // chosen["k_blocks"])
-    tile = rows * chosen["vectors"] * sketch.lanes * sketch.view.dtype.bytes
-    return 8.0 * tile / sketch.target.own_cache_bytes
-
-
-def _worth(sketch: TileKnobs, chosen: dict[str, int]) -> float:
-    """Which share of its time a tile computes what is wanted, roughly."""
-    rows, columns = chosen["rows"], chosen["vectors"]
-    chains, width = rows * columns, columns * sketch.lanes
-    extent = sketch.roles.rows[0].extent if sketch.roles.rows else 1
-    rest = extent % rows
-    if rest:
-        least = max(FEWEST_ROWS, int(BUSY_CHAINS) // columns)
-        rest = max(rest, min(rows, least)) if chosen["tails"] else rows
-    useful = extent / (extent // rows * rows + rest)
-    useful *= sketch.roles.columns.extent / (-(-sketch.roles.columns.extent // width) * width)
-    useful /= sketch.useful_share if chosen["skip_padding"] else 1.0
-    crowded = chains + columns + 1 > sketch.target.vector_registers - 2
-    busy = min(1.0, chains / BUSY_CHAINS) * (0.95 if crowded else 1.0) * (1.0 - 0.05 * bool(rest))
-    # Deeper blocks read and write the result less often; tails cost code.
-    return useful * busy * chains / (chains + columns + rows) - 1e-4 * chosen["k_blocks"]

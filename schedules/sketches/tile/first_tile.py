@@ -5,8 +5,8 @@
 
 A panel that is packed on its own makes every tile of rows wait for it, and the loads of the copy
 for memory. Multiply-adds of the first tile leave most ports of loads and stores free, and its steps
-last long enough for hints to bring what is copied some steps later. 512x2048x1024 on Zen 5, one
-thread and two: 0.979 and 0.978 of the time; 1024x1024x1024: 0.99; the copy alone with hints: 0.99.
+last long enough to prefetch what is copied some steps later. 512x2048x1024 on Zen 5, one thread
+and two: 0.979 and 0.978 of the time; 1024x1024x1024: 0.99; the copy alone, prefetched: 0.99.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...arrays import BoolArray, IntArray
 from ...nest.loop_ir import LoopKind
 from ...primitives import Merge, Prefetch, Unroll
 from ..analysis import Read
+from ..hardware import FMA_PIPES
 from ..writer import TraceWriter
 from .stage import TileStage
 
@@ -24,26 +25,23 @@ AHEAD_CYCLES = 600.0
 """How long before it is copied a line is asked for: the latency of the last cache, and of memory
 on most machines. Half and double of it are as good."""
 
-UPDATES_A_CYCLE = 2.0
-"""Pipes for multiply-adds."""
-
 
 def packed_on_the_way(stage: TileStage) -> tuple[Read, ...]:
     """The column operands that the first tile can pack; all that are packed in a call, or none.
 
     Each is as contiguous as columns are, and each step of the reduction reads a part of its own.
     """
-    view, packed = stage.view, stage.operands.packed_inside(ahead=False)
+    view, packed = stage.view, stage.packed_inside(ahead=False)
     loops = {loop.name for loop in view.reduce if loop.extent > 1}
     fits = (
         not read.padded
-        and stage.operands.moves_as_one(read)
+        and stage.moves_as_one(read)
         and read.element_stride(stage.roles.columns.name) == 1
         and all(read.own_dim(name) is not None for name in loops)
         for read in packed
     )
-    plain = not view.presolve and not view.presplit and not view.guards
-    plain = plain and stage.apart == 1 and not stage.is_sliding
+    plain = not view.phase_steps and not view.axis_splits and not view.guards
+    plain = plain and stage.step_distance == 1 and not stage.is_sliding
     return packed if plain and all(fits) else ()
 
 
@@ -71,7 +69,7 @@ def merge_with_first_tile(
     name = stage.view.name
     _stand_alone(w, f"{name}.pack0", f"{name}.acc", depth[0])
     step_cycles = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
-    ahead = ceil(AHEAD_CYCLES * UPDATES_A_CYCLE / step_cycles)
+    ahead = ceil(AHEAD_CYCLES * FMA_PIPES / step_cycles)
     for n, read in enumerate(packed_on_the_way(stage)):
         axes = (*depth[:-1], stage.roles.main.name)
         dims = [(read.own_dim(axis), loop) for axis, loop in zip(axes, depth, strict=True)]

@@ -11,27 +11,10 @@ from math import prod
 import numpy as np
 
 from ...arrays import BoolArray, IntArray
-from .border import MOST_BORDER_TILES
 from .first_tile import can_pack_on_the_way
+from .loops import tile_axes
 from .prefetch import prefetches
-from .stage import TileStage
-
-MAX_UNROLLED = 48
-"""Most multiply-adds in the unrolled body of the innermost loop, if it is unrolled at all."""
-
-MAX_SLIDING = 112
-"""The same where windows of neighbouring rows overlap, so that they share what they load. Seven
-taps of a tile of six rows, eight and twelve: 0.70, 0.78 and 0.92 of the bound on Zen 5."""
-
-MAX_WRITTEN_OUT = 96
-"""The same where taps are written out, so that neighbouring outputs share what they load."""
-
-MAX_WHOLE = 200
-"""The same where the whole reduction is written out and no loop is left."""
-
-MOST_POINTS_ALONE = 1 << 19
-"""Most updates of which one thread may do all: 4 us with AVX-512, or 5 to 8 where windows or a few
-channels keep it from the peak. A parallel region takes 0.5 to 1.4 and halves the rest at best."""
+from .stage import MAX_BODY, MAX_TAPS, TileStage
 
 Values = dict[str, IntArray]
 """Knob values, or sizes (see `tile_loops`), by name, each (P,)."""
@@ -41,16 +24,10 @@ def feasible_tiles(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """(P,) whether tile, panel and code fit the target, and no knob is without effect."""
     ok = _fits_registers(stage, v, s) & _is_short(stage, v, s) & _panels_fit(stage, v, s)
     ok &= _has_one_spelling(stage, v, s) & _reduction_goes_together(stage, v)
-    ok &= _tails_are_there(stage, v, s) & _is_shared_out(stage, v)
+    ok &= _tails_are_there(stage, v, s)
     ok &= (v["prefetch"] == 0) | prefetches(stage, v, s)
     ok &= (v["pack_on_the_way"] == 0) | can_pack_on_the_way(stage, v, s)
     ok &= (v["skip_padding"] == 0) | _leaves_out_padding(stage, v, s)
-    if stage.is_sliding:
-        # Tiles along long rows of the image, which are read and written from end to end: with
-        # tiles of rows inside, lines of many rows are written in parts and pages change.
-        ok &= v["row_tiles_inside"] == 0
-        # Each row of a tile would be a stream of its own, a line at a time: measured slower.
-        ok &= v["stream"] == 0
     if stage.epilogue:
         ok &= _block_of_sums_fits(stage, v, s)
     return ok
@@ -61,14 +38,14 @@ def _fits_registers(stage: TileStage, v: Values, s: Values) -> BoolArray:
     registers = stage.target.vector_registers
     reads = len(stage.roles.column_reads)
     live = s["mr"] * s["mr2"] * v["vectors"] + v["vectors"] * max(reads, 1) + 1
-    ok: BoolArray = live <= registers - (1 if registers > 16 else 0)
+    ok: BoolArray = live <= registers
     # With one vector a row, all rows of a step are loaded ahead: they need registers as well.
     ok &= (v["vectors"] > 1) | (v["unroll"] == 1) | (2 * s["mr"] * s["mr2"] + 1 <= registers)
-    if stage.is_sliding:  # what one tap has loaded waits for the next
-        waiting = s["mr"] * s["mr2"] * v["vectors"] * (s["taps_inside"] > 1)
+    if stage.is_sliding:  # what one tap has loaded is kept for the next
+        kept = s["mr"] * s["mr2"] * v["vectors"] * (s["taps_inside"] > 1)
         if stage.lane_step > 1:  # so do the vectors that phases are taken from
-            waiting = waiting * (1 + stage.lane_step)
-        ok &= live + waiting <= registers
+            kept = kept * (1 + stage.lane_step)
+        ok &= live + kept <= registers
     return ok
 
 
@@ -79,9 +56,9 @@ def _is_short(stage: TileStage, v: Values, s: Values) -> BoolArray:
     body = s["mr"] * s["mr2"] * v["vectors"] * v["unroll"] * s["taps_inside"]
     plain = (v["unroll"] == 1) & (v["tap_unroll"] == 0)
     whole = v["unroll"] * s["taps_inside"] * view.outputs == view.points
-    most_steps = MAX_SLIDING if stage.is_sliding else MAX_UNROLLED
-    most = np.where(v["tap_unroll"] > 0, MAX_WRITTEN_OUT, most_steps)
-    ok: BoolArray = plain | (body <= np.where(whole, MAX_WHOLE, most))
+    shares = (v["tap_unroll"] > 0) | stage.is_sliding
+    most = np.where(whole, 2 * MAX_BODY, np.where(shares, MAX_BODY, MAX_BODY // 2))
+    ok: BoolArray = plain | (body <= most)
     return ok
 
 
@@ -99,14 +76,14 @@ def _has_one_spelling(stage: TileStage, v: Values, s: Values) -> BoolArray:
 
 def _panels_fit(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Packed panels fit half of the last cache, and what cannot be loaded as vectors is packed."""
-    roles, operands = stage.roles, stage.operands
+    roles = stage.roles
     taps = prod(loop.extent for loop in roles.taps)
     panel = s["kc"] * taps * s["nr"] * s["col_per"] * stage.view.dtype.bytes
-    whole_ahead = (v["pack_columns"] == 2) & (not operands.packed_inside(ahead=True))
+    whole_ahead = (v["pack_columns"] == 2) & (not stage.packed_inside(ahead=True))
     room = stage.target.caches[-1].bytes // 2
     ok: BoolArray = (v["pack_columns"] == 0) | whole_ahead | (panel <= room)
     columns = roles.columns.name
-    if any(read.element_stride(columns) not in (0, 1) for read in operands.packable):
+    if any(read.element_stride(columns) not in (0, 1) for read in stage.packable):
         ok &= v["pack_columns"] >= 1
     if stage.epilogue and any(loop.dim == roles.columns.dim for loop in roles.batch):
         # Tiles of columns across two groups read rows of both, which are no block.
@@ -135,7 +112,7 @@ def _reduction_goes_together(stage: TileStage, v: Values) -> BoolArray:
     ok: BoolArray = (v["split_k"] == 1) | (alone & (v["parallel"] > 0))
     if not stage.epilogue:
         ok &= (v["stream"] == 0) | (v["k_blocks"] == 1)
-    if stage.apart > 1:
+    if stage.step_distance > 1:
         ok &= (v["unroll"] == 1) | ((v["k_blocks"] == 1) & (v["split_k"] == 1))
     return ok
 
@@ -146,17 +123,6 @@ def _tails_are_there(stage: TileStage, v: Values, s: Values) -> BoolArray:
     ragged_rows = (m[0] % s["mr"] != 0) | (m[1] % s["mr2"] != 0)
     ragged = ragged_rows | (stage.roles.columns.extent % s["nr"] != 0)
     ok: BoolArray = ((v["tails"] == 0) | ragged) & ((v["tails"] != 1) | ragged_rows)
-    return ok
-
-
-def _is_shared_out(stage: TileStage, v: Values) -> BoolArray:
-    """Threads have something to divide, and divide it, unless it is little."""
-    roles = stage.roles
-    ok: BoolArray = v["parallel"] <= len(roles.block_loops(rows_outside=False))
-    if stage.target.threads > 1:
-        batches = prod(loop.extent for loop in roles.batch)
-        alone = stage.view.points <= MOST_POINTS_ALONE
-        ok &= (v["parallel"] > 0) | alone | (batches > 1 and not stage.is_uneven)
     return ok
 
 
@@ -171,7 +137,7 @@ def _leaves_out_padding(stage: TileStage, v: Values, s: Values) -> BoolArray:
 def _tiles_decide_padding(stage: TileStage, v: Values, s: Values) -> BoolArray:
     """Rows are in one block and as they are, tiles whole, the taps written out, and not too many
     tiles at the edges."""
-    border, roles = stage.border, stage.roles
+    border, roles, columns = stage.border, stage.roles, stage.roles.columns
     assert border is not None
     taps = [loop.name for loop in stage.short_taps()]
     needed = max((taps.index(name) + 1 for name in border.taps if name in taps), default=0)
@@ -180,12 +146,14 @@ def _tiles_decide_padding(stage: TileStage, v: Values, s: Values) -> BoolArray:
         ok &= v["unroll"] == roles.main.extent
     rows = roles.rows[0].extent if roles.rows else 1
     ok &= (v["tails"] > 0) | (rows % s["mr"] == 0)
-    if any(read.padded for read in stage.operands.panels):  # a copy takes the conditions with it
+    if any(read.padded for read in stage.panels):  # a copy takes the conditions with it
         ok &= v["pack_columns"] == 0
-    if border.lane_conds:  # tiles of columns are cut as those of rows are
-        edges = stage.edge_columns(v["vectors"])
-        ok &= (s["col_tiles"] % s["col_blocks"] == 0) & (edges <= MOST_BORDER_TILES)
-        ok &= ((s["col_blocks"] == 1) | (edges < s["col_per"])) & (v["tails"] != 1)
-        ok &= (v["tails"] == 2) | (roles.columns.extent % s["nr"] == 0)
-    few: BoolArray = stage.edge_tiles(v["rows"]) <= MOST_BORDER_TILES
-    return ok & few
+    for loop, tile, _ in tile_axes(stage, s):
+        if loop.name in border.conds:
+            ok &= border.edges(loop.name, tile) <= MAX_TAPS
+    if columns.name in border.conds:  # tiles of columns are cut as those of rows are
+        edges = border.edges(columns.name, s["nr"])
+        ok &= (s["col_tiles"] % s["col_blocks"] == 0) & (v["tails"] != 1)
+        ok &= (s["col_blocks"] == 1) | (edges < s["col_per"])
+        ok &= (v["tails"] == 2) | (columns.extent % s["nr"] == 0)
+    return ok

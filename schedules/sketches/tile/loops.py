@@ -2,156 +2,155 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
 import numpy as np
 
-from ...arrays import FloatArray, IntArray
+from ...arrays import BoolArray, IntArray
+from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
 from ..analysis import Loop
 from ..outlines import stage_outline
-from .roles import TileRoles
+from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
 from .stage import TileStage
+
+Size = TypeVar("Size")
+"""Of one setting, or of many."""
 
 
 def tile_sizes(stage: TileStage, v: dict[str, IntArray]) -> dict[str, IntArray]:
     """Tile and block sizes for knob values `v`, in elements, and how many of each: arrays (P,)."""
     roles = stage.roles
-    n = roles.columns.extent
     m = [loop.extent for loop in roles.rows] + [1, 1]
-    nr = v["vectors"] * stage.lanes
-    s: dict[str, IntArray] = {"nr": nr, "mr": v["rows"], "mr2": v["rows2"]}
-    s["col_tiles"] = -(-n // nr)
-    s["col_per"] = -(-s["col_tiles"] // v["column_blocks"])
-    s["col_blocks"] = -(-s["col_tiles"] // s["col_per"])
+    s = {"nr": v["vectors"] * stage.lanes, "mr": v["rows"], "mr2": v["rows2"]}
     for key, extent, tile, blocks in (
-        ("row", m[0], v["rows"], v["row_blocks"]),
-        ("row2", m[1], v["rows2"], v["row2_blocks"]),
+        ("col", roles.columns.extent, s["nr"], v["column_blocks"]),
+        ("row", m[0], s["mr"], v["row_blocks"]),
+        ("row2", m[1], s["mr2"], v["row2_blocks"]),
     ):
         s[f"{key}_tiles"] = -(-extent // tile)
         s[f"{key}_per"] = -(-s[f"{key}_tiles"] // blocks)
         s[f"{key}_blocks"] = -(-s[f"{key}_tiles"] // s[f"{key}_per"])
-    k, u = roles.main.extent // v["split_k"], v["unroll"] if stage.apart == 1 else 1
-    s["kc"] = (((k - 1) // v["k_blocks"] + 1) + u - 1) // u * u
+    k, u = roles.main.extent // v["split_k"], v["unroll"] if stage.step_distance == 1 else 1
+    s["kc"] = ((k - 1) // v["k_blocks"] + u) // u * u
     s["k_count"] = -(-k // s["kc"])
     taps = [loop.extent for loop in stage.short_taps()]
     s["taps_inside"] = np.cumprod([1, *taps], dtype=np.int64)[v["tap_unroll"]]
     return s
 
 
-def block_places(roles: TileRoles, v: dict[str, IntArray]) -> dict[str, IntArray]:
-    """(P,) for each axis with a loop over blocks, how many such loops are around it."""
-    orders = [roles.block_loops(outside) for outside in (False, True)]
-    places = {name: np.asarray([order.index(name) for order in orders]) for name in orders[0]}
-    return {name: place[v["rows_outside"]] for name, place in places.items()}
-
-
-def _batch_and_taps(roles: TileRoles) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
-    """The loops that are walked whole: outside everything, and around the inner reduction."""
-    outside = (loop for loop in (*roles.batch, *roles.outer_rows) if loop.extent > 1)
-    return tuple(outside), tuple(loop for loop in roles.taps if loop.extent > 1)
-
-
 COLUMNS, ROWS, ROWS2, MAIN = range(4)
-"""The axes of a tile; behind them, one for each loop of batch and of taps."""
+"""The axes of a tile; behind them, one for each loop of batch, of further rows and of taps."""
 
 
 def tile_outline(stage: TileStage) -> Outline:
     """The axes of a tile, an axis of one element for rows that it has not, and what it touches."""
-    roles, view = stage.roles, stage.view
-    batch, taps = _batch_and_taps(roles)
-    rows = (*roles.rows[:2], *[None] * (2 - len(roles.rows[:2])))
-    loops = (roles.columns, *rows, roles.main, *batch, *taps)
-    return stage_outline(view, loops, stage.operands.every)
+    roles = stage.roles
+    rows = (*roles.rows, *[None] * (2 - len(roles.rows)))
+    loops = (roles.columns, *rows, roles.main, *roles.batch, *roles.outer_rows, *roles.taps)
+    return stage_outline(stage.view, loops, stage.operands, epilogue=stage.epilogue)
+
+
+def tile_axes(stage: TileStage, s: Mapping[str, Size]) -> list[tuple[Loop, Size, Size]]:
+    """Rows, innermost first, then columns: the loop, the elements of a tile, and tiles a block."""
+    tiles = ((s["mr"], s["row_per"]), (s["mr2"], s["row2_per"]), (s["nr"], s["col_per"]))
+    loops = (*stage.roles.rows, stage.roles.columns)
+    own = (*tiles[: len(loops) - 1], tiles[-1])
+    return [(loop, *sizes) for loop, sizes in zip(loops, own, strict=True)]
 
 
 def tile_plan(
     stage: TileStage, outline: Outline, v: dict[str, IntArray], s: dict[str, IntArray]
 ) -> Plan:
-    """The levels of knob values `v` with sizes `s`. A loop that knobs place here or there is a
-    level in each place, of one iteration where it is not."""
+    """The levels of knob values `v` with sizes `s`, outermost first."""
+    at = {axis.name: number for number, axis in enumerate(outline.axes)}
+    levels = (*_around_tiles(stage, at, v, s), *_of_a_tile(stage, at, v, s))
+    return Plan(outline, levels, len(v["rows"]), _dense(stage, v))
+
+
+def _around_tiles(
+    stage: TileStage, at: dict[str, int], v: dict[str, IntArray], s: dict[str, IntArray]
+) -> Iterator[Level]:
+    """Parts of the reduction, batches, and blocks in either order, `parallel` of which threads
+    divide with all that is around them; blocks of the reduction stand behind these, or behind the
+    first. Each thread gets a run of iterations, so batches that differ in length stand behind the
+    blocks that are divided: they alternate."""
     roles, threads = stage.roles, stage.target.threads > 1
-    batch, taps = _batch_and_taps(roles)
-    first_tap = 4 + len(batch)
-    k = roles.main.extent // v["split_k"]
-    block, block2 = s["mr"] * s["row_per"], s["mr2"] * s["row2_per"]
-    wide, n = s["nr"] * s["col_per"], roles.columns.extent
-    outside, inside = v["rows_outside"] == 1, v["row_tiles_inside"] == 1
-    deep = _depth_place(stage, v)
-    place = block_places(roles, v)
-    names = [loop.name for loop in (*roles.rows[:2], *[roles.columns] * 2)][:2]
-    rows, rows2 = (threads & (v["parallel"] > place[name]) for name in names)
-    columns = threads & (v["parallel"] > place[roles.columns.name])
-    outer = {loop.name for loop in roles.outer_rows}
+    outside, divided = v["rows_outside"] == 1, v["parallel"]
+    split = v["split_k"] > 1
+    yield Level(MAIN, roles.main.extent // v["split_k"], threads & split, PARTS, is_there=split)
 
-    def depth(place: int) -> Level:
-        return Level(MAIN, np.where(deep <= place, s["kc"], k), note="blocks of the reduction")
-
-    levels = (
-        Level(MAIN, k, threads, "parts of the reduction"),
-        *(
-            Level(4 + n, 1, threads & (x.name not in outer or v["parallel"] > place[x.name]))
-            for n, x in enumerate(batch)
-        ),
-        Level(COLUMNS, np.where(outside, n, wide), ~outside & columns, "blocks of columns"),
-        depth(0),
-        Level(ROWS2, block2, rows2, "blocks of rows"),
-        depth(1),
-        Level(ROWS, block, rows, "blocks of rows"),
-        depth(2),
-        Level(COLUMNS, wide, outside & columns, "blocks of columns"),
-        depth(3),
-        Level(COLUMNS, np.where(inside, s["nr"], wide), note="tiles of columns"),
-        Level(ROWS2, s["mr2"], note="tiles of rows"),
-        Level(ROWS, s["mr"], note="tiles of rows"),
-        Level(COLUMNS, s["nr"], note="tiles of columns"),
-        *(Level(n, 1, note="taps") for n in range(first_tap, first_tap + len(taps))),
-        Level(MAIN, 1, note="reduction"),
-        Level(ROWS2, 1, note="rows in registers"),
-        Level(ROWS, 1, note="rows in registers"),
-        Level(COLUMNS, 1, note="columns in registers"),
-    )
-    return Plan(outline, levels, len(deep), _dense(stage, v))
-
-
-def _depth_place(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
-    """(P,) behind which of the block loops (columns, rows2, rows, columns again) the blocks of the
-    reduction stand: the last that threads divide, or the outermost."""
+    *rows, columns = ((loop, tile * per) for loop, tile, per in tile_axes(stage, s))
+    inside_columns = (*((loop, 1) for loop in roles.outer_rows), *reversed(rows))
+    blocks = ((*columns, ~outside), *((*x, True) for x in inside_columns), (*columns, outside))
+    last = np.clip(divided, 1, len(blocks) - 1)
     if stage.epilogue:
-        return np.full_like(v["parallel"], 3)
-    count = len(stage.roles.rows)
-    rows = [2, 1][2 - count :] if count else []
-    places = {0: [0, *(3 - r for r in rows)], 1: [*(3 - r for r in rows), 3]}
-    divided = np.maximum(v["parallel"], 1) - 1
-    found = [np.asarray([*p, 3])[np.minimum(divided, len(p) - 1)] for p in places.values()]
-    chosen: IntArray = np.where(v["rows_outside"] == 1, found[1], found[0])
-    return chosen
+        last = np.full_like(divided, len(blocks) - 1)
+    batches_behind = divided if stage.is_uneven and threads else np.zeros_like(divided)
+    passed = np.zeros_like(divided)
+
+    def batches(here: BoolArray | bool) -> Iterator[Level]:
+        here = here & (passed == batches_behind)
+        if np.any(here):
+            yield from (
+                Level(at[loop.name], 1, threads & here, BATCHES, is_there=here)
+                for loop in roles.batch
+            )
+
+    yield from batches(here=True)
+    for loop, block, here in blocks:
+        shared = here & threads & (passed < divided)
+        yield Level(at[loop.name], block, shared, BLOCKS, is_there=here)
+        passed = passed + here
+        yield from batches(here)
+        deep = here & (passed == last)
+        yield Level(MAIN, s["kc"], role=DEPTH, is_there=deep)
 
 
-def block_counts(roles: TileRoles, f: dict[str, FloatArray]) -> list[FloatArray]:
-    """How many iterations the first and the second block loop have; a last one of fewer tiles
-    counts as the part it is."""
-    ones = np.ones_like(f["nr"])
-    by_name = {loop.name: ones * loop.extent for loop in roles.outer_rows}
-    by_name |= {
-        loop.name: f[f"{key}_tiles"] / f[f"{key}_per"]
-        for loop, key in zip(roles.rows, ("row", "row2"), strict=False)
-    }
-    by_name[roles.columns.name] = f["col_tiles"] / f["col_per"]
-    orders = [[by_name[n] for n in roles.block_loops(outside)] for outside in (False, True)]
-    picked = []
-    for n in range(2):
-        a, b = (order[n] if n < len(order) else ones for order in orders)
-        picked.append(np.where(f["rows_outside"] == 1, b, a))
-    return picked
+def _of_a_tile(
+    stage: TileStage, at: dict[str, int], v: dict[str, IntArray], s: dict[str, IntArray]
+) -> Iterator[Level]:
+    """Tiles of a block in the order asked for, steps of the reduction, and what is written out of
+    them: taps and steps, then rows and vectors."""
+    *rows, (_, width, _) = tile_axes(stage, s)
+    inside, unroll = v["row_tiles_inside"] == 1, v["unroll"]
+    rows.reverse()
+    yield Level(COLUMNS, width, role=TILES, is_there=inside)
+    yield from (Level(at[loop.name], tile, role=TILES) for loop, tile, _ in rows)
+    yield Level(COLUMNS, width, role=TILES, is_there=~inside)
+
+    short = [loop.name for loop in stage.short_taps()]
+    whole = {name: v["tap_unroll"] > n for n, name in enumerate(short)}
+    for loop in stage.roles.taps:
+        yield Level(at[loop.name], 1, role=STEPS, is_there=~whole.get(loop.name, v["rows"] < 0))
+    together = np.minimum(stage.step_distance * unroll, s["kc"])
+    yield Level(MAIN, together, role=STEPS, is_there=unroll > 1)
+    yield Level(MAIN, 1, role=STEPS, is_there=(unroll == 1) | (stage.step_distance > 1))
+    written = [
+        Level(MAIN, stage.step_distance, False, WRITTEN_OUT, LoopKind.UNROLLED, unroll > 1),
+        *(
+            Level(at[name], 1, False, WRITTEN_OUT, LoopKind.UNROLLED, whole[name])
+            for name in reversed(short)
+        ),
+    ]
+    # Taps along the lanes share vectors: next to each other.
+    yield from reversed(written) if stage.lane_step > 1 else written
+
+    for loop, _, _ in rows:
+        yield Level(at[loop.name], 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)
+    yield Level(COLUMNS, stage.lanes, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)
+    yield Level(COLUMNS, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED)
 
 
 def _dense(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
     """(P,) which accesses come in order, as the bits of a number, see `Plan.dense`."""
-    bits = {read.tensor: 1 << b for b, read in enumerate(stage.operands.every)}
-    columns = sum(bits[read.tensor] for read in stage.operands.packable)
-    rows = sum(bits[read.tensor] for read in stage.operands.copyable)
-    ahead = columns | sum(bits[read.tensor] for read in stage.operands.packed_ahead)
+    bits = {read.tensor: 1 << b for b, read in enumerate(stage.operands)}
+    columns = sum(bits[read.tensor] for read in stage.packable)
+    rows = sum(bits[read.tensor] for read in stage.copyable)
+    ahead = columns | sum(bits[read.tensor] for read in stage.prepacked)
     packed = np.asarray([0, columns, ahead])[v["pack_columns"]]
-    # What hints have brought is where a copy would be: nearby, however far apart its rows are.
-    fetched = sum(bits[read.tensor] for read in stage.passing)
+    # What was prefetched is where a copy would be: nearby, however far apart its rows are.
+    fetched = sum(bits[read.tensor] for read in stage.nonresident)
     packed = packed | np.where(v["prefetch"] > 0, fetched, 0)
     return np.asarray(packed | (v["copy_rows"] * rows))

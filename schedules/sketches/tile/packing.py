@@ -1,10 +1,9 @@
-"""Copies of what tiles read: panels of columns, blocks of rows, what is packed ahead of calls."""
+"""Copies of what tiles read: panels of columns, blocks of rows, what is prepacked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 
 from ...nest.loop_ir import LoopKind
 from ...primitives import (
@@ -20,12 +19,6 @@ from ...primitives.places import ROOT
 from ..analysis import Read
 from ..writer import TraceWriter
 from .stage import TileStage
-
-LEAST_PARALLEL_BYTES = 1 << 18
-"""Operands smaller than this are packed ahead by one thread."""
-
-ROWS_PACKED_AT_ONCE = 32
-"""Rows of an operand that are copied into one panel after another: the TLB holds their pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,66 +41,41 @@ class Packing:
         k, s, w = self.k, self.s, self.w
         blocked = s["k_count"] > 1
         if self.v["copy_rows"]:
-            for n, read in enumerate(k.operands.copyable):
+            for n, read in enumerate(k.copyable):
                 name = f"{self.stage}.rows{n}"
                 inside = [loop.var for loop in w.own_loops(self.buffer, inside=row_place)]
                 place = ko if blocked and ko in inside else row_place
                 w.do(CacheRead(read.tensor, place, name))
                 w.vectorise_writer(name, k.target.lanes(read.dtype))
         if self.v["pack_columns"]:
-            for n, read in enumerate(k.operands.packed_inside(ahead=self.v["pack_columns"] == 2)):
+            for n, read in enumerate(k.packed_inside(ahead=self.v["pack_columns"] == 2)):
                 name = f"{self.stage}.pack{n}"
                 place = ko if blocked else column_place
-                if k.operands.moves_as_one(read):
-                    w.do(CacheRead(read.tensor, place, name))
-                else:
-                    w.do(CacheRead(read.tensor, place, name, along=self._lanes()))
+                along = "" if k.moves_as_one(read) else self._lanes()
+                w.do(CacheRead(read.tensor, place, name, along=along))
                 self._pack_layout(read, name)
         if self.v["pack_columns"] == 2:
-            self._pack_ahead()
+            self._prepack()
 
     def _lanes(self) -> str:
         """The vectorised loop around the reduction."""
         _, chain = self.w.update_of(self.buffer)
         return next(loop.var for loop in chain if loop.kind is LoopKind.VECTORIZED)
 
-    def _pack_ahead(self) -> None:
-        """All of each constant column operand, in panels as wide as a tile, once for all calls."""
-        w, target = self.w, self.k.target
-        for n, read in enumerate(self.k.operands.packed_ahead):
+    def _prepack(self) -> None:
+        """All of each constant column operand, in panels as wide as a tile, once for all calls. The
+        loop over panels is outside, where threads share it: they meet once a copy then, and not
+        once a row of it."""
+        w = self.w
+        for n, read in enumerate(self.k.prepacked):
             name = f"{self.stage}.ahead{n}"
             w.do(CacheRead(read.tensor, ROOT, name), PackAhead(name))
             panel = self._pack_layout(read, name)
-            if not panel:
-                continue
-            shared = self._outermost_ahead(name, panel)
-            large = prod(read.shape) * read.dtype.bytes >= LEAST_PARALLEL_BYTES
-            if target.threads > 1 and large and w.loop(shared).extent > 1:
-                w.do(Parallel(shared))
-
-    def _outermost_ahead(self, name: str, panel: str) -> str:
-        """Bring a loop that threads can share to the outside and give its name: they meet once a
-        copy then, and not once a row of it. Where each panel is gathered or turned, these are the
-        panels. Else blocks of rows are spread over the panels of a thread, so that lines follow
-        each other on both sides, and are in the cache of whom they are for; or over all panels,
-        where these are too few to be divided."""
-        w, threads = self.w, self.k.target.threads
-        own = [loop.var for loop in w.own_loops(name) if loop.kind is LoopKind.SERIAL]
-        at = own.index(panel)
-        above, below = own[:at], own[at + 1 :]
-        if below or not above:
-            w.reorder(panel, *above)
-            return panel
-        longest = max(above, key=lambda loop: w.loop(loop).extent)
-        above.remove(longest)
-        size = min(ROWS_PACKED_AT_ONCE, -(-w.loop(longest).extent // threads))
-        blocks, rows = w.split(longest, size)
-        panels = w.loop(panel).extent
-        if threads > 1 and (panels % threads == 0 or panels >= 4 * threads):
-            share, panel = w.split(panel, -(-panels // threads))
-            blocks, above = share, [blocks, *above]
-        w.reorder(blocks, *above, panel, rows)
-        return blocks
+            if panel:
+                own = [loop.var for loop in w.own_loops(name) if loop.kind is LoopKind.SERIAL]
+                w.reorder(panel, *own[: own.index(panel)])
+                if self.k.target.threads > 1 and w.loop(panel).extent > 1:
+                    w.do(Parallel(panel))
 
     def _depth_of(self, read: Read) -> Callable[[int], int]:
         """How far inside the reduction's loops each dimension of `read` is walked: a panel kept in
@@ -127,7 +95,7 @@ class Packing:
         """Tile by tile, in each the reduction outside and the tile's columns inside. The loop over
         tiles, "" where there is but one column."""
         w, nr = self.w, self.s["nr"]
-        dim = self.k.operands.column_dim(read)
+        dim = self.k.column_dim(read)
         assert dim is not None
         others = sorted((d for d in range(len(read.shape)) if d != dim), key=self._depth_of(read))
         parts = ((dim, 1), *((d, 0) for d in others), (dim, 2))
@@ -135,14 +103,14 @@ class Packing:
         loop = f"{name}.{dim}"
         if not w.has(loop):
             return ""
-        turned = f"{name}.{len(read.shape) - 1}" if self.k.operands.is_turned(read) else ""
-        if turned and not w.has(turned):  # one element of it a block
-            turned = ""
-        rest = [other.var for other in w.own_loops(name) if other.var not in (loop, turned)]
+        transposed = f"{name}.{len(read.shape) - 1}" if self.k.is_transposed(read) else ""
+        if transposed and not w.has(transposed):  # one element of it a block
+            transposed = ""
+        rest = [other.var for other in w.own_loops(name) if other.var not in (loop, transposed)]
         panel, column = w.split(loop, nr)
         vectors, lanes = w.split(column, self.k.lanes)
-        if turned:
-            self._turn_panels(read.tensor, name, rest, panel, vectors, lanes, turned)
+        if transposed:
+            self._transpose_panels(read.tensor, name, rest, panel, vectors, lanes, transposed)
             return panel
         # Columns that are gathered come a panel at a time: fewer lines are open at once.
         gathered = read.element_stride(self.k.roles.columns.name) != 1
@@ -150,7 +118,7 @@ class Packing:
         w.do(Vectorize(lanes), Unroll(vectors))
         return panel
 
-    def _turn_panels(
+    def _transpose_panels(
         self,
         tensor: str,
         name: str,
@@ -161,7 +129,7 @@ class Packing:
         along: str,
     ) -> None:
         """Fill panels from a tensor that is contiguous along another loop than the lanes: blocks of
-        vectors along it are turned in registers. Whole blocks are parts of their own."""
+        vectors along it are transposed in registers. Whole blocks are parts of their own."""
         w = self.w
         whole = w.loop(along).extent // self.k.lanes
         blocks, within = w.split(along, self.k.lanes)

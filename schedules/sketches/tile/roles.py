@@ -9,15 +9,10 @@ from math import prod
 
 from ...target import Target
 from ..analysis import MOST_STEP, Loop, Read, StageView
+from ..hardware import FEWEST_ROWS
 
-LEAST_SCATTERED_DEPTH = 32
-"""Shortest reduction whose sums may be written element by element: by then they cost little."""
-
-MOST_EMPTY_LANES = 0.1
-"""Empty lanes, as a share of the columns, up to which no other axis is tried for lanes."""
-
-FEWEST_FREE_ROWS = 4
-"""With fewer iterations that use a vector of columns again, windows that overlap are rows too."""
+LEAST_DEPTH = 32
+"""Shortest block of a reduction: sums that are written cost little by then, also one by one."""
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -79,7 +74,7 @@ def scattered_roles(view: StageView) -> Iterator[TileRoles]:
     """Parts with lanes along an axis that is not contiguous in the result, where all that lanes
     need is loaded or packed without gaps, and rows walk the contiguous one: channels of an image
     kept plane by plane."""
-    if prod(loop.extent for loop in view.reduce) < LEAST_SCATTERED_DEPTH:
+    if prod(loop.extent for loop in view.reduce) < LEAST_DEPTH:
         return
     for columns in reversed(view.spatial[:-1]):
         roles = roles_along(view, columns) if columns.extent > 1 else None
@@ -91,9 +86,7 @@ def tile_roles(view: StageView, roles: TileRoles, target: Target) -> tuple[TileR
     """`roles`, and other ones that are worth a sketch: where the contiguous axis leaves many lanes
     of its last vector empty."""
     lanes = target.lanes(view.dtype)
-    extent = roles.columns.extent
-    empty = ceil_div(extent, lanes) * lanes - extent
-    if roles.columns is not view.spatial[-1] or empty <= MOST_EMPTY_LANES * extent:
+    if roles.columns is not view.spatial[-1] or roles.columns.extent % lanes == 0:
         return (roles,)
     fuller = (r for r in scattered_roles(view) if r.columns.extent % lanes == 0)
     return (roles, *islice(fuller, 1))
@@ -105,7 +98,7 @@ def lane_step(roles: TileRoles) -> int:
     return max((step for step in steps if step <= MOST_STEP), default=1)
 
 
-def taps_apart(roles: TileRoles, lanes: int) -> int:
+def tap_distance(roles: TileRoles, lanes: int) -> int:
     """How many steps of the reduction move all column operands by a vector of `lanes`: windows
     that slide along the lanes in steps of one. Neighbouring vectors of a tile share what taps that
     far apart read. 1 where taps do not slide so, or are too few."""
@@ -118,8 +111,8 @@ def taps_apart(roles: TileRoles, lanes: int) -> int:
         if far != 1 or near <= 0 or lanes % near:
             return 1
         found.add(lanes // near)
-    apart = found.pop() if len(found) == 1 else 1
-    return apart if roles.main.extent > apart else 1
+    distance = found.pop() if len(found) == 1 else 1
+    return distance if roles.main.extent > distance else 1
 
 
 def roles_along(view: StageView, columns: Loop, most_step: int = 1) -> TileRoles | None:
@@ -134,7 +127,7 @@ def roles_along(view: StageView, columns: Loop, most_step: int = 1) -> TileRoles
     if not all(_vector_friendly(r, columns.name, reused, most_step) for r in column_reads):
         return None
     free = [loop for loop in free if loop.extent > 1]  # one of one iteration gives no tasks
-    if prod(loop.extent for loop in free) < FEWEST_FREE_ROWS:
+    if prod(loop.extent for loop in free) < FEWEST_ROWS:
         free = [
             loop for loop in reversed(others) if loop in free or slides(view, column_reads, loop)
         ]

@@ -29,7 +29,7 @@ from ..writer import TraceWriter
 from .default import tile_default
 from .knobs import TileKnobs
 from .loops import tile_outline, tile_plan, tile_sizes
-from .trace import write_tile_trace
+from .trace import TileTrace
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,6 @@ class TileSketch(TileKnobs):
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other groups' steps already."""
-        sizes = self.sizes(np.asarray([list(setting)]))
-        s = {key: int(value[0]) for key, value in sizes.items()}
-        write_tile_trace(writer, self, self.chosen(setting), s)
+        one = np.asarray([setting])
+        s = {key: int(value[0]) for key, value in self.sizes(one).items()}
+        TileTrace(writer, self, self.chosen(setting), s, self.plan(one).loops()).write()

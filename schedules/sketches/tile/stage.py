@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
 import numpy as np
 
+from ...algebra.affine import Cond, Interval, prove
+from ...algebra.neutral import neutral_conditions
 from ...arrays import FloatArray, IntArray
-from ...primitives.zeros import neutral_conditions
-from ...target import Target
-from ...workload.flops import useful_points
-from ...workload.workload import Workload
-from ..analysis import Loop, Read, StageView
+from ...workload.flops import points_where, useful_points
+from ..analysis import Loop
 from .border import Border, border_of
-from .far_reads import far_rows, next_panels, short_runs, streamed_columns
 from .operands import TileOperands
-from .outer_border import OuterBorder
-from .roles import TileRoles, lane_step, slides, taps_apart
+from .roles import lane_step, slides, tap_distance
 
 MAX_TAPS = 7
 """Longest reduction loop that is written out in full."""
 
-MAX_SLIDING_TAPS = 13
-"""The same where windows of neighbouring rows overlap: whole windows share what they load."""
-
-
-MOST_VECTORS = 8
-"""Vectors of columns in a tile."""
+MAX_BODY = 96
+"""Most multiply-adds in a body that is written out so that its steps share what they load: taps, or
+windows of neighbouring rows. Half of it where steps share nothing, and twice where no loop is left.
+Source: measured on a Zen 5; seven taps of a tile of six rows, eight and twelve take 0.70, 0.78 and
+0.92 of the bound, and LLVM moves the loads of longer bodies to their front."""
 
 
 @dataclass(frozen=True)
-class TileStage:
-    """The stage `view` with `roles` on `target`. `epilogue` names the elementwise stage that is
-    computed from each tile, if there is one; its loops are then the outer loops, and the reduction
-    is computed inside."""
-
-    workload: Workload
-    view: StageView
-    roles: TileRoles
-    target: Target
-    epilogue: StageView | None = None
+class TileStage(TileOperands):
+    """The stage `view` with `roles` on `target`. If there is an `epilogue`, its loops are the outer
+    loops, and the reduction is computed inside."""
 
     @property
     def output(self) -> str:
@@ -58,11 +47,6 @@ class TileStage:
         """What `step_loads` counted before, by the shape: a search meets few shapes often."""
         return {}
 
-    @cached_property
-    def operands(self) -> TileOperands:
-        """What is read, and what of it can be packed or copied."""
-        return TileOperands(self.workload, self.view, self.roles, self.target)
-
     @property
     def is_scattered(self) -> bool:
         """Whether lanes are written to places apart from each other."""
@@ -72,39 +56,67 @@ class TileStage:
     def border(self) -> Border | None:
         """Padding that tiles can leave out, if there is any and the rows' taps may be written
         out."""
-        roles, stage = self.roles, self.workload.stage(self.view.name)
+        roles = self.roles
         if roles.is_reused and not roles.rows:
             return None
         loops = (*self.view.spatial, *self.view.reduce)
-        rows = roles.rows[0] if roles.rows else None
-        found = border_of(self.view.value, stage.reducer, loops, rows, roles.columns)
+        found = border_of(self.padding, loops, next(iter(roles.rows), None), roles.columns)
         short = {loop.name for loop in self.short_taps()}
         if roles.main.extent <= self.most_taps:
             short.add(roles.main.name)
         return found if found and found.taps <= short else None
 
     @cached_property
-    def outer_border(self) -> OuterBorder:
+    def padding(self) -> tuple[Cond, ...]:
         """All conditions of padding: those that loops outside of a tile decide can be tested there,
         whatever the rows do."""
         reducer = self.workload.stage(self.view.name).reducer
         conds = () if reducer is None else neutral_conditions(self.view.value, reducer)
-        loops = (*self.view.spatial, *self.view.reduce)
-        return OuterBorder(tuple(dict.fromkeys(conds)), {x.name: x.extent for x in loops})
+        return tuple(dict.fromkeys(conds))
+
+    @cached_property
+    def rows_tested(self) -> IntArray:
+        """By how many taps are written out, for how many second rows padding is tested along the
+        others: for all, if those that are written out have padding too, since their copies
+        differ."""
+        rows, taps = self.roles.rows[1], [loop.name for loop in self.short_taps()]
+        ranges = {name: Interval(0, extent - 1) for name, extent in self._extents.items()}
+        conds = [cond for cond in self.padding if rows.name in cond.index.vars()]
+        found = []
+        for n in range(len(taps) + 1):
+            written_out = set(taps[:n])
+            tested = [c for c in conds if not c.index.vars() - {rows.name} <= written_out]
+            differ = tested and any(c.index.vars() & written_out for c in self.padding)
+            clear = (
+                all(prove(c, {**ranges, rows.name: Interval(row, row)}) for c in tested)
+                for row in range(rows.extent)
+            )
+            found.append(rows.extent if differ else rows.extent - sum(clear))
+        return np.asarray(found)
+
+    @cached_property
+    def _extents(self) -> dict[str, int]:
+        return {loop.name: loop.extent for loop in (*self.view.spatial, *self.view.reduce)}
+
+    def _share(self, conds: Iterable[Cond]) -> float:
+        """How much of the reduction there is where `conds` hold."""
+        return points_where(self._extents, tuple(conds)) / max(self.view.points, 1)
 
     @cached_property
     def skips_around(self) -> bool:
         """Whether some padding can be left out though rows are copied."""
-        if not self.operands.copyable or self.is_read_in_place:
+        if not self.copyable or self.is_read_in_place:
             return False
-        return bool(self.outer_border.decided(self._around(1, 1, 0)))
+        return bool(self._decided_around(1, 1, 0))
 
-    def _around(self, rows: int, rows2: int, tap_unroll: int) -> frozenset[str]:
-        """The loops outside of the innermost one of a tile of so many rows."""
+    def _decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
+        """The conditions of padding that loops decide which are outside of the innermost one of a
+        tile of so many rows."""
         roles = self.roles
         within = [loop for loop, n in zip(roles.rows, (rows, rows2), strict=False) if n > 1]
         within += [*self.short_taps()[:tap_unroll], roles.main, roles.columns]
-        return frozenset(self.outer_border.extents) - {loop.name for loop in within}
+        inside = {loop.name for loop in within}
+        return [cond for cond in self.padding if not cond.index.vars() & inside]
 
     def share_around(self, v: dict[str, IntArray]) -> FloatArray:
         """(P,) how much of the reduction is left where padding that loops outside of a tile decide
@@ -117,65 +129,21 @@ class TileStage:
         """By whether tiles have more than one row, and second row, and taps written out."""
         taps = len(self.short_taps()) + 1
         shares = [
-            self.outer_border.share(self._around(rows + 1, rows2 + 1, written_out))
+            self._share(self._decided_around(rows + 1, rows2 + 1, written_out))
             for rows, rows2, written_out in product((0, 1), (0, 1), range(taps))
         ]
         return np.asarray(shares).reshape(2, 2, taps)
+
+    @cached_property
+    def guarded_share(self) -> float:
+        """How much of the reduction there is: phases may have fewer taps than others."""
+        return self._share(self.view.guards)
 
     @cached_property
     def useful_share(self) -> float:
         """How much of the reduction is not padding."""
         stages = {stage.name: stage for stage in self.workload.stages}
         return useful_points(stages[self.view.name], stages) / max(self.view.points, 1)
-
-    @cached_property
-    def passing(self) -> tuple[Read, ...]:
-        """Column operands that are read in place, once, beside a few rows."""
-        return streamed_columns(self.roles, self.target)
-
-    @cached_property
-    def far_rows(self) -> tuple[Read, ...]:
-        """Row operands whose next tile is far, where no column operand passes by."""
-        return () if self.passing else far_rows(self.roles, self.target)
-
-    @cached_property
-    def next_panels(self) -> tuple[Read, ...]:
-        """Column operands whose next batch is prefetched, together with rows."""
-        alone = self.far_rows and not self.epilogue
-        return next_panels(self.roles, self.operands, self.target) if alone else ()
-
-    @cached_property
-    def short_runs(self) -> tuple[Read, ...]:
-        """Row operands of which short runs are used, where no column operand passes by."""
-        return () if self.passing else short_runs(self.view, self.roles, self.target)
-
-    @property
-    def prefetched_runs(self) -> tuple[Read, ...]:
-        """Those of `short_runs` that can be prefetched: an epilogue's tiles of columns may lie
-        across two groups, and read runs of both."""
-        columns = self.roles.columns
-        across = self.epilogue and any(loop.dim == columns.dim for loop in self.roles.batch)
-        return () if across else self.short_runs
-
-    def edge_tiles(self, rows: IntArray) -> IntArray:
-        """(P,) how many tiles of so many rows touch padding along them."""
-        return self._edge_tiles[rows]
-
-    def edge_columns(self, vectors: IntArray) -> IntArray:
-        """(P,) how many tiles of so many vectors of columns touch padding."""
-        return self._edge_columns[vectors]
-
-    # Proofs for each size of a tile: once, not for every array of settings.
-
-    @cached_property
-    def _edge_tiles(self) -> IntArray:
-        assert self.border is not None
-        return _edges(range(self.target.vector_registers), self.border.edges)
-
-    @cached_property
-    def _edge_columns(self) -> IntArray:
-        assert self.border is not None
-        return _edges(range(0, (MOST_VECTORS + 1) * self.lanes, self.lanes), self.border.lane_edges)
 
     @cached_property
     def is_sliding(self) -> bool:
@@ -186,7 +154,8 @@ class TileStage:
 
     @property
     def most_taps(self) -> int:
-        return MAX_SLIDING_TAPS if self.is_sliding else MAX_TAPS
+        """Longest reduction loop that is written out: whole windows share what they load."""
+        return MAX_BODY if self.is_sliding else MAX_TAPS
 
     @cached_property
     def lane_step(self) -> int:
@@ -197,7 +166,7 @@ class TileStage:
     def is_read_in_place(self) -> bool:
         """Whether copies have no use: vectors are shared without one, and padding is left out."""
         return self.is_sliding and (
-            self.border is not None or not any(r.padded for r in self.operands.every)
+            self.border is not None or not any(r.padded for r in self.operands)
         )
 
     @property
@@ -209,10 +178,10 @@ class TileStage:
         return any(names & batch and names & reduced for names in used)
 
     @cached_property
-    def apart(self) -> int:
+    def step_distance(self) -> int:
         """How many steps of the reduction lie between two that are written out together: 1, or as
         many as move the operand from one vector to the next, where nothing else shares it."""
-        return 1 if self.roles.is_reused else taps_apart(self.roles, self.lanes)
+        return 1 if self.roles.is_reused else tap_distance(self.roles, self.lanes)
 
     def short_taps(self) -> tuple[Loop, ...]:
         """The innermost tap loops that are short enough to be written out, innermost first."""
@@ -223,9 +192,3 @@ class TileStage:
             if loop.extent > 1:
                 short.append(loop)
         return tuple(short)
-
-
-def _edges(sizes: range, edges: Callable[[int], tuple[int, int, int]]) -> IntArray:
-    """How many tiles of each of `sizes` are not clear of padding, see `Border.edges`; 0 of none."""
-    found = [(0, 0, 0), *map(edges, sizes[1:])]
-    return np.asarray([count - (stop - start) for start, stop, count in found], np.int64)

@@ -3,48 +3,47 @@
 Blocks of registers are read with vectors along the axis that is contiguous in the tensor,
 transposed, and written with vectors along the axis that is contiguous in the result: a
 transposition, any permutation that moves the last axis, or an expression that has such reads among
-others.
+others. Neighbouring axes that every tensor has side by side are as good as one: rows and columns of
+an image, where channels move. One long axis fills vectors that short ones do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from ...arrays import IntArray
+import numpy as np
+
+from ...algebra.affine import Affine, var
+from ...arrays import BoolArray, IntArray
+from ...leaves import Leaf, Loop, Place, Statement
+from ...nest.loop_ir import LoopKind
 from ...plan import Level, Plan
-from ...primitives import CacheWrite, Fuse, Parallel, Stream, TransformLayout, Unroll, Vectorize
+from ...primitives import CacheWrite, Fuse, Stream, TransformLayout, Unroll, Vectorize
 from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
-from ..analysis import Loop, StageView
-from ..hardware import LINE_BYTES
-from ..knobs import Knobbed
-from ..streams import stream_values, streams_pay
-from ..writer import TraceWriter
+from ..analysis import SHORT_AXIS, Read, StageView
+from ..analysis import Loop as Axis
+from ..knobs import POWERS, each, stream_values, streams_pay
+from ..vectors import row_pieces
+from ..writer import BATCHES, BLOCKS, TILES, WRITTEN_OUT, TraceWriter
 from .blocks import (
     BlockWriter,
+    Part,
     TransposedStage,
     Transposition,
     can_be_transposed,
-    crowding,
     pitch,
-    read_twice,
 )
-from .joined import joined
-
-SHORTEST_SIDE = 8
-"""Shorter axes may do as well element by element."""
-
-VECTORS_AT_ONCE = 8
-"""Vectors of a collected row that are written in one iteration."""
+from .leaves import BlockNest, Piece
 
 
 def find_transposition(view: StageView) -> Transposition | None:
     """How `view` transposes what it reads, if it does, and no tensor is transposed twice."""
-    if view.is_reduction or view.presplit or len(view.spatial) < 2:
+    if view.is_reduction or view.axis_splits or len(view.spatial) < 2:
         return None
     moving = [loop for loop in view.spatial if loop.extent > 1]
     if len(moving) < 2:
@@ -57,19 +56,67 @@ def find_transposition(view: StageView) -> Transposition | None:
     return None
 
 
+def joined(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
+    """`view` with all neighbouring axes fused that may be, and the steps that do it; indices and
+    shapes of its reads follow. An axis that a condition or a value speaks of stays."""
+    steps: list[Fuse] = []
+    if view.is_reduction or view.axis_splits or view.guards or not view.reads_only:
+        return view, ()
+    for n in reversed(range(len(view.spatial) - 1)):
+        outer, inner = view.spatial[n : n + 2]
+        both = outer.extent > 1 and inner.extent > 1
+        if both and all(_side_by_side(read, outer, inner) for read in view.reads):
+            steps.append(Fuse(outer.name, inner.name))
+            view = _with_one(view, n)
+    return view, tuple(steps)
+
+
+def _side_by_side(read: Read, outer: Axis, inner: Axis) -> bool:
+    """Whether `read` goes on along `outer` where it ends along `inner`, or uses neither."""
+    if not read.uses(outer.name) and not read.uses(inner.name):
+        return True
+    at = _dim(read, outer)
+    if at is None or at + 1 >= len(read.index) or read.conditional:
+        return False
+    alone = sum(inner.name in i.vars() for i in read.index) == 1
+    return alone and _dim(read, inner) == at + 1 and read.shape[at + 1] == inner.extent
+
+
+def _dim(read: Read, loop: Axis) -> int | None:
+    """The one dimension whose index is just `loop`."""
+    at = read.own_dim(loop.name)
+    return at if at is not None and read.index[at] == var(loop.name) else None
+
+
+def _with_one(view: StageView, n: int) -> StageView:
+    outer, inner = view.spatial[n : n + 2]
+    one = replace(outer, name=f"{outer.name}f", extent=outer.extent * inner.extent)
+    reads = tuple(_read_with_one(read, outer, one) for read in view.reads)
+    return replace(view, spatial=(*view.spatial[:n], one, *view.spatial[n + 2 :]), reads=reads)
+
+
+def _read_with_one(read: Read, outer: Axis, one: Axis) -> Read:
+    at = _dim(read, outer)
+    if at is None:
+        return read
+    index: tuple[Affine, ...] = (*read.index[:at], var(one.name), *read.index[at + 2 :])
+    extent = read.shape[at] * read.shape[at + 1]
+    return replace(read, index=index, shape=(*read.shape[:at], extent, *read.shape[at + 2 :]))
+
+
 def transpose_sketch(workload: Workload, view: StageView, target: Target) -> TransposeSketch | None:
     """The sketch of a stage that transposes what it reads, along axes that are one where they can
     be."""
-    one = joined(view)
-    found = find_transposition(one.view)
-    if found is not None and {found.across.name, found.along.name} - {x.name for x in view.spatial}:
-        return TransposeSketch(workload, one.view, found, target, one.steps)
-    found = find_transposition(view)
-    return None if found is None else TransposeSketch(workload, view, found, target)
+    for one, steps in (joined(view), (view, ())):
+        found = find_transposition(one)
+        apart = {loop.name for loop in view.spatial}
+        if found and (not steps or not {found.across.name, found.along.name} <= apart):
+            return TransposeSketch(workload, one, found, target, steps)
+    return None
 
 
 @dataclass(frozen=True)
-class TransposeSketch(TransposedStage, Knobbed):
+class TransposeSketch(TransposedStage):
     """See the module. `rows` and `columns` are blocks walked together, in the axes of the result:
     how much of each line, page and cache set is used before it is left; `collect` gathers such a
     piece in a buffer and writes its rows one after another."""
@@ -78,13 +125,18 @@ class TransposeSketch(TransposedStage, Knobbed):
     """Loops of the stage that are one in `view`."""
 
     @property
+    def without_box(self) -> set[str]:
+        """All of them where loops are joined: tensors have axes for each of these."""
+        return {read.tensor for read in self.blocks.reads} if self.joins else super().without_box
+
+    @property
     def name(self) -> str:
-        return "turn"
+        return "transpose"
 
     @property
     def is_narrow(self) -> bool:
         """Whether an axis is so short that element by element may do as well."""
-        return min(self.blocks.across.extent, self.blocks.along.extent) < SHORTEST_SIDE
+        return min(self.blocks.across.extent, self.blocks.along.extent) < SHORT_AXIS
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -101,158 +153,127 @@ class TransposeSketch(TransposedStage, Knobbed):
         """Whether a piece of a row is several vectors, and a box in the result."""
         return self.blocks.along.extent >= 2 * self.lanes and not self.joins
 
-    def _counts(self, loop: Loop) -> tuple[int, ...]:
+    def _counts(self, loop: Axis) -> tuple[int, ...]:
         whole = loop.extent // self.lanes
-        return tuple(n for n in (1, 2, 4, 8) if n <= max(whole, 1))
+        return tuple(n for n in POWERS if n <= max(whole, 1))
 
     def count(self) -> int:
         """How many blocks there are."""
-        others = prod(loop.extent for loop in self.view.spatial)
-        others //= self.blocks.across.extent * self.blocks.along.extent
-        each = [-(-loop.extent // self.lanes) for loop in (self.blocks.across, self.blocks.along)]
-        return others * prod(each)
+        pair = (self.blocks.across, self.blocks.along)
+        return self.repeats * prod(-(-loop.extent // self.lanes) for loop in pair)
 
     def plan(self, settings: IntArray) -> Plan:
-        """Axes that are walked as they are, then pieces along both, then elements of a piece."""
+        """Axes that are walked as they are; pieces along both, those along the result's outside
+        where the others are too few for the threads; blocks, one below the other where rows are
+        collected, else side by side; elements of a block."""
         v = self.values(settings)
         across, along = self.pair
-        levels = (
-            *(Level(n, 1) for n in self.outside),
-            Level(across, v["rows"] * self.lanes),
-            Level(along, v["columns"] * self.lanes),
-            Level(across, 1),
-            Level(along, 1),
+        high, wide = v["rows"] * self.lanes, v["columns"] * self.lanes
+        share, many = v["parallel"] > 0, self.has_many_others
+        rows, columns = (
+            self.loops[n].extent // size for n, size in ((across, high), (along, wide))
         )
-        return Plan(self.outline, levels, len(v["rows"]))
+        columns_outside = (
+            (rows < self.target.threads) & (self.target.threads < columns) & (not many)
+        )
+        collected = v["collect"] > 0
+        levels = (
+            *(Level(n, 1, share & many, BATCHES) for n in self.others),
+            Level(along, wide, share & (not many), TILES, is_there=columns_outside),
+            Level(across, high, share & (not many), TILES),
+            Level(along, wide, share & (not many), TILES, is_there=~columns_outside),
+            Level(along, self.lanes, role=BLOCKS, is_there=collected),
+            Level(across, self.lanes, role=BLOCKS),
+            Level(along, self.lanes, role=BLOCKS, is_there=~collected),
+            Level(across, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
+            Level(along, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED),
+        )
+        return Plan(self.outline, levels, len(share), streamed=v["stream"] > 0)
 
-    @property
-    def crowded_rows(self) -> float:
-        return crowding(self.blocks.along.extent * self.view.dtype.bytes)
+    def leaves(self, settings: IntArray) -> Sequence[Leaf]:
+        """Blocks, and behind those of a piece its rows where they are collected."""
+        nest, found = BlockNest(self, self.plan(settings)), list[Leaf]()
+        for piece, collected in self.pieces(nest, settings):
+            for block in piece.divided(nest.levels[BLOCKS]):
+                found += nest.block(block, block.sides[nest.right])
+            found += _rows(nest, piece, collected)
+        return found
 
-    def _far_rows_crowd(self) -> bool:
-        """Whether rows of a block are written a multiple of a page apart."""
-        names = [loop.name for loop in self.view.spatial]
-        inside = self.view.spatial[names.index(self.blocks.across.name) + 1 :]
-        return crowding(prod(loop.extent for loop in inside) * self.view.dtype.bytes) == 1
+    def pieces(self, nest: BlockNest, settings: IntArray) -> Iterator[tuple[Piece, BoolArray]]:
+        """Pieces of the nests of `settings`, and (P,) whether each is collected: not one that has a
+        single vector of a row."""
+        collects = self.values(settings)["collect"] > 0
+        for piece in nest.whole().divided(nest.levels[TILES]):
+            yield piece, collects & (piece.sides[nest.right] > self.lanes)
 
     def default(self) -> tuple[int, ...]:
-        """Pieces of two by two blocks, or of four by eight collected where rows would crowd; every
-        thread; streamed where a vector is a whole line, nothing is collected and the last cache
-        does not hold everything, or its sets do not."""
-        whole = self.lanes * self.view.dtype.bytes >= LINE_BYTES
-        whole &= streams_pay(self.workload, self.target) or self._far_rows_crowd()
-        collect = int(self.crowded_rows == 1 and self.blocks.along.extent >= 8 * self.lanes)
-        wanted = {"rows": 4, "columns": 8} if collect else {"rows": 2, "columns": 2}
-        wanted |= {"collect": collect, "parallel": 1, "stream": int(whole and not collect)}
-        return tuple(
-            max(n for n, value in enumerate(k.values) if value <= wanted[k.name])
-            for k in self.knobs
-        )
+        """Pieces of two by two blocks; every thread; streamed where the last cache does not hold
+        everything."""
+        stream = int(streams_pay(self.workload, self.target))
+        places = {"rows": 1, "columns": 1, "collect": 0, "parallel": 1}
+        return self.clipped(places | {"stream": stream})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Add the steps of one setting to a trace that may have other groups' steps already."""
-        _Copy(writer, self, self.chosen(setting)).write()
+        writer.do(*self.joins)
+        levels = self.plan(np.asarray([setting])).loops()
+        _Copy(writer, self, self.chosen(setting), levels).write()
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Loops over `a` and `b` in pieces of a fixed size: `outer`, `inner`, and `a`, `b` in one."""
-
-    outer: str
-    inner: str
-    a: str
-    b: str
+def _rows(nest: BlockNest, piece: Piece, collected: BoolArray) -> Iterator[Leaf]:
+    """The rows of a piece, written several vectors at once where they are `collected`."""
+    if not collected.any():
+        return
+    down, right, lanes = nest.down, nest.right, nest.sketch.lanes
+    does = Statement(reads=(Place("piece", ("piece",), {down: lanes, right: 1}),), writes=nest.own)
+    rows = Loop(frozenset({down}), piece.sides[down] * collected, piece.loop)
+    numbers = each(piece.sides[right], lambda width: row_pieces(width, lanes, max(POWERS)))
+    for n, (trips, copies, width) in enumerate((numbers[:3], numbers[3:])):
+        walk = Loop(frozenset({right}), trips, rows)
+        yield Leaf(walk, does, {right: copies}, right, width, piece=(n, 0))
 
 
 class _Copy(BlockWriter):
-    """Writes the steps for knob values `v`."""
+    """Writes pieces of several blocks. What is left at the ends of both axes are pieces and blocks
+    of their own, so that nothing is tested in a whole one."""
 
-    def __init__(self, writer: TraceWriter, sketch: TransposeSketch, v: dict[str, int]) -> None:
-        view, blocks = sketch.view, sketch.blocks
-        tensors = {read.tensor for read in blocks.reads}
-        super().__init__(writer, view, tensors if sketch.joins else read_twice(view, blocks))
-        self.name = view.name
-        self.across, self.along = blocks.across.name, blocks.along.name
-        self.others = [view.spatial[n].name for n in sketch.outside]
-        self.transposed = tuple(read.tensor for read in blocks.reads)
-        self.joins = sketch.joins
-        self.lanes = sketch.lanes
-        self.threads = sketch.target.threads
-        self.v = v
-        self.collected = 0
+    collected = 0
+    """Pieces so far."""
 
     def write(self) -> None:
-        """Pieces of several blocks. What is left at the ends of both axes are pieces and blocks
-        of their own, so that nothing is tested in a whole one."""
-        w = self.w
-        w.do(*self.joins)
-        others = [name for name in self.others if w.has(name)]
-        w.reorder(*others, self.across, self.along)
-        fused = ""
-        for name in others:
-            fused = w.fuse(fused, name) if fused else name
-        by_others = fused != "" and w.loop(fused).extent >= 2 * self.threads
-        sizes = {self.across: self.v["rows"], self.along: self.v["columns"]}
-        pieces = {loop: w.loop(loop).extent // (n * self.lanes) for loop, n in sizes.items()}
-        order = (self.across, self.along)
-        if not by_others and pieces[self.across] < self.threads < pieces[self.along]:
-            order = (self.along, self.across)
-            w.reorder(*order)
-        tasks: list[str] = []
-        for part in self._divided(*order, *(sizes[loop] * self.lanes for loop in order)):
-            across, along = (part.a, part.b) if order[0] == self.across else (part.b, part.a)
-            self._piece(part, across, along)
-            tasks.append(part.outer if w.loop(part.outer).extent > 1 else part.inner)
-        if by_others:
-            tasks = [fused]
-        if self.v["parallel"]:
-            shared = [name for name in dict.fromkeys(tasks) if w.loop(name).extent > 1]
-            w.do(*(Parallel(name) for name in shared))
+        """Write them."""
+        fused = self.fused_outside(self.across, self.along)
+        whole = Part({loop: loop for loop in (self.across, self.along)})
+        pieces = self.divided(whole, self.levels[TILES])
+        for piece in pieces:
+            self._piece(piece)
+        self.share(fused, ([name for _, name in piece.made] for piece in pieces))
         if self.v["stream"]:
-            w.do(Stream(self.name))
+            self.w.do(Stream(self.name))
 
-    def _divided(self, a: str, b: str, a_size: int, b_size: int) -> list[_Part]:
-        """Loop `a` with only `b` inside, divided into `a_size` by `b_size` iterations, and what is
-        left at the end of each axis into as many as there are: up to four parts."""
-        w = self.w
-        found: list[_Part] = []
-        for first, within in self._cut(a, b, a_size):
-            outer, rest = w.split(first, min(a_size, w.loop(first).extent))
-            w.reorder(outer, within, rest)
-            for second, inside in self._cut(within, rest, b_size):
-                inner, last = w.split(second, min(b_size, w.loop(second).extent))
-                w.reorder(inner, inside, last)
-                found.append(_Part(outer, inner, inside, last))
-        return found
-
-    def _cut(self, loop: str, within: str, size: int) -> list[tuple[str, str]]:
-        """`loop` cut where its last `size` whole iterations end; `within` in each part as well."""
-        rest = self.whole_part(loop, size)
-        return [(loop, within)] + ([(rest[loop], rest[within])] if rest else [])
-
-    def _piece(self, part: _Part, across: str, along: str) -> None:
+    def _piece(self, piece: Part) -> None:
         """One piece, in blocks of registers: those along the tensors' own axis one after another
         where rows are collected, or else those along the result's."""
-        w = self.w
-        collected = self.v["collect"] and w.loop(along).extent > self.lanes
-        if (part.a, part.b) != (across, along):
-            w.reorder(across, along)
-        if collected:
-            self._collect(part.inner, across, along)
-            w.reorder(along, across)
-        order = (along, across) if collected else (across, along)
-        for block in self._divided(*order, self.lanes, self.lanes):
-            row, column = (block.b, block.a) if collected else (block.a, block.b)
+        w, blocks = self.w, self.levels[BLOCKS]
+        across, along = (piece.inside[loop] for loop in (self.across, self.along))
+        if self.v["collect"] and w.loop(along).extent > self.lanes:
+            if list(piece.inside) != [self.across, self.along]:
+                w.reorder(across, along)
+            piece = replace(piece, inside={self.across: across, self.along: along})
+            self._collect(piece.place, across, along)
+        else:
+            blocks = sorted(blocks, key=lambda level: level.loop == self.along)
+        for block in self.divided(piece, blocks):
+            row, column = (block.inside[loop] for loop in (self.across, self.along))
             w.reorder(row, column)
-            for tensor in self.transposed:
-                self.read_block(tensor, block.inner, row)
+            self.read_blocks(block.place, row)
             w.do(Unroll(row), Vectorize(column))
 
     def _collect(self, place: str, across: str, along: str) -> None:
         """Keep what a piece writes in a buffer of its own, a panel for each vector of a row, and
         write it row after row: whole stretches of lines, instead of one line of many rows."""
         w = self.w
-        leaf, _ = w.writer_within(self.name, place)
+        leaf, _ = w.writer_of(self.name, place)
         (dim,) = (d for d, index in enumerate(leaf.index) if along in index.vars())
         self.collected += 1
         name = f"{self.name}.piece{self.collected}"
@@ -260,4 +281,4 @@ class _Copy(BlockWriter):
         others = tuple((d, 0) for d in range(len(leaf.index)) if d != dim)
         panels = ((dim, 1), *others, (dim, 2))
         w.do(TransformLayout(name, ((dim, self.lanes),), panels))
-        w.vectorise_parts(f"{along}.out", self.lanes, VECTORS_AT_ONCE)
+        w.vectorise_parts(f"{along}.out", self.lanes, max(POWERS))

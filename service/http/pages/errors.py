@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from service.errors import Problem
+from service.error_table import Problem
 from service.http.pages.render import page, wants_part
 from service.http.pages.session import is_signed_in
 

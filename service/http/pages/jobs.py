@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from db.job_states import JobState
 from schedules.errors import TilewrightError
-from service.access.keys import Principal
-from service.errors import NotFound, Problem, problem_of
+from service.error_table import Problem, problem_of
+from service.errors import NotFound
 from service.http.deps import Asking, State, checked_job_id
 from service.http.pages import calls, submitting
 from service.http.pages.active import active_jobs, job_counts
 from service.http.pages.forms import Fields, Form
+from service.http.pages.knob_words import in_words
 from service.http.pages.render import page, wants_part
 from service.http.pages.roofline import Roofline, level_of, roofline
 from service.http.pages.views import ACTIVE, STATES, JobView, job_row, job_view
@@ -37,30 +38,48 @@ Text = Annotated[str, Query(max_length=200)]
 Token = Annotated[str | None, Query(max_length=200)]
 
 
+def _listed(
+    state: State, asking: Asking, q: Text = "", only: Text = "", after: Token = None
+) -> dict[str, Any]:
+    """Jobs of one state, or of all: then those that run or wait stand first, on the first page."""
+    owner = asking.jobs_of
+    chosen = JobState(only) if only in STATES else None
+    states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
+    found = state.store.catalogue.jobs(q, states, after, PAGE, owner)
+    counts = job_counts(state, owner)
+    first = chosen is None and not after
+    active = active_jobs(state, owner, counts, PAGE, q)[:PAGE] if first else []
+    query = {"q": q, "only": only if chosen else ""}
+    asked = {name: value for name, value in query.items() if value}
+    return {
+        "active": active,
+        "more_active": sum(counts[name] for name in ACTIVE) - len(active) if first else 0,
+        "rows": [job_row(line) for line in found.items],
+        "counts": counts,
+        "states": STATES,
+        "q": q,
+        "only": query["only"],
+        "after": after or "",
+        "first_query": urlencode(asked),
+        "next_query": urlencode({**asked, "after": found.next_token}) if found.next_token else "",
+        "list_query": urlencode({**asked, **({"after": after} if after else {})}),
+        "text_query": urlencode({"q": q}) if q else "",
+    }
+
+
+Listed = Annotated[dict[str, Any], Depends(_listed)]
+
+
 @router.api_route("/", methods=["GET", "HEAD"])
-def jobs(
-    request: Request,
-    state: State,
-    asking: Asking,
-    q: Text = "",
-    only: Text = "",
-    after: Token = None,
-) -> HTMLResponse:
+def jobs(request: Request, listed: Listed) -> HTMLResponse:
     """What is at work, and what was done, newest first."""
-    return page(request, "jobs.html", **_listed(state, asking, q, only, after))
+    return page(request, "jobs.html", **listed)
 
 
 @router.get("/jobs/list")
-def job_list(
-    request: Request,
-    state: State,
-    asking: Asking,
-    q: Text = "",
-    only: Text = "",
-    after: Token = None,
-) -> HTMLResponse:
+def job_list(request: Request, listed: Listed) -> HTMLResponse:
     """The table alone: what `/` asks for every two seconds, and a search while it is typed."""
-    return page(request, "_job_list.html", **_listed(state, asking, q, only, after))
+    return page(request, "_job_list.html", **listed)
 
 
 @router.api_route("/jobs/new", methods=["GET", "HEAD"])
@@ -164,35 +183,6 @@ def _job(state: ServiceState, job_id: str) -> Job:
     return job
 
 
-def _listed(
-    state: ServiceState, asking: Principal, text: str, only: str, after: str | None
-) -> dict[str, Any]:
-    """Jobs of one state, or of all: then those that run or wait stand first, on the first page."""
-    owner = asking.jobs_of
-    chosen = JobState(only) if only in STATES else None
-    states = (chosen,) if chosen else tuple(name for name in JobState if name not in ACTIVE)
-    found = state.store.catalogue.jobs(text, states, after, PAGE, owner)
-    counts = job_counts(state, owner)
-    first = chosen is None and not after
-    active = active_jobs(state, owner, counts, PAGE, text)[:PAGE] if first else []
-    query = {"q": text, "only": only if chosen else ""}
-    asked = {name: value for name, value in query.items() if value}
-    return {
-        "active": active,
-        "more_active": sum(counts[name] for name in ACTIVE) - len(active) if first else 0,
-        "rows": [job_row(line) for line in found.items],
-        "counts": counts,
-        "states": STATES,
-        "q": text,
-        "only": query["only"],
-        "after": after or "",
-        "first_query": urlencode(asked),
-        "next_query": urlencode({**asked, "after": found.next_token}) if found.next_token else "",
-        "list_query": urlencode({**asked, **({"after": after} if after else {})}),
-        "text_query": urlencode({"q": text}) if text else "",
-    }
-
-
 def _shown(state: ServiceState, job: Job, *, counts: bool = True) -> dict[str, Any]:
     view = job_view(job)
     by_status: dict[str, int] = {}
@@ -253,5 +243,5 @@ def _trial(event: JobEvent, job: Job) -> dict[str, Any]:
         "predicted": told.get("predicted_secs"),
         "record": told.get("record_key"),
         "sketch": told.get("sketch", ""),
-        "knobs": told.get("knobs", {}),
+        "knobs": in_words(told.get("knobs", {})),
     }

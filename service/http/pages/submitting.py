@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from service.errors import InvalidField, Problem
+from service.error_table import Problem
+from service.errors import InvalidField
 from service.http.pages.commands import spelling
 from service.http.pages.forms import Fields
 from service.jobs.document import measurer_name

@@ -14,7 +14,8 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
 
 from schedules.errors import TilewrightError
-from service.errors import Unavailable, problem_of
+from service.error_table import problem_of
+from service.errors import Unavailable
 from service.http.deps import state_of
 from service.http.problems import problem_responses
 from service.http.state import ServiceState

@@ -13,6 +13,7 @@ from schedules.errors import TargetError
 from schedules.record import Toolchain
 from schedules.target import Probes, Target
 from tuner.codegen.version import CODEGEN_VERSION
+from tuner.machine.native_target import unprobed_target
 
 from .address import check_listens, parse_address
 from .errors import FleetError
@@ -210,6 +211,12 @@ def fleet_target(
     (key,) = chosen
     group = largest_group([m for m in machines if m.key == key])
     return group[0].target.with_threads(threads or 1)
+
+
+def target_at(address: str, spec: str, threads: int | None) -> Target:
+    """`fleet_target` of the fleet at `address`. FleetError as well."""
+    here = unprobed_target() if spec == "native" else None
+    return fleet_target(fleet_status(address), spec, threads, here)
 
 
 def _chosen(machines: Sequence[Machine], spec: str, native: Target | None) -> set[str]:

@@ -278,7 +278,7 @@
       picture.append(svg("line", { class: "knob", x1: x(index), x2: x(index), y1: top, y2: bottom }));
       const anchor = index === columns.length - 1 ? "end" : index ? "middle" : "start";
       const at = index === columns.length - 1 ? x(index) + 18 : index ? x(index) : x(index) - 18;
-      picture.append(svg("text", { class: "knob-name", x: at, y: index % 2 ? 12 : 24, "text-anchor": anchor }, column.name.replaceAll("_", " ")));
+      picture.append(svg("text", { class: "knob-name", x: at, y: index % 2 ? 12 : 24, "text-anchor": anchor }, column.name));
       const shown = column.place ? [] : column.values.length > 9 ? [column.values[0], column.values[column.values.length - 1]] : column.values;
       for (const value of shown) picture.append(svg("text", { class: "halo", x: x(index) + 5, y: y(column, value) + 4 }, String(value)));
       if (column.place) {

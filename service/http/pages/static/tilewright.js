@@ -32,6 +32,10 @@
     const { target, xhr } = event.detail;
     if (xhr.status === 200 && target.dataset.every && shown.get(target) === xhr.responseText) event.detail.shouldSwap = false;
   });
+  // Nor does an answer take away what is just pressed: the click would be lost. The next one comes.
+  document.body.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    if (detail.target.dataset.every && detail.target.querySelector(":active")) detail.shouldSwap = false;
+  });
   // What was opened stays open through a swap.
   let opened = null;
   document.body.addEventListener("htmx:beforeSwap", ({ detail }) => {

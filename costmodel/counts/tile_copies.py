@@ -1,0 +1,59 @@
+"""What tiles write to private copies: panels of columns, and blocks of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from schedules.arrays import BoolArray, IntArray
+from schedules.plan import Plan
+from schedules.sketches.tile.loops import COLUMNS, MAIN, ROWS
+from schedules.sketches.tile.sketch import TileSketch
+from schedules.sketches.writer import BLOCKS, DEPTH
+
+from .plans import copied
+from .table import Counts
+
+
+def packed(
+    sketch: TileSketch, plan: Plan, v: dict[str, IntArray], s: dict[str, IntArray]
+) -> Counts:
+    """Their bytes: in all, how they are made, and of the largest."""
+    columns, rows = _places(plan, s["k_count"] > 1)
+    access_of = {access.buffer: access for access in plan.accesses}
+    in_panels, in_rows, single, largest = (np.zeros(plan.settings) for _ in range(4))
+    for read in sketch.packable if v["pack_columns"].any() else ():
+        sides, times = copied(plan, access_of[read.tensor], columns)
+        # Those of constants may be there before the call.
+        there = (v["pack_columns"] == 1) | (v["pack_columns"] == 2) & (read not in sketch.prepacked)
+        block = there * np.prod(sides, axis=0) * read.dtype.bytes
+        in_panels = in_panels + block * times
+        largest = np.maximum(largest, block)
+    for read in sketch.copyable if v["copy_rows"].any() else ():
+        sides, times = copied(plan, access_of[read.tensor], rows)
+        block = v["copy_rows"] * np.prod(sides, axis=0) * read.dtype.bytes
+        in_rows = in_rows + block * times
+        single = single + block * times * ((sides[-1] == 1) & (read.shape[-1] > 1))
+        largest = np.maximum(largest, block)
+    column = sketch.roles.columns.name
+    strided = [r for r in sketch.packable if r.element_stride(column) not in (0, 1)]
+    gathered = any(not sketch.is_transposed(r) for r in strided)
+    return {
+        "packed_bytes": in_panels + in_rows,
+        "strided_packed_bytes": in_panels * gathered + single,
+        "transposed_packed_bytes": in_panels * (bool(strided) and not gathered),
+        "fused_packed_bytes": in_panels * (v["pack_on_the_way"] > 0),
+        "panel_bytes": largest,
+    }
+
+
+def _places(plan: Plan, several: BoolArray) -> tuple[IntArray, IntArray]:
+    """(P,) the levels that panels, and copies of rows, are made in: those over blocks of columns
+    and of rows, or the last of those that threads share, if they do; and the one over blocks of the
+    reduction where there are `several`, for rows if it is inside."""
+    at, shared = dict[int, IntArray](), np.full(plan.settings, -1)
+    for n, level in enumerate(plan.levels):
+        shared = np.where(level.is_shared, n, shared)
+        if level.role in (BLOCKS, DEPTH):
+            at[level.axis] = np.where(level.is_there, n, at.get(level.axis, n))
+    columns, rows = (np.maximum(at[n], shared) for n in (COLUMNS, ROWS if ROWS in at else COLUMNS))
+    return np.where(several, at[MAIN], columns), np.where(several, np.maximum(rows, at[MAIN]), rows)

@@ -1,0 +1,106 @@
+"""Values that change nothing: under which conditions a term of a reduction is one, and such terms
+with conditions put in, taken out, or decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from .affine import Cond
+from .scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+    rewrite,
+)
+
+
+def identity_of(reducer: Reducer, value: Scalar) -> Const:
+    """What changes nothing when it is combined with others of the type of `value`."""
+    return Const(reducer.identity(value.dtype), value.dtype)
+
+
+def only_where(conds: tuple[Cond, ...], value: Scalar, reducer: Reducer) -> Scalar:
+    """`value` where all of `conds` hold; elsewhere what changes nothing."""
+    return Select(All(conds), value, identity_of(reducer, value)) if conds else value
+
+
+def neutral_conditions(value: Scalar, reducer: Reducer) -> tuple[Cond, ...]:
+    """The conditions of which each must hold for `value` to change what it is combined into: where
+    one fails, `value` is what `reducer` begins with."""
+    return _needed(value, reducer) or ()
+
+
+def _needed(value: Scalar, reducer: Reducer) -> tuple[Cond, ...] | None:
+    """As above; None for what is the identity under any condition."""
+    match value:
+        case Const(found):
+            return None if found == reducer.identity(value.dtype) else ()
+        case Select(All(conds), on_true, on_false):
+            inside = _needed(on_true, reducer)
+            within = None if inside is None else (*conds, *inside)
+            return _in_both(within, _needed(on_false, reducer))
+        case Cast(x) if reducer in (Reducer.SUM, Reducer.PROD):
+            # Zero and one are themselves in every type; the least value of one is not another's.
+            return _needed(x, reducer)
+    if reducer is not Reducer.SUM:
+        return ()
+    match value:
+        case Binary(BinaryOp.MUL, a, b):
+            left, right = _needed(a, reducer), _needed(b, reducer)
+            return None if left is None or right is None else (*left, *right)
+        case Binary(BinaryOp.ADD | BinaryOp.SUB, a, b):
+            return _in_both(_needed(a, reducer), _needed(b, reducer))
+        case Unary(UnaryOp.NEG | UnaryOp.ABS, x):
+            return _needed(x, reducer)
+        case _:
+            return ()
+
+
+def _in_both(
+    one: tuple[Cond, ...] | None, other: tuple[Cond, ...] | None
+) -> tuple[Cond, ...] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return tuple(cond for cond in one if cond in other)
+
+
+def _chosen(value: Scalar, cond: Cond, then: Callable[[Select, All], Scalar]) -> Scalar:
+    """`value` with what `then` makes of each choice that has `cond` among its conditions."""
+
+    def choice(node: Scalar) -> Scalar | None:
+        if isinstance(node, Select) and isinstance(node.cond, All) and cond in node.cond.conds:
+            return then(node, node.cond)
+        return None
+
+    return rewrite(value, choice)
+
+
+def with_instead(value: Scalar, cond: Cond, instead: tuple[Cond, ...]) -> Scalar:
+    """`value` with the conditions `instead` in the place of `cond`."""
+
+    def then(node: Select, every: All) -> Scalar:
+        conds = (*(c for c in every.conds if c != cond), *instead)
+        on_true = with_instead(node.on_true, cond, instead)
+        on_false = with_instead(node.on_false, cond, instead)
+        return Select(All(conds), on_true, on_false) if conds else on_true
+
+    return _chosen(value, cond, then)
+
+
+def assuming(value: Scalar, conds: Iterable[Cond]) -> Scalar:
+    """`value` where all of `conds` hold."""
+    for cond in conds:
+        value = with_instead(value, cond, ())
+    return value
+
+
+def where_fails(value: Scalar, cond: Cond) -> Scalar:
+    """`value` where `cond` fails."""
+    return _chosen(value, cond, lambda node, _: where_fails(node.on_false, cond))

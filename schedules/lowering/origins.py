@@ -1,0 +1,54 @@
+"""What the loops of a schedule come from, followed through what each step says it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..nest.finding import writes_of
+from ..nest.loop_ir import Nest, loops
+from ..primitives import Primitive
+from ..primitives.primitive import LoopMaker, Made, Walk
+from ..trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a loop comes from: `root` is the loop of the plain nest of which it walks a part, or
+    the buffer that it fills along dimension `dim`. `added` is what its name has gained since, and
+    `walks` is what the steps that made it say of it."""
+
+    root: str
+    dim: int | None = None
+    added: str = ""
+    walks: frozenset[Walk] = frozenset()
+
+    @property
+    def axis(self) -> tuple[str, int | None]:
+        """What it walks: equal for loops that walk parts of the same."""
+        return self.root, self.dim
+
+
+def followed(nest: Nest, trace: Trace) -> tuple[Nest, dict[str, Origin]]:
+    """The plain `nest` after the primitives of `trace`, and the origin of each of its loops.
+    ScheduleError from the first step that is not legal."""
+    known = {loop.var: Origin(loop.var) for loop in loops(nest.body)}
+    for step in trace.steps:
+        assert isinstance(step, Primitive), f"{step} stands before every primitive"
+        made = step.made(nest)
+        if isinstance(step, LoopMaker):
+            known |= {
+                new: _origin(new, old, step.WALK, made, known) for new, old in made.loops.items()
+            }
+        nest = made.nest
+    return nest, known
+
+
+def _origin(new: str, old: str, walk: Walk, made: Made, known: dict[str, Origin]) -> Origin:
+    """The origin of the loop `new`, made from the loop or for the buffer `old`."""
+    added = new.removeprefix(old) if new.startswith(old) else ""
+    if walk is Walk.FILL:
+        position = writes_of(made.nest.body, old)[0].index
+        dim = next(d for d, index in enumerate(position) if new in index.vars())
+        return Origin(old, dim, added, frozenset({walk}))
+    before = known[old]
+    return replace(before, added=before.added + added, walks=before.walks | {walk})

@@ -1,0 +1,127 @@
+"""What a kernel packs of its constant inputs before all calls: buffers of scope PREPACKED.
+
+    alloc P                      # prepacked
+    for x: P[x] = W[f(x)]        -> `copies`: run once, they see constant inputs and nothing else
+    for i: ... P[g(i)] ...       -> `rest`: run in every call, it only reads what was made
+
+One nest says both, so the interpreter, the verifiers and the primitives know one meaning; code
+generation takes it apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..algebra.scalar import loads
+from .loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
+    buffers_allocated,
+    leaves,
+    walk,
+    with_body,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PrepackParts:
+    """A nest's PREPACKED `buffers`, the statements that fill them, in order, and the other ones."""
+
+    buffers: tuple[Buffer, ...]
+    copies: tuple[Stmt, ...]
+    rest: tuple[Stmt, ...]
+
+
+def split_prepack(nest: Nest) -> PrepackParts:
+    """The nest taken apart. What is prepacked stands outside all loops; see `prepack_problem`."""
+    buffers: list[Buffer] = []
+    copies: list[Stmt] = []
+
+    def rest(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        kept: list[Stmt] = []
+        for stmt in stmts:
+            if not isinstance(stmt, Allocate):
+                kept.append(stmt)
+            elif stmt.buffer.scope is Scope.PREPACKED:
+                first = _fillers(stmt)
+                buffers.append(stmt.buffer)
+                copies.extend(stmt.body[:first])
+                kept.extend(rest(stmt.body[first:]))
+            else:
+                kept.append(with_body(stmt, rest(stmt.body)))
+        return tuple(kept)
+
+    remaining = rest(nest.body)
+    return PrepackParts(tuple(buffers), tuple(copies), remaining)
+
+
+def _fillers(stmt: Allocate) -> int:
+    """How many statements at the start of the body do nothing but fill the buffer."""
+    count = 0
+    for inner in stmt.body:
+        written = {leaf.buffer for leaf in leaves((inner,)) if not isinstance(leaf, Prefetch)}
+        own = {s.buffer.name for s in walk((inner,)) if isinstance(s, Allocate)}
+        if written - own != {stmt.buffer.name}:
+            break
+        count += 1
+    return count
+
+
+def prepack_problem(nest: Nest) -> str | None:
+    """Why what `nest` marks cannot be prepacked, None if all of it can.
+
+    An input is constant. Each such buffer stands outside all loops, is filled at the start of
+    its block from constant inputs alone, with no memory besides but registers, and is not written
+    again.
+    """
+    marked = [b.name for b in buffers_allocated(nest.body) if b.scope is Scope.PREPACKED]
+    if not marked:
+        return None
+    parts = split_prepack(nest)
+    outside = {b.name for b in parts.buffers}
+    for name in marked:
+        if name not in outside:
+            return f"{name!r} is made inside a loop; before a call there is none"
+    problem = _filling_problem(nest, parts, outside) or _writing_problem(parts, outside)
+    if problem is None and not any(tensor.constant for tensor in nest.inputs):
+        return f"{marked[0]!r}: no input is constant, so the kernel has no entry that prepacks"
+    return problem
+
+
+def _filling_problem(nest: Nest, parts: PrepackParts, packed: set[str]) -> str | None:
+    constants = {t.name for t in nest.inputs if t.constant}
+    filled = set()
+    registers = set()
+    for stmt in walk(parts.copies):
+        if isinstance(stmt, Allocate):
+            shared = any(
+                isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in walk(stmt.body)
+            )
+            if stmt.buffer.scope is not Scope.REGISTER or shared:  # threads share memory only
+                return f"filling it takes a buffer of its own, {stmt.buffer.name!r}"
+            registers.add(stmt.buffer.name)
+    for leaf in leaves(parts.copies):
+        if isinstance(leaf, Prefetch):
+            seen = {leaf.buffer} - packed
+        else:
+            filled.add(leaf.buffer)
+            seen = {load.tensor for load in loads(leaf.value)}
+        for name in sorted(seen - constants - registers):
+            known = ", ".join(sorted(constants)) or "none"
+            return f"it depends on {name!r}, which is no constant input; those are: {known}"
+    for name in sorted(packed - filled):
+        return f"{name!r} is not filled at the start of its block"
+    return None
+
+
+def _writing_problem(parts: PrepackParts, packed: set[str]) -> str | None:
+    for leaf in leaves(parts.rest):
+        if not isinstance(leaf, Prefetch) and leaf.buffer in packed:
+            return f"{leaf.buffer!r} is written again after it was filled"
+    return None

@@ -1,0 +1,150 @@
+"""Boxes of elements: which part of a tensor a piece of a nest touches, as it moves with the loops
+around it, and a private buffer for such a part with loops of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import gcd
+
+from ..algebra.affine import (
+    ZERO,
+    Affine,
+    Index,
+    Ranges,
+    Var,
+    affine,
+    interval,
+    simplify,
+    var,
+)
+from ..dtypes import DType
+from ..errors import ScheduleError
+from ..nest.loop_ir import Buffer, For, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The elements `base`, `base + step`, ... up to `base + width` of one dimension.
+
+    `base` mentions only variables of loops around the piece; `step` is 0 where there is but one.
+    """
+
+    base: Affine
+    width: int
+    step: int
+
+    @property
+    def extent(self) -> int:
+        """How many elements there are."""
+        return self.width // max(self.step, 1) + 1
+
+    def local(self, index: Affine) -> Affine:
+        """The position of the element `index`, one of these."""
+        offset, step = index - self.base, max(self.step, 1)
+        # A division's value is a multiple where its constant alone need not be one.
+        assert offset.const % step == 0 or any(not isinstance(a, Var) for a, _ in offset.terms)
+        return offset // step
+
+    def joined(self, other: Span, asked_by: object) -> Span:
+        """The least span around both. ScheduleError: their distance moves."""
+        offset = other.base - self.base
+        if not offset.is_const:
+            problem = f"two reads start at unrelated places, {self.base} and {other.base}"
+            raise ScheduleError(asked_by, problem)
+        shift, low = offset.const, min(0, offset.const)
+        width = max(self.width, shift + other.width) - low
+        return Span(self.base + low, width, gcd(self.step, other.step, shift))
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of elements of a tensor: a span in each dimension."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        return tuple(span.extent for span in self.spans)
+
+    def local_index(self, index: Index) -> Index:
+        """Where an element the piece touches lies in a copy of the region."""
+        return tuple(span.local(i) for span, i in zip(self.spans, index, strict=True))
+
+    def element(self, position: Index) -> Index:
+        """The tensor element that a position of the region stands for."""
+        pairs = zip(self.spans, position, strict=True)
+        return tuple(span.base + x * max(span.step, 1) for span, x in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A private buffer with a loop over each dimension of more than one element; `names` are those
+    of the loops, also of the ones that are left out."""
+
+    buffer: Buffer
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, name: str, extent: tuple[int, ...], dtype: DType, register: bool, taken: set[str]
+    ) -> Box:
+        """A box in registers or in the workspace, its loops called `name`.0, `name`.1, ... with a
+        quote where that is `taken`."""
+        names = []
+        for d in range(len(extent)):
+            loop = f"{name}.{d}"
+            while loop in taken:
+                loop += "'"
+            names.append(loop)
+        scope = Scope.REGISTER if register else Scope.WORKSPACE
+        return cls(Buffer(name, extent, dtype, scope), tuple(names))
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        """The loops over the box, nothing in them."""
+        sizes = zip(self.names, self.buffer.shape, strict=True)
+        return tuple(For(name, extent, ()) for name, extent in sizes if extent > 1)
+
+    def index(self, names: tuple[str, ...]) -> Index:
+        """The position that loops called `names` count; zero where there is but one."""
+        sizes = zip(names, self.buffer.shape, strict=True)
+        return tuple(var(name) if extent > 1 else ZERO for name, extent in sizes)
+
+    @property
+    def position(self) -> Index:
+        """The index of its own loops."""
+        return self.index(self.names)
+
+
+def region_of(indices: Iterable[Index], inner: Ranges, outer: Ranges, asked_by: object) -> Region:
+    """The smallest box around all `indices`, the `inner` variables running over their ranges.
+
+    ScheduleError where an index mixes inner and outer variables in one division, so that the
+    box would have no fixed size, or where two indices start at unrelated places.
+    """
+    ranges = {**outer, **inner}
+    first, *others = (tuple(_span(i, inner, ranges, asked_by) for i in index) for index in indices)
+    for spans in others:
+        first = tuple(a.joined(b, asked_by) for a, b in zip(first, spans, strict=True))
+    return Region(first)
+
+
+def _span(index: Affine, inner: Ranges, ranges: Ranges, asked_by: object) -> Span:
+    """What `index` takes while the `inner` variables move."""
+    index = simplify(index, ranges)
+    fixed, moving = affine(index.const), ZERO
+    for atom, c in index.terms:
+        term = Affine(((atom, c),), 0)
+        names = term.vars()
+        if names.isdisjoint(inner):
+            fixed = fixed + term
+        elif names <= inner.keys():
+            moving = moving + term
+        else:
+            problem = f"index {index} divides a sum of loops from inside and outside"
+            raise ScheduleError(asked_by, problem)
+    bounds = interval(moving, inner)
+    plain = all(isinstance(a, Var) for a, _ in moving.terms)
+    step = gcd(*(c for _, c in moving.terms)) if plain else 1
+    return Span(fixed + bounds.lo, bounds.hi - bounds.lo, step)

@@ -1,0 +1,383 @@
+"""Private buffers for a box of elements: filled before they are read, CacheRead and BlockRead, or
+written back behind what collects in them, CacheWrite; and how they are kept, TransformLayout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..algebra.affine import Affine, Cond, Index, at_least, less, simplify, var
+from ..algebra.conditions import in_bounds, normal_cond
+from ..algebra.neutral import identity_of
+from ..algebra.scalar import All, Const, Load, Scalar, Select, loads
+from ..errors import need
+from ..nest.editing import (
+    first_without,
+    map_values,
+    move_loads,
+    nest_loops,
+    renamed_copy,
+    replaced,
+)
+from ..nest.finding import (
+    all_ranges,
+    buffers_in,
+    chain_to,
+    names_in,
+    private_buffers,
+    ranges_of,
+    reads_of,
+    writes_of,
+)
+from ..nest.loop_ir import (
+    Allocate,
+    Buffer,
+    For,
+    Leaf,
+    LoopKind,
+    Nest,
+    Prefetch,
+    Scope,
+    Stmt,
+    Store,
+    Update,
+    leaves,
+    transform,
+)
+from .boxes import Box, region_of
+from .places import (
+    ROOT,
+    Place,
+    buffer_called,
+    find_loop,
+    open_loop,
+    open_place,
+    require_free,
+    still_prepacked,
+)
+from .primitive import LoopMaker, Made, Primitive, Spelling, Walk
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRead(LoopMaker):
+    """Copy what a loop's body reads of a tensor into a private buffer first (`cache_read` in TVM,
+    `stage_mem` in Exo); packing, when the layout is then chosen with TransformLayout.
+
+        for i: ... B[f(i, j)] ...    ->    for i: { for x: P[x] = B[base(i) + x];  ... P[g(j)] ... }
+
+    With `along`, a loop inside, only reads whose index moves with that loop; the others stay. A
+    matrix times its own transpose reads one tensor as rows and as columns:
+
+        for k: for j: C[j] += A[i, k] * A[j, k]    ->    ... C[j] += A[i, k] * P[k, j]
+
+    Elements of the region outside the tensor are zero in the copy, so reads that were guarded
+    only by being inside the tensor lose their condition: a padded copy. Legal where the region
+    has a fixed size and the body does not write the tensor. `loop` "" copies for the whole nest.
+    The buffer is called `name`, its loops `name`.0, `name`.1, ...
+    """
+
+    tensor: str
+    loop: str
+    name: str
+    register: bool = False
+    along: str = ""
+
+    WALK = Walk.FILL
+    SPELLINGS = (
+        Spelling("CacheRead", ("tensor", "loop", "name", "register")),
+        Spelling("CacheReadAlong", ("tensor", "loop", "name", "along")),
+    )
+
+    def made(self, nest: Nest) -> Made:
+        """The nest with the copy, and the loops that fill it. ScheduleError: nothing read, or
+        nothing that moves with `along`; written inside, no fixed size."""
+        place = open_place(nest, self.loop, self)
+        if self.along:
+            around = find_loop(nest, self.along, self).outer
+            inside = self.loop == ROOT or place.loop in around
+            need(inside, self, f"{self.along!r} is not inside {self.loop!r}")
+
+        def takes(index: Index) -> bool:
+            return not self.along or _moves(index, self.along)
+
+        words = f" along {self.along!r}" if self.along else ""
+        source, reads = _readable(self, place, takes, words)
+        inner = all_ranges(place.loop.body)
+        region = region_of((r.index for r in reads), inner, place.ranges, self)
+        box = Box.of(self.name, region.extent, source.dtype, self.register, names_in(nest))
+        ranges = {**place.ranges, **inner}
+
+        def redirect(node: Scalar) -> Scalar | None:
+            match node:
+                case Select(All(conds), Load(tensor, index, dtype), Const() as other) if (
+                    other.is_plus_zero and tensor == source.name and takes(index)
+                ):
+                    # Guards are written without common factors; strided taps bring some back.
+                    inside = {normal_cond(c) for c in in_bounds(index, source.shape, ranges)}
+                    kept = tuple(c for c in conds if normal_cond(c) not in inside)
+                    load = Load(self.name, region.local_index(index), dtype)
+                    return Select(All(kept), load, node.on_false) if kept else load
+                case Load(tensor, index, dtype) if tensor == source.name and takes(index):
+                    return Load(self.name, region.local_index(index), dtype)
+                case _:
+                    return None
+
+        return _copied(self, place, source, box, region.element(box.position), redirect)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRead(LoopMaker):
+    """Read what one read of a tensor needs in a loop's body into registers first: an element for
+    each iteration of the loops inside that move it, those with loop `along` last. The read is the
+    one that has `along` in the tensor's last dimension of more than one element.
+
+        for i: for j: Y[i, j] = X[i, j] + X[j, i]    ->    ... Y[i, j] = X[i, j] + B[j, i]
+
+    with `along` i. Unlike CacheRead it asks for no box in the tensor: other reads of it stay, and
+    an index may divide what is inside and outside together. Elements outside the tensor are zero
+    in the copy. Legal where the body does not write the tensor.
+    """
+
+    tensor: str
+    loop: str
+    name: str
+    along: str
+
+    WALK = Walk.FILL
+
+    def made(self, nest: Nest) -> Made:
+        """The nest with the copy, and the loops that fill it. ScheduleError: no such read
+        or more than one, written inside."""
+        place = open_loop(nest, self.loop, self)
+        inside = place.loop in find_loop(nest, self.along, self).outer
+        need(inside, self, f"{self.along!r} is not inside {self.loop!r}")
+        buffer = buffers_in(nest).get(self.tensor)
+        long = [d for d, extent in enumerate(buffer.shape) if extent > 1] if buffer else []
+
+        def takes(index: Index) -> bool:
+            return bool(long) and self.along in index[long[-1]].vars()
+
+        words = f" with {self.along!r} in its last dimension"
+        source, reads = _readable(self, place, takes, words)
+        old = reads[0]
+        alike = all(read.index == old.index for read in reads)
+        need(alike, self, f"several reads of {self.tensor!r} are such")
+        around = self._moving(place.loop.body, old)
+        extent = tuple(loop.extent for loop in around)
+        box = Box.of(self.name, extent, source.dtype, True, names_in(nest))
+        at = {loop.var: x for loop, x in zip(around, box.position, strict=True)}
+        element = tuple(i.substitute(at) for i in old.index)
+        new = Load(self.name, box.index(tuple(loop.var for loop in around)), source.dtype)
+        return _copied(self, place, source, box, element, lambda n: new if n == old else None)
+
+    def _moving(self, body: tuple[Stmt, ...], read: Load) -> tuple[For, ...]:
+        """The loops of `body` around the first `read` that move it, `along` last."""
+        own = (leaf for leaf in leaves(body) if not isinstance(leaf, Prefetch))
+        leaf = next(leaf for leaf in own if read in loads(leaf.value))
+        moving = [loop for loop in chain_to(body, leaf) if _moves(read.index, loop.var)]
+        return tuple(sorted(moving, key=lambda loop: loop.var == self.along))
+
+
+def _moves(index: Index, loop: str) -> bool:
+    return any(loop in i.vars() for i in index)
+
+
+def _readable(
+    step: CacheRead | BlockRead, place: Place, takes: Callable[[Index], bool], words: str
+) -> tuple[Buffer, list[Load]]:
+    """The buffer that `step` copies and the reads of it at `place` that it `takes`, told as
+    `words`. ScheduleError: no such buffer or reads, the name taken, or written inside."""
+    nest, body, tensor = place.nest, place.loop.body, step.tensor
+    source = buffer_called(nest, tensor, step)
+    require_free(nest, step.name, step)
+    reads = [r for r in reads_of(body, tensor) if takes(r.index)]
+    need(bool(reads), step, f"{place.loop.var or 'the nest'!r} does not read {tensor!r}{words}")
+    kept = not writes_of(body, tensor) and tensor not in private_buffers(body)
+    need(kept, step, f"the body writes {tensor!r}")
+    writes = writes_of(nest.body, tensor)
+    whole = not writes or _elements_written(nest, writes) >= source.elements
+    whole = whole and all(_writes_all(w, source) for w in writes)
+    need(whole, step, f"parts of {tensor!r} may never be written")
+    return source, reads
+
+
+def _writes_all(write: Store | Update, buffer: Buffer) -> bool:
+    """Whether guards of `write` keep nothing but elements outside the buffer from being written."""
+    inside = {
+        cond
+        for i, extent in zip(write.index, buffer.shape, strict=True)
+        for cond in (at_least(i, 0), less(i, extent))
+    }
+    return inside.issuperset(write.guards)
+
+
+def _elements_written(nest: Nest, writes: list[Store | Update]) -> int:
+    """How many elements `writes` can give a value at the most: a layout in parts that do not
+    divide has more. Copies of a write for other iterations (Stagger) write the same ones."""
+    found: dict[tuple[object, ...], int] = {}
+    for write in writes:
+        moving = [loop for loop in chain_to(nest.body, write) if _moves(write.index, loop.var)]
+        renamed = {loop.var: var(f"#{n}") for n, loop in enumerate(moving)}
+        extents = tuple(loop.extent for loop in moving)
+        found[extents, tuple(i.substitute(renamed) for i in write.index)] = prod(extents)
+    return sum(found.values())
+
+
+def _copied(
+    step: CacheRead | BlockRead,
+    place: Place,
+    source: Buffer,
+    box: Box,
+    element: Index,
+    redirect: Callable[[Scalar], Scalar | None],
+) -> Made:
+    """What `step` gives: `box` filled with `element` of `source` at each position, or with zero
+    where that is outside, and the body at `place` reading from it as `redirect` says."""
+    value: Scalar = Load(source.name, element, source.dtype)
+    conds = in_bounds(element, source.shape, {**place.ranges, **ranges_of(box.loops)})
+    if conds:
+        value = Select(All(conds), value, Const(0, source.dtype))
+    filled = nest_loops(box.loops, (Store(step.name, box.position, value),))
+    body = (*filled, *map_values(place.loop.body, redirect))
+    new = place.with_body(Allocate(box.buffer, body))
+    return Made(still_prepacked(new, step), {loop.var: step.name for loop in box.loops})
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWrite(LoopMaker):
+    """Collect what a part of a loop's body writes to a buffer in a private one, and write it back
+    once, right behind that part: register accumulators (`cache_write` in TVM, `stage_mem` with
+    accumulation in Exo).
+
+        for i:                          for i:
+          for k: for j:           ->      for j: W[j] = identity
+            C[i, j] += v                  for k: for j: W[j] += v
+                                          for j: C[i, j] = W[j]   (+= where k goes on outside)
+
+    The loops of the first and last part are copies of the body's spatial loops, called after
+    them with `.init` and `.out`, and keep their marks. Guards on spatial loops move to the last
+    part and to the reads that need them. Legal where the body writes the buffer in one place.
+    """
+
+    buffer: str
+    loop: str
+    name: str
+    register: bool = True
+
+    WALK = Walk.ENDS
+
+    def made(self, nest: Nest) -> Made:
+        """The nest with the cache; the loops that begin it, if any do, and those that write it
+        back. ScheduleError: not written once, also read, no fixed size."""
+        place = open_place(nest, self.loop, self)
+        dtype = buffer_called(nest, self.buffer, self).dtype
+        part, leaf, chain = self._written(place)
+        spatial = tuple(loop for loop in chain if not loop.reduce)
+        reduced = {loop.var for loop in chain if loop.reduce}
+        region = region_of((leaf.index,), ranges_of(spatial), place.ranges, self)
+        scope = Scope.REGISTER if self.register else Scope.WORKSPACE
+        cache = Buffer(self.name, region.extent, dtype, scope)
+        guards = tuple(g for g in leaf.guards if not g.index.vars() & reduced)
+        local = region.local_index(leaf.index)
+        parts: tuple[Stmt, ...] = ()
+        made: dict[str, str] = {}
+        taken = names_in(nest)
+        inside: Leaf = replace(leaf, buffer=self.name, index=local)
+        if isinstance(inside, Update):
+            inside = replace(inside, first=None)
+            identity = identity_of(inside.reducer, inside.value)
+            begin = nest_loops(spatial, (Store(self.name, local, identity, guards),))
+            parts, made = renamed_copy(begin, ".init", taken)
+        parts += replaced((part,), leaf, (inside,))
+        back = _write_back(leaf, Load(self.name, local, dtype), reduced, guards)
+        end, ending = renamed_copy(nest_loops(spatial, (back,)), ".out", taken)
+        cached = Allocate(cache, (*parts, *end))
+        written = place.with_body(*replaced(place.loop.body, part, (cached,)))
+        return Made(still_prepacked(written, self), made | ending)
+
+    def _written(self, place: Place) -> tuple[Stmt, Store | Update, tuple[For, ...]]:
+        """The part of the body that writes the buffer, the leaf that does, and the loops of that
+        part around it. ScheduleError where they may not have a private buffer."""
+        require_free(place.nest, self.name, self)
+        writes = writes_of(place.loop.body, self.buffer)
+        where = f"{self.loop or 'the nest'!r} must write {self.buffer!r} in one place"
+        need(len(writes) == 1, self, f"{where}, found {len(writes)}")
+        leaf = writes[0]
+        chain = chain_to(place.loop.body, leaf)
+        part = chain[0] if chain else leaf
+        own = reads_of((part,), self.buffer) or self.buffer in private_buffers((part,))
+        need(not own, self, f"what writes {self.buffer!r} reads or makes it as well")
+        serial = all(loop.kind is not LoopKind.PARALLEL for loop in chain)
+        need(serial, self, "a parallel loop is inside; cache within it")
+        for loop in chain:  # merged with that of a reduction, which has no part behind it
+            problem = f"{loop.var!r} is of a reduction and moves what is written"
+            need(not (loop.reduce and _moves(leaf.index, loop.var)), self, problem)
+        return part, leaf, chain
+
+
+def _write_back(
+    leaf: Store | Update, load: Load, reduced: set[str], guards: tuple[Cond, ...]
+) -> Leaf:
+    """What takes a result of `leaf` out of its private buffer, behind the loops `reduced`."""
+    first = leaf.first if isinstance(leaf, Update) else ()
+    if first is not None:
+        first = first_without(first, reduced)
+    if not isinstance(leaf, Update) or first == ():
+        return Store(leaf.buffer, leaf.index, load, guards)
+    return replace(leaf, value=load, first=first, guards=guards)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformLayout(Primitive):
+    """Keep a private buffer in another order (`transform_layout` in TVM).
+
+    Each entry of `dims` is (dimension, part): part 0 is the whole dimension; otherwise the
+    dimension is divided by `split[dimension]` into 1 (quotient) and 2 (remainder). A packed
+    panel of width nr is `split={1: nr}, dims=((1, 1), (0, 0), (1, 2))`.
+    Legal for buffers of the nest's own, when every part is kept exactly once.
+    """
+
+    buffer: str
+    split: tuple[tuple[int, int], ...]
+    dims: tuple[tuple[int, int], ...]
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with the buffer kept so. ScheduleError: an argument, or parts do not match."""
+        buffer = buffer_called(nest, self.buffer, self)
+        own = buffer.scope is not Scope.ARGUMENT
+        need(own, self, f"{self.buffer!r} is an argument: its layout is the caller's")
+        factors = dict(self.split)
+        parts = {d: (1, 2) if d in factors else (0,) for d in range(len(buffer.shape))}
+        wanted = sorted((d, part) for d, own in parts.items() for part in own)
+        fits = sorted(self.dims) == wanted and all(f >= 1 for f in factors.values())
+        need(fits, self, f"the new order must be made of {wanted}")
+        ranges = all_ranges(nest.body)
+
+        shape = tuple(_extent(buffer.shape[d], part, factors.get(d, 1)) for d, part in self.dims)
+
+        def index(old: Index) -> Index:
+            found = (_part(old[d], part, factors.get(d, 1)) for d, part in self.dims)
+            return tuple(simplify(i, ranges) for i in found)
+
+        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+            if isinstance(stmt, Allocate) and stmt.buffer.name == self.buffer:
+                new = replace(stmt.buffer, shape=shape)
+                return (Allocate(new, transform(stmt.body, change)),)
+            if isinstance(stmt, Store | Update | Prefetch) and stmt.buffer == self.buffer:
+                return (replace(stmt, index=index(stmt.index)),)
+            return None
+
+        return replace(nest, body=move_loads(transform(nest.body, change), self.buffer, index))
+
+
+def _part(index: Affine, part: int, factor: int) -> Affine:
+    """The whole of `index`, its quotient or its remainder."""
+    if part == 0:
+        return index
+    return index // factor if part == 1 else index % factor
+
+
+def _extent(whole: int, part: int, factor: int) -> int:
+    """How many values `_part` of an index has."""
+    return (whole, -(-whole // factor), factor)[part]

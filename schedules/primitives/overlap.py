@@ -1,0 +1,212 @@
+"""Primitives that run iterations of different loops, or of one, together: Merge, Stagger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from ..algebra.affine import affine, var
+from ..algebra.independence import are_apart
+from ..errors import need
+from ..nest.editing import allocated, flattened, renamed_copy, substitute_body
+from ..nest.finding import accesses_within, all_ranges, names_in, shared
+from ..nest.loop_ir import (
+    Allocate,
+    For,
+    LoopKind,
+    Nest,
+    Stmt,
+    loops,
+    loops_named,
+    transform,
+    walk,
+)
+from .dependence import check_vector_lanes
+from .places import Place, find_loop, serial_loop, still_prepacked
+from .primitive import LoopMaker, Made, Primitive, Walk
+
+
+@dataclass(frozen=True, slots=True)
+class Merge(Primitive):
+    """Run two loops over the same range as one (`compute_with` in Halide, `fuse` in Exo).
+
+        for i in 0..n: A(i)    ->    for j in 0..n: A(j); B(j)
+        for j in 0..n: B(j)
+
+    The loops may be of any kind but parallel, the same for both, and `second` may stand in loops
+    of one iteration and have other statements and allocations before it: `first` is moved past
+    them, or where it must stay before some of them, these are moved past `second`. Legal where they
+    do not depend on each other, and where iterations of the two meet in an element only if they are
+    the same one: what B(j) needs of A is then there, and A's later iterations need nothing of B(j).
+    The new loop is called `second`, and is a reduction loop if one of the two was.
+    """
+
+    first: str
+    second: str
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with one loop. ScheduleError: not one after the other, ranges or kinds differ,
+        or iterations would meet."""
+        first = find_loop(nest, self.first, self)
+        second = find_loop(nest, self.second, self)
+        self._check_alike(first.loop, second.loop)
+        around = frozenset(loop.var for loop in first.outer)
+        later = self._later(first, second)
+        self._check_meeting(first.loop, second.loop, around)
+        moved = substitute_body(first.loop.body, {self.first: var(self.second)})
+        body = (*moved, *second.loop.body)
+        if any(isinstance(stmt, Allocate) for stmt in moved):
+            # Around both: what the loops inside write can then be written in one of them.
+            buffers, flat = flattened(body)
+            body = allocated(buffers, tuple(flat))
+        reduce = first.loop.reduce or second.loop.reduce
+        merged = replace(second.loop, body=body, reduce=reduce)
+        if merged.kind is LoopKind.VECTORIZED:
+            check_vector_lanes(merged, self)
+
+        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+            if stmt is first.loop or any(stmt is one for one in later):
+                return ()
+            return (merged, *later) if stmt is second.loop else None
+
+        return still_prepacked(replace(nest, body=transform(nest.body, change)), self)
+
+    def _check_alike(self, first: For, second: For) -> None:
+        need(first.var != second.var, self, "a loop cannot be merged with itself")
+        sizes = f"{first.var!r} has {first.extent} iterations, {second.var!r} {second.extent}"
+        alike = first.extent == second.extent and not first.bounds and not second.bounds
+        need(alike, self, f"the ranges differ: {sizes}")
+        kinds = f"{first.var!r} is {first.kind.value} and {second.var!r} {second.kind.value}"
+        same = first.kind is second.kind and first.kind is not LoopKind.PARALLEL
+        need(same, self, kinds)
+
+    def _later(self, first: Place, second: Place) -> tuple[Stmt, ...]:
+        """What stands between the loops and must come after the merged one, as it needs what
+        `first` leaves, or the other way round. ScheduleError if it must come before as well, or
+        if there are allocations between, which only `first` can be moved past."""
+        depth, nest = len(first.outer), first.nest
+        inside = first.outer == second.outer[:depth]
+        inside = inside and all(loop.extent == 1 for loop in second.outer[depth:])
+        blocks = [nest.body, *(s.body for s in walk(nest.body) if isinstance(s, For | Allocate))]
+        own = next(block for block in blocks if any(stmt is first.loop for stmt in block))
+        behind = own[[stmt is first.loop for stmt in own].index(True) + 1 :]
+        between = _before(behind, second.loop) if inside else None
+        problem = f"{self.second!r} must come after {self.first!r}, in the body it stands in"
+        need(between is not None, self, problem)
+        together = any(stmt is second.loop for stmt in behind)
+        later: list[Stmt] = []
+        for stmt in between or ():
+            before = next(shared((first.loop, *later), (stmt,)), None)
+            if before is None:
+                continue
+            after = next(shared((stmt,), (second.loop,)), None)
+            problem = f"what stands between the loops needs {before!r} as {self.first!r} leaves it"
+            need(after is None and together, self, problem)
+            later.append(stmt)
+        return tuple(later)
+
+    def _check_meeting(self, first: For, second: For, around: frozenset[str]) -> None:
+        """ScheduleError unless different iterations of the two touch different elements."""
+        one, other = accesses_within(first.body), accesses_within(second.body)
+        ranges = {**all_ranges(first.body), **all_ranges(second.body)}
+        renamed = {first.var: var(second.var)}
+        for buffer in shared(first.body, second.body):
+            indices = [tuple(i.substitute(renamed) for i in index) for index, _ in one[buffer]]
+            indices += [index for index, _ in other[buffer]]
+            meeting = f"an iteration of {second.var!r} may meet another one of {first.var!r}"
+            apart = are_apart(indices, second.var, ranges, around)
+            need(apart, self, f"{meeting} in {buffer!r}")
+
+
+def _before(stmts: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...] | None:
+    """The statements of `stmts` that run before `loop`, which stands in it or in allocations."""
+    passed: list[Stmt] = []
+    for stmt in stmts:
+        if stmt is loop:
+            return tuple(passed)
+        if isinstance(stmt, Allocate) or (isinstance(stmt, For) and stmt.extent == 1):
+            inside = _before(stmt.body, loop)
+            if inside is not None:
+                return (*passed, *inside)
+        passed.append(stmt)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Stagger(LoopMaker):
+    """Software pipelining: cut the body of `loop` before each of the loops `starts`, and run the
+    first step of a later iteration together with the last one of an earlier.
+
+        for i in 0..n:               A(0)
+          A(i)                ->     B(0); A(1)
+          B(i)                       for i in 0..n-2: C(i); B(i + 1); A(i + 2)
+          C(i)                       C(n-2); B(n-1)
+                                     C(n-1)
+
+    What the body allocates is allocated around all of it: one copy still does, as a step is run
+    before the earlier one of the next iteration that writes its data anew. Neighbouring steps keep
+    their order. Legal where steps further apart share no data that one of them writes, for more
+    iterations than cuts. Loops of the copies get `.t` behind their names.
+    """
+
+    loop: str
+    starts: tuple[str, ...]
+
+    WALK = Walk.REST
+
+    def made(self, nest: Nest) -> Made:
+        """The nest with staggered steps, and the loops of the steps before and behind the rest.
+        ScheduleError: not serial, bounded, too few iterations, no such cuts, or steps that are not
+        neighbours need each other."""
+        place = serial_loop(nest, self.loop, self)
+        loop = place.loop
+        bounds = [bound for inner in loops(loop.body) for bound in inner.bounds]
+        free = not loop.bounds and all(self.loop not in c.index.vars() for c in bounds)
+        need(free, self, f"bounds depend on {self.loop!r}")
+        buffers, flat = flattened(loop.body)
+        steps = self._steps(flat)
+        cuts, count = len(steps) - 1, loop.extent
+        need(count > cuts, self, f"{self.loop!r} must have more than {cuts} iterations")
+        self._check_order(steps)
+        taken, made = names_in(nest), dict[str, str]()
+
+        def together(time: int) -> list[Stmt]:
+            """The steps that run at `time` of those before or behind the rest."""
+            found: list[Stmt] = []
+            for n in range(cuts, -1, -1):
+                if 0 <= time - n < count:
+                    copy, names = renamed_copy(steps[n], ".t", taken)
+                    made.update(names)
+                    found += substitute_body(copy, {self.loop: affine(time - n)})
+            return found
+
+        start = [stmt for time in range(cuts) for stmt in together(time)]
+        inside = [
+            stmt
+            for n in range(cuts, -1, -1)
+            for stmt in substitute_body(steps[n], {self.loop: var(self.loop) + (cuts - n)})
+        ]
+        steady = replace(loop, extent=count - cuts, body=tuple(inside))
+        end = [stmt for time in range(count, count + cuts) for stmt in together(time)]
+        whole = allocated(buffers, (*start, steady, *end))
+        return Made(still_prepacked(place.with_loop(*whole), self), made)
+
+    def _steps(self, flat: list[Stmt]) -> list[tuple[Stmt, ...]]:
+        """The body cut before what holds each of `starts`."""
+        places = [0]
+        for name in self.starts:
+            found = [n for n, stmt in enumerate(flat) if name in loops_named((stmt,))]
+            problem = f"{name!r} must be in {self.loop!r}, after what the step before it needs"
+            need(bool(found) and found[0] > places[-1], self, problem)
+            places.append(found[0])
+        need(len(places) > 1, self, "there must be at least one cut")
+        ends = [*places[1:], len(flat)]
+        return [tuple(flat[a:b]) for a, b in zip(places, ends, strict=True)]
+
+    def _check_order(self, steps: list[tuple[Stmt, ...]]) -> None:
+        """ScheduleError if two steps that are not neighbours touch the same data: the earlier one
+        of the next iteration comes before the later one of this iteration now."""
+        for (a, one), (b, other) in combinations(enumerate(steps), 2):
+            buffer = next(shared(one, other), None) if b - a > 1 else None
+            problem = f"steps {a} and {b} both need {buffer!r}, and one of them writes it"
+            need(buffer is None, self, problem)

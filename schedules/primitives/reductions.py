@@ -1,0 +1,228 @@
+"""Primitives of reductions: RFactor keeps partial results, Solve takes out a loop that an equation
+decides, SkipZeros leaves out updates that padding makes neutral."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ..algebra.affine import Affine, Cond, Eq0, Interval, affine, prove, substitute_cond, var
+from ..algebra.conditions import normal_cond, tidy
+from ..algebra.congruence import collected, congruence_of, solved
+from ..algebra.neutral import assuming, neutral_conditions, only_where, where_fails, with_instead
+from ..algebra.scalar import Load, index_conds, map_index, vars_of
+from ..errors import ScheduleError, need
+from ..nest.editing import first_without, nest_loops, renamed_copy, replaced, substitute_body
+from ..nest.finding import buffers_in, names_in, perfect_chain, ranges_of, writes_of
+from ..nest.loop_ir import Allocate, Buffer, LoopKind, Nest, Scope, Update, loops, transform
+from .places import buffer_called, find_loop, require_free, serial_loop, still_prepacked
+from .primitive import LoopMaker, Made, Primitive, Spelling
+
+
+@dataclass(frozen=True, slots=True)
+class RFactor(LoopMaker):
+    """Factor a reduction over one of its loops (`rfactor` in Halide and TVM).
+
+        for i: for ko: for ki:         for i: for ko: for ki: P[i, ki] += v
+          C[i] += v              ->    for i': for ki': C[i'] += P[i', ki']
+
+    The loop becomes spatial in the first nest, so that it can be vectorised, unrolled or run in
+    parallel; ComputeAt then keeps P small. Legal where C's nest is perfectly nested and still
+    untouched but for splits of reduction loops. P is called `name`; the loops of the second nest
+    get `.rf` behind their names, with a number where that was done before.
+    """
+
+    loop: str
+    name: str
+
+    def made(self, nest: Nest) -> Made:
+        """The two nests, and the loops of the second. ScheduleError: not a reduction loop,
+        not a plain nest, name taken."""
+        place = find_loop(nest, self.loop, self)
+        reduces = place.loop.reduce and place.loop.kind is LoopKind.SERIAL
+        need(reduces, self, f"{self.loop!r} must be a serial loop of a reduction")
+        require_free(nest, self.name, self)
+        root = (*place.outer, place.loop)[0]
+        chain = perfect_chain(root)
+        need(len(chain[-1].body) == 1, self, "the nest must be perfectly nested")
+        leaf = chain[-1].body[0]
+        if not isinstance(leaf, Update):
+            raise ScheduleError(self, "the nest must hold one reduction and nothing else")
+        lanes = any(loop.kind is LoopKind.VECTORIZED for loop in chain)
+        need(not lanes, self, "factor the reduction first, then vectorize")
+        target = buffers_in(nest)[leaf.buffer]
+        once = len(writes_of(nest.body, leaf.buffer)) == 1
+        need(once, self, f"{leaf.buffer!r} is written in more than one place")
+        spatial = tuple(loop for loop in chain if not loop.reduce)
+        plain = [loop.var for loop in spatial] == [str(i) for i in leaf.index]
+        need(plain, self, "split and reorder the spatial loops after RFactor")
+        if leaf.first is None:
+            raise ScheduleError(self, f"{leaf.buffer!r} was initialised elsewhere")
+        shape = (*target.shape, place.loop.extent)
+        partial = Buffer(self.name, shape, target.dtype, Scope.WORKSPACE)
+        index = (*leaf.index, var(self.loop))
+        first = first_without(leaf.first, (self.loop,))
+        # A guard may leave partial results without any update (5 elements, a loop of 8): it goes
+        # into the value, so that each has one at least.
+        value = only_where(leaf.guards, leaf.value, leaf.reducer)
+        partly = replace(leaf, buffer=self.name, index=index, value=value, first=first, guards=())
+        rest = tuple(loop for loop in chain if loop.reduce and loop is not place.loop)
+        factored = replace(place.loop, reduce=False)
+        read = Load(self.name, index, target.dtype)
+        merged = replace(leaf, value=read, first=(Eq0(var(self.loop)),), guards=())
+        around = (*spatial, replace(place.loop, body=()))
+        second, made = renamed_copy(nest_loops(around, (merged,)), ".rf", names_in(nest))
+        both = (*nest_loops((*spatial, factored, *rest), (partly,)), *second)
+        body = replaced(nest.body, root, (Allocate(partial, both),))
+        return Made(still_prepacked(replace(nest, body=body), self), made)
+
+
+@dataclass(frozen=True, slots=True)
+class Solve(Primitive):
+    """Replace a reduction loop by the one value its equation allows (equality elimination in the
+    polyhedral literature).
+
+        for r in 0..2:                                           ->    C[x] += A[x//2] * B[x%2]
+            C[x] += (A[(x - r)//2] if (x - r)%2 == 0 else 0) * B[r]
+
+    Of a transposed convolution whose output axis and taps are split by the stride, what is left
+    are the taps of one phase. Legal for a serial reduction loop around one reduction, where a
+    congruence `(.. + c*r + ..) % n == 0` with c prime to n and no more than n iterations, or an
+    equation `.. + c*r + .. == 0`, guards every term: where it fails, the term is what the
+    reduction begins with, or a product with a zero in a sum. Such a product is left out even if
+    its other factor is infinite or NaN. Where the solution may lie outside the loop, conditions
+    that keep it inside remain.
+    """
+
+    loop: str
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest without the loop. ScheduleError: no reduction, or no equation that decides."""
+        place = serial_loop(nest, self.loop, self)
+        need(place.loop.reduce, self, f"loop {self.loop!r} is not of a reduction")
+        chain = perfect_chain(place.loop)
+        (leaf, *others) = chain[-1].body
+        if others or not isinstance(leaf, Update):
+            problem = f"loop {self.loop!r} must hold one reduction and nothing else"
+            raise ScheduleError(self, problem)
+        every = (*place.outer, *chain)
+        ranges = ranges_of(every)
+        cond, value, needed = self._solution(leaf, ranges)
+
+        def moved(index: Affine) -> Affine:
+            return collected(index.substitute({self.loop: value}))
+
+        # Conditions take the equation's place where nothing else needs them.
+        instead: tuple[Cond, ...] = ()
+        if self.loop not in vars_of(where_fails(leaf.value, cond)):
+            instead, needed = needed, ()
+        body = map_index(with_instead(leaf.value, cond, instead), moved)
+        speaking = tuple(g for g in leaf.guards if self.loop in g.index.vars())
+        kept = tuple(g for g in leaf.guards if g not in speaking)
+        changed = (normal_cond(type(g)(moved(g.index))) for g in speaking)
+        reduced = {each.var: affine(0) for each in every if each.reduce}
+        decided: list[Cond] = []
+        for guard in (*needed, *changed):
+            if leaf.first is None or prove(substitute_cond(guard, reduced), ranges):
+                kept = (*kept, guard)
+            else:  # what no iteration adds to is still to be initialised
+                decided.append(guard)
+        body = only_where(tuple(decided), body, leaf.reducer)
+        first = leaf.first
+        if first is not None:  # told by the other loops: all of them at zero, as before
+            first = tuple(map(normal_cond, first_without(first, (self.loop,))))
+        new = replace(leaf, value=tidy(body, ranges), guards=kept, first=first)
+        inside = nest_loops(chain[1:], (new,))
+        return place.with_loop(*substitute_body(inside, {}, known=ranges))
+
+    def _solution(
+        self, leaf: Update, ranges: dict[str, Interval]
+    ) -> tuple[Cond, Affine, tuple[Cond, ...]]:
+        """The condition that decides the loop's value, that value, and the conditions it needs."""
+        for cond in dict.fromkeys(index_conds(leaf.value)):
+            congruence = congruence_of(cond)
+            if congruence is None or self.loop not in congruence.index.vars():
+                continue
+            solution = solved(congruence, self.loop, ranges)
+            if solution is not None and cond in neutral_conditions(leaf.value, leaf.reducer):
+                return cond, *solution
+        raise ScheduleError(self, f"no equation that every term stands under decides {self.loop!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class SkipZeros(Primitive):
+    """Turn the conditions of padding into guards of a reduction's updates.
+
+        W[i] += (X[i + r - 1] if 1 <= i + r <= N else 0) * F[r]
+                ->    if 1 <= i + r <= N: W[i] += X[i + r - 1] * F[r]
+
+    With `loop`, only those that the loops around that one decide:
+
+        for r: for s: W[i] += (X[r, i + s] if r >= 1 and i + s >= 1 else 0) * F[r, s]
+                ->    for r: if r >= 1: for s: W[i] += (the same choice) * F[r, s]
+
+    with `loop` s. The choice stays as it is then, so that a padded copy (CacheRead) can be made of
+    what is read: where windows leave an image along an outer axis nothing is computed, where they
+    leave it along the rows of a tile there are zeros.
+
+    A guard that depends on outer loops only is tested there, and one that a partitioned loop
+    decides costs nothing. Legal where every update of `buffer` adds to a value that is there
+    already (behind CacheWrite), and the other side of the choice is neutral: zero as a factor of
+    what is summed up, or the reduction's identity as its whole value. A product of padding's zero
+    with an infinity or NaN is left out with it.
+    """
+
+    buffer: str
+    loop: str = ""
+
+    SPELLINGS = (
+        Spelling("SkipZeros", ("buffer",)),
+        Spelling("SkipZerosAround", ("buffer", "loop")),
+    )
+
+    def apply(self, nest: Nest) -> Nest:
+        """The nest with guards. ScheduleError: no such updates, nothing to skip, or `loop` is not
+        around an update."""
+        updates = _updates(nest, self.buffer, self)
+        new = self._around(nest) if self.loop else self._everywhere(updates)
+        body = transform(
+            nest.body, lambda s: (new[s],) if isinstance(s, Update) and s in new else None
+        )
+        return replace(nest, body=body)
+
+    def _everywhere(self, updates: list[Update]) -> dict[Update, Update]:
+        """What each of `updates` becomes, under all conditions of padding."""
+        found = {u: neutral_conditions(u.value, u.reducer) for u in updates}
+        need(any(found.values()), self, f"no update of {self.buffer!r} has padding to skip")
+        return {u: _guarded(replace(u, value=assuming(u.value, c)), c) for u, c in found.items()}
+
+    def _around(self, nest: Nest) -> dict[Update, Update]:
+        """What those of `updates` inside `loop` become, under conditions that loops around it
+        decide."""
+        place = find_loop(nest, self.loop, self)
+        around = {loop.var for loop in place.outer}
+        around |= {loop.var for loop in loops(place.loop.body) if loop.extent == 1}
+        new: dict[Update, Update] = {}
+        for update in writes_of(place.loop.body, self.buffer):
+            if isinstance(update, Update):
+                conds = neutral_conditions(update.value, update.reducer)
+                new[update] = _guarded(update, (c for c in conds if c.index.vars() <= around))
+        changed = any(update != old for old, update in new.items())
+        need(changed, self, f"nothing around {self.loop!r} decides about padding")
+        return new
+
+
+def _updates(nest: Nest, buffer: str, step: object) -> list[Update]:
+    """The updates of a buffer that all add to a value that is there already."""
+    buffer_called(nest, buffer, step)
+    updates = [w for w in writes_of(nest.body, buffer) if isinstance(w, Update)]
+    need(bool(updates), step, f"{buffer!r} is not reduced into")
+    begun = all(update.first is None for update in updates)
+    need(begun, step, f"an update begins {buffer!r}; cache it first")
+    return updates
+
+
+def _guarded(update: Update, conds: Iterable[Cond]) -> Update:
+    """`update` with those of `conds` that are not tested yet among its guards."""
+    new = (cond for cond in dict.fromkeys(conds) if cond not in update.guards)
+    return replace(update, guards=(*update.guards, *new))

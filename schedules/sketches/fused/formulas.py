@@ -1,0 +1,143 @@
+"""What is left of expressions once the axes that choose among their formulas are written out.
+
+Each copy of a stage has the formula of its index. Copies share what they load, and keep what later
+ones need in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import product
+
+from ...algebra.affine import Affine, Cond, Ge0
+from ...algebra.scalar import All, Binary, Load, Scalar, Select, Unary, children, vars_of, walk
+from ..analysis import StageView
+
+Setting = Mapping[str, int]
+Values = Mapping[str, Sequence[int]]
+"""Of axes that are written out."""
+
+Event = tuple[list[Hashable], Hashable | None]
+"""What one copy reads, and the register that it writes."""
+
+
+@dataclass(frozen=True)
+class WrittenOut:
+    """Of one vector of all copies: instructions but math functions, arithmetic operations, math
+    functions, those of instructions that are `masked`, loads, and values in registers at once."""
+
+    instructions: int
+    flops: int
+    math: int
+    masked: int
+    loads: int
+    live: int
+
+
+def written_out(
+    stages: Sequence[Formulas], turns: Sequence[Mapping[str, Values]], masked: Collection[str]
+) -> WrittenOut:
+    """Stages one after the other in each of the `turns`, which say what copies each of them has:
+    one for all values of its axes. All but the last one write to registers. Instructions of the
+    stages `masked` are."""
+    inside = {stage.view.name for stage in stages[:-1]}
+    loaded: set[Hashable] = set()
+    events: list[Event] = []
+    evaluated: set[tuple[int, int, tuple[int, ...]]] = set()
+    for copies in turns:
+        for number, stage in enumerate(stages):
+            values = copies[stage.view.name]
+            decided = stage.choices(values.keys())
+            for numbers in product(*values.values()):
+                setting = dict(zip(values, numbers, strict=True))
+                reads: list[Hashable] = []
+                for n in stage.chosen(setting, decided):
+                    node = stage.nodes[n]
+                    if isinstance(node, Load):
+                        reads.append(stage.place(n, setting, inside))
+                        if node.tensor not in inside:
+                            loaded.add(reads[-1])
+                    elif isinstance(node, Unary | Binary):
+                        used = tuple(setting[x] for x in stage.used[n] if x in setting)
+                        evaluated.add((number, n, used))
+                own = (stage.view.name, *(setting.get(x.name, 0) for x in stage.view.spatial))
+                events.append((reads, own if stage.view.name in inside else None))
+    calls = plain = under = 0
+    for number, n, _ in evaluated:
+        node = stages[number].nodes[n]
+        some = node.op.function.calls if isinstance(node, Unary) else 0
+        calls, plain = calls + some, plain + (some == 0)
+        under += some == 0 and stages[number].view.name in masked
+    return WrittenOut(plain, len(evaluated), calls, under, len(loaded), _live(events))
+
+
+class Formulas:
+    """The nodes of a stage's expression by number: `used` are the axes that each depends on."""
+
+    def __init__(self, view: StageView) -> None:
+        self.view = view
+        number: dict[Scalar, int] = {}
+        for node in walk(view.value):
+            number.setdefault(node, len(number))
+        self.nodes = list(number)
+        self.used = [tuple(sorted(vars_of(node))) for node in self.nodes]
+        self.inner = [[number[child] for child in children(node)] for node in self.nodes]
+
+    def choices(self, axes: Set[str]) -> dict[int, tuple[Cond, ...]]:
+        """What decides between the two sides of choices, where nothing but `axes` does."""
+        found = {}
+        for n, node in enumerate(self.nodes):
+            if isinstance(node, Select) and isinstance(node.cond, All):
+                conds = node.cond.conds
+                if all(cond.index.vars() <= axes for cond in conds):
+                    found[n] = conds
+        return found
+
+    def chosen(self, setting: Setting, decided: Mapping[int, tuple[Cond, ...]]) -> list[int]:
+        """The nodes that are evaluated."""
+        found: dict[int, None] = {}
+        left = [0]
+        while left:
+            n = left.pop()
+            if n in decided:
+                is_true = all(_holds(cond, setting) for cond in decided[n])
+                left.append(self.inner[n][-2 if is_true else -1])
+            elif n not in found:
+                found[n] = None
+                left += self.inner[n]
+        return list(found)
+
+    def place(self, n: int, setting: Setting, registers: Collection[str]) -> Hashable:
+        """What node `n` loads: an element, or the register of one."""
+        node = self.nodes[n]
+        assert isinstance(node, Load)
+        fixed = {name: Affine((), setting[name]) for name in self.used[n] if name in setting}
+        index = [i.substitute(fixed) for i in node.index]
+        if node.tensor in registers:
+            return (node.tensor, *(0 if i.vars() else i.const for i in index))
+        return (node.tensor, *index)
+
+
+def _holds(cond: Cond, setting: Setting) -> bool:
+    value = cond.index.evaluate(setting)
+    return value >= 0 if isinstance(cond, Ge0) else value == 0
+
+
+def _live(events: Sequence[Event]) -> int:
+    """The most values that are alive at a time: from what loads or writes them to the last use."""
+    first: dict[Hashable, int] = {}
+    last: dict[Hashable, int] = {}
+    for at, (reads, written) in enumerate(events):
+        for value in (*reads, *((written,) if written else ())):
+            first.setdefault(value, at)
+            last[value] = at
+    alive = [0] * (len(events) + 1)
+    for value, at in first.items():
+        alive[at] += 1
+        alive[last[value] + 1] -= 1
+    most = total = 0
+    for change in alive:
+        total += change
+        most = max(most, total)
+    return most

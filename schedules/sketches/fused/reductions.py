@@ -1,0 +1,226 @@
+"""One reduction in a row: along what is contiguous, or across it.
+
+Over contiguous data, each lane of a few vectors keeps a partial result (RFactor), and these are
+combined at the end. Else vectors lie along the results, a few accumulators at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ...nest.loop_ir import Update
+from ...primitives import CacheWrite, ComputeAt, Parallel, Partition, RFactor, Unroll, Vectorize
+from ..analysis import MOST_STEP, SHORT_AXIS, Loop, StageView
+from ..hardware import BUSY_CHAINS
+from ..knobs import POWERS
+from ..vectors import fitting, share_of
+from ..writer import TraceWriter
+
+
+def contiguous_reduction(view: StageView) -> str | None:
+    """The reduction loop along which all reads that move with it are contiguous, if there is."""
+    if not view.is_reduction or _is_same_for_columns(view):
+        return None
+    for loop in reversed(view.reduce):
+        strides = [r.element_stride(loop.name) for r in view.reads if r.uses(loop.name)]
+        if strides and all(s == 1 for s in strides) and loop.extent > 1:
+            return None if _is_window(view, loop) else loop.name
+    return None
+
+
+def _is_same_for_columns(view: StageView) -> bool:
+    """Whether neighbouring results are made of the same elements and differ in the conditions
+    only, as in a cumulative sum: an element read once then serves a whole vector of results."""
+    if not view.spatial or view.spatial[-1].extent < SHORT_AXIS:
+        return False
+    return not any(read.uses(view.spatial[-1].name) for read in view.reads)
+
+
+def _is_window(view: StageView, loop: Loop) -> bool:
+    """Whether `loop` walks windows that lie side by side, so near that vectors along them are
+    read whole, and at least as many as a window is long."""
+    if not view.spatial or view.spatial[-1].extent < loop.extent:
+        return False
+    beside = view.spatial[-1].name
+    steps = [r.element_stride(beside) for r in view.reads if r.uses(loop.name)]
+    return all(step is not None and 1 <= step <= MOST_STEP for step in steps)
+
+
+def is_along_columns(view: StageView) -> bool:
+    """Whether a reduction walks over rows that are contiguous along another axis."""
+    if not view.reduce or not view.spatial or contiguous_reduction(view) is not None:
+        return False
+    last = view.spatial[-1].name
+    return any(r.element_stride(last) == 1 for r in view.reads)
+
+
+def chunks_of(views: Sequence[StageView]) -> tuple[int, ...]:
+    """Rows that a reduction along columns may add up at a time, 0 for all of them."""
+    longest = max((v.reduce[-1].extent for v in views if is_along_columns(v)), default=0)
+    chunks = (2 * n for n in POWERS)
+    return (0, *(chunk for chunk in chunks if 2 * chunk <= longest))
+
+
+def are_written_out(steps: int) -> bool:
+    """Whether steps of a reduction, a window or a chunk of rows, are written out: twice as many as
+    keep the pipes busy, so that half of them load what the others add."""
+    return steps <= 2 * BUSY_CHAINS
+
+
+def divided(view: StageView, parts: int, step: int) -> tuple[int, int]:
+    """Which loop of a reduction is divided into `parts` that threads share, and how much of it a
+    part has: the first that is long enough; in whole steps where it is over contiguous data. Of
+    none, (-1, 0)."""
+    along = contiguous_reduction(view)
+    for n, loop in enumerate(view.reduce):
+        unit = step if loop.name == along else 1
+        if parts > 1 and loop.extent >= 2 * parts * unit:
+            return n, share_of(loop.extent, parts, unit)
+    return -1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """A reduction over contiguous data, factored: `wide` holds a few vectors of partial results,
+    `vector` one (the same buffer if one vector is all there is); `walk` is the long loop over
+    data in steps of `width`, `lanes` the loop that is left for the last, horizontal step."""
+
+    wide: str
+    vector: str
+    walk: str
+    extent: int
+    width: int
+    lanes: str
+    combine: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionSteps:
+    """Writes them, for `vectors` of `lanes` results at once."""
+
+    w: TraceWriter
+    lanes: int
+    vectors: int
+
+    @property
+    def width(self) -> int:
+        """Elements of that many vectors."""
+        return self.lanes * self.vectors
+
+    def divide(self, view: StageView, parts: int) -> bool:
+        """Let threads share a reduction, each some of its `parts`, which are added up behind them;
+        False where no loop of it is long enough."""
+        w, along = self.w, contiguous_reduction(view)
+        number, factor = divided(view, parts, self.width)
+        if along is None or number < 0:
+            return False
+        loop = view.reduce[number].name
+        part, rest = w.split(loop, factor)
+        buffer = f"{view.name}.parts"
+        w.do(RFactor(part, buffer))
+        partials = self.factor(buffer, rest if loop == along else along)
+        task = w.fuse_all(w.spatial_loops(buffer))
+        self.add_up(buffer, partials, task)
+        w.do(Parallel(task))
+        return True
+
+    def factor(self, buffer: str, loop: str) -> Partials:
+        """RFactor the reduction into `buffer` over contiguous data along `loop`."""
+        w = self.w
+        extent = w.loop(loop).extent
+        lanes = fitting(self.lanes, extent)
+        vectors = fitting(self.vectors, extent // lanes)
+        width = lanes * vectors
+        walk, within = w.split(loop, width)
+        wide = f"{buffer}.wide"
+        w.do(RFactor(within, wide))
+        if vectors == 1:
+            return Partials(wide, wide, walk, extent, width, f"{within}.rf", "")
+        combine, lane_loop = w.split(f"{within}.rf", lanes)
+        vector = f"{buffer}.vector"
+        w.do(RFactor(lane_loop, vector))
+        return Partials(wide, vector, walk, extent, width, f"{lane_loop}.rf", combine)
+
+    def add_up(self, buffer: str, partials: Partials, place: str) -> None:
+        """Compute partial results in loop `place`, and the result of them."""
+        self.keep_in_registers(partials, place)
+        self.combine(buffer, place, partials)
+        self.cut(partials)
+
+    def keep_in_registers(self, partials: Partials, place: str) -> None:
+        """Compute partial results inside of loop `place`, where they are combined."""
+        for buffer in dict.fromkeys((partials.vector, partials.wide)):
+            self.w.do(ComputeAt(buffer, place, register=True))
+
+    def place(self, buffer: str, row: str) -> str:
+        """The loop in which partial results are combined: the result's innermost one in `row`."""
+        own = self.w.own_loops(buffer, inside=row)
+        return next((loop.var for loop in reversed(own) if not loop.reduce), row)
+
+    def combine(self, buffer: str, place: str, p: Partials) -> None:
+        """Walk over the data with vectors, combine them into one, and that into the result."""
+        w = self.w
+        if p.vector != p.wide:
+            self._vectorise(p.vector, place)
+            w.do(Unroll(p.combine))
+        self._vectorise(p.wide, place)
+        w.do(CacheWrite(p.wide, place, f"{p.wide}.acc"))
+        w.do(CacheWrite(buffer, place, f"{buffer}.total"), Vectorize(p.lanes))
+
+    def cut(self, p: Partials) -> None:
+        """Cut the walk where its last whole vectors end: only what is left has a mask."""
+        whole = p.extent // p.width
+        if p.extent % p.width and whole:
+            self.w.do(Partition(p.walk, whole))
+
+    def _vectorise(self, buffer: str, place: str) -> None:
+        """Put the lanes of a partial result innermost, as vectors."""
+        w = self.w
+        own = w.own_loops(buffer, inside=place)
+        *spatial, last = [loop.var for loop in own if not loop.reduce]
+        reduce = [loop.var for loop in own if loop.reduce]
+        inner = w.split(last, self.lanes) if w.loop(last).extent > self.lanes else (last,)
+        w.reorder(*spatial, *reduce, *inner)
+        w.do(Vectorize(inner[-1]), *(Unroll(name) for name in inner[:-1]))
+
+    def along_columns(self, view: StageView, row: str, chunk: int, threads: int = 1) -> str:
+        """Vectors along a spatial axis, a few accumulators at a time; `chunk` rows are added up at
+        a time, 0 for all. Columns are divided among so many threads: in the loop that is
+        returned, "" if there is none."""
+        w, lanes = self.w, self.lanes
+        leaf, _ = w.writer_of(view.name)
+        own = w.own_loops(view.name, inside=row)
+        spatial = [loop.var for loop in own if not loop.reduce]
+        reduce = [loop.var for loop in own if loop.reduce]
+        best = w.best_vector_loop(leaf, spatial)
+        if best is None:  # no axis is contiguous: one accumulator, element by element
+            place = spatial[-1] if spatial else row
+            if place and isinstance(leaf, Update) and reduce:
+                w.do(CacheWrite(view.name, place, f"{view.name}.acc"))
+            return ""
+        task, columns = "", best
+        piece = share_of(w.loop(best).extent, threads, self.width)
+        if threads > 1 and piece < w.loop(best).extent:
+            task, columns = w.split(best, piece)
+        extent = w.loop(columns).extent
+        vectors = fitting(self.vectors, extent // lanes)
+        outer, rest = w.split(columns, vectors * lanes)
+        middle, inner = w.split(rest, lanes)
+        outside, within = self._chunked(reduce, chunk)
+        w.reorder(*(x for x in spatial if x != best), *outside, outer, *within, middle, inner)
+        if are_written_out(prod(w.loop(name).extent for name in within)):
+            w.do(*(Unroll(name) for name in within))
+        w.do(Vectorize(inner), Unroll(middle), CacheWrite(view.name, outer, f"{view.name}.acc"))
+        if extent % (vectors * lanes) and extent // (vectors * lanes):
+            w.do(Partition(outer, extent // (vectors * lanes)))
+        return task
+
+    def _chunked(self, reduce: list[str], chunk: int) -> tuple[list[str], list[str]]:
+        """The reduction loops that run outside the columns and those within: a few rows at a time
+        are added up, so that every row is walked along."""
+        if not chunk or self.w.loop(reduce[-1]).extent <= chunk:
+            return [], reduce
+        outer, inner = self.w.split(reduce[-1], chunk)
+        return [*reduce[:-1], outer], [inner]

@@ -1,0 +1,82 @@
+"""What stages do at one point of their axes, read from their expressions: for leaves of nests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..algebra.scalar import (
+    All,
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    Reducer,
+    Scalar,
+    Select,
+    Unary,
+    vars_of,
+    walk,
+)
+from ..leaves import Operations, Place, Statement
+from .analysis import Read, StageView
+
+
+def axis_names(order: Sequence[str]) -> dict[str, str]:
+    """What axes are called in statements: by their places, which stages have in common."""
+    return {axis: str(n) for n, axis in enumerate(order)}
+
+
+def place_of(read: Read, names: Mapping[str, str]) -> Place:
+    """What is read."""
+    steps: dict[str, int] = {}
+    for axis in frozenset().union(*(index.vars() for index in read.index)):
+        step = read.element_stride(axis)
+        steps[names[axis]] = 1 if step is None else step
+    key = tuple(
+        (tuple(sorted((names[a], i.coefficient(a)) for a in i.vars())), i.const) for i in read.index
+    )
+    return Place(read.tensor, (read.tensor, key), steps)
+
+
+def own_place(view: StageView, names: Mapping[str, str]) -> Place:
+    """Where a stage writes."""
+    steps, size = {}, 1
+    for loop in reversed(view.spatial):
+        steps[names[loop.name]] = size
+        size *= loop.extent
+    key = tuple((((names[x.name], 1),) if x.extent > 1 else (), 0) for x in view.spatial)
+    return Place(view.name, (view.name, key), steps)
+
+
+def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
+    """What a stage does at one point. A sum adds to registers; its last product is one instruction
+    with that, for floats."""
+    found: dict[frozenset[str], list[int]] = {}
+    value = view.value.on_true if isinstance(view.value, Select) else view.value
+    is_fused = view.reducer is Reducer.SUM and view.dtype.is_float
+    product = value if is_fused and isinstance(value, Binary) and value.op is BinaryOp.MUL else None
+    for node in dict.fromkeys(walk(view.value)):
+        if _is_operation(node) and node != product:
+            one = found.setdefault(frozenset(names[axis] for axis in vars_of(node)), [0, 0, 0])
+            calls = node.op.function.calls if isinstance(node, Unary) else 0
+            one[0] += not calls
+            one[1] += isinstance(node, Unary | Binary)
+            one[2] += calls
+    operations = [Operations(axes, *numbers) for axes, numbers in found.items()]
+    if view.is_reduction:
+        operations.append(Operations(frozenset(names.values()), 1, 1 + (product is not None)))
+    return Statement(
+        tuple(operations),
+        tuple(place_of(read, names) for read in view.reads),
+        None if view.is_reduction else own_place(view, names),
+        frozenset(names[loop.name] for loop in view.reduce),
+        any(read.padded for read in view.reads) or bool(view.guards),
+    )
+
+
+def _is_operation(node: Scalar) -> bool:
+    """Whether a node is an instruction. A choice by index is a mask of what is read."""
+    if isinstance(node, Cast):
+        return node.x.dtype is not node.dtype
+    is_choice = isinstance(node, Select) and not isinstance(node.cond, All)
+    return is_choice or isinstance(node, Unary | Binary | Compare)

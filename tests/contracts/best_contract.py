@@ -1,0 +1,171 @@
+"""The best of a store: looked up, withdrawn, claimed, and given with all that an answer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from db.answers import BestAnswer
+from db.errors import (
+    InvalidRecord,
+    NotRegistered,
+)
+from db.store import Store
+from schedules.target import Target
+from tests.contracts.store_values import (
+    FILES,
+    OTHER_TARGET,
+    OTHER_WORKLOAD,
+    TARGET,
+    WORKLOAD,
+    WORKLOADS,
+    a_record,
+    exported,
+    full,
+    promoted,
+    register,
+)
+
+
+class BestContract:
+    """Pointers to records, and what is read with them at one moment."""
+
+    def test_many_are_looked_up_at_once(self, store: Store) -> None:
+        works = list(WORKLOADS)[:5]
+        for number, work in enumerate(works):
+            register(store, work)
+            if number != 3:
+                assert promoted(store, full(1, 1e-3, workload_key=work))
+        keys = [(work, TARGET.key) for work in works] * 500
+        found = store.best_many(keys)
+        assert set(found) == {(work, TARGET.key) for work in works if work != works[3]}
+        assert all(record.workload_key == key[0] for key, record in found.items())
+
+    def test_the_best_on_other_machines_comes_with_what_they_are(self, store: Store) -> None:
+        register(store, target=OTHER_TARGET)
+        theirs = full(1, 1e-3, target_key=OTHER_TARGET.key)
+        assert promoted(store, full(1, 2e-3))
+        assert promoted(store, theirs)
+        (elsewhere,) = store.best_elsewhere(WORKLOAD, TARGET.key)
+        assert elsewhere.record == theirs
+        assert Target.from_json(elsewhere.target_document) == OTHER_TARGET
+        assert store.best_elsewhere(OTHER_WORKLOAD, TARGET.key) == []
+
+    def test_a_withdrawn_record_is_followed_by_the_next(self, store: Store) -> None:
+        slow, fast = full(1, 2e-3), full(2, 1e-3)
+        assert promoted(store, slow)
+        assert promoted(store, fast)
+        assert store.withdraw(fast.key, "wrong at element 7") == slow
+        assert not store.promote(fast)
+        assert store.best(WORKLOAD, TARGET.key) == slow
+        assert store.withdraw(slow.key, "wrong too") is None
+        assert store.best(WORKLOAD, TARGET.key) is None
+        moves = store.best_history(WORKLOAD, TARGET.key)
+        assert [move.version for move in moves] == [1, 2, 3, 4]
+        assert moves[2].reason == "withdrawn: wrong at element 7"
+        assert moves[3].to_record_key is None
+        assert store.check() == []
+        assert promoted(store, full(3, 5e-3)), "and can be filled again"
+        with pytest.raises(NotRegistered, match="nothing to withdraw"):
+            store.withdraw("sha256:none", "")
+
+    def test_an_answer_comes_with_all_it_needs(self, store: Store) -> None:
+        record = full(1, 1e-3)
+        assert promoted(store, full(2, 2e-3))
+        assert promoted(store, record)
+        files = store.add_artefacts(record.key, FILES)
+        register(store, OTHER_WORKLOAD)
+        answer = store.best_answer(WORKLOAD, TARGET.key)
+        assert answer == BestAnswer(
+            workload=store.workload(WORKLOAD),
+            target=store.target(TARGET.key),
+            record=record,
+            artefacts=tuple(files),
+            version=2,
+        )
+        assert store.best_answer(OTHER_WORKLOAD, "none") == BestAnswer(
+            store.workload(OTHER_WORKLOAD), None, None
+        )
+        assert store.best_answer("none", TARGET.key) == BestAnswer(
+            None, store.target(TARGET.key), None
+        )
+        keys = [(work, TARGET.key) for work in (WORKLOAD, OTHER_WORKLOAD, "none")] * 400
+        found = store.best_answers([*keys, (WORKLOAD, OTHER_TARGET.key)])
+        assert list(found) == [*keys[:3], (WORKLOAD, OTHER_TARGET.key)]
+        assert found[keys[0]] == answer
+        assert store.best_answers([]) == {}
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "record SET estimate_secs = 0.0005",
+            "record SET document = replace(document, '0.001', '0.002')",
+            "record SET object_sha256 = 'x'",
+            "artefact SET bytes = 5",
+            "workload SET flops = 7",
+            "target SET document = '{}'",
+        ],
+    )
+    def test_an_answer_given_before_is_not_given_from_damaged_rows(
+        self, store: Store, damage: Callable[[str], None], change: str
+    ) -> None:
+        assert promoted(store, full(1, 1e-3))
+        files = store.add_artefacts(full(1, 1e-3).key, FILES)
+        before = store.best_answer(WORKLOAD, TARGET.key)
+        damage(f"UPDATE {change}")
+        match change.split(maxsplit=1)[0]:
+            case "record":
+                expected = BestAnswer(before.workload, before.target, None)
+            case "artefact":
+                expected = replace(before, artefacts=())
+            case "workload":
+                expected = replace(before, workload=None)
+            case _:
+                expected = replace(before, target=None)
+        assert store.best_answer(WORKLOAD, TARGET.key) == expected
+        assert len(files) == 2
+
+    def test_an_answer_follows_the_best(self, store: Store) -> None:
+        for trial, secs in enumerate((3e-3, 2e-3, 1e-3), start=1):
+            assert promoted(store, full(trial, secs))
+            answer = store.best_answer(WORKLOAD, TARGET.key)
+            assert (answer.record, answer.version) == (full(trial, secs), trial)
+        store.withdraw(full(3, 1e-3).key, "wrong")
+        answer = store.best_answer(WORKLOAD, TARGET.key)
+        assert (answer.record, answer.version) == (full(2, 2e-3), 4)
+
+    def test_a_claim_becomes_an_answer_once_it_is_verified_here(self, store: Store) -> None:
+        slow, fast = full(1, 2e-3), full(2, 1e-3)
+        store.import_(exported(WORKLOAD, [slow, fast, a_record(3, None)]))
+        claims = store.claims(WORKLOAD, TARGET.key)
+        assert [claim.trial for claim in claims] == [2, 1], "the fastest first, no failures"
+        assert store.claims_waiting() == claims[:1]
+        assert store.best(WORKLOAD, TARGET.key) is None
+        own = replace(claims[0], verified_level="full", result=full(2, 1.5e-3).result)
+        assert store.confirm(claims[0].key, own)
+        assert store.best(WORKLOAD, TARGET.key) == own, "with the time that was measured here"
+        assert store.claims(WORKLOAD, TARGET.key) == claims[1:]
+        assert store.claims_waiting() == []
+        assert store.confirm(claims[0].key, own), "again it changes nothing"
+        store.withdraw(claims[1].key, "wrong at element 7")
+        assert store.claims(WORKLOAD, TARGET.key) == []
+        assert store.check() == []
+
+    def test_a_confirmation_is_of_the_same_kernel_and_verified(self, store: Store) -> None:
+        store.import_(exported(WORKLOAD, [full(1, 1e-3)]))
+        (claim,) = store.claims(WORKLOAD, TARGET.key)
+        own = replace(claim, verified_level="full")
+        for changes, message in (
+            ({"trace": []}, "not of the work and trace"),
+            ({"threads": 2}, "not of the work and trace"),
+            ({"verified_level": "quick"}, "was verified in full"),
+        ):
+            with pytest.raises(InvalidRecord, match=message):
+                store.confirm(claim.key, replace(own, **changes))
+        store.add([own])
+        for key in (own.key, "sha256:none"):
+            with pytest.raises(NotRegistered, match="no claim of this key"):
+                store.confirm(key, own)
+        assert store.best(WORKLOAD, TARGET.key) is None

@@ -1,0 +1,64 @@
+"""What follows from levels alone: iterations, tasks, the innermost loop, copies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.counts.plans import copied, innermost, runs, shared
+from schedules.nest.loop_ir import LoopKind
+from schedules.plan import Access, Level, Outline, Plan, axes_of
+from schedules.sketches.writer import BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT
+
+A = Access("A", 4, ((1, 0), (0, 1)))
+WINDOW = Access("I", 4, ((2, 1),))
+
+
+def plan(*levels: Level) -> Plan:
+    """Two settings of 97 rows by 50 points of a reduction."""
+    return Plan(Outline(axes_of([("m", 97), ("k", 50)]), (A, WINDOW)), levels, 2)
+
+
+BLOCKED = plan(
+    Level(0, 24, np.asarray([True, False]), BLOCKS),
+    Level(1, 20, role=DEPTH),
+    Level(0, 8, role=TILES),
+    Level(1, np.asarray([1, 4]), role=STEPS),
+    Level(1, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED),
+    Level(0, 1, kind=LoopKind.UNROLLED),
+)
+"""Blocks of three tiles of eight rows, the second with four steps written out."""
+
+
+def test_shorter_pieces_at_the_ends_run_once() -> None:
+    assert runs(BLOCKED, BLOCKS).tolist() == [5, 5]
+    assert runs(BLOCKED, BLOCKS, TILES).tolist() == [13, 13]
+    assert runs(BLOCKED, TILES, DEPTH).tolist() == [13 * 3, 13 * 3]
+
+
+def test_every_part_of_an_axis_ends_in_a_shorter_piece() -> None:
+    parts = plan(Level(1, 25), Level(1, 10, role=DEPTH))
+    assert runs(parts, DEPTH).tolist() == [2 * 3, 2 * 3]
+
+
+def test_a_shorter_task_is_the_part_that_it_has_of_the_tiles() -> None:
+    found = shared(BLOCKED)
+    assert found["tasks"].tolist() == [13 / 3, 1]
+    assert found["regions"].tolist() == [1, 0]
+
+
+def test_what_is_written_out_is_no_loop() -> None:
+    found = innermost(BLOCKED)
+    assert found["inner_trips"].tolist() == [20, 5]
+    assert found["inner_entries"].tolist() == [13 * 3, 13 * 3]
+    alone = innermost(plan(Level(0, 8), Level(1, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)))
+    assert alone["inner_trips"].tolist() == [1, 1]
+    assert alone["inner_entries"].tolist() == [13, 13]
+
+
+def test_copies_hold_what_one_iteration_of_their_level_reads() -> None:
+    (rows, depth), times = copied(BLOCKED, A, np.asarray([0, 1]))
+    assert rows.tolist() == [24, 24]
+    assert depth.tolist() == [60, 20]  # whole blocks
+    assert times.tolist() == [5, 15]
+    (window,), _ = copied(BLOCKED, WINDOW, np.asarray([1, 2]))
+    assert window.tolist() == [23 * 2 + 20, 7 * 2 + 20]

@@ -1,0 +1,91 @@
+"""The CPU as a back end: LLVM makes code, this process loads and calls it, OpenMP deals shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules.dtypes import DType
+from schedules.target import ARCHITECTURES, Target
+from schedules.trace import Trace
+from schedules.workload.workload import Workload
+
+from ...codegen.abi import Needs
+from ..protocol import Buffers, Clock, Emit, Launch, Loaded
+from .loading.entries import argument_vector, timed_entry, whole_entry
+from .loading.loader import load_object, use_openmp, wants_openmp
+from .loading.native import Helpers, build_helpers
+from .memory.flat import flat_buffers
+
+if TYPE_CHECKING:
+    from ...emit.kernel import CompiledKernel
+
+# Start-up: whoever only names a back end loads no LLVM, so methods import what does.
+
+
+class Cpu:
+    """Implements `Backend` for every architecture that LLVM compiles C for."""
+
+    name = "cpu"
+    checker = "tuner.backend.cpu.checker.runner"
+    prober = "tuner.backend.cpu.probing.prober"
+
+    def makes(self, target: Target) -> bool:
+        return target.architecture in ARCHITECTURES
+
+    def detect(self) -> Target:
+        from .detect import detect
+
+        return detect()
+
+    def refuse_foreign(self, target: Target) -> None:
+        from .detect import refuse_foreign
+
+        refuse_foreign(target)
+
+    def warm_up(self) -> None:
+        from ...emit.object_code import host_target_machine
+
+        host_target_machine()
+
+    def generate(
+        self, workload: Workload, trace: Trace, target: Target, emit: Emit | None = None
+    ) -> CompiledKernel:
+        from ...emit.kernel import compile_kernel
+        from ...emit.object_code import emit_object
+
+        return compile_kernel(workload, trace, target, emit=emit or emit_object)
+
+    def load(self, code: bytes, symbol: str, needs: Needs, arguments: int) -> Loaded:
+        if wants_openmp(code):
+            use_openmp()
+        kernel = load_object(code, symbol)
+        return Loaded(
+            timed=timed_entry(kernel, symbol, needs, arguments),
+            whole=whole_entry(kernel, needs, arguments),
+        )
+
+    def buffers(self, size_bytes: Sequence[int], skip_bytes: int = 0) -> Buffers:
+        return flat_buffers(size_bytes, skip_bytes)
+
+    def clock(self, arguments: int, target: Target) -> Clock:
+        return _Clock(build_helpers(arguments, target.lanes(DType.F32), fault_page=0), arguments)
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Calls between two readings of the system's clock, in machine code."""
+
+    helpers: Helpers
+    arguments: int
+
+    def samples(
+        self, launch: Launch, pointers: Sequence[int], calls: int, rounds: int
+    ) -> NDArray[np.float64]:
+        argv = argument_vector(pointers, self.arguments)
+        secs, _ = self.helpers.time(launch.address, argv, calls, rounds, 1)
+        return secs

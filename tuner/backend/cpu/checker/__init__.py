@@ -1,0 +1,1 @@
+"""The program that checks and times candidates on a CPU: a runner that forks a child for each."""

@@ -1,0 +1,120 @@
+"""The cases of a full check, built by a process of their own while kernels run on earlier ones.
+
+Inputs, values and bounds of a large workload are hundreds of megabytes a case, and fresh pages
+cost more than what is computed in them. This process forks nobody, so it can use its memory again
+and again: pages shared with a child would have to be copied before they are written. What it
+built is handed over in shared memory that only it can write.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from ....judge.cases import Case
+from ....process import linux
+from ....process.frames import Frame, FrameReader, write_frame
+
+_ALIGN_BYTES = 64
+_SLOTS = 2  # one case is read while the next is written
+
+
+class CaseBuilder:
+    """Gives the cases of an iterator, in order, each built ahead; one under way at any time.
+
+    A case that was taken is to be looked at until the next one is, and no longer. Use as a context
+    manager: leaving it ends the process.
+    """
+
+    def __init__(self, cases: Callable[[], Iterator[Case]]) -> None:
+        self._cases = cases
+        self._memory = [os.memfd_create(f"case-{n}") for n in range(_SLOTS)]
+        self._taken = 0
+
+    def __enter__(self) -> CaseBuilder:
+        ours, theirs = os.pipe(), os.pipe()
+        self._asking, self._answers = theirs[1], FrameReader(ours[0])
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(theirs[1])
+            os.close(ours[0])
+            linux.die_with_parent(parent)
+            self._serve(theirs[0], ours[1])  # never returns
+        os.close(theirs[0])
+        os.close(ours[1])
+        self._ask()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._asking)
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, 9)
+        os.waitpid(self._pid, 0)
+        for fd in (self._answers.fd, *self._memory):
+            os.close(fd)
+
+    def idle(self) -> bool:
+        """Whether the case that was asked for last is there: nobody computes."""
+        return linux.readable(self._answers.fd)
+
+    def take(self) -> Case | None:
+        """The next case, None after the last; the one after it is begun. RuntimeError if it could
+        not be built."""
+        frame = self._answers.read_frame()
+        if frame is None:
+            raise MemoryError("the process that builds cases was ended")
+        if "bug" in frame.document:
+            raise RuntimeError(f"a case could not be built:\n{frame.document['bug']}")
+        if not frame.blob:
+            return None
+        self._taken += 1
+        places = frame.document["places"]
+        fd = self._memory[self._taken % _SLOTS]
+        size = max((at + length for at, length in places), default=0)
+        shared = memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b"")
+        buffers = [shared[at : at + length] for at, length in places]
+        case: Case = pickle.loads(frame.blob, buffers=buffers)
+        self._ask()
+        return case
+
+    def _ask(self) -> None:
+        with suppress(BrokenPipeError):  # it has ended, and its last answer says how
+            os.write(self._asking, b".")
+
+    def _serve(self, asked: int, answers: int) -> None:
+        done = False
+        try:
+            linux.keep_freed_memory()
+            cases = self._cases()
+            number = 0
+            while os.read(asked, 1):
+                number += 1
+                case = next(cases, None)
+                frame = Frame({}) if case is None else _stored(case, self._memory[number % _SLOTS])
+                write_frame(answers, frame)
+            done = True
+        finally:
+            if not done:
+                with suppress(BrokenPipeError):
+                    write_frame(answers, Frame({"bug": traceback.format_exc()}))
+            os._exit(0)
+
+
+def _stored(case: Case, memory: int) -> Frame:
+    """`case` with its arrays in `memory`, from the start; the rest of it in the frame."""
+    arrays: list[pickle.PickleBuffer] = []
+    blob = pickle.dumps(case, protocol=5, buffer_callback=arrays.append)
+    places, at = [], 0
+    for array in arrays:
+        data = array.raw()
+        places.append([at, data.nbytes])
+        written = 0
+        while written < data.nbytes:
+            written += os.pwrite(memory, data[written:], at + written)
+        at += -(-data.nbytes // _ALIGN_BYTES) * _ALIGN_BYTES
+    return Frame({"places": places}, blob)

@@ -1,0 +1,173 @@
+"""What happens to one candidate in its own forked process: load, verify, time.
+
+Verification comes before any timing and cannot be left out: two guarded runs on differently
+poisoned memory, stacks included (for parallel kernels with the shares of each region in opposite
+order), compared with the known answer and each other. What parallel shares write is seen in these
+runs; for fast kernels, and in the full check, also in further ones, on noise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from schedules.record import MeasureStatus
+
+from ....judge.rungs import Race
+from ....process.frames import Frame
+from ...protocol import LoadError
+from ..loading import loader
+from ..loading.entries import Entry, timed_entry, whole_entry
+from ..memory.arena import Arena
+from ..memory.guarded import Flush, GuardedPool
+from . import races
+from .flat_run import FlatRun, call_together, flat_run
+from .guarded_run import Checks, Guarded, WrongError, arrays, check, compare, guarded_run, same
+from .job import Equipment, Job
+from .quiet import Quiet
+from .shares import verify_parallel
+
+_SLOW_VERIFY_SECS = 0.05  # a serial kernel slower than this is run guarded once only
+
+
+def run_job(
+    job: Job,
+    arena: Arena,
+    equipment: Equipment,
+    send: Callable[[Frame], None],
+    be_alone: Callable[[], object],
+) -> None:
+    """Check `job` on the arena's case and time it; the last frame sent is the result.
+
+    `be_alone` waits until nobody computes beside this process: it is called before timing.
+
+    Frames: `{"buffers": ...}` before each guarded run, for whoever explains a fault, then
+    `{"status": ...}` with the fields of a result.
+    """
+    start = time.perf_counter()
+    try:
+        document = _check_and_time(job, arena, equipment, send, be_alone)
+    except WrongError as wrong:
+        document = {"status": wrong.status, "detail": str(wrong)}
+        document["verify_secs"] = time.perf_counter() - start
+    except loader.MissingLibraryError as error:
+        # Not the candidate's failure: measured again once the library is there.
+        document = {"status": MeasureStatus.LOST, "detail": str(error)}
+    except LoadError as error:
+        document = {"status": MeasureStatus.COMPILE_ERROR, "detail": str(error)}
+    send(Frame(document))
+
+
+def _check_and_time(
+    job: Job,
+    arena: Arena,
+    equipment: Equipment,
+    send: Callable[[Frame], None],
+    be_alone: Callable[[], object],
+) -> dict[str, Any]:
+    clock = time.perf_counter
+    start = clock()
+    openmp = races.SerialOpenMP(equipment.helpers.stand_in, equipment.stacks)
+    checks = Checks(arena, openmp, send, GuardedPool(equipment.scratch))
+    found: list[Guarded] = []
+    if job.parallel:
+        teams = job.team_sizes or (job.threads,)
+        loader.load_openmp()  # a missing runtime is told before anything else runs
+        loader.use_openmp(openmp.addresses)
+        entries = _load(job, arena)
+        loaded = clock()
+        for team in teams:
+            for guarded in found:
+                guarded.free()
+            openmp.threads = team
+            found = [verify_parallel(job, checks, entry) for entry in entries]
+        loader.use_openmp(None)
+        entries = _load(job, arena)
+    else:
+        entries = _load(job, arena)
+        loaded = clock()
+        found = [_verify_serial(job, checks, entry) for entry in entries]
+    expected = found[0].results()
+    for other in found[1:]:
+        same(arena.outputs, expected, other.results(), "differs between its entries")
+    sides = [flat_run(job, checks, entry) for entry in entries]
+    for flat in sides:
+        for _ in range(job.repeats):
+            flat.warm()
+            flat.compare(expected)
+        for flush in Flush if job.misaligned else ():
+            moved = guarded_run(checks, flat.entry, flush, misaligned=True)
+            compare(arena, expected, moved.results())
+            moved.free()
+        if job.together:
+            call_together(checks, flat, equipment.helpers, expected, parallel=job.parallel)
+    verified = clock()
+    document: dict[str, Any] = {
+        "status": MeasureStatus.OK,
+        "error_found": arena.case.error(arrays(arena, expected)),
+        "load_secs": loaded - start,
+        "verify_secs": verified - loaded,
+    }
+    if job.timed:
+        be_alone()
+        start = clock()
+        quiet = Quiet(
+            equipment.helpers,
+            equipment.burst_steps,
+            equipment.burst_secs,
+            threads=job.threads if job.parallel else 1,
+            team_burst_secs=equipment.team_burst_secs,
+        )
+        for flat, prefix in zip(sides, ("", "with_packing_"), strict=False):
+            race = _race(job, flat, equipment, quiet, timed_first=not prefix)
+            flat.compare(expected)
+            if not prefix:
+                document["run_secs"] = race.samples
+            document[f"{prefix}run_secs_estimate"] = race.estimate_secs
+        document["team_burst_secs"] = quiet.team_burst_secs
+        document["measure_secs"] = clock() - start
+    return document
+
+
+def _load(job: Job, arena: Arena) -> list[Entry]:
+    """The kernel in this process: the entry that is timed, and others that are to be checked."""
+    kernel = loader.load_object(job.object_bytes, job.symbol)
+    entries = [timed_entry(kernel, job.symbol, job.needs, len(arena.tensors))]
+    if job.every_entry and job.constants:
+        entries.append(whole_entry(kernel, job.needs, len(arena.tensors)))
+    return entries
+
+
+def _verify_serial(job: Job, checks: Checks, entry: Entry) -> Guarded:
+    """Two guarded runs, or one of a slow kernel; the first one's buffers."""
+    start = time.perf_counter()
+    first, second = Flush.RIGHT, Flush.LEFT
+    if job.left_first:
+        first, second = second, first
+    run = guarded_run(checks, entry, first)
+    check(checks.arena, run.results())
+    if time.perf_counter() - start <= _SLOW_VERIFY_SECS:
+        again = guarded_run(checks, entry, second)
+        same(
+            checks.arena.outputs, run.results(), again.results(), "reads memory it has not written"
+        )
+        again.free()
+    return run
+
+
+def _race(
+    job: Job, flat: FlatRun, equipment: Equipment, quiet: Quiet, *, timed_first: bool
+) -> Race:
+    """Time the kernel rung by rung until it has lost or is known well enough; an entry that is
+    not the one that counts races against nobody."""
+    incumbent_secs = job.incumbent_secs if timed_first else None
+    race = Race(flat.warm_secs, equipment.burst_secs, incumbent_secs, job.final_secs)
+    while (plan := race.plan()) is not None:
+        samples, bursts = equipment.helpers.time(
+            flat.entry.address, flat.argv, plan.calls, plan.rounds, equipment.burst_steps
+        )
+        round_secs = float(samples.sum()) * plan.calls + float(bursts.sum())
+        if quiet.counts(float(bursts.min()), round_secs):
+            race = race.add(tuple(samples.tolist()), tuple(bursts.tolist()))
+    return race

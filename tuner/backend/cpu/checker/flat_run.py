@@ -1,0 +1,135 @@
+"""Calls on the real runtime: where kernels are timed, repeated and called by two at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....arrays import as_array, as_bytes
+from ..loading.entries import Entry, argument_vector
+from ..loading.native import Helpers
+from ..loading.together import call_beside
+from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
+from ..memory.flat import FlatBuffers, flat_buffers
+from ..memory.guarded import Flush, GuardedBuffer
+from .guarded_run import SECOND_FILL, Checks, compare, same
+from .job import Job
+
+_WARM_SECS = 2e-3
+_SLOW_WARM_SECS = 5e-3  # one call of a kernel slower than this tells well enough how slow it is
+
+
+def call_together(
+    checks: Checks,
+    flat: FlatRun,
+    helpers: Helpers,
+    expected: Sequence[NDArray[np.uint8]],
+    *,
+    parallel: bool,
+) -> None:
+    """Two callers at the same time, on other inputs, must each get what they get alone."""
+    arena, pool = checks.arena, checks.pool
+    align = WORKSPACE_ALIGN_BYTES  # skipped as well: such buffers are there from misaligned runs
+    buffers = [pool.take(t.name, t.bytes, Flush.LEFT, align, align) for t in arena.tensors]
+    for buffer, tensor, array in zip(buffers, arena.inputs, arena.case.inputs, strict=False):
+        as_array(tensor, buffer.view()).reshape(-1)[:] = array.reshape(-1)[::-1]
+    other = FlatRun(arena, flat.entry, _side_by_side(buffers))
+    other.run()
+    alone = []
+    for tensor, output in zip(arena.outputs, other.outputs(), strict=True):
+        buffers.append(pool.take(tensor.name, tensor.bytes, Flush.LEFT, align, align))
+        alone.append(buffers[-1].view())
+        alone[-1][:] = output
+    flat.call_beside(other, helpers, lambda: flat.compare(expected))
+    # Two teams at once may be given fewer threads each, and then round differently.
+    if arena.case.exact or not parallel:
+        other.call_beside(flat, helpers, lambda: other.compare_bits(alone))
+    for buffer in buffers:
+        pool.give(buffer)
+
+
+def flat_run(job: Job, checks: Checks, entry: Entry) -> FlatRun:
+    """Where an entry is called on the real runtime: where it is timed, if it is, with the inputs
+    of the case; else on the guarded inputs, which need no copy."""
+    arena = checks.arena
+    if job.timed or arena.flat_is_filled:
+        if not arena.flat_is_filled:
+            for i, array in enumerate(arena.case.inputs):
+                arena.flat.view(i)[:] = as_bytes(array)
+        return FlatRun(arena, entry, arena.flat)
+    outputs = [
+        checks.pool.take(t.name, t.bytes, Flush.LEFT, WORKSPACE_ALIGN_BYTES) for t in arena.outputs
+    ]
+    return FlatRun(arena, entry, _side_by_side([*arena.guarded_inputs[Flush.LEFT], *outputs]))
+
+
+def _side_by_side(buffers: Sequence[GuardedBuffer]) -> FlatBuffers:
+    return FlatBuffers(tuple(b.address for b in buffers), tuple(b.size_bytes for b in buffers))
+
+
+class FlatRun:
+    """The buffers of all arguments that an entry is called on outside of the stand-in, with a
+    workspace of its own, and packed memory that is filled once."""
+
+    def __init__(self, arena: Arena, entry: Entry, flat: FlatBuffers) -> None:
+        self._arena = arena
+        self.entry = entry
+        self._flat = flat
+        self._first_output = len(arena.case.inputs)
+        scratch = flat_buffers([entry.workspace_bytes, entry.packed_bytes], skip_bytes=2048)
+        self._workspace = scratch.view(0)
+        workspace, packed = scratch.addresses
+        scratch.view(1).fill(SECOND_FILL)
+        entry.pack(self._flat.addresses, packed)
+        self.pointers = entry.pointers(self._flat.addresses, packed, workspace)
+        self.argv = argument_vector(self.pointers, len(arena.tensors) + 1)
+        self.warm_secs = 0.0
+
+    def outputs(self) -> list[NDArray[np.uint8]]:
+        flat = self._flat
+        return [flat.view(i) for i in range(self._first_output, len(flat.addresses))]
+
+    def poison(self) -> None:
+        """Forget what earlier calls wrote."""
+        for output in self.outputs():
+            output.fill(SECOND_FILL)
+        self._workspace.fill(SECOND_FILL)
+
+    def run(self) -> None:
+        """One call."""
+        self.entry.call(*self.pointers)
+
+    def warm(self) -> None:
+        """Poison, touch every page, run; `warm_secs` is the fastest call after the first.
+
+        A few calls of a fast kernel: one could have been disturbed.
+        """
+        self.poison()
+        secs: list[float] = []
+        while (
+            not secs
+            or (len(secs) == 1 and secs[0] < _SLOW_WARM_SECS)
+            or (len(secs) < 4 and sum(secs) < _WARM_SECS)
+        ):
+            start = time.perf_counter()
+            self.run()
+            secs.append(time.perf_counter() - start)
+        self.warm_secs = min(secs[1:] or secs)
+
+    def call_beside(self, other: FlatRun, helpers: Helpers, check: Callable[[], None]) -> None:
+        """Calls here, checked now and then, while a thread makes calls there."""
+        self.poison()
+        secs = max(self.warm_secs, other.warm_secs)  # of the same kernel, and one may be unknown
+        call_beside(helpers, self.entry, other.argv, self.pointers, secs, check)
+
+    def compare_bits(self, expected: Sequence[NDArray[np.uint8]]) -> None:
+        """Hold the outputs against those of a call that was alone."""
+        what = "is disturbed by another call of it"
+        same(self._arena.outputs, expected, self.outputs(), what)
+
+    def compare(self, expected: Sequence[NDArray[np.uint8]]) -> None:
+        """Hold the outputs against those of the guarded run."""
+        compare(self._arena, expected, self.outputs())

@@ -1,0 +1,205 @@
+"""Guarded runs: calls on poisoned buffers between guards, and what their results are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schedules.record import MeasureStatus
+from schedules.workload.tensors import Tensor
+
+from ....arrays import as_array, as_bytes
+from ....process.frames import Frame
+from ..loading.entries import Entry
+from ..memory.arena import WORKSPACE_ALIGN_BYTES, Arena
+from ..memory.guarded import Flush, GuardedBuffer, GuardedPool, same_bytes
+from . import races
+
+# Bytes outputs and workspace are filled with. 0xFF in every byte is a NaN in each float type;
+# 0x55 and 0xAA are plausible numbers in all, which a maximum or a select lets through.
+_NAN_FILL, _INT_FILL, SECOND_FILL = 0xFF, 0xAA, 0x55
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What guarded runs of one child share. `send` tells where their buffers are."""
+
+    arena: Arena
+    openmp: races.SerialOpenMP
+    send: Callable[[Frame], None]
+    pool: GuardedPool
+
+
+class WrongError(Exception):
+    """The kernel did something a right one does not; carries status and one line for people."""
+
+    def __init__(self, status: MeasureStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class Guarded:
+    """The buffers of one guarded run: the arena's inputs, outputs, workspace and packed memory of
+    its own. Calls are made by `openmp`, on its stacks.
+
+    `misaligned`: every tensor, inputs in copies, lies one element away from its guard. Shapes of
+    whole cache lines are aligned everywhere else, so code for other tensors runs only there.
+    """
+
+    def __init__(
+        self, checks: Checks, entry: Entry, flush: Flush, *, misaligned: bool = False
+    ) -> None:
+        arena, self._pool = checks.arena, checks.pool
+        self.entry = entry
+        self._openmp = openmp = checks.openmp
+        self.inputs: Sequence[GuardedBuffer] = arena.guarded_inputs[flush]
+        self._copies: list[GuardedBuffer] = []
+        if misaligned:
+            self.inputs = self._copies = [self._moved(t, flush) for t in arena.inputs]
+            for buffer, array in zip(self.inputs, arena.case.inputs, strict=True):
+                buffer.view()[:] = as_bytes(array)
+                buffer.protect(writable=False)
+        place = self._moved if misaligned else self._flush
+        self.outputs = [place(t, flush) for t in arena.outputs]
+        first = flush is Flush.RIGHT
+        for tensor, buffer in zip(arena.outputs, self.outputs, strict=True):
+            fill = _NAN_FILL if tensor.dtype.is_float else _INT_FILL
+            buffer.view().fill(fill if first else SECOND_FILL)
+        sizes = {"the workspace": entry.workspace_bytes}
+        if entry.prepack is not None:
+            sizes["packed memory"] = entry.packed_bytes
+        take = self._pool.take
+        scratch = [take(n, size, flush, WORKSPACE_ALIGN_BYTES) for n, size in sizes.items()]
+        openmp.fill = _NAN_FILL if first else SECOND_FILL
+        for buffer in scratch:
+            buffer.view().fill(openmp.fill)
+        self.workspace, self.packed = scratch[0], scratch[-1]
+        self.writable: list[GuardedBuffer] = [*self.outputs, *scratch]
+        for buffer in self.writable:
+            buffer.set_canary()
+
+    def run(self, *, seal: bool = False) -> int:
+        """Pack if the entry is a prepacked one, and call it; the first status that is not 0.
+
+        With `seal`, a call that writes what was packed ends in a fault.
+        """
+        code = self.pack()
+        if code:
+            return code
+        if seal and self.entry.prepack is not None:
+            self.packed.protect(writable=False)
+        return self.compute()
+
+    def pack(self) -> int:
+        """The first half of a prepacked entry, nothing for another."""
+        entry = self.entry
+        if entry.prepack is None:
+            return 0
+        pointers = entry.packing_pointers(self._arguments, self.packed.address)
+        return self._openmp.call(entry.prepack_address, pointers)
+
+    def compute(self) -> int:
+        """The call itself."""
+        entry = self.entry
+        return self._openmp.call(
+            entry.address,
+            entry.pointers(self._arguments, self.packed.address, self.workspace.address),
+        )
+
+    @property
+    def _arguments(self) -> list[int]:
+        return [b.address for b in (*self.inputs, *self.outputs)]
+
+    def frame(self) -> Frame:
+        """Where the buffers are, for whoever has to explain a fault."""
+        buffers = [
+            [b.name, b.address, b.size_bytes, b.start, b.pages_bytes, b.guard_bytes]
+            for b in (*self.inputs, *self.writable)
+        ]
+        return Frame({"buffers": buffers, "stacks": self._openmp.stack_ranges})
+
+    def free(self) -> None:
+        """Leave the memory to later runs; nothing of this one is looked at again."""
+        for buffer in (*self.writable, *self._copies):
+            self._pool.give(buffer)
+
+    def results(self) -> list[NDArray[np.uint8]]:
+        """The outputs' bytes, not copied."""
+        return [b.view() for b in self.outputs]
+
+    def _flush(self, tensor: Tensor, flush: Flush) -> GuardedBuffer:
+        return self._pool.take(tensor.name, tensor.bytes, flush)
+
+    def _moved(self, tensor: Tensor, flush: Flush) -> GuardedBuffer:
+        return self._pool.take(tensor.name, tensor.bytes, flush, skip_bytes=tensor.dtype.bytes)
+
+
+def guarded_run(
+    checks: Checks,
+    entry: Entry,
+    flush: Flush,
+    *,
+    observer: races.Observer | None = None,
+    misaligned: bool = False,
+) -> Guarded:
+    """One call on poisoned, guarded buffers and stacks, which are the caller's to free."""
+    buffers = Guarded(checks, entry, flush, misaligned=misaligned)
+    checks.send(buffers.frame())
+    if observer is not None:
+        observer.begin([(b.name, b.view()) for b in buffers.writable], checks.openmp)
+    code = buffers.run(seal=True)
+    if code:
+        raise WrongError(MeasureStatus.WRONG_RESULT, f"the kernel returned error code {code}")
+    for buffer in buffers.writable:
+        broken = buffer.broken_canary()
+        if broken:
+            raise WrongError(MeasureStatus.OUT_OF_BOUNDS, f"wrote {broken}")
+    return buffers
+
+
+def check(arena: Arena, outputs: Sequence[NDArray[np.uint8]]) -> None:
+    """Compare with the known answer."""
+    problem = arena.case.check(arrays(arena, outputs))
+    if problem is not None:
+        raise WrongError(MeasureStatus.WRONG_RESULT, problem)
+
+
+def arrays(arena: Arena, outputs: Sequence[NDArray[np.uint8]]) -> list[NDArray[Any]]:
+    return [as_array(t, o) for t, o in zip(arena.outputs, outputs, strict=True)]
+
+
+def same(
+    tensors: Sequence[Tensor],
+    first: Sequence[NDArray[np.uint8]],
+    second: Sequence[NDArray[np.uint8]],
+    what: str,
+) -> None:
+    """Compare two runs bit for bit; `what` explains a difference."""
+    for tensor, a, b in zip(tensors, first, second, strict=True):
+        if not same_bytes(a, b):
+            at = int((a != b).argmax()) // tensor.dtype.bytes
+            index = tuple(int(i) for i in np.unravel_index(at, tensor.shape))
+            values = as_array(tensor, a)[index], as_array(tensor, b)[index]
+            raise WrongError(
+                MeasureStatus.WRONG_RESULT,
+                f"{tensor.name}{list(index)} is {values[0]} in one run and {values[1]} in "
+                f"another: the kernel {what}",
+            )
+
+
+def compare(
+    arena: Arena, expected: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
+) -> None:
+    """Hold outputs against those of the guarded run.
+
+    Another thread count may round differently where the result is not exact; then the known
+    answer decides.
+    """
+    if arena.case.exact:
+        same(arena.outputs, expected, outputs, "is not the same each time it runs")
+    elif not all(same_bytes(a, b) for a, b in zip(expected, outputs, strict=True)):
+        check(arena, outputs)

@@ -1,0 +1,394 @@
+"""Find races in parallel loops deterministically, by running threads' shares one at a time.
+
+The kernel is loaded against a stand-in for OpenMP, which runs the shares of a parallel region
+one after the other on one thread. Three runs settle it:
+
+1. forward: shares 0, 1, ..., n-1;
+2. reverse: shares n-1, ..., 0. Both must give the right result. A share that reads what another
+   share of the region writes meets, in one of the two orders, poison or a value too new.
+   What a share changes is looked at after each (`Observer`). A byte that two shares write is
+   changed by two of them in one order; or, if they write the same, by the first of each order,
+   which are not the same share. What hides is a byte that held just what a share writes: one
+   that adds zero, say. The runs' poisons differ, so it must have been written before;
+3. write sets, in the full check and that of a fast kernel, and where 1 and 2 watched only some:
+   before every share, outputs and workspace are filled with 0x55, for a second run
+   of the same share with 0xAA, and for further ones with noise; a byte that changed in any was
+   written. The stack of whoever entered the region is watched too, filled with what it holds,
+   for it has return addresses. A byte equal to what was there each time would have to be a copy
+   of itself, or the maximum of itself and something less: noise is there because equal fills
+   hide every maximum of one buffer and another. The sets of two shares of one region must not
+   meet: this finds what no order shows, such as two threads adding to one sum.
+
+In run 3 values are garbage from the first region on. That is sound because no address in the
+language depends on data. Regions are sampled where a kernel enters so many that watching each
+costs too much: the first and last call of every region function, and others evenly spread.
+Arguments and stacks are all the memory that a kernel can write: `loader.refuse_state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..loading.stand_in import StandIn
+from ..memory.guarded import same_bytes, view_bytes
+from ..memory.stacks import Stacks
+
+_POISONS = (0x55, 0xAA)
+_NOISES = 6
+_SMALL_BYTES = 1 << 15  # beyond this, one noise: there are many elements for it to show in
+_NOISE_BYTES = 65537  # repeated in larger buffers; a prime, so that rows differ
+WATCH_BYTES = 256 << 20  # bytes filled and compared a candidate: about 50 ms
+_MOST_SHARES = 254  # an account has one byte for each of the kernel's
+_CHUNK_BYTES = 1 << 16  # of buffers and what they held, compared while they are in the cache
+_POISONED_SHARES = 512  # of a call: filling a stack costs as much as entering ten regions
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One entry into a parallel region: the `index`-th of the call, running `function`.
+
+    What its caller has on the stack is the `frame_bytes` from `frame` on.
+    """
+
+    index: int
+    function: int
+    frame: int = 0
+    frame_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two shares of one region write the same byte."""
+
+    region: int
+    buffer: str
+    offset_bytes: int
+    shares: tuple[int, int]
+
+    def __str__(self) -> str:
+        first, second = self.shares
+        return (
+            f"threads {first} and {second} both write byte {self.offset_bytes} of {self.buffer} "
+            f"in parallel region {self.region}"
+        )
+
+
+class SerialOpenMP:
+    """Calls kernels that were loaded against the stand-in, on stacks of their own.
+
+    `on_region(region, shares, run)` is called at each region's entry; `run(t)` runs share t of
+    `shares`. A region entered from within a share has one share, as in OpenMP by default.
+    Stacks are filled with `fill` before each call and before each share.
+    """
+
+    def __init__(self, native: StandIn, stacks: Stacks, threads: int = 1) -> None:
+        self.threads = threads
+        self.regions: list[Region] = []
+        self.on_region: Callable[[Region, int, Callable[[int], None]], None] = forward
+        self.fill = 0
+        self._native = native
+        self._stacks = stacks
+        self.addresses = native.addresses
+
+    @property
+    def stack_ranges(self) -> list[tuple[int, int]]:
+        """First address below each stack that no access is allowed to, and where the stack is."""
+        stacks = (self._stacks.caller, self._stacks.thread)
+        return [(stack.start - stack.guard_bytes, stack.start) for stack in stacks]
+
+    def watch(self, on_region: Callable[[Region, int, Callable[[int], None]], None]) -> None:
+        """Start a new call of the kernel whose regions run as `on_region` says."""
+        self.regions = []
+        self.on_region = on_region
+
+    def call(self, function: int, pointers: Sequence[int]) -> int:
+        """`function(*pointers)`: the status it returns."""
+        self._stacks.poison(self.fill)
+        caller = self._stacks.caller
+        fresh = _POISONED_SHARES
+        done = self._native.begin(function, pointers, caller.address, caller.size_bytes)
+        while not done:
+            fresh = self._region(fresh)
+            done = self._native.resume()
+        return self._native.status
+
+    def _region(self, fresh: int) -> int:
+        """Run the region the call stopped at; the first `fresh` shares find their stack filled.
+        How many of those are left."""
+        native, caller, stack = self._native, self._stacks.caller, self._stacks.thread
+        team = min(self.threads, native.asked) if native.asked else self.threads
+        frame, end = native.frame, caller.address + caller.size_bytes
+        region = Region(len(self.regions), native.region, frame, end - frame)
+        self.regions.append(region)
+        left = fresh
+
+        def run(thread: int) -> None:
+            nonlocal left
+            if left > 0:
+                stack.view().fill(self.fill)
+            left -= 1
+            native.share(thread, team, stack.address, stack.size_bytes)
+
+        self.on_region(region, team, run)
+        return left
+
+
+def forward(region: Region, shares: int, run: Callable[[int], None]) -> None:
+    """Run shares 0, 1, ..., n-1."""
+    for thread in range(shares):
+        run(thread)
+
+
+def reverse(region: Region, shares: int, run: Callable[[int], None]) -> None:
+    """Run shares n-1, ..., 1, 0."""
+    for thread in reversed(range(shares)):
+        run(thread)
+
+
+class Observer:
+    """Runs shares in the order `forward` or `reverse` gives and sees what each one changes.
+
+    The call's values are not touched. Regions are watched in the order they come, as long as no
+    more than `most_bytes` are compared; `complete` says whether all were. Memory that `other` needs
+    no more is used.
+    """
+
+    def __init__(
+        self,
+        order: Callable[[Region, int, Callable[[int], None]], None],
+        other: Observer | None = None,
+        *,
+        most_bytes: int = WATCH_BYTES,
+    ) -> None:
+        self._most_bytes = most_bytes
+        self._spare: list[NDArray[np.uint8]] = [] if other is None else other._spare
+        self.accounts: dict[int, list[_Account]] = {}
+        self.conflict: Conflict | None = None
+        self.complete = True
+        self._order = order
+        self._left_bytes = 0
+
+    def begin(
+        self, writable: Sequence[tuple[str, NDArray[np.uint8]]], openmp: SerialOpenMP
+    ) -> None:
+        """Watch the next call of `openmp`'s kernel, which can write to `writable` (name, bytes)."""
+        self._writable = writable
+        self._left_bytes = self._most_bytes
+        openmp.watch(self._on_region)
+
+    def _on_region(self, region: Region, shares: int, run: Callable[[int], None]) -> None:
+        if shares == 1:
+            self._order(region, shares, run)
+            return
+        frame = ("its caller's stack", view_bytes(region.frame, region.frame_bytes))
+        watched = [*self._writable, frame]
+        self._left_bytes -= sum(view.size for _, view in watched) * shares
+        if self._left_bytes < 0:
+            self.complete = False
+            self._order(region, shares, run)
+            return
+        accounts = [_Account(name, view, self._copy(view)) for name, view in watched]
+        self.accounts[region.index] = accounts
+
+        def run_and_look(thread: int) -> None:
+            run(thread)
+            for account in accounts:
+                met = account.changed_by(thread)
+                if met is not None and self.conflict is None:
+                    self.conflict = Conflict(region.index, account.name, *met)
+
+        self._order(region, shares, run_and_look)
+        self._spare += [account.give_back() for account in accounts]
+
+    def _copy(self, view: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A copy of `view`, on memory that earlier regions had if it fits."""
+        for n, spare in enumerate(self._spare):
+            if spare.size == view.size:
+                del self._spare[n]
+                spare[:] = view
+                return spare
+        return view.copy()
+
+
+class _Account:
+    """Which share changed each byte of `view`: for each chunk, by its number, shares and bits."""
+
+    def __init__(self, name: str, view: NDArray[np.uint8], held: NDArray[np.uint8]) -> None:
+        self.name = name
+        self.chunks: dict[int, list[tuple[int, NDArray[np.uint8]]]] = {}
+        self._held = held
+        self._view = view
+
+    def changed_by(self, thread: int) -> tuple[int, tuple[int, int]] | None:
+        """Note what differs from what was held before as written by `thread`; the first byte that
+        another share has written, and both shares."""
+        found = None
+        for chunk, at in enumerate(range(0, self._view.size, _CHUNK_BYTES)):
+            part = slice(at, at + _CHUNK_BYTES)
+            now, held = self._view[part], self._held[part]
+            if same_bytes(now, held):
+                continue
+            written = (thread, np.packbits(now != held))
+            known = self.chunks.setdefault(chunk, [])
+            found = found or _meeting(chunk, known, [written])
+            known.append(written)
+            held[:] = now
+        return found
+
+    def give_back(self) -> NDArray[np.uint8]:
+        """The memory of what was held, which is needed no more."""
+        held, self._held = self._held, np.empty(0, np.uint8)
+        return held
+
+
+def _meeting(
+    chunk: int,
+    some: Sequence[tuple[int, NDArray[np.uint8]]],
+    others: Sequence[tuple[int, NDArray[np.uint8]]],
+) -> tuple[int, tuple[int, int]] | None:
+    """A byte of the chunk that two different shares have written, and both shares."""
+    for first, one in some:
+        for second, other in others:
+            if first != second and (both := one & other).any():
+                at = int(np.unpackbits(both).argmax())
+                return chunk * _CHUNK_BYTES + at, (first, second)
+    return None
+
+
+def first_conflict(forward: Observer, reverse: Observer) -> Conflict | None:
+    """What the two orders of one kernel show: a byte that two shares of a region changed in one, or
+    that was changed by one share in the one and by another in the other."""
+    for observer in (forward, reverse):
+        if observer.conflict is not None:
+            return observer.conflict
+    for index in sorted(forward.accounts.keys() & reverse.accounts.keys()):
+        for a, b in zip(forward.accounts[index], reverse.accounts[index], strict=True):
+            for chunk in sorted(a.chunks.keys() & b.chunks.keys()):
+                met = _meeting(chunk, a.chunks[chunk], b.chunks[chunk])
+                if met is not None:
+                    return Conflict(index, a.name, *met)
+    return None
+
+
+def _claim(
+    owners: NDArray[np.uint8], hit: NDArray[np.bool_], thread: int, start: int
+) -> tuple[int, tuple[int, int]] | None:
+    """Note in `owners`, where 0 stands for nobody, that share `thread` wrote the bytes `hit`; the
+    first that had an owner, counted from -`start`, and both shares."""
+    if owners.any():
+        twice = hit & (owners != 0)
+        if twice.any():
+            at = int(twice.argmax())
+            return start + at, (int(owners[at]) - 1, thread)
+    owners += hit.view(np.uint8) * np.uint8(thread + 1)
+    return None
+
+
+def regions_to_watch(regions: Sequence[Region], writable_bytes: int, shares: int) -> frozenset[int]:
+    """Indices of the regions whose write sets are worth their cost; all of them if affordable."""
+    each = max(1, writable_bytes * 2 * len(_fills(writable_bytes)) * shares)
+    count = max(1, WATCH_BYTES // each)
+    if len(regions) <= count:
+        return frozenset(range(len(regions)))
+    chosen = set(np.linspace(0, len(regions) - 1, count).astype(int).tolist())
+    ends: dict[int, list[int]] = {}
+    for region in regions:
+        ends.setdefault(region.function, [region.index, region.index])[1] = region.index
+    return frozenset(chosen.union(*ends.values()))
+
+
+def find_conflict(
+    call: Callable[[], object],
+    openmp: SerialOpenMP,
+    writable: Sequence[tuple[str, NDArray[np.uint8]]],
+    watched: frozenset[int],
+) -> Conflict | None:
+    """The first byte two shares of a watched region write, None if there is none.
+
+    `call` runs the kernel, which was loaded against `openmp`; `writable` are its outputs and
+    workspace as (name, bytes), garbage afterwards. A team so large that watching one region
+    costs too much is made smaller, to two at least.
+    """
+    watcher = _Watcher(writable, watched)
+    team = openmp.threads
+    size = sum(view.size for _, view in writable)
+    affordable = WATCH_BYTES // max(1, 2 * len(_fills(size)) * size)
+    openmp.threads = min(team, max(2, affordable), _MOST_SHARES)
+    openmp.watch(watcher.on_region)
+    call()
+    openmp.threads = team
+    return watcher.conflict
+
+
+def _fills(writable_bytes: int) -> list[NDArray[np.uint8]]:
+    """What buffers are filled with before a share is run to see what it writes, repeated."""
+    noises = []
+    rng = np.random.default_rng(0)
+    for _ in range(_NOISES // 2):
+        noise = rng.integers(0, 256, _NOISE_BYTES, np.uint8)
+        noises += [noise, noise ^ 0x80]  # signs turned round: what was the greater is the less
+    constant = [np.full(_NOISE_BYTES, poison, np.uint8) for poison in _POISONS]
+    return constant + (noises if writable_bytes <= _SMALL_BYTES else noises[:1])
+
+
+class _Watcher:
+    def __init__(
+        self, writable: Sequence[tuple[str, NDArray[np.uint8]]], watched: frozenset[int]
+    ) -> None:
+        self._writable = writable
+        self._watched = watched
+        self.conflict: Conflict | None = None
+        self._fills = _fills(sum(view.size for _, view in writable))
+
+    def on_region(self, region: Region, shares: int, run: Callable[[int], None]) -> None:
+        if region.index not in self._watched or self.conflict is not None:
+            return
+        frame = view_bytes(region.frame, region.frame_bytes)
+        views = [*self._writable, ("its caller's stack", frame)]
+        owners = [np.zeros(view.size, np.uint8) for _, view in views]
+        for thread in range(shares):
+            changed = self._write_set(thread, run, frame)
+            for (name, _), owner, hits in zip(views, owners, changed, strict=True):
+                for start, hit in hits.items():
+                    met = _claim(owner[start : start + hit.size], hit, thread, start)
+                    if met is not None:
+                        self.conflict = Conflict(region.index, name, *met)
+                        return
+
+    def _write_set(
+        self, thread: int, run: Callable[[int], None], frame: NDArray[np.uint8]
+    ) -> list[dict[int, NDArray[np.bool_]]]:
+        """Which bytes of each buffer, and of `frame` at last, share `thread` writes, by the
+        offsets of the chunks where it does."""
+        changed: list[dict[int, NDArray[np.bool_]]] = [{} for _ in range(len(self._writable) + 1)]
+        held = frame.copy()
+        for fill in self._fills:
+            for _, view in self._writable:
+                for start in range(0, view.size, fill.size):
+                    view[start : start + fill.size] = fill[: view.size - start]
+            run(thread)
+            for (_, view), hits in zip(self._writable, changed, strict=False):
+                _note_changes(view, fill, hits)
+            _note_changes(frame, held, changed[-1])
+            frame[:] = held
+        return changed
+
+
+def _note_changes(
+    view: NDArray[np.uint8], fill: NDArray[np.uint8], hits: dict[int, NDArray[np.bool_]]
+) -> None:
+    """Add where `view` is not `fill`, repeated, to `hits`, which has chunks by their offsets."""
+    # A chunk is as long as noise is, so that each begins where noise does.
+    for start in range(0, view.size, _NOISE_BYTES):
+        now = view[start : start + _NOISE_BYTES]
+        before = fill[: now.size] if fill.size <= _NOISE_BYTES else fill[start : start + now.size]
+        if same_bytes(now, before):
+            continue
+        hit = now != before
+        if start in hits:
+            hit |= hits[start]
+        hits[start] = hit

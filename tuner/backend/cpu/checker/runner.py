@@ -1,0 +1,339 @@
+"""The runner: a long-lived process that forks a child for every candidate and never runs one.
+
+It imports NumPy and LLVM once, builds the buffers of a workload once, and stays single-threaded:
+no OpenMP (children start their own) and no xgboost (which brings another OpenMP runtime).
+It ends when the process that started it does, and its children end with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from schedules.record import MeasureStatus
+from tuner.process.host import available_memory_bytes
+
+from ....judge.cases import Case, Cases
+from ....process import linux
+from ....process.frames import Frame, FrameReader, write_frame
+from ....process.serving import take_over_pipes
+from ..loading.native import Helpers, build_helpers
+from ..memory.arena import Arena, build_arena, give_guarded
+from ..memory.guarded import GUARD_BYTES, Flush, GuardedPool, guarded
+from ..memory.stacks import build_stacks
+from . import child
+from .case_builder import CaseBuilder
+from .explain import explain
+from .job import Equipment, Job
+from .sandbox import FaultPage, Limits, ParentGoneError, Sandbox
+
+_BURST_SECS = 50e-6
+_WARM_SECS = 0.02
+_SPARE_BYTES = 1 << 30
+_FULL_CASES = 40  # of small workloads, whose cases are many
+_KEPT_BYTES = 256 << 20
+_GUARDED_SETS = 4  # of buffers a child has at most: of two entries, of a run, of a misaligned one
+_AHEAD = 3  # times the memory in use must be free for cases to be built ahead
+_RUNS_COMPARED = 2  # of a child, each with its own outputs and workspace
+_USABLE = 0.8  # of the memory that is free: the rest of the machine goes on working
+
+
+@dataclass(slots=True)
+class _Judge:
+    """What kernels of one form of the workload are held against: as it is, or rewritten."""
+
+    cases: Cases
+    quick: Arena
+    kept_bytes: int
+    further: list[Arena] | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the arenas of a full check are kept for the next: they are small."""
+        return self.quick.size_bytes * _FULL_CASES <= self.kept_bytes
+
+    def further_cases(self) -> Iterator[Case]:
+        """The cases of a full check after the quick one."""
+        return islice(self.cases.full(), 1, None)
+
+    def full(self) -> Iterator[Arena]:
+        """The arenas of a full check, `quick` first; each is used no more when the next is asked
+        for, unless they are kept."""
+        yield self.quick
+        if self.further is not None:
+            yield from self.further
+        elif self.keeps:
+            kept: list[Arena] = []
+            for case in self.further_cases():
+                kept.append(build_arena(self.cases.tensors, case, self.quick.flat))
+                yield kept[-1]
+            self.further = kept
+        else:
+            yield from self._one_by_one(self.further_cases())
+
+    def full_ahead(self, builder: CaseBuilder) -> Iterator[Arena]:
+        """The same with cases from `builder`."""
+        yield self.quick
+        yield from self._one_by_one(iter(builder.take, None))
+
+    def _one_by_one(self, cases: Iterator[Case]) -> Iterator[Arena]:
+        pool = GuardedPool(inherited=False)
+        for case in cases:
+            arena = build_arena(self.cases.tensors, case, self.quick.flat, pool)
+            yield arena
+            give_guarded(arena, pool)
+        pool.free()
+
+
+@dataclass(slots=True)
+class _Session:
+    """One workload opened: its judges by the rewrites they are for, and what children work with."""
+
+    document: dict[str, Any]
+    equipment: Equipment
+    sandbox: Sandbox
+    cpus: tuple[int, ...]
+    plain: _Judge
+    spare_bytes: int
+    rewritten: dict[str, _Judge] = field(default_factory=dict)
+
+    def judge(self, rewrites: list[Any]) -> _Judge:
+        """Who judges kernels whose traces begin with `rewrites`; made on first use."""
+        if not rewrites:
+            return self.plain
+        key = json.dumps(rewrites, sort_keys=True)
+        if key not in self.rewritten:
+            cases = _cases({**self.document, "rewrites": rewrites})
+            self.rewritten[key] = _Judge(
+                cases, _like(self.plain.quick, cases), self.plain.kept_bytes
+            )
+            gc.collect()
+            gc.freeze()
+        return self.rewritten[key]
+
+
+def _cases(document: dict[str, Any]) -> Cases:
+    module, _, function = document["cases"].partition(":")
+    found: Cases = getattr(import_module(module), function)(document)
+    return found
+
+
+def _like(arena: Arena, cases: Cases) -> Arena:
+    """The quick arena of `cases`; the memory of `arena` where the inputs are the same."""
+    case = cases.quick
+    pairs = zip(arena.case.inputs, case.inputs, strict=True)
+    if all(np.array_equal(a, b) for a, b in pairs):
+        return replace(arena, case=case)
+    return build_arena(cases.tensors, case, arena.flat)
+
+
+def _open(document: dict[str, Any], lifeline: int) -> _Session:
+    cases = _cases(document)
+    page = FaultPage()
+    helpers = build_helpers(len(cases.tensors) + 1, document["lanes"], page.address)
+    cpus = tuple(document["cpus"])
+    steps, secs = _calibrate(helpers, cpus)
+    session = _Session(
+        document=document,
+        equipment=Equipment(helpers, build_stacks(), steps, secs),
+        sandbox=Sandbox(page, helpers.fault_handler, lifeline),
+        cpus=cpus,
+        plain=_Judge(
+            cases,
+            build_arena(cases.tensors, cases.quick),
+            document.get("kept_bytes", _KEPT_BYTES),
+        ),
+        spare_bytes=document.get("spare_bytes", _SPARE_BYTES),
+    )
+    gc.collect()
+    gc.freeze()  # children then share these pages instead of copying them
+    return session
+
+
+def _calibrate(helpers: Helpers, cpus: tuple[int, ...]) -> tuple[int, float]:
+    """Steps and seconds of the reference burst, on a core that has left its idle clock."""
+    everywhere = os.sched_getaffinity(0)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    # Short bursts with Python in between would not do: vector units wake up after a millisecond of
+    # dense work, and are a third slower until then.
+    probe, secs = 1000, 0.0
+    while (secs := _fastest_burst_secs(helpers, probe, 1)) < _BURST_SECS:
+        probe *= 2
+    secs = _fastest_burst_secs(helpers, probe, 1 + int(_WARM_SECS / secs))
+    steps = max(1, int(probe * _BURST_SECS / secs))
+    secs = _fastest_burst_secs(helpers, steps, 100)
+    os.sched_setaffinity(0, everywhere)
+    return steps, secs
+
+
+def _fastest_burst_secs(helpers: Helpers, steps: int, times: int) -> float:
+    secs = []
+    for _ in range(times):
+        start = time.perf_counter()
+        helpers.clock_burst(steps)
+        secs.append(time.perf_counter() - start)
+    return min(secs)
+
+
+def _job(document: dict[str, Any], blob: bytes) -> Job:
+    fields = dict(document["job"])
+    fields.pop("rewrites", None)
+    for name in ("team_sizes", "constants"):
+        fields[name] = tuple(fields.get(name, ()))
+    return Job(object_bytes=blob, **fields)
+
+
+def _rewrites(document: dict[str, Any]) -> list[Any]:
+    found: list[Any] = document["job"].get("rewrites", [])
+    return found
+
+
+def _run(
+    session: _Session,
+    job: Job,
+    arena: Arena,
+    deadline_secs: float,
+    is_alone: Callable[[], bool] | None = None,
+) -> dict[str, Any]:
+    """Run a kernel on one case in a child, unless its workspace alone is too much; `is_alone` is
+    the sandbox's."""
+    free_bytes = int(_USABLE * available_memory_bytes())
+    own_bytes = job.workspace_bytes + job.packed_bytes
+    if own_bytes > free_bytes:
+        detail = f"wants a workspace of {own_bytes} bytes, {free_bytes} can be had"
+        return {"status": MeasureStatus.OUT_OF_MEMORY, "detail": detail}
+    wanted_bytes = 10 * (arena.size_bytes + own_bytes) + session.spare_bytes
+    limits = Limits(
+        deadline_secs=deadline_secs,
+        memory_bytes=min(wanted_bytes, free_bytes),
+        reserved_bytes=2 * GUARD_BYTES * _GUARDED_SETS * (len(arena.tensors) + 2),
+        threads=job.threads,
+        cpus=session.cpus if job.threads == 1 else (),
+    )
+    outcome = session.sandbox.run(
+        lambda send, be_alone: child.run_job(job, arena, session.equipment, send, be_alone),
+        limits,
+        is_alone,
+    )
+    result = explain(outcome, limits)
+    team_burst_secs = result.pop("team_burst_secs", None)
+    if team_burst_secs is not None:
+        session.equipment = replace(session.equipment, team_burst_secs=team_burst_secs)
+    return result
+
+
+def _check(session: _Session, judge: _Judge, job: Job, deadline_secs: float) -> dict[str, Any]:
+    """Run a kernel on every case; times are those of the first, which is the quick one, and the
+    error found is the largest of all.
+
+    Where cases are large, and there is the memory for it, the next one is built meanwhile.
+    """
+    spare_bytes = available_memory_bytes() - _AHEAD * linux.resident_bytes(os.getpid())
+    if judge.keeps or spare_bytes < 0:
+        return _check_each(session, judge.full(), job, deadline_secs)
+    # What one child after the other writes is touched for the first time once.
+    outputs = [(t.name, t.bytes) for t in judge.quick.outputs]
+    written = [*outputs, ("the workspace", job.workspace_bytes)] * _RUNS_COMPARED
+    scratch = tuple(guarded(name, size, Flush.LEFT, shared=True) for name, size in written)
+    session.equipment = replace(session.equipment, scratch=scratch)
+    try:
+        with CaseBuilder(judge.further_cases) as builder:
+            arenas = judge.full_ahead(builder)
+            return _check_each(session, arenas, job, deadline_secs, builder.idle)
+    finally:
+        session.equipment = replace(session.equipment, scratch=())
+        for buffer in scratch:
+            buffer.free()
+
+
+def _check_each(
+    session: _Session,
+    arenas: Iterator[Arena],
+    job: Job,
+    deadline_secs: float,
+    is_alone: Callable[[], bool] | None = None,
+) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    job = replace(job, misaligned=True, together=True, thorough=True)
+    for number, arena in enumerate(arenas):
+        job = replace(job, left_first=number % 2 == 1)
+        answer = _run(session, job, arena, deadline_secs, is_alone)
+        if answer["status"] != MeasureStatus.OK:
+            return answer
+        if not result:
+            result = answer
+            # How work is divided, where tensors lie and who else calls has nothing to do with
+            # values: the first case has settled it.
+            job = replace(
+                job,
+                timed=False,
+                repeats=1,
+                team_sizes=(),
+                misaligned=False,
+                together=False,
+                thorough=False,
+                settled=True,
+            )
+        else:
+            result["verify_secs"] += answer["verify_secs"]
+            result["error_found"] = _larger(result["error_found"], answer["error_found"])
+    return result
+
+
+def _larger(a: float | None, b: float | None) -> float | None:
+    return a if b is None else b if a is None else max(a, b)
+
+
+def _serve(requests: int, answers: int) -> None:
+    session: _Session | None = None
+    reader = FrameReader(requests)
+    while (frame := reader.read_frame()) is not None:
+        document = frame.document
+        answer: dict[str, Any]
+        match document["op"], session:
+            case "open", _:
+                session = _open(document, requests)
+                answer = {"opened": True, "burst_secs": session.equipment.burst_secs}
+            case "measure", _Session():
+                job, judge = _job(document, frame.blob), session.judge(_rewrites(document))
+                answer = _run(session, job, judge.quick, document["deadline_secs"])
+            case "check", _Session():
+                job, judge = _job(document, frame.blob), session.judge(_rewrites(document))
+                answer = _check(session, judge, job, document["deadline_secs"])
+            case unknown, _:
+                raise ValueError(f"the runner takes open, then measure or check; got {unknown!r}")
+        write_frame(answers, Frame(answer))
+
+
+def main() -> None:
+    """`python -m tuner.backend.cpu.checker.runner PARENT_PID`; 0: it outlives its starter."""
+    requests, answers = take_over_pipes()
+    parent = int(sys.argv[1])
+    if parent:
+        linux.die_with_parent(parent)
+    gc.disable()
+    done = False
+    try:
+        _serve(requests, answers)
+        done = True
+    except (ParentGoneError, BrokenPipeError):
+        os._exit(1)
+    finally:
+        if not done:
+            write_frame(answers, Frame({"bug": traceback.format_exc()}))
+
+
+if __name__ == "__main__":
+    main()

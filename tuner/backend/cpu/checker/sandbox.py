@@ -1,0 +1,289 @@
+"""Run code that may crash, hang, eat memory or lie in a forked child, and say how it ended."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeAlias
+
+from ....process import linux
+from ....process.frames import Frame, FrameReader, write_frame
+from ..loading.native import FAULT_EXIT_CODE
+
+_BUG_EXIT_CODE = 70
+_MEMORY_EXIT_CODE = 71
+_POLL_SECS = 0.005
+_STACK_BYTES = 64 << 10
+_FAULT_SIGNALS = (
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT,
+)  # fmt: skip
+
+
+Send: TypeAlias = Callable[[Frame], None]
+Body: TypeAlias = Callable[[Send, Callable[[], object]], None]
+
+
+class Ending(StrEnum):
+    """How a child ended."""
+
+    DONE = "done"
+    SIGNAL = "signal"
+    DEADLINE = "deadline"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a child may use beyond what it inherits.
+
+    `memory_bytes` bounds resident memory; four times as much address space may be reserved, and
+    `reserved_bytes` on top.
+    `cpus` is where it may run, empty for anywhere. Processor time is bounded by
+    `deadline_secs` on `threads` cores.
+    """
+
+    deadline_secs: float
+    memory_bytes: int
+    reserved_bytes: int = 0
+    threads: int = 1
+    cpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a child ended and what it said before.
+
+    `signal_name` is "SIGSEGV" and the like for `Ending.SIGNAL`, and `fault_address` where the
+    access went, None where that is unknown. `secs` is wall time from fork to burial.
+    """
+
+    ending: Ending
+    frames: tuple[Frame, ...]
+    secs: float
+    fork_secs: float
+    signal_name: str = ""
+    fault_address: int | None = None
+
+
+class ParentGoneError(Exception):
+    """The process this one works for has ended: nobody is left to report to."""
+
+
+class FaultPage:
+    """A page shared with children, in which the native fault handler writes what happened."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
+        self._words = (ctypes.c_int64 * 4).from_buffer(self._memory)
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self._words)
+
+    def clear(self) -> None:
+        for i in range(4):
+            self._words[i] = 0
+
+    @property
+    def signal(self) -> int:
+        return self._words[0]
+
+    @property
+    def fault_address(self) -> int | None:
+        """Where the access went; None if the signal came from `kill` or the like (code <= 0)."""
+        return self._words[2] % (1 << 64) if self._words[1] > 0 else None
+
+    @property
+    def memory_exhausted(self) -> bool:
+        return bool(self._words[3])
+
+
+class Sandbox:
+    """Forks children, one at a time. The owning process must have a single thread when it does.
+
+    `fault_handler` is the address of the native handler that reports in `page`. `lifeline` is
+    a descriptor that ends or breaks when the process this one works for does; -1 for none.
+    """
+
+    def __init__(self, page: FaultPage, fault_handler: int, lifeline: int = -1) -> None:
+        self._page = page
+        self._fault_handler = fault_handler
+        self._lifeline = lifeline
+        self._stack = ctypes.create_string_buffer(_STACK_BYTES)
+
+    def run(
+        self, body: Body, limits: Limits, is_alone: Callable[[], bool] | None = None
+    ) -> Outcome:
+        """Run `body(send, be_alone)` in a child and wait for its end, which comes by the deadline.
+
+        `is_alone` says whether other work has ended; None where there is none. As long as it has
+        not, `be_alone` waits in the child, and the deadline's time does not count.
+
+        Frames the child sent before a violent end are kept. RuntimeError if `body` raised: that
+        is a bug of ours, never the candidate's. ParentGoneError if the lifeline broke.
+        """
+        self._page.clear()
+        receive, send = os.pipe()
+        quiet, hold = os.pipe()  # a byte says that nothing else goes on
+        errors = os.memfd_create("child-errors")
+        start = time.perf_counter()
+        pid = os.fork()
+        if pid == 0:
+            os.close(receive)
+            os.close(hold)
+            self._live(lambda write: body(write, lambda: os.read(quiet, 1)), send, errors, limits)
+        fork_secs = time.perf_counter() - start
+        os.close(send)
+        os.close(quiet)
+        try:
+            started = (start, fork_secs)
+            return self._watch(pid, receive, hold, errors, limits, is_alone, started=started)
+        finally:
+            os.close(receive)
+            os.close(hold)
+            os.close(errors)
+
+    def _live(  # never returns
+        self,
+        body: Callable[[Send], None],
+        send: int,
+        errors: int,
+        limits: Limits,
+    ) -> None:
+        status = _BUG_EXIT_CODE
+        try:
+            parent = os.getppid()
+            os.setpgid(0, 0)
+            linux.die_with_parent(parent)
+            os.dup2(errors, 2)
+            _apply(limits)
+            stack = (ctypes.addressof(self._stack), _STACK_BYTES)
+            sys.unraisablehook = _end_unraisable
+            linux.handle_faults(self._fault_handler, tuple(_FAULT_SIGNALS), stack)
+            body(lambda frame: write_frame(send, frame))
+            status = 0
+        except MemoryError:
+            status = _MEMORY_EXIT_CODE
+        finally:
+            if status == _BUG_EXIT_CODE:
+                traceback.print_exc()
+                sys.stderr.flush()
+            os._exit(status)
+
+    def _watch(
+        self,
+        pid: int,
+        receive: int,
+        hold: int,
+        errors: int,
+        limits: Limits,
+        is_alone: Callable[[], bool] | None,
+        *,
+        started: tuple[float, float],
+    ) -> Outcome:
+        start, fork_secs = started
+        counted_from, alone = start, False
+        os.set_blocking(receive, False)
+        reader = FrameReader(receive)
+        frames: list[Frame] = []
+        ending: Ending | None = None
+        parent_gone = False
+        handle = os.pidfd_open(pid)
+        poller = select.poll()
+        poller.register(handle, select.POLLIN)
+        poller.register(receive, select.POLLIN)
+        if self._lifeline >= 0:
+            poller.register(self._lifeline, 0)  # POLLHUP and POLLERR are always reported
+        base_bytes = linux.resident_bytes(os.getpid())
+        while True:
+            ready = dict(poller.poll(_POLL_SECS * 1000))
+            if receive in ready:
+                frames += reader.read_some()
+                if reader.ended:
+                    poller.unregister(receive)
+            if handle in ready:
+                break
+            parent_gone = self._lifeline in ready
+            if not alone:
+                counted_from = time.perf_counter()
+                alone = is_alone is None or is_alone()
+                if alone:
+                    with suppress(BrokenPipeError):  # it has ended without asking
+                        os.write(hold, b".")
+            if time.perf_counter() - counted_from > limits.deadline_secs:
+                ending = Ending.DEADLINE
+            elif linux.resident_bytes(pid) > base_bytes + limits.memory_bytes:
+                ending = Ending.MEMORY
+            if ending or parent_gone:
+                break
+        exit_code = _bury(pid)
+        os.close(handle)
+        while not reader.ended and (more := reader.read_some()):
+            frames += more
+        if parent_gone:
+            raise ParentGoneError
+        if ending is None and exit_code == _BUG_EXIT_CODE:
+            text = os.pread(errors, 1 << 16, 0).decode(errors="replace")
+            raise RuntimeError(f"the measuring child failed in our own code:\n{text}")
+        secs = time.perf_counter() - start
+        partial = Outcome(Ending.DONE, tuple(frames), secs, fork_secs)
+        return self._outcome(partial, ending, exit_code)
+
+    def _outcome(self, done: Outcome, ending: Ending | None, exit_code: int) -> Outcome:
+        """`done` as it is, or with the way the child really ended."""
+        if ending is not None:
+            return replace(done, ending=ending)
+        if exit_code == 0:
+            return done
+        faulted = exit_code == FAULT_EXIT_CODE
+        number = self._page.signal if faulted else -exit_code
+        exhausted = faulted and self._page.memory_exhausted
+        if exit_code == _MEMORY_EXIT_CODE or exhausted or number == signal.SIGKILL:
+            # A SIGKILL that is not ours comes from the kernel's out-of-memory killer.
+            return replace(done, ending=Ending.MEMORY)
+        if number == signal.SIGXCPU:
+            return replace(done, ending=Ending.DEADLINE)
+        name = signal.Signals(number).name if number > 0 else f"exit code {exit_code}"
+        address = self._page.fault_address if faulted else None
+        return replace(done, ending=Ending.SIGNAL, signal_name=name, fault_address=address)
+
+
+def _apply(limits: Limits) -> None:
+    """Bound what this process may use from now on."""
+    space_bytes = linux.address_space_bytes() + 4 * limits.memory_bytes + limits.reserved_bytes
+    linux.limit_address_space(space_bytes)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    cpu_secs = int(limits.deadline_secs * limits.threads) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_secs, cpu_secs + 1))
+    if limits.cpus:
+        os.sched_setaffinity(0, limits.cpus)
+
+
+def _end_unraisable(error: sys.UnraisableHookArgs) -> None:
+    """End the child on an error in a callback from native code, which cannot be raised there."""
+    if isinstance(error.exc_value, MemoryError):
+        os._exit(_MEMORY_EXIT_CODE)
+    traceback.print_exception(error.exc_value)
+    sys.stderr.flush()
+    os._exit(_BUG_EXIT_CODE)
+
+
+def _bury(pid: int) -> int:
+    """End a child and all of its process group; its exit code as subprocess counts them."""
+    for kill in (os.killpg, os.kill):
+        # The group does not exist yet if the child was stopped before it made it.
+        with suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)

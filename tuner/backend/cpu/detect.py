@@ -1,0 +1,46 @@
+"""The CPU of this machine as a `Target`, and whether it can run code that was made for another."""
+
+from __future__ import annotations
+
+from schedules.errors import TargetError
+from schedules.target import Target
+
+from ...emit.object_code import host_names
+from ...isa.instruction_set import vector_shape
+from ...process.host import available_cores, data_caches
+
+
+def detect() -> Target:
+    """This machine, not probed, for kernels of one thread.
+
+    `vector_bits` is the widest register LLVM may use: 512 with AVX-512F, 256 with AVX, else 128
+    (SSE, NEON). CPUs that clock down for 512-bit code still get 512: a narrower vector is a
+    choice of the space, and measurement decides. `cores` respects affinity and cgroup quota.
+    """
+    triple, cpu, features = host_names()
+    bits, registers = vector_shape(triple.partition("-")[0], features)
+    return Target(
+        triple=triple,
+        cpu=cpu,
+        features=tuple(sorted(features)),
+        vector_bits=bits,
+        vector_registers=registers,
+        caches=data_caches(),
+        cores=available_cores(),
+    )
+
+
+def refuse_foreign(target: Target) -> None:
+    """TargetError if code for `target` cannot run here."""
+    host, _, have = host_names()
+    if target.architecture != host.partition("-")[0]:
+        raise TargetError(
+            f"this machine ({host}) cannot run code for {target.triple}: measure on such a "
+            "machine, or with --measurer replay:FILE or simulated:FILE"
+        )
+    missing = sorted(set(target.features) - have)
+    if missing:
+        raise TargetError(
+            f"this machine cannot run code for {target.cpu}: it lacks {', '.join(missing[:5])}; "
+            "measure on such a machine, or with --measurer replay:FILE or simulated:FILE"
+        )

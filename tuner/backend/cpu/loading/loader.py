@@ -1,0 +1,131 @@
+"""Load an object file into this process: what a kernel becomes before it can be called."""
+
+# Start-up: LLVM is imported by who loads something.
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...protocol import LoadError
+from .elf import undefined_symbols, writable_memory
+
+OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+OPENMP_LIBRARY = "libgomp.so.1"
+_VECTOR_MATH_LIBRARY = "libmvec.so.1"
+_VECTOR_MATH_PREFIX = "_ZGV"
+# What LLVM makes of loops that copy or fill, and the table position-independent C refers to. None
+# of these keeps anything from one call to the next.
+_STATELESS = frozenset({"memcpy", "memmove", "memset", "memcmp", "_GLOBAL_OFFSET_TABLE_"})
+
+
+class MissingLibraryError(LoadError):
+    """A runtime library is not installed: says nothing about the candidate, and may change."""
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """A kernel in memory, callable at `address` as long as this value lives."""
+
+    address: int
+    engine: Any
+
+    def caller(self, arguments: int) -> Callable[..., int]:
+        """A Python callable of `arguments` addresses that returns the kernel's status."""
+        return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arguments)(self.address)
+
+    def function(self, name: str) -> int:
+        """The address of another function of the object; LoadError if it has none so called."""
+        address = int(self.engine.get_function_address(name))
+        if not address:
+            raise LoadError(f"the object has no function {name!r}")
+        return address
+
+
+def load_openmp() -> None:
+    """Bring libgomp into this process; MissingLibraryError says what to install."""
+    import llvmlite.binding as llvm
+
+    try:
+        llvm.load_library_permanently(OPENMP_LIBRARY)
+    except RuntimeError as error:
+        raise MissingLibraryError(
+            f"parallel kernels need {OPENMP_LIBRARY}, which was not found ({error}): install "
+            "it (Debian and Ubuntu: apt install libgomp1, Fedora: dnf install libgomp) or tune "
+            "with --threads 1"
+        ) from error
+
+
+def use_openmp(addresses: dict[str, int] | None = None) -> None:
+    """Say what the OpenMP symbols of objects loaded from now on mean.
+
+    None means libgomp's own; otherwise `addresses` maps each of `OPENMP_SYMBOLS`.
+    """
+    import llvmlite.binding as llvm
+
+    if addresses is None:
+        load_openmp()
+        library = ctypes.CDLL(OPENMP_LIBRARY)
+        addresses = {}
+        for name in OPENMP_SYMBOLS:
+            addresses[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    for name in OPENMP_SYMBOLS:
+        llvm.add_symbol(name, addresses[name])
+
+
+def wants_openmp(object_bytes: bytes) -> bool:
+    """Whether an object enters parallel regions, so that `use_openmp` comes before it is loaded."""
+    wanted = undefined_symbols(object_bytes)
+    return any(name in wanted for name in OPENMP_SYMBOLS)
+
+
+def refuse_state(object_bytes: bytes) -> None:
+    """LoadError if anything of a call could outlive it, or be seen by another one: memory of the
+    object's own that can be written, or functions of others that may have some.
+
+    Then a call reaches its arguments, its stack and nothing else, which is why kernels are
+    re-entrant, and why a check of these finds every race.
+    """
+    kept = writable_memory(object_bytes)
+    if kept:
+        raise LoadError(f"the object has {kept}: calls at the same time would share it")
+    foreign = [
+        name
+        for name in undefined_symbols(object_bytes)
+        if name not in OPENMP_SYMBOLS
+        and name not in _STATELESS
+        and not name.startswith(_VECTOR_MATH_PREFIX)
+    ]
+    if foreign:
+        raise LoadError(f"the object needs {', '.join(foreign)}, which no kernel may call")
+
+
+def load_object(object_bytes: bytes, symbol: str) -> LoadedKernel:
+    """Load an object and find `symbol` in it.
+
+    An object with OpenMP symbols needs `use_openmp` first. LoadError names what is missing (LLVM
+    itself would abort the process), or what a kernel may not have: see `refuse_state`.
+    """
+    import llvmlite.binding as llvm
+
+    from ....emit.object_code import host_target_machine
+
+    wanted = undefined_symbols(object_bytes)
+    refuse_state(object_bytes)
+    if any(name.startswith(_VECTOR_MATH_PREFIX) for name in wanted):
+        try:
+            llvm.load_library_permanently(_VECTOR_MATH_LIBRARY)
+        except RuntimeError as error:
+            what = f"the kernel needs {_VECTOR_MATH_LIBRARY} of glibc: {error}"
+            raise MissingLibraryError(what) from error
+    # An engine owns its target machine: sharing one between two would free it twice. The first one
+    # of a process makes the C library's functions known (memcpy), so it comes before the check.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host_target_machine())
+    missing = [name for name in wanted if not llvm.address_of_symbol(name)]
+    if missing:
+        raise LoadError(f"the object needs {', '.join(missing)}, which no loaded library provides")
+    engine.add_object_file(llvm.ObjectFileRef.from_data(object_bytes))
+    engine.finalize_object()
+    return LoadedKernel(LoadedKernel(0, engine).function(symbol), engine)

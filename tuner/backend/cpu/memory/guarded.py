@@ -1,0 +1,191 @@
+"""Buffers between pages no access is allowed to: an index that goes too far is caught at once.
+
+A buffer sits flush against the guard after it (`RIGHT`) or before it (`LEFT`); on the other
+side, up to the page boundary, lie canary bytes that are compared afterwards. Verification runs
+once with each placement, so that either kind of overrun meets a guard.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....process import linux
+
+GUARD_BYTES = 1 << 30  # address space only: strides can be large, so the guards are too
+_CANARY = 0xC5
+_HUGE_FROM_BYTES = 4 << 20  # smaller buffers gain nothing from pages of 2 MiB
+
+
+class Flush(StrEnum):
+    """Which end of the buffer touches a guard."""
+
+    RIGHT = "right"
+    LEFT = "left"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedBuffer:
+    """`size_bytes` bytes at `address`, alone on their pages, with guards around those.
+
+    `start` and `pages_bytes` give the accessible pages, `guard_bytes` each guard's size.
+    """
+
+    name: str
+    address: int
+    size_bytes: int
+    start: int
+    pages_bytes: int
+    guard_bytes: int
+
+    def view(self) -> NDArray[np.uint8]:
+        """The bytes of the buffer as a writable array that owns nothing."""
+        return view_bytes(self.address, self.size_bytes)
+
+    def protect(self, *, writable: bool) -> None:
+        """Allow reading only, or writing as well."""
+        access = linux.PROT_READ | (linux.PROT_WRITE if writable else 0)
+        linux.protect(self.start, self.pages_bytes, access)
+
+    def set_canary(self) -> None:
+        """Fill what lies beside the buffer on its pages."""
+        for slack in self._slack():
+            slack[:] = _CANARY
+
+    def broken_canary(self) -> str | None:
+        """Where bytes beside the buffer changed since `set_canary`, None if nowhere."""
+        before, after = self._slack()
+        hit = np.flatnonzero(before != _CANARY)
+        if hit.size:
+            return f"{before.size - int(hit[0])} bytes before the start of {self.name}"
+        hit = np.flatnonzero(after != _CANARY)
+        if hit.size:
+            return f"{int(hit[0])} bytes past the end of {self.name}"
+        return None
+
+    def describe(self, address: int) -> str | None:
+        """What an access at `address` was, in terms of this buffer; None if it is elsewhere."""
+        end = self.address + self.size_bytes
+        if self.start - self.guard_bytes <= address < self.start:
+            return f"{self.address - address} bytes before the start of {self.name}"
+        if self.start <= address < self.start + self.pages_bytes:
+            return f"a write to {self.name}, which is an input"
+        if end <= address < self.start + self.pages_bytes + self.guard_bytes:
+            return f"{address - end} bytes past the end of {self.name}"
+        return None
+
+    def free(self) -> None:
+        linux.release(self.start - self.guard_bytes, self.pages_bytes + 2 * self.guard_bytes)
+
+    def _slack(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        end = self.address + self.size_bytes
+        return (
+            view_bytes(self.start, self.address - self.start),
+            view_bytes(end, self.start + self.pages_bytes - end),
+        )
+
+
+def guarded(
+    name: str,
+    size_bytes: int,
+    flush: Flush,
+    align_bytes: int = 1,
+    guard_bytes: int = GUARD_BYTES,
+    skip_bytes: int = 0,
+    *,
+    shared: bool = False,
+) -> GuardedBuffer:
+    """A new buffer. `align_bytes` (a power of two up to a page) is kept even against `flush`;
+    `skip_bytes` are left between the buffer and the guard it is flush with. Children have the
+    pages themselves if they are `shared`, else copies of them."""
+    pages_bytes = _pages_bytes(size_bytes + skip_bytes)
+    start = linux.reserve(pages_bytes + 2 * guard_bytes, shared=shared) + guard_bytes
+    linux.protect(start, pages_bytes, linux.PROT_READ | linux.PROT_WRITE)
+    if pages_bytes >= _HUGE_FROM_BYTES:
+        linux.prefer_huge_pages(start, pages_bytes)
+    pages = GuardedBuffer(name, start, pages_bytes, start, pages_bytes, guard_bytes)
+    return _placed(pages, name, size_bytes, flush, align_bytes, skip_bytes)
+
+
+class GuardedPool:
+    """Guarded buffers that are used again: a fresh page costs more than filling it does.
+
+    Unless `inherited`, children do not have those that are not in use when they are forked.
+    `buffers` are there from the start.
+    """
+
+    def __init__(self, buffers: Iterable[GuardedBuffer] = (), *, inherited: bool = True) -> None:
+        self._inherited = inherited
+        self._free: dict[int, list[GuardedBuffer]] = {}
+        for buffer in buffers:
+            self.give(buffer)
+
+    def take(
+        self,
+        name: str,
+        size_bytes: int,
+        flush: Flush,
+        align_bytes: int = 1,
+        skip_bytes: int = 0,
+    ) -> GuardedBuffer:
+        """As `guarded`, writable, but the bytes are those of an earlier use or zeros."""
+        free = self._free.get(_pages_bytes(size_bytes + skip_bytes), [])
+        if not free:
+            return guarded(name, size_bytes, flush, align_bytes, skip_bytes=skip_bytes)
+        buffer = free.pop()
+        if not self._inherited:
+            linux.inherit(buffer.start, buffer.pages_bytes, inherited=True)
+        buffer.protect(writable=True)
+        return _placed(buffer, name, size_bytes, flush, align_bytes, skip_bytes)
+
+    def give(self, buffer: GuardedBuffer) -> None:
+        """Take `buffer` back: who had it uses it no more."""
+        if not self._inherited:
+            linux.inherit(buffer.start, buffer.pages_bytes, inherited=False)
+        self._free.setdefault(buffer.pages_bytes, []).append(buffer)
+
+    def free(self) -> None:
+        """Unmap all buffers that nobody has."""
+        for buffers in self._free.values():
+            for buffer in buffers:
+                buffer.free()
+        self._free.clear()
+
+
+def _pages_bytes(size_bytes: int) -> int:
+    return max(-(-size_bytes // linux.PAGE_BYTES), 1) * linux.PAGE_BYTES
+
+
+def _placed(
+    pages: GuardedBuffer,
+    name: str,
+    size_bytes: int,
+    flush: Flush,
+    align_bytes: int,
+    skip_bytes: int,
+) -> GuardedBuffer:
+    """A buffer on the pages of another one."""
+    last = (pages.pages_bytes - size_bytes - skip_bytes) // align_bytes * align_bytes
+    offset = skip_bytes if flush is Flush.LEFT else last
+    return replace(pages, name=name, address=pages.start + offset, size_bytes=size_bytes)
+
+
+def view_bytes(address: int, size_bytes: int) -> NDArray[np.uint8]:
+    """Bytes in memory as a writable array that owns nothing."""
+    if not size_bytes:
+        return np.empty(0, np.uint8)
+    memory = (ctypes.c_uint8 * size_bytes).from_address(address)
+    return np.ctypeslib.as_array(memory)
+
+
+def same_bytes(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
+    """Whether two contiguous arrays of bytes are equal; several times as fast as comparing arrays,
+    which makes a third one."""
+    if a.size != b.size:
+        return False
+    return int(linux.libc().memcmp(a.ctypes.data, b.ctypes.data, a.size)) == 0

@@ -1,0 +1,1 @@
+"""The program that measures a CPU: peaks, bandwidths, the cost of a parallel region."""

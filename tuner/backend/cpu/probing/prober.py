@@ -1,0 +1,82 @@
+"""Measure a machine: arithmetic peaks, read bandwidth a level, the cost of a parallel region.
+
+A process of its own (`python -m tuner.backend.cpu.probing.prober`, target JSON on stdin, probes
+JSON on stdout): it starts threads and OpenMP, and no process that forks later may have done that.
+Every figure is the best of short bursts in several rounds; a burst that shared its core with
+another process is told by its CPU time. Rounds in which others used the cores are not enough: there
+are more of them, and where none is quiet the probes say that they are doubtful (`Probes.doubtful`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from functools import partial
+
+from schedules.dtypes import FLOATS
+from schedules.target import Probes, Target
+
+from ....process.host import available_memory_bytes, cpu_affinity
+from ....process.others import Others, cpu_times
+from .machine import PROBED_DTYPES, ProbedMachine, working_sets
+from .rounds import (
+    QUIET_ROUNDS,
+    Figure,
+    best_of_rounds,
+    look_again,
+    spread,
+    thread_counts,
+)
+
+TOTAL_BUDGET_SECS = 0.8
+MAX_PROBE_SECS = 0.04
+ROUND_PAUSE_SECS = 0.1
+LOOK_PAUSE_SECS = 0.15
+_REGIONS: Figure = ("parallel regions a second", 0)
+
+
+def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Probes:
+    """Probe in this very process: threads are started, OpenMP too.
+
+    About `budget_secs` on a quiet machine, up to three times that on a busy one.
+    """
+    counts = thread_counts(target.cores)
+    levels = working_sets(target, available_memory_bytes())
+    probes = len(counts) * (len(PROBED_DTYPES) + len(levels))
+    # Read once: OpenMP's runtime binds the thread that starts its first region to one core.
+    others = Others(partial(cpu_times, cpu_affinity()))
+    with ProbedMachine(target, min(MAX_PROBE_SECS, budget_secs / probes) / QUIET_ROUNDS) as machine:
+        machine.warm_up()
+        arithmetic = {d.value: partial(machine.gigaops, d) for d in PROBED_DTYPES}
+        reading = {level: partial(machine.gigabytes, *where) for level, where in levels.items()}
+        both = arithmetic | reading
+        found = best_of_rounds(
+            lambda: {
+                **{(name, n): measure(n) for name, measure in both.items() for n in counts},
+                _REGIONS: 1 / machine.region_secs(target.cores),
+            },
+            others.worked,
+            pause=partial(time.sleep, ROUND_PAUSE_SECS),
+        )
+        rates = {name: {n: found.rates[name, n] for n in counts} for name in both}
+        private = {name: both[name] for name in both if not levels.get(name, (0, False))[1]}
+        look_again(private, rates, pause=partial(time.sleep, LOOK_PAUSE_SECS))
+        region_secs = float(f"{1 / found.rates[_REGIONS]:.3g}")
+    curves = {name: spread(found, target.cores) for name, found in rates.items()}
+    # Narrow floats are computed in f32: their peak is the f32 peak.
+    peaks = {name: curves[name] for name in arithmetic}
+    peaks |= {d.value: list(peaks[d.wide.value]) for d in FLOATS if d.is_narrow_float}
+    bandwidths = {name: curves[name] for name in reading}
+    return Probes(peaks, bandwidths, region_secs, doubtful=not found.quiet)
+
+
+def main() -> None:
+    target = Target.from_json(json.load(sys.stdin))
+    probes = measure_probes(target)
+    json.dump(asdict(probes), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What is kept of figures that were measured again and again: the best, and whether the machine was
+quiet.
+
+Interference only ever makes a burst slower, so the best of several rounds, spread in time, is
+nearest to the truth. Source of the estimator: Chen and Revels, arXiv:1608.04295.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+QUIET_ROUNDS = 3
+MOST_ROUNDS = 7
+STEADY = 1.02
+EXTRA_LOOKS = 2
+
+Figure: TypeAlias = tuple[str, int]
+"""What is measured, and with how many threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The best rate of each figure; `quiet` if enough rounds had the machine to themselves."""
+
+    rates: dict[Figure, float]
+    quiet: bool
+
+
+def best_of_rounds(
+    measure: Callable[[], dict[Figure, float]],
+    others_worked: Callable[[], bool],
+    pause: Callable[[], None],
+) -> Rounds:
+    """Measure everything again and again, and keep the best of each figure.
+
+    Until `QUIET_ROUNDS` were quiet and the last one brought nothing new, at most `MOST_ROUNDS`.
+    Busy rounds count too: what was reached can be reached.
+    """
+    best: dict[Figure, float] = {}
+    quiet = 0
+    for _ in range(MOST_ROUNDS):
+        others_worked()
+        rates = measure()
+        busy = others_worked()
+        quiet += not busy
+        steady = bool(best) and all(rates[f] <= STEADY * best[f] for f in rates)
+        best = {figure: max(rate, best.get(figure, 0.0)) for figure, rate in rates.items()}
+        if quiet >= QUIET_ROUNDS and steady:
+            break
+        if busy:
+            pause()
+    return Rounds(best, quiet >= QUIET_ROUNDS)
+
+
+def look_again(
+    private: Mapping[str, Callable[[int], float]],
+    rates: dict[str, dict[int, float]],
+    pause: Callable[[], None],
+) -> None:
+    """Measure again, later, what did not add up over cores, and keep the better of both in `rates`.
+
+    A hypervisor may run two virtual CPUs on one core for a while, and nothing inside tells. A peak
+    taken then makes honest kernels look impossible for as long as it is stored. Real SMT siblings
+    never add up, and cost the extra looks.
+    """
+    for _ in range(EXTRA_LOOKS):
+        short = [
+            (name, n)
+            for name in private
+            for n in rates[name]
+            if rates[name][n] < 0.9 * n * rates[name][1]
+        ]
+        if not short:
+            return
+        pause()
+        for name, n in short:
+            rates[name][n] = max(rates[name][n], private[name](n))
+
+
+def thread_counts(cores: int) -> list[int]:
+    """The numbers of threads that are measured: 1, 2, 4, ... and all of them."""
+    return sorted({1 << i for i in range(cores.bit_length()) if 1 << i <= cores} | {cores})
+
+
+def spread(measured: dict[int, float], cores: int) -> list[float]:
+    """A value for every thread count 1..cores: measured ones as they are, linear in between."""
+    known = sorted(measured)
+    values = []
+    for n in range(1, cores + 1):
+        high = next(k for k in known if k >= n)
+        low = max(k for k in known if k <= n)
+        share = (n - low) / (high - low) if high > low else 0.0
+        value = measured[low] + share * (measured[high] - measured[low])
+        values.append(float(f"{value:.4g}"))
+    return values

@@ -1,0 +1,67 @@
+"""Where elements of arrays are: their numbers, their addresses, and what these are aligned to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from schedules.algebra.affine import Affine, affine, recombine, simplify
+from schedules.nest.loop_ir import Buffer, Scope
+
+from .indices import Indices, VectorAxis
+from .module import ModuleText
+from .text import FunctionText
+from .values import scalar_type
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array in memory. `align` is what its base is known to be aligned to, in bytes."""
+
+    buffer: Buffer
+    base: str
+    align: int
+
+
+class Addresses:
+    """Addresses of elements in one function; what reads and writes arrays stands on it."""
+
+    def __init__(self, text: FunctionText, indices: Indices, module: ModuleText) -> None:
+        self.text = text
+        self.indices = indices
+        self.module = module
+
+    def pointer(self, place: Array, offset: Affine) -> str:
+        """The address of element `offset`."""
+        return self.indices.address(place.base, scalar_type(place.buffer.dtype), offset)
+
+    def lane(self, offset: Affine, axis: VectorAxis, lane: int) -> Affine:
+        """The element that a lane of `axis` is at."""
+        at = offset.substitute({axis.var: affine(lane)})
+        return at if offset.is_linear_in(axis.var) else simplify(at, self.indices.ranges)
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements between neighbours in each dimension of a dense row-major array."""
+    result = [1] * len(shape)
+    for d in range(len(shape) - 2, -1, -1):
+        result[d] = result[d + 1] * shape[d + 1]
+    return tuple(result)
+
+
+def flat_offset(buffer: Buffer, index: tuple[Affine, ...]) -> Affine:
+    """The element number of `buffer[index]`."""
+    total = affine(0)
+    for i, stride in zip(index, strides(buffer.shape), strict=True):
+        total = total + i * stride
+    return recombine(total)
+
+
+def aligned_to(place: Array, offset: Affine, lanes: int) -> int:
+    """What the address of element `offset` is surely aligned to, at most one vector, in bytes."""
+    size = place.buffer.dtype.bytes
+    if place.buffer.scope is Scope.ARGUMENT:
+        return size
+    common = gcd(place.align, *(c * size for _, c in offset.terms), offset.const * size)
+    whole = size * lanes
+    return max(min(common & -common, whole & -whole), size)

@@ -1,0 +1,220 @@
+"""Reads of arrays: of one element, or one a lane, side by side, spread, repeated or anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from schedules.algebra.affine import Affine, Var, interval
+from schedules.dtypes import DType
+
+from .addresses import Addresses, Array, aligned_to
+from .indices import VectorAxis
+from .spread import Spread
+from .values import Val, lane_choice, literal, scalar_type, suffix, type_text
+
+
+class ArrayLoads(Addresses):
+    """Instructions that read; lanes and elements outside of a mask are zero, and not touched."""
+
+    def one(self, place: Array, offset: Affine, dtype: DType, where: Val | None) -> Val:
+        """One element."""
+        pointer = self.pointer(place, offset)
+        if where is not None:
+            pointer = self._redirect(pointer, self._any(where))
+        align = dtype.bytes if where is not None else aligned_to(place, offset, 1)
+        type_ = scalar_type(dtype)
+        return Val(self.text.assign(f"load {type_}, ptr {pointer}, align {align}", "l"), dtype)
+
+    def lanes(
+        self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
+    ) -> Val:
+        """One element a lane of `axis`."""
+        lanes, vector = axis.lanes, type_text(dtype, axis.lanes)
+        base = offset - Affine(((Var(axis.var), 1),), 0)
+        if axis.var in base.vars():
+            linear = offset.is_linear_in(axis.var)
+            spread = Spread.of(offset.coefficient(axis.var), lanes) if linear else None
+            if spread is not None:
+                return self._load_spread(place, offset, dtype, axis, where, spread)
+            repeated = None if linear else self._load_repeated(place, offset, dtype, axis, where)
+            return repeated or self._gather(place, offset, dtype, axis, where)
+        pointer = self.pointer(place, base)
+        align = aligned_to(place, base, lanes)
+        if where is None:
+            text = f"load {vector}, ptr {pointer}, align {align}"
+        elif where.lanes == 1:
+            pointer = self._redirect(pointer, where.name)
+            text = f"load {vector}, ptr {pointer}, align {dtype.bytes}"
+        else:
+            return self._load_masked(place, base, dtype, where)
+        return Val(self.text.assign(text, "l"), dtype, lanes)
+
+    def _load_spread(
+        self,
+        place: Array,
+        offset: Affine,
+        dtype: DType,
+        axis: VectorAxis,
+        where: Val | None,
+        spread: Spread,
+    ) -> Val:
+        """Lanes a few elements apart, from whole vectors that reach from the first to the last."""
+        base = self.lane(offset, axis, 0)
+        if where is None:
+            spread = self._shared(place, base, offset.coefficient(axis.var), spread)
+        result: Val | None = None
+        for start, lanes in zip(spread.starts, spread.taken, strict=True):
+            at = base + start
+            if where is not None and where.lanes > 1:
+                loaded = self._load_masked(place, at, dtype, self._spread_mask(where, lanes))
+            else:
+                loaded = self._load_whole(place, at, dtype, axis.lanes, where)
+            places = {lane: n for n, lane in enumerate(lanes) if lane is not None}
+            if result is None:
+                result = self._shuffled(loaded, [places.get(n) for n in range(axis.lanes)])
+                continue
+            chosen = [axis.lanes + places[n] if n in places else n for n in range(axis.lanes)]
+            text = f"shufflevector {result.typed}, {loaded.typed}, {lane_choice(chosen)}"
+            result = Val(self.text.assign(text, "l"), dtype, axis.lanes)
+        assert result is not None
+        return result
+
+    def _load_repeated(
+        self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
+    ) -> Val | None:
+        """Lanes that take the same few elements in turn, from one vector of these; None where they
+        are not neighbours, lanes are left out, or what fills up the vector may not exist."""
+        if where is not None and where.lanes > 1:
+            return None
+        first = self.lane(offset, axis, 0)
+        away = [self.lane(offset, axis, lane) - first for lane in range(axis.lanes)]
+        if not all(a.is_const for a in away):
+            return None
+        low = min(a.const for a in away)
+        count = max(a.const for a in away) - low + 1
+        whole = 1 << (count - 1).bit_length()
+        reach = interval(first + low, self.indices.ranges)
+        exists = reach.lo >= 0 and reach.hi + whole <= place.buffer.elements
+        if whole > axis.lanes or (whole > count and (where is not None or not exists)):
+            return None
+        if whole == 1:
+            return self.one(place, first, dtype, where)
+        loaded = self._load_whole(place, first + low, dtype, whole, where)
+        return self._shuffled(loaded, [a.const - low for a in away])
+
+    def _shared(self, place: Array, base: Affine, step: int, spread: Spread) -> Spread:
+        """Vectors that reads of neighbouring elements share, if all of these vectors exist."""
+        if step < 0:
+            return spread
+        wide = Spread.shared(step, len(spread.taken[0]), base.const % step)
+        reach, (first, last) = interval(base, self.indices.ranges), wide.reach()
+        exists = reach.lo + first >= 0 and reach.hi + last < place.buffer.elements
+        return wide if exists else spread
+
+    def _load_whole(
+        self, place: Array, at: Affine, dtype: DType, lanes: int, where: Val | None
+    ) -> Val:
+        """A vector from element `at` on, loaded once for all that take lanes from it."""
+        loaded = self.text.levels[-1].loaded
+        key = (place.buffer.name, at, lanes, where.name if where else None)
+        if key not in loaded:
+            pointer = self.pointer(place, at)
+            if where is not None:
+                pointer = self._redirect(pointer, where.name)
+            text = f"load {type_text(dtype, lanes)}, ptr {pointer}, align {dtype.bytes}"
+            loaded[key] = Val(self.text.assign(text, "l"), dtype, lanes)
+        return loaded[key]
+
+    def _spread_mask(self, mask: Val, lanes: Sequence[int | None]) -> Val:
+        """For each element of a vector, whether a lane takes it that is in `mask`."""
+        none = literal(0, DType.BOOL, mask.lanes)
+        chosen = [mask.lanes if lane is None else lane for lane in lanes]
+        text = f"shufflevector {mask.typed}, {none.typed}, {lane_choice(chosen)}"
+        never = frozenset(n for n, x in enumerate(lanes) if x is None or x in mask.never)
+        return replace(Val(self.text.assign(text, "c"), DType.BOOL, mask.lanes), never=never)
+
+    def _load_masked(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
+        """`mask.lanes` elements from element `base` on, in pieces if the target needs that."""
+        most = self.module.instructions.masked_load_bits
+        width = mask.lanes if most is None else most // (dtype.bytes * 8)
+        if mask.lanes <= width:
+            return self._load_masked_whole(place, base, dtype, mask)
+        result = literal(0, dtype, mask.lanes)
+        for start in range(0, mask.lanes, width):
+            piece = range(start, min(start + width, mask.lanes))
+            if mask.never.issuperset(piece):
+                continue
+            if len(piece) == 1:
+                pointer = self._redirect(
+                    self.pointer(place, base + start), self._mask_bit(mask, start)
+                )
+                one = f"{scalar_type(dtype)} {self._load_at(pointer, dtype)}"
+                name = self.text.assign(f"insertelement {result.typed}, {one}, i64 {start}", "l")
+            else:
+                bits = self._shuffled(mask, [*piece])
+                loaded = self._load_masked_whole(place, base + start, dtype, bits)
+                lanes = range(mask.lanes)
+                wide = self._shuffled(loaded, [n - start if n in piece else None for n in lanes])
+                choice = lane_choice([mask.lanes + n if n in piece else n for n in lanes])
+                name = self.text.assign(
+                    f"shufflevector {result.typed}, {wide.typed}, {choice}", "l"
+                )
+            result = Val(name, dtype, mask.lanes)
+        return result
+
+    def _load_masked_whole(self, place: Array, base: Affine, dtype: DType, mask: Val) -> Val:
+        vector, kind = type_text(dtype, mask.lanes), suffix(dtype, mask.lanes)
+        function = self.module.intrinsic(
+            f"llvm.masked.load.{kind}.p0", vector, ("ptr", mask.type, vector)
+        )
+        pointer, align = self.pointer(place, base), aligned_to(place, base, mask.lanes)
+        zero = literal(0, dtype, mask.lanes).name
+        arguments = f"ptr align {align} {pointer}, {mask.typed}, {vector} {zero}"
+        return Val(
+            self.text.assign(f"call {vector} {function}({arguments})", "l"), dtype, mask.lanes
+        )
+
+    def _gather(
+        self, place: Array, offset: Affine, dtype: DType, axis: VectorAxis, where: Val | None
+    ) -> Val:
+        vector = type_text(dtype, axis.lanes)
+        result = "poison"
+        for lane in range(axis.lanes):
+            pointer = self.pointer(place, self.lane(offset, axis, lane))
+            if where is not None:
+                pointer = self._redirect(pointer, self._mask_bit(where, lane))
+            one = self.text.assign(
+                f"load {scalar_type(dtype)}, ptr {pointer}, align {dtype.bytes}", "l"
+            )
+            result = self.text.assign(
+                f"insertelement {vector} {result}, {scalar_type(dtype)} {one}, i64 {lane}", "l"
+            )
+        return Val(result, dtype, axis.lanes)
+
+    def _any(self, mask: Val) -> str:
+        """Whether any lane of a mask is set."""
+        if mask.lanes == 1:
+            return mask.name
+        function = self.module.intrinsic(
+            f"llvm.vector.reduce.or.{suffix(DType.BOOL, mask.lanes)}", "i1", (mask.type,)
+        )
+        return self.text.assign(f"call i1 {function}({mask.typed})", "c")
+
+    def _redirect(self, pointer: str, cond: str) -> str:
+        return self.text.assign(f"select i1 {cond}, ptr {pointer}, ptr {self.module.zeros()}", "p")
+
+    def _load_at(self, pointer: str, dtype: DType) -> str:
+        return self.text.assign(
+            f"load {scalar_type(dtype)}, ptr {pointer}, align {dtype.bytes}", "l"
+        )
+
+    def _shuffled(self, vector: Val, lanes: list[int | None]) -> Val:
+        """A vector of these lanes of `vector`; None is a lane that is never looked at."""
+        text = f"shufflevector {vector.typed}, {vector.type} poison, {lane_choice(lanes)}"
+        return Val(self.text.assign(text, "l"), vector.dtype, len(lanes))
+
+    def _mask_bit(self, mask: Val, lane: int) -> str:
+        if mask.lanes == 1:
+            return mask.name
+        return self.text.assign(f"extractelement {mask.typed}, i64 {lane}", "c")

@@ -1,0 +1,160 @@
+"""Leaves of a nest in one function: a value computed, combined with what was there, and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from schedules.algebra.affine import Affine
+from schedules.algebra.scalar import Binary, BinaryOp, Reducer, Scalar, Select, loads
+from schedules.nest.loop_ir import Prefetch, Store, Update
+
+from .addresses import Array
+from .indices import Indices, VectorAxis
+from .memory import Memory
+from .module import ModuleText
+from .scalars import Scalars, is_zero
+from .text import FunctionText
+from .values import Val, literal
+
+
+class LeafWriter:
+    """Writes leaves where the text stands; `streamed` are the buffers written past the caches."""
+
+    def __init__(
+        self,
+        text: FunctionText,
+        indices: Indices,
+        memory: Memory,
+        scalars: Scalars,
+        module: ModuleText,
+        streamed: frozenset[str],
+    ) -> None:
+        self.text = text
+        self.indices = indices
+        self.memory = memory
+        self.scalars = scalars
+        self.module = module
+        self.streamed = streamed
+
+    def leaf(self, leaf: Store | Update) -> None:
+        """One store or update, where its guards hold."""
+        divisible = isinstance(leaf, Store) or not _is_sum_of_products(leaf)
+        reads = frozenset(load.tensor for load in loads(leaf.value))
+        self.text.begin_statement(reads if divisible else None)
+        mask: Val | None = None
+        scalar_guard: Val | None = None
+        for guard in leaf.guards:
+            index = self.indices.resolve(guard.index)
+            known = self.indices.cond(type(guard)(index), self.scalars.axis)
+            if known is False:
+                return
+            if isinstance(known, Val):
+                if known.lanes > 1:
+                    mask = known if mask is None else self.scalars.both(mask, known)
+                else:
+                    scalar_guard = (
+                        known if scalar_guard is None else self.scalars.both(scalar_guard, known)
+                    )
+        with self.text.only_where(scalar_guard, frozenset({leaf.buffer})):
+            self._write(leaf, mask)
+
+    def _write(self, leaf: Store | Update, mask: Val | None) -> None:
+        axis = self.scalars.axis
+        index = leaf.index
+        if isinstance(leaf, Store):
+            value = self.scalars.value(leaf.value, mask)
+            if axis is not None:
+                value = self.scalars.broadcast(value, axis.lanes)
+            streamed = leaf.buffer in self.streamed
+            self.memory.store(leaf.buffer, index, value, axis, mask, streamed)
+            return
+        across = axis is not None and all(axis.var not in i.vars() for i in index)
+        if across:
+            value = self._across_lanes(leaf, mask)
+            axis, mask = None, None
+            self.scalars.axis, saved = None, self.scalars.axis
+            old = self._old(leaf, index, axis, mask)
+            value = self.scalars.binary(leaf.reducer.op, old, value)
+            self.memory.store(leaf.buffer, index, value, None, None)
+            self.scalars.axis = saved
+            return
+        value = self._combined(leaf, mask, lambda: self._old(leaf, index, axis, mask))
+        if axis is not None:
+            value = self.scalars.broadcast(value, axis.lanes)
+        self.memory.store(leaf.buffer, index, value, axis, mask)
+
+    def _across_lanes(self, leaf: Update, mask: Val | None) -> Val:
+        """All lanes of the leaf's value combined; lanes outside the mask count as the identity."""
+        axis = self.scalars.axis
+        assert axis is not None
+        value = self.scalars.broadcast(self.scalars.value(leaf.value, mask), axis.lanes)
+        if mask is not None:
+            identity = literal(leaf.reducer.identity(value.dtype), value.dtype, axis.lanes)
+            value = self.scalars.select(mask, value, identity)
+        return self.scalars.horizontal(leaf.reducer.op, value)
+
+    def _old(
+        self, leaf: Update, index: tuple[Affine, ...], axis: VectorAxis | None, mask: Val | None
+    ) -> Val:
+        """What the leaf combines with: the identity if this is the element's first update."""
+        dtype = leaf.value.dtype
+        identity = literal(leaf.reducer.identity(dtype), dtype)
+        first: Val | None = None
+        for cond in leaf.first or ():
+            known = self.indices.cond(type(cond)(self.indices.resolve(cond.index)), axis)
+            if known is False:
+                first = None
+                break
+            if isinstance(known, Val):
+                first = known if first is None else self.scalars.both(first, known)
+        else:
+            if leaf.first is not None and first is None:
+                return identity
+        old = self.memory.load(leaf.buffer, index, dtype, axis, mask)
+        return old if first is None else self.scalars.select(first, identity, old)
+
+    def _combined(self, leaf: Update, mask: Val | None, old: Callable[[], Val]) -> Val:
+        """What the leaf writes; it reads `old` after its value unless it is made in one step."""
+        value = leaf.value
+        if _is_sum_of_products(leaf):
+            if not isinstance(value, Select):
+                return self._multiply_add(value, old(), mask)
+            before = old()
+            return self.scalars.chosen(
+                value, mask, lambda inner, where: self._multiply_add(inner, before, where), before
+            )
+        result = self.scalars.value(value, mask)
+        return self.scalars.binary(leaf.reducer.op, old(), result)
+
+    def _multiply_add(self, value: Scalar, old: Val, mask: Val | None) -> Val:
+        assert isinstance(value, Binary)
+        a, b = self.scalars.value(value.a, mask), self.scalars.value(value.b, mask)
+        return self.scalars.multiply_add(a, b, old)
+
+    def prefetch(self, leaf: Prefetch) -> None:
+        """Ask for the line of an element; nothing for one in registers."""
+        if not isinstance(self.memory.places[leaf.buffer], Array):
+            return
+        axis = self.scalars.axis
+        first_lane = {} if axis is None else {axis.var: Affine((), 0)}
+        index = tuple(i.substitute(first_lane) for i in leaf.index)
+        pointer = self.memory.pointer(leaf.buffer, index)
+        function = self.module.intrinsic("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
+        kept = 2 if leaf.far else 3  # LLVM's locality: from the second cache on, or everywhere
+        self.text.add(
+            f"  call void {function}(ptr {pointer}, i32 {int(leaf.for_write)}, i32 {kept}, i32 1)"
+        )
+
+
+def _is_sum_of_products(leaf: Update) -> bool:
+    """Whether multiplying and adding is one step."""
+    value = leaf.value
+    if leaf.reducer is not Reducer.SUM or not value.dtype.is_float:
+        return False
+    if isinstance(value, Select):
+        return _multiplies(value.on_true) and is_zero(value.on_false)
+    return _multiplies(value)
+
+
+def _multiplies(value: Scalar) -> bool:
+    return isinstance(value, Binary) and value.op is BinaryOp.MUL

@@ -1,0 +1,54 @@
+"""The function that OpenMP's runtime calls on every thread: which share of a loop is whose."""
+
+from __future__ import annotations
+
+from .module import ModuleText
+from .storage import WorkspacePlan
+from .text import FunctionText
+
+
+def thread_function(
+    module: ModuleText,
+    plan: WorkspacePlan,
+    name: str,
+    arguments: int,
+    outer: int,
+    trips: int | None,
+) -> str:
+    """`name_thread`: unpack the record and run this thread's share of `trips` iterations, whose
+    number is the last value of the record if it is None.
+
+    The record holds `arguments` pointers, the workspace and `outer` loop variables.
+
+    The share follows from the number of threads the runtime really gives, so a caller that
+    is nested or limited still gets the whole output.
+    """
+    text = FunctionText()
+    call: list[str] = []
+    for n in range(arguments + 1 + outer):
+        type_ = "ptr" if n <= arguments else "i64"
+        slot = text.assign(f"getelementptr i64, ptr %record, i64 {n}", "p")
+        value = text.assign(f"load {type_}, ptr {slot}, align 8", "a")
+        call.append(f"{type_} {value}")
+        if n == arguments:
+            workspace = value
+    count_of_trips = str(trips)
+    if trips is None:
+        slot = text.assign(f"getelementptr i64, ptr %record, i64 {arguments + 1 + outer}", "p")
+        count_of_trips = text.assign(f"load i64, ptr {slot}, align 8", "a")
+    for function in ("omp_get_thread_num", "omp_get_num_threads"):
+        module.intrinsic(function, "i32", ())
+    me = text.assign("call i32 @omp_get_thread_num()", "t")
+    count = text.assign("call i32 @omp_get_num_threads()", "t")
+    me, count = (text.assign(f"sext i32 {x} to i64", "t") for x in (me, count))
+    shared, private = plan.shared_bytes, plan.private_bytes
+    own = text.assign(f"mul i64 {me}, {private}", "t")
+    own = text.assign(f"add i64 {own}, {shared}", "t")
+    mine = text.assign(f"getelementptr i8, ptr {workspace}, i64 {own}", "p")
+    call.insert(arguments + 1, f"ptr {mine}")
+    for position in (me, text.assign(f"add i64 {me}, 1", "t")):
+        scaled = text.assign(f"mul i64 {position}, {count_of_trips}", "t")
+        call.append(f"i64 {text.assign(f'udiv i64 {scaled}, {count}', 't')}")
+    text.add(f"  call void @{name}({', '.join(call)})")
+    text.add("  ret void")
+    return f"define internal void @{name}_thread(ptr %record) nounwind {{\n{text.body()}\n}}"

@@ -1,0 +1,182 @@
+"""What a kernel may answer to a set of inputs, element by element.
+
+Where results are exact, every element must be equal; elsewhere it must lie within the error
+bound of a correct schedule. Nothing is ever averaged: one wrong element is a wrong kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from schedules.algebra.narrow import widened
+from schedules.dtypes import DType
+from schedules.reference.math import cast
+from schedules.workload.tensors import Tensor
+
+from ..arrays import Array
+from .input_plan import InputKind
+
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one output may be: `|y - values| <= bound` element by element, `values` where `bound`
+    is None.
+
+    `values` are float64, or the output's own type where they are exact or integers (of narrow
+    floats: f32). `free` marks elements nothing can be said about, None for none.
+    """
+
+    tensor: Tensor
+    values: Array
+    bound: Array | None
+    free: npt.NDArray[np.bool_] | None
+
+    def wrong(self, output: Array) -> str | None:
+        """None if every element of `output` is right, else the first that is not, in a line."""
+        if output.shape != self.tensor.shape or output.dtype != self.tensor.dtype.numpy:
+            raise ValueError(
+                f"output {self.tensor.name} must be {self.tensor.dtype.numpy} of shape "
+                f"{self.tensor.shape}, got {output.dtype} of shape {output.shape}"
+            )
+        got = self._numbers(output)
+        right = self._within(got)
+        if right is None:
+            return None
+        right |= np.isnan(got) & np.isnan(self.values)
+        if self.free is not None:
+            right |= self.free
+        return None if right.all() else self._describe(got, ~right)
+
+    def largest_error(self, output: Array) -> float:
+        """The largest distance of an element from the exact value, of those held to something."""
+        with np.errstate(all="ignore"):
+            distance = np.abs(self._numbers(output).astype(np.float64) - self.values)
+        return float(np.max(distance, where=np.isfinite(distance), initial=0.0))
+
+    def limits(self, where: tuple[Any, ...] = ()) -> tuple[Array, Array]:
+        """The least and the greatest number that is right, of all elements or those at `where`."""
+        values = np.asarray(self.values[where])
+        if self.bound is None:
+            return values, values
+        of_type = _float_limits if self.tensor.dtype.is_float else _integer_limits
+        with np.errstate(all="ignore"):
+            return of_type(self.tensor.dtype, values, np.asarray(self.bound[where]))
+
+    def _numbers(self, output: Array) -> Array:
+        return widened(output, self.tensor.dtype)
+
+    def _within(self, got: Array) -> npt.NDArray[np.bool_] | None:
+        """Which elements are within the bound, None if all are; in parts that stay in the cache."""
+        if self.bound is None:
+            equal = np.asarray(got == self.values)
+            return None if equal.all() else equal
+        if not self.tensor.dtype.is_float:
+            low, high = self.limits()
+            inside = np.asarray((low <= got) & (got <= high))
+            return None if inside.all() else inside
+        flat, values, bound = (a.reshape(-1) for a in (got, self.values, self.bound))
+        room = np.empty(min(_CHUNK, flat.size))
+        right = np.empty(flat.size, np.bool_)
+        with np.errstate(all="ignore"):
+            for at in range(0, flat.size, _CHUNK):
+                part = slice(at, min(at + _CHUNK, flat.size))
+                distance = room[: part.stop - at]
+                np.subtract(flat[part], values[part], out=distance)
+                np.abs(distance, out=distance)
+                np.less_equal(distance, bound[part], out=right[part])
+            if right.all():
+                return None
+            # A difference of infinities is no number.
+            right |= flat == values
+        return right.reshape(got.shape)
+
+    def _describe(self, got: Array, wrong: npt.NDArray[np.bool_]) -> str:
+        where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        index = ", ".join(str(int(i)) for i in where)
+        low, high = (limit[()] for limit in self.limits(where))
+        allowed = "exactly" if low == high else f"{_number(low)} to {_number(high)}"
+        return (
+            f"{self.tensor.name}[{index}] is {_number(got[where])}, expected "
+            f"{_number(self.values[where])} ({allowed}); "
+            f"{int(wrong.sum())} of {wrong.size} elements are wrong"
+        )
+
+
+def _number(value: Any) -> str:
+    return f"{float(value):.9g}" if isinstance(value, np.floating) else str(int(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One set of inputs and what a kernel may answer. `exact`: only one answer is right.
+
+    `scale` is what the error of a rewritten kernel is relative to; None where nothing is rewritten.
+    """
+
+    kind: InputKind
+    seed: int
+    exact: bool
+    inputs: tuple[Array, ...]
+    expected: tuple[Expected, ...]
+    scale: float | None = None
+
+    def check(self, outputs: Sequence[Array]) -> str | None:
+        """None if `outputs`, in argument order and buffer types, are right; else why not."""
+        if len(outputs) != len(self.expected):
+            raise ValueError(f"{len(self.expected)} outputs are expected, got {len(outputs)}")
+        for expected, output in zip(self.expected, outputs, strict=True):
+            problem = expected.wrong(output)
+            if problem is not None:
+                return f"{problem}; inputs: {self.kind}, seed {self.seed}"
+        return None
+
+    def error(self, outputs: Sequence[Array]) -> float | None:
+        """The largest error of `outputs` relative to `scale`; None where there is none."""
+        if not self.scale:
+            return None
+        pairs = zip(self.expected, outputs, strict=True)
+        return max(expected.largest_error(output) for expected, output in pairs) / self.scale
+
+    @property
+    def judged_fraction(self) -> float:
+        """Elements held to something, of all elements of the output where they are fewest."""
+        free = (0.0 if e.free is None else float(e.free.mean()) for e in self.expected)
+        return 1.0 - max(free)
+
+
+def expect(tensor: Tensor, values: Array, bound: Array | None) -> Expected:
+    """What `tensor` may hold: `values`, exactly or within `bound` (see `bounded_outputs`)."""
+    with np.errstate(all="ignore"):
+        if bound is None or not bound.any():
+            return Expected(tensor, values.astype(_compared(tensor.dtype), copy=False), None, None)
+        free = None if np.isfinite(bound.max()) else ~np.isfinite(bound)
+        return Expected(tensor, values, bound, free)
+
+
+def _compared(dtype: DType) -> np.dtype[Any]:
+    return np.dtype(np.float32) if dtype.is_narrow_float else dtype.numpy
+
+
+def _float_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Array]:
+    """The least and greatest number of `dtype` within `bound` of `values`."""
+    least, greatest = values - bound, values + bound
+    low, high = least.astype(_compared(dtype)), greatest.astype(_compared(dtype))
+    low = np.where(low < least, np.nextafter(low, low.dtype.type(np.inf)), low)
+    high = np.where(high > greatest, np.nextafter(high, high.dtype.type(-np.inf)), high)
+    free = np.isinf(bound)
+    return np.where(free, -np.inf, low), np.where(free, np.inf, high)
+
+
+def _integer_limits(dtype: DType, values: Array, bound: Array) -> tuple[Array, Array]:
+    # Through float64 only where there is a bound: it does not hold every 64-bit integer.
+    room = np.floor(bound)
+    low = np.where(room > 0, cast(values - room, dtype), values)
+    high = np.where(room > 0, cast(values + room, dtype), values)
+    return low, high

@@ -1,0 +1,186 @@
+"""Kinds of inputs, and which values suit a workload.
+
+That is decided by the ranges its nodes take (`schedules.reference.exactness`), never by its name:
+if a log, root or division could meet an argument without a finite value for inputs of both signs,
+all float inputs are positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import prod
+
+from schedules.reference.exactness import (
+    MAX_INPUT,
+    Ranges,
+    Span,
+    full_span,
+    integer_span,
+    value_ranges,
+)
+from schedules.workload.workload import Workload
+
+from .telling_inputs import reduced_dims
+
+
+class InputKind(StrEnum):
+    """How inputs are drawn. The first three are integers in floats as well.
+
+    - integers: all of the workload's integer range. Results are exact where they can be.
+    - spikes: the lower end of that range, and a few values at the upper end: about four a
+      reduction, and half of the last positions along each axis. A dropped term shows even where
+      thousands of others are added, as in a softmax.
+    - extremes: integer types over their full range, a fifth of them at its ends; floats normal.
+    - normal: N(0, 1). uniform: U(0, 1).
+    - special: normal, with zeros of both signs, 5 % denormals, 10 % of sizes between what is usual
+      and 2**10, and a few large values. wide: the same with all others of such sizes and no large
+      values, for workloads whose results may overflow for these. Differences between 59 and 87,
+      whose exponentials are far below 1 and yet normal numbers, come with no other kind.
+    - peaks: normal, with 100 to 6400 at one place of each row, one further in each (the seed
+      says where the first is), and as much subtracted at a few. Exponentials of these overflow,
+      so what is subtracted first to prevent that must be the right thing.
+    - sunk: one input (the seed says which) is -8008 to -8000, and 100 to 6400 more at one place
+      of each row as above, all others are U(0, 1); integers are in the lower quarter of their
+      type, or 1 and 2.
+      A maximum, of products too, is then far below zero, however many terms it has: it must start
+      from its identity and miss none. raised: the same upwards, for minima.
+
+    The next are few values, for which inexact operations are exact:
+
+    - anchors: -2**14, 0 and 2**14, a third each. Exponentials are 0 or 1, sigmoids 1/2 as well,
+      and sums of these are counts. below: -2**14 and 0; above: 0 and 2**14.
+    - lone_top: one input (the seed says which) is -2**14, and 0 at one place of each line that a
+      reduction runs along, the places in turn (the seed says where they begin); the others are 1
+      and 2. lone_bottom: the same with 2**14. A maximum (minimum) that misses a place shows.
+    - few: -2**14, and N(0, 1) at four places of each line. Exponentials and sigmoids of the others
+      are 0, so sums have four terms, and each of these is held to what a function may be off.
+    - balanced: integers between 1 and 4 of both signs whose sum is zero along every axis, so that
+      means are and variances are sums of integers.
+    - single: one float input (the seed says which) has full significands, the others a power of
+      two at one place of each line, zeros elsewhere: sums have one term, and no rounding of it or
+      of an operand is allowed.
+    - signed: U(0.5, 1.5) with either sign, for workloads that get positive inputs otherwise.
+      `seed` modulo the number of inputs + 1: all of them, or the one of that number alone.
+
+    Workloads that need positive inputs get U(0.5, 1.5) for normal and uniform, positive peaks
+    only, and powers of two between 1/64 and 64 times U(1, 2) for special; what is sunk is 1/64 to
+    1/32, and eight times as much at one place of each row. Their anchors are 1/4, 1 and 4.
+    """
+
+    INTEGERS = "integers"
+    SPIKES = "spikes"
+    EXTREMES = "extremes"
+    NORMAL = "normal"
+    UNIFORM = "uniform"
+    SPECIAL = "special"
+    WIDE = "wide"
+    PEAKS = "peaks"
+    SUNK = "sunk"
+    RAISED = "raised"
+    ANCHORS = "anchors"
+    BELOW = "below"
+    ABOVE = "above"
+    LONE_TOP = "lone_top"
+    LONE_BOTTOM = "lone_bottom"
+    FEW = "few"
+    BALANCED = "balanced"
+    SINGLE = "single"
+    SIGNED = "signed"
+
+
+CONTINUOUS = frozenset({InputKind.NORMAL, InputKind.UNIFORM, InputKind.SIGNED})
+"""Kinds whose significands are drawn from continuous distributions."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputPlan:
+    """What inputs suit a workload.
+
+    Integers are drawn from `low..high` (unsigned types: from max(low, 0)). `exact`: every
+    result is then exact; `exact_stages` are the stages computed without rounding. Where
+    `exact_extremes`, results are exact for all integers, and inputs are nothing else.
+    `positive`: float inputs must be. Large special values are below 2**`large_exponent`.
+    `terms` is the number of terms of the longest reduction, `dims` the dimensions of each input
+    that reductions run along.
+    """
+
+    low: int
+    high: int
+    exact: bool
+    exact_stages: frozenset[str]
+    exact_extremes: bool
+    positive: bool
+    large_exponent: int
+    terms: int
+    dims: Mapping[str, tuple[int, ...]]
+
+
+REAL_SPAN = 8.0
+"""Normal values are kept in [-8, 8]: beyond it lies one value in 10**15."""
+WIDE_EXPONENT = 10  # wide values are below 2**10
+LARGE_EXPONENTS = (60, 40, 20, 10, 5, 3)
+
+
+def plan_inputs(workload: Workload) -> InputPlan:
+    """The inputs that suit `workload`, from the ranges of its values."""
+    positive = not _with_floats(workload, Span(-REAL_SPAN, REAL_SPAN, None)).defined
+    low, high, ranges = _integer_range(workload, positive)
+    return InputPlan(
+        low,
+        high,
+        exact=ranges.exact,
+        exact_stages=ranges.exact_tensors & {s.name for s in workload.stages},
+        exact_extremes=_with_floats(workload, Span(-REAL_SPAN, REAL_SPAN, None)).exact,
+        positive=positive,
+        large_exponent=_large_exponent(workload),
+        terms=max((prod(a.extent for a in s.reduce_axes) for s in workload.stages), default=1),
+        dims=reduced_dims(workload),
+    )
+
+
+def held_plan(plan: InputPlan, rewritten: Workload) -> InputPlan:
+    """`plan`, whose inputs are those of another form of the same workload, with what is exact of
+    them when computed as `rewritten` does."""
+    spans = {
+        t.name: Span(plan.low if t.dtype.is_signed else max(plan.low, 0), plan.high, 0)
+        for t in rewritten.inputs
+    }
+    whole = value_ranges(rewritten, spans)
+    extremes = _with_floats(rewritten, Span(-REAL_SPAN, REAL_SPAN, None))
+    return replace(
+        plan,
+        exact=plan.exact and whole.exact,
+        exact_stages=whole.exact_tensors & {s.name for s in rewritten.stages},
+        exact_extremes=plan.exact_extremes and extremes.exact,
+    )
+
+
+def _with_floats(workload: Workload, span: Span) -> Ranges:
+    spans = {t.name: span if t.dtype.is_float else full_span(t.dtype) for t in workload.inputs}
+    return value_ranges(workload, spans)
+
+
+def _integer_range(workload: Workload, positive: bool) -> tuple[int, int, Ranges]:
+    """The widest range of integers that leaves the most stages free of rounding."""
+
+    def ranges(high: int) -> Ranges:
+        spans = {t.name: integer_span(t, high) for t in workload.inputs}
+        if positive:
+            spans = {name: Span(1, max(s.hi, 1), 0) for name, s in spans.items()}
+        return value_ranges(workload, spans)
+
+    found = [(high, ranges(high)) for high in range(MAX_INPUT, 0, -1)]
+    high, best = max(found, key=lambda item: (item[1].exact, len(item[1].exact_tensors), item[0]))
+    return (1 if positive else -high), high, best
+
+
+def _large_exponent(workload: Workload) -> int:
+    """The largest exponent in `LARGE_EXPONENTS` that stays clear of overflow everywhere."""
+    floats = [t.dtype.binary.max_exponent for t in workload.inputs if t.dtype.is_float]
+    for exponent in LARGE_EXPONENTS:
+        fits = all(exponent < most - 2 for most in floats)
+        if fits and _with_floats(workload, Span(-(2.0**exponent), 2.0**exponent, None)).bounded:
+            return exponent
+    return 0

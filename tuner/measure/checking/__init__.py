@@ -1,0 +1,1 @@
+"""What a checker is asked, and the near end of its process."""

@@ -1,0 +1,46 @@
+"""What the runner is asked to do with a kernel: one description for all who ask.
+
+Checks of the checker (`tests/tuner/planting_run.py`) ask with it as well, so that what they say
+about verification is said about the one that candidates go through.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schedules.trace import Trace
+
+from ...codegen.abi import Needs
+from ...judge.teams import checked_teams
+
+_REPEATS = 10
+
+
+def kernel_job(symbol: str, threads: int, needs: Needs, trace: Trace) -> dict[str, Any]:
+    """Fields of `job.Job` that say what the kernel `symbol`, made by `trace`, needs of its
+    caller, and what it is held against."""
+    return {
+        "rewrites": Trace(trace.rewrites).to_json(),
+        "symbol": symbol,
+        "workspace_bytes": needs.workspace_bytes,
+        "threads": threads,
+        "constants": needs.constants,
+        "packed_bytes": needs.packed_bytes,
+        "prepacked_workspace_bytes": needs.prepacked_workspace_bytes,
+    }
+
+
+def checked_in_full(job: dict[str, Any]) -> dict[str, Any]:
+    """`job` for the runner's "check": every entry, each number of threads that `checked_teams`
+    names, and, for kernels of several threads, repeated on the real runtime."""
+    threads = job["threads"]
+    return job | {
+        "team_sizes": checked_teams(threads),
+        "repeats": _REPEATS if threads > 1 else 1,
+        "every_entry": True,
+    }
+
+
+def full_check_calls(job: dict[str, Any]) -> int:
+    """How many times the work of a quick check's first case the longest case of a full one is."""
+    return _REPEATS + len(checked_teams(job["threads"]))

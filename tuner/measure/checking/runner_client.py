@@ -1,0 +1,184 @@
+"""The near end of the runner: start it, hand it kernels, survive its death."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from schedules.record import MeasureStatus
+from tuner.process.child_command import module_command
+
+from ...backend.choose import BACKENDS
+from ...process import linux
+from ...process.child_command import tail
+from ...process.environment import child_environment
+from ...process.frames import Frame, FrameReader, write_frame
+
+_DEATHS_IN_A_ROW = 3
+
+
+@dataclass(slots=True)
+class RunnerClient:
+    """One runner process, opened with `document`; started again if it dies.
+
+    Everything is asynchronous: `start` and `submit` do not wait, `result` does. At most one
+    kernel is under way. Use as a context manager: leaving it ends the runner and its children.
+    """
+
+    document: dict[str, Any]
+    program: str = BACKENDS[0].checker
+    environment: dict[str, str] = field(default_factory=dict)
+    _process: subprocess.Popen[bytes] | None = None
+    _errors: IO[bytes] | None = None
+    _reader: FrameReader | None = None
+    _opened: bool = False
+    _busy: bool = False
+    _deaths: int = 0
+
+    def __enter__(self) -> RunnerClient:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The runner's process id. RuntimeError if it was not started."""
+        if self._process is None:
+            raise RuntimeError("the runner was not started")
+        return self._process.pid
+
+    @property
+    def busy(self) -> bool:
+        """Whether a kernel was submitted whose result was not fetched."""
+        return self._busy
+
+    def fileno(self) -> int:
+        """Readable when `result` is likely not to wait."""
+        assert self._reader is not None
+        return self._reader.fd
+
+    def has_answer(self) -> bool:
+        """Whether `result` will not wait; also takes note that the workload is open by now."""
+        assert self._reader is not None
+        while linux.readable(self._reader.fd) or self._reader.buffered:
+            if self._opened or self._reader.ended:
+                return True
+            self.wait_open()
+        return False
+
+    def start(self) -> None:
+        """Start the runner and have it open the workload, without waiting for either."""
+        # The kernel takes the death of the starting *thread* for the parent's, so only the main
+        # thread may ask for that signal; the pipe's end tells the runner in any case.
+        main = threading.current_thread() is threading.main_thread()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._process = subprocess.Popen(
+            module_command(self.program, str(os.getpid() if main else 0)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=child_environment(1, **self.environment),
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        self._reader = FrameReader(self._process.stdout.fileno())
+        self._opened = self._busy = False
+        self._write(Frame({"op": "open", **self.document}))
+
+    def kill(self) -> None:
+        """End the runner, from another thread: whoever waits for its answer finds it dead."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End the runner; its child, if any, ends with it."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+        self._process = self._errors = self._reader = None
+        self._opened = self._busy = False
+
+    def wait_open(self) -> dict[str, Any] | None:
+        """Wait until the workload is open; None if the runner died meanwhile."""
+        if self._opened:
+            return {}
+        answer = self._read()
+        self._opened = answer is not None
+        return answer
+
+    def submit(
+        self,
+        job: dict[str, Any],
+        object_bytes: bytes,
+        deadline_secs: float,
+        op: str = "measure",
+    ) -> None:
+        """Have a kernel verified and timed; `job` holds the other fields of `job.Job`.
+
+        `op` "check" verifies it on every case there is. The deadline is for one case.
+        """
+        if self._process is None:
+            self.start()
+        document = {"op": op, "job": job, "deadline_secs": deadline_secs}
+        self._busy = True
+        self._write(Frame(document, object_bytes))
+
+    def result(self) -> dict[str, Any]:
+        """Wait for the submitted kernel's result document.
+
+        LOST if the runner died, in which case the next `submit` finds a new one. RuntimeError if
+        it failed in our own code, or died three times in a row.
+        """
+        answer = self._read() if self.wait_open() is not None else None
+        self._busy = False
+        if answer is not None:
+            self._deaths = 0
+            return answer
+        assert self._process is not None
+        code = self._process.wait()
+        self._deaths += 1
+        tail = self._error_tail()
+        self.close()
+        if self._deaths >= _DEATHS_IN_A_ROW:
+            raise RuntimeError(
+                f"the runner ended {self._deaths} times in a row, last with exit code {code}: "
+                f"{tail}"
+            )
+        return {
+            "status": MeasureStatus.LOST,
+            "detail": f"the runner ended with exit code {code}",
+        }
+
+    def _write(self, frame: Frame) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            write_frame(self._process.stdin.fileno(), frame)
+        except BrokenPipeError:
+            return  # the end of its output tells
+
+    def _read(self) -> dict[str, Any] | None:
+        assert self._reader is not None
+        frame = self._reader.read_frame()
+        if frame is None:
+            return None
+        if "bug" in frame.document:
+            raise RuntimeError(
+                f"the runner failed in our own code:\n{frame.document['bug']}{self._error_tail()}"
+            )
+        return frame.document
+
+    def _error_tail(self) -> str:
+        assert self._errors is not None
+        return tail(self._errors)

@@ -1,0 +1,49 @@
+"""Strategies by name: what `--strategy` and the field of a job choose from.
+
+Each is a module of this package, is called as the module is, and is what it names `STRATEGY`: one
+more is one file more.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from schedules.errors import TilewrightError
+
+if TYPE_CHECKING:
+    from schedules.space import ScheduleSpace
+
+    from ..base import SearchGoal, SearchStrategy
+
+# Start-up: programs that only choose one by name need no NumPy and no model.
+
+
+def _names() -> list[str]:
+    """The modules beside this one."""
+    found = (path.stem for path in Path(__file__).parent.glob("*.py"))
+    return sorted(name for name in found if not name.startswith("_"))
+
+
+class Strategy(StrEnum):
+    """The names, the usual one first."""
+
+    ANNEALING = "annealing"
+    vars().update({name.upper(): name for name in _names() if name != "annealing"})
+
+
+class StrategyError(TilewrightError):
+    """There is no strategy of that name."""
+
+
+def make_strategy(name: str, space: ScheduleSpace, goal: SearchGoal) -> SearchStrategy:
+    """The strategy called `name`; StrategyError names the choices."""
+    try:
+        chosen = Strategy(name)
+    except ValueError:
+        choices = ", ".join(sorted(Strategy))
+        raise StrategyError(f"strategy must be one of {choices}; got {name!r}") from None
+    made: SearchStrategy = import_module(f"{__name__}.{chosen}").STRATEGY(space, goal)
+    return made

@@ -1,0 +1,387 @@
+"""The default strategy: a mixed opening, then simulated annealing on the cost model.
+
+The trials of a run, in order: the prior's best with different register tiles; candidates drawn from
+all over the space, because the prior's favourites alone cannot show that it is wrong; then blocks
+proposed by the model, in which every fourth trial explores; later on, every other block is half
+neighbours of the fastest measured, which need no model to be right. How far the prior is followed
+is the model's business (`costmodel/gaussian.py`). The constants were chosen on the simulated
+machines of `benchmarks/search_comparison.py` that are not held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import log2
+from statistics import median
+
+import numpy as np
+
+from costmodel.base import CostModel
+from costmodel.blend import BlendedModel
+from costmodel.prior import Prior
+from schedules.arrays import FloatArray, IntArray
+from schedules.space import Candidate, ScheduleSpace
+from schedules.target import Target
+
+from ..base import SearchGoal, Told
+from ..batch import Scored, distinct_tiles, diverse, scored
+from ..chains import Cooling, anneal
+from ..first_look import FirstLook, first_look
+from ..lattice import Lattice, lattices
+from ..ledger import Ledger, run_secs
+from ..pool import Pool
+from ..team_choice import other_kind
+
+OPENING = (4, 4)
+"""Trials before the first model: the prior's best, then some from all over the space."""
+
+SMALL_BLOCKS, BLOCK = ((16, 2), (32, 4)), 8
+"""Trials up to which blocks have this many, since early ones teach most, and how many later."""
+
+FIRST_DESCENT = 32
+"""Trials from which every other block is half neighbours of the fastest."""
+
+KAPPA, LEAST_KAPPA, KAPPA_HALVED_AFTER = 2.0, 0.3, 24
+"""Optimism in sigmas: at first, at last, and the trials in which it halves."""
+
+NOVELTY = 0.2
+"""Bonus for knob values new to a batch, log2 units."""
+
+EXPLORED = 4
+"""One trial in this many goes to what is little known."""
+
+CLOSE_TO_BOUND = 1.03
+SMALL_GAIN = 0.005
+QUIET_TRIALS = 24
+ENOUGH_TRIALS = 32
+
+STANDS = 1.01
+"""A prior's choice that nothing is this many times as fast as stands: the prior is right here."""
+
+NEAR_BOUND, ENOUGH_NEAR_BOUND = 1.06, 16
+"""Where the prior's choice stands, and is this near a bound, fewer trials are enough."""
+
+ELITE = 384
+
+
+@dataclass(frozen=True, slots=True)
+class AnnealingSettings:
+    """`chains` walk `steps` moves a round in each of `sketches` sketches, the most promising ones
+    and one in turn. `pool` candidates are remembered over all sketches, `first` of them from the
+    first look; where settings have very many knobs, fewer: `most_numbers` knobs in all."""
+
+    chains: int = 256
+    steps: int = 4
+    sketches: int = 2
+    pool: int = 4096
+    first: int = 2048
+    most_numbers: int = 200_000
+
+
+class AnnealingStrategy:
+    """`SearchStrategy`, see the module's docstring."""
+
+    name = "annealing"
+
+    def __init__(
+        self,
+        space: ScheduleSpace,
+        goal: SearchGoal,
+        model: CostModel | None = None,
+        settings: AnnealingSettings = AnnealingSettings(),
+    ) -> None:
+        self.space = space
+        self.goal = goal
+        self.settings = settings
+        self.model: CostModel = model if model is not None else BlendedModel(space)
+        self.ledger = Ledger()
+        self._grids = lattices(space)
+        self._pools = [Pool(grid, self.model) for grid in self._grids]
+        self._look: FirstLook | None = None
+        self._opening: list[Scored] = []
+        self._chains: dict[int, IntArray] = {}
+        self._walks = 0
+        self._fitted = -1
+        self._last_promise = 0
+        self._corrected_at = 0
+        self._own_choice: list[Candidate] = []
+
+    # -- SearchStrategy
+
+    @property
+    def predictions(self) -> Mapping[Candidate, float]:
+        """Those of the opening are the bare prior's; they are moved by one common offset to the
+        level that was measured, so that all can be ranked together."""
+        first = list(self.ledger.asked)[: sum(OPENING)]
+        opening = [c for c in first if c in self.ledger.predictions]
+        told = ((c, run_secs(self.ledger.results[c])) for c in opening if c in self.ledger.results)
+        misses = [log2(secs) - self.ledger.predictions[c] for c, secs in told if secs is not None]
+        offset = median(misses) if misses else 0.0
+        moved = {c: self.ledger.predictions[c] + offset for c in opening}
+        return {**self.ledger.predictions, **moved}
+
+    @property
+    def prior_trust(self) -> float | None:
+        self._refit()
+        return self.model.prior_trust if isinstance(self.model, BlendedModel) else None
+
+    @property
+    def gain_over_prior(self) -> float | None:
+        results = (self.ledger.results.get(candidate) for candidate in self._own_choice)
+        own = min((s for s in map(run_secs, filter(None, results)) if s is not None), default=None)
+        best = self.ledger.best_secs
+        return None if own is None or best is None else own / best
+
+    @property
+    def stop_reason(self) -> str | None:
+        best, bound = self.ledger.best_secs, self.goal.bound_secs
+        if best is not None and bound is not None and best <= CLOSE_TO_BOUND * bound:
+            return f"within {CLOSE_TO_BOUND - 1:.0%} of the bound: nothing worth its cost is left"
+        done = len(self.ledger.results)
+        near = best is not None and bound is not None and best <= NEAR_BOUND * bound
+        enough = ENOUGH_NEAR_BOUND if near else ENOUGH_TRIALS
+        gain = self.gain_over_prior
+        if gain is not None and gain < STANDS and done - self._corrected_at >= enough:
+            return f"nothing in {done} trials is {STANDS - 1:.0%} faster than the prior's choice"
+        if done >= ENOUGH_TRIALS and done - self._last_promise >= QUIET_TRIALS:
+            return f"predicted gain under {SMALL_GAIN:.1%} for {QUIET_TRIALS} trials in a row"
+        return None
+
+    def ask(self, count: int) -> list[Candidate]:
+        number = len(self.ledger.asked) - self._corrected_at
+        if number < self._opening_trials:
+            end = OPENING[0] if number < OPENING[0] else sum(OPENING)
+            batch = self._from_opening(number, min(end, self._opening_trials))
+        else:
+            number = len(self.ledger.asked)
+            batch = self._from_model(_block_end(number) - number)
+        for item in batch[:count]:
+            self.ledger.ask(item.candidate, item.log2_secs)
+        return [item.candidate for item in batch[:count]]
+
+    def resume(self, told: Sequence[Told]) -> None:
+        """The prior's own choice is what was asked first; chains begin anew, and so does the wait
+        for something better than the best."""
+        self.ledger.resume(told)
+        asked = list(self.ledger.asked)
+        self._own_choice = asked[: OPENING[0]]
+        self._last_promise = max((asked.index(c) + 1 for c in self.ledger.fastest(1)), default=0)
+
+    def tell(self, results: Sequence[Told]) -> None:
+        self.ledger.tell(results)
+
+    def correct(self, target: Target) -> None:
+        """What was measured stays; the prior is another one, and its choice is tried first."""
+        self.space = replace(self.space, target=target)
+        if isinstance(self.model, BlendedModel):
+            self.model = BlendedModel(self.space)
+        self._grids = lattices(self.space)
+        self._pools = [Pool(grid, self.model) for grid in self._grids]
+        self._look, self._opening, self._own_choice = None, [], []
+        self._chains, self._fitted = {}, -1
+        self._corrected_at = self._last_promise = len(self.ledger.asked)
+
+    # -- the opening
+
+    @property
+    def _opening_trials(self) -> int:
+        """Those from all over the space are worth as much under another prior."""
+        return sum(OPENING) if self._corrected_at < sum(OPENING) else OPENING[0]
+
+    def _first_look(self) -> FirstLook:
+        if self._look is None:
+            keep = max(self._share(self.settings.first), 256)
+            self._look = first_look(self.space, self._prior(), keep)
+        return self._look
+
+    def _prior(self) -> Prior:
+        return Prior(self.space, check=self.goal.check)
+
+    def _from_opening(self, number: int, end: int) -> list[Scored]:
+        """Trials `number` to `end` of the opening, which is chosen once."""
+        if not self._opening:
+            best = self._prior_best(OPENING[0])
+            self._own_choice = [item.candidate for item in best]
+            self._opening = best + self._spread(best, self._opening_trials - OPENING[0])
+        left = [i for i in self._opening if i.candidate not in self.ledger.asked]
+        return left[: end - number] or self._from_model(end - number)
+
+    def _prior_best(self, count: int) -> list[Scored]:
+        """The default, the best of the other kind where threads may not pay, and the prior's best
+        with other register tiles."""
+        look = self._first_look()
+        pool = [
+            item
+            for grid, codes, cost in zip(self._grids, look.codes, look.log2_secs, strict=True)
+            for item in scored(grid, codes[:256], cost[:256], 0 * cost[:256], 0.0)
+        ]
+        pool.sort(key=lambda item: -item.score)
+        first = Scored(look.default, pool[0].log2_secs if pool else 0.0, 0.0, 0.0)
+        other = other_kind(self.space, self._prior(), look)
+        begun = [first] if other is None else [first, other]
+        rest = distinct_tiles(self.space, pool, count + 2)
+        known = {item.candidate for item in begun}
+        return [*begun, *(i for i in rest if i.candidate not in known)][:count]
+
+    def _spread(self, others: Sequence[Scored], count: int) -> list[Scored]:
+        """`count` candidates drawn from the sketches in turn, none of them among `others`."""
+        rng = np.random.default_rng([self.goal.seed, 4])
+        order = rng.permutation(len(self._grids))
+        drawn: dict[Candidate, Scored] = {}
+        for turn in range(count):
+            grid = self._grids[int(order[turn % len(order)])]
+            drawn.update((i.candidate, i) for i in self._score(grid, grid.sample(rng, 1), 0.0))
+        known = {item.candidate for item in others}
+        return [item for candidate, item in drawn.items() if candidate not in known]
+
+    # -- blocks
+
+    def _from_model(self, count: int) -> list[Scored]:
+        """The model's choice, with explorers; in a descent block, half neighbours first."""
+        self._refit()
+        number = len(self.ledger.asked)
+        kappa = max(KAPPA * 0.5 ** (number / KAPPA_HALVED_AFTER), LEAST_KAPPA)
+        rng = np.random.default_rng([self.goal.seed, 1, number])
+        pool = self._unasked(self._best_predicted(kappa, rng)) or self._unasked(
+            [
+                item
+                for grid in self._grids
+                for item in self._score(grid, grid.sample(rng, 64), kappa)
+            ]
+        )
+        self._judge(pool)
+        if number >= FIRST_DESCENT and number // BLOCK % 2:
+            steps = self._descent(kappa)[: count // 2]
+            taken = {item.candidate for item in steps}
+            others = [item for item in pool if item.candidate not in taken]
+            return [*steps, *diverse(others, count - len(steps), NOVELTY)]
+        return self._explored(diverse(pool, count, NOVELTY), pool, rng, kappa)
+
+    def _explored(
+        self, picked: list[Scored], pool: Sequence[Scored], rng: np.random.Generator, kappa: float
+    ) -> list[Scored]:
+        """`picked` with one trial in `EXPLORED` given to what is little known: in turns the least
+        certain good candidate and the best of some that are drawn at random."""
+        result = list(picked)
+        for place in range(len(picked)):
+            turn, rest = divmod(len(self.ledger.asked) + place, EXPLORED)
+            if rest != EXPLORED - 1:
+                continue
+            taken = {item.candidate for item in result}
+            others = [item for item in pool if item.candidate not in taken]
+            if turn % 2 == 0 and others:
+                result[place] = max(others, key=lambda item: item.sigma)
+                continue
+            grid = self._grids[int(rng.integers(len(self._grids)))]
+            drawn = self._unasked(self._score(grid, grid.sample(rng, 16), kappa))
+            fresh = [item for item in drawn if item.candidate not in taken]
+            if fresh:
+                result[place] = max(fresh, key=lambda item: item.score)
+        return result
+
+    def _descent(self, kappa: float) -> list[Scored]:
+        """Unmeasured neighbours of the three fastest; the fastest one's first, by score."""
+        result: dict[Candidate, Scored] = {}
+        for best in self.ledger.fastest(3):
+            grid = self._grids[best.sketch]
+            around = self._unasked(self._score(grid, grid.neighbours(best.setting), kappa))
+            for item in sorted(around, key=lambda item: -item.score):
+                result.setdefault(item.candidate, item)
+        return list(result.values())
+
+    # -- scoring
+
+    def _refit(self) -> None:
+        if self._fitted != len(self.ledger.results):
+            self.model.fit(self.ledger.samples)
+            self._fitted = len(self.ledger.results)
+
+    def _score(self, grid: Lattice, settings: IntArray, kappa: float) -> list[Scored]:
+        if not len(settings):
+            return []
+        prediction = self.model.predict(grid.index, settings)
+        codes = grid.encode(settings)
+        return scored(grid, codes, prediction.log2_secs, prediction.sigma, kappa)
+
+    def _unasked(self, items: Sequence[Scored]) -> list[Scored]:
+        return [item for item in items if item.candidate not in self.ledger.asked]
+
+    def _best_predicted(self, kappa: float, rng: np.random.Generator) -> list[Scored]:
+        """The elite of every sketch by the model, best first, after walks in some of them."""
+        for pool, codes in zip(self._pools, self._first_look().codes, strict=True):
+            if not len(pool) and len(codes):
+                pool.add(pool.grid.decode(codes))
+        elites = [self._elite(pool, kappa) for pool in self._pools]
+        order = sorted(
+            (i for i, items in enumerate(elites) if items), key=lambda i: -elites[i][0].score
+        )
+        chosen = order[: self.settings.sketches - 1]
+        rest = order[len(chosen) :]
+        if rest:
+            chosen.append(rest[self._walks % len(rest)])
+        self._walks += 1
+        for index in chosen:
+            self._walk(self._pools[index], elites[index], kappa, rng)
+            elites[index] = self._elite(self._pools[index], kappa)
+        return sorted((i for items in elites for i in items), key=lambda item: -item.score)
+
+    def _elite(self, pool: Pool, kappa: float) -> list[Scored]:
+        """The best of a pool by the model, with `kappa` sigmas; the pool forgets others."""
+        if not len(pool):
+            return []
+        prediction = pool.predict()
+        optimistic = prediction.log2_secs - kappa * prediction.sigma
+        order = np.lexsort((pool.codes, optimistic))
+        best = order[: ELITE + len(self.ledger.asked)]
+        mu, sigma = prediction.log2_secs[best], prediction.sigma[best]
+        items = scored(pool.grid, pool.codes[best], mu, sigma, kappa)
+        most = max(self._share(self.settings.pool), 2 * ELITE)
+        if len(pool) > most:
+            pool.keep(order[:most])
+        return items
+
+    def _share(self, count: int) -> int:
+        """A sketch's part of `count` candidates."""
+        knobs = max([1, *(len(grid.sizes) for grid in self._grids)])
+        return min(count, self.settings.most_numbers // knobs) // len(self._grids)
+
+    def _walk(
+        self, pool: Pool, elite: Sequence[Scored], kappa: float, rng: np.random.Generator
+    ) -> None:
+        """Anneal from the fastest measured and their neighbours, the elite, places drawn at random
+        and where chains ended before; the pool takes in what is met."""
+        grid, chains = pool.grid, self.settings.chains
+        fastest = [c.setting for c in self.ledger.fastest(3) if c.sketch == grid.index]
+        parts = [grid.neighbours(setting) for setting in fastest]
+        parts.append(np.array([i.candidate.setting for i in elite[: chains // 4]], np.int64))
+        parts.append(grid.sample(rng, chains // 4))
+        kept = self._chains.get(grid.index)
+        if kept is not None:
+            parts.append(kept[rng.permutation(len(kept))])
+
+        def score(settings: IntArray) -> FloatArray:
+            return pool.score(settings, kappa)
+
+        cooling = Cooling(steps=self.settings.steps, keep=1)
+        result = anneal(grid, score, np.concatenate(parts)[: 2 * chains], rng, cooling)
+        self._chains[grid.index] = result.chains[-chains:]
+
+    def _judge(self, pool: Sequence[Scored]) -> None:
+        """Note when the model promised something worth its cost; see `stop_reason`."""
+        best = self.ledger.best_secs
+        if best is None:
+            return
+        promised = max((item.sigma - item.log2_secs for item in pool), default=-np.inf)
+        gain = 1.0 - 2.0 ** (-promised) / best if np.isfinite(promised) else 0.0
+        if gain >= SMALL_GAIN:
+            self._last_promise = len(self.ledger.asked)
+
+
+def _block_end(number: int) -> int:
+    """How many trials are done when the block of trial `number` (from 0) is."""
+    size = next((size for until, size in SMALL_BLOCKS if number < until), BLOCK)
+    return (number // size + 1) * size
+
+
+STRATEGY = AnnealingStrategy

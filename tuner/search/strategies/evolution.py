@@ -1,0 +1,131 @@
+"""Evolution: offspring of the fastest measured candidates, picked by the cost model.
+
+Source: the evolutionary search of Ansor (OSDI 2020), over knob indices: mutation moves one knob,
+crossover takes every knob from one of two parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from costmodel.base import CostModel
+from costmodel.model import ResidualModel
+from costmodel.prior import Prior
+from schedules.arrays import IntArray
+from schedules.space import Candidate, ScheduleSpace
+from schedules.target import Target
+
+from ..base import SearchGoal, Told
+from ..batch import Scored, diverse, scored
+from ..first_look import FirstLook, first_look
+from ..lattice import Lattice, lattices
+from ..ledger import Ledger
+
+POPULATION = 256
+GENERATIONS = 6
+PARENTS = 16
+MUTATION = 0.85
+FIRST_BATCH = 8
+BLOCK = 8
+
+
+class EvolutionStrategy:
+    """`SearchStrategy`: the prior's best first, then generation after generation."""
+
+    name = "evolution"
+    stop_reason = None
+    prior_trust = None
+    gain_over_prior = None
+
+    def __init__(
+        self, space: ScheduleSpace, goal: SearchGoal, model: CostModel | None = None
+    ) -> None:
+        self.space = space
+        self.goal = goal
+        self.model: CostModel = model if model is not None else ResidualModel(space)
+        self.ledger = Ledger()
+        self._grids = lattices(space)
+        self._look: FirstLook | None = None
+
+    @property
+    def predictions(self) -> Mapping[Candidate, float]:
+        return self.ledger.predictions
+
+    def ask(self, count: int) -> list[Candidate]:
+        number = len(self.ledger.asked)
+        if self._look is None:
+            self._look = first_look(self.space, Prior(self.space, check=self.goal.check), 4096)
+        rng = np.random.default_rng([self.goal.seed, 3, number])
+        self.model.fit(self.ledger.samples)
+        pool = [
+            item
+            for grid in self._grids
+            for item in self._evolve(grid, self._look.codes[grid.index], rng)
+            if item.candidate not in self.ledger.asked
+        ]
+        pool.sort(key=lambda item: -item.score)
+        size = FIRST_BATCH if number < FIRST_BATCH else BLOCK
+        batch = diverse(pool[:512], size - 1, 0.1)
+        # One of a batch is anyone that lived: the model never learns about what it never asks.
+        taken = {item.candidate for item in batch}
+        others = [item for item in pool if item.candidate not in taken]
+        batch += [others[int(rng.integers(len(others)))]] if others else []
+        if not number:
+            first = [i for i in pool if i.candidate == self._look.default]
+            default = first[:1] or [Scored(self._look.default, 0.0, 0.0, 0.0)]
+            batch = [*default, *(i for i in batch if i.candidate != self._look.default)]
+        batch = batch[: min(count, size)]
+        for item in batch:
+            self.ledger.ask(item.candidate, item.log2_secs)
+        return [item.candidate for item in batch]
+
+    def resume(self, told: Sequence[Told]) -> None:
+        self.ledger.resume(told)
+
+    def tell(self, results: Sequence[Told]) -> None:
+        self.ledger.tell(results)
+
+    def correct(self, target: Target) -> None:
+        """The prior's ranking is made again; the model keeps the one it was fitted to."""
+        self.space = replace(self.space, target=target)
+        self._look = None
+
+    def _evolve(self, grid: Lattice, known: IntArray, rng: np.random.Generator) -> list[Scored]:
+        """Everyone that lived in any generation of this sketch, scored."""
+        measured = [c.setting for c in self.ledger.fastest(PARENTS) if c.sketch == grid.index]
+        parts = [grid.decode(known[:POPULATION]), grid.sample(rng, POPULATION // 4)]
+        if measured:
+            parts.insert(0, np.array(measured, np.int64))
+        population = np.concatenate(parts)[:POPULATION]
+        lived: dict[int, Scored] = {}
+        for _ in range(GENERATIONS):
+            if not len(population):
+                break
+            codes = np.unique(grid.encode(population))
+            prediction = self.model.predict(grid.index, grid.decode(codes))
+            items = scored(grid, codes, prediction.log2_secs, prediction.sigma, 0.5)
+            lived.update(zip(codes.tolist(), items, strict=True))
+            order = np.lexsort((codes, np.array([-item.score for item in items])))
+            parents = grid.decode(codes[order[: POPULATION // 4]])
+            children = self._children(grid, parents, rng)
+            population = np.concatenate([parents, children[grid.sketch.feasible(children)]])
+        return list(lived.values())
+
+    def _children(self, grid: Lattice, parents: IntArray, rng: np.random.Generator) -> IntArray:
+        count = POPULATION - len(parents)
+        # Squaring prefers the front of the list, which is sorted best first.
+        mothers, fathers = (rng.random((2, count)) ** 2 * len(parents)).astype(np.int64)
+        shape = (count, len(grid.sizes))
+        children: IntArray = np.where(rng.random(shape) < 0.5, parents[mothers], parents[fathers])
+        if not grid.sizes:
+            return children
+        mutated = np.flatnonzero(rng.random(count) < MUTATION)
+        knob = rng.integers(len(grid.sizes), size=len(mutated))
+        children[mutated, knob] = rng.integers(0, np.array(grid.sizes, np.int64)[knob])
+        return children
+
+
+STRATEGY = EvolutionStrategy

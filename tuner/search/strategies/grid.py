@@ -1,0 +1,103 @@
+"""Every candidate in a fixed, well-spread order: nothing learned, nothing random."""
+
+from __future__ import annotations
+
+from math import gcd, isqrt, prod
+
+import numpy as np
+
+from schedules.arrays import IntArray
+from schedules.space import Candidate, ScheduleSpace
+
+from ..base import SearchGoal
+from ..lattice import CHUNK, Lattice, lattices
+from ..unlearned import Unlearned
+
+MOST_WALKED = 1 << 40
+"""Points of a lattice that is walked as it is, feasible or not."""
+
+MOST_OF_A_PART = 4096
+"""Settings of a part that are combined with those of others where it has too many to list."""
+
+
+class GridStrategy(Unlearned):
+    """`SearchStrategy` that visits the whole lattice; any prefix is spread evenly over it.
+
+    Step i of a sketch with N points goes to code i * s mod N, with s near N / golden ratio and
+    prime to N, so every point comes exactly once. Sketches take turns. The seed changes nothing.
+    Of a sketch with more than `MOST_WALKED` points, these are the feasible settings of its parts,
+    combined.
+    """
+
+    name = "grid"
+
+    def __init__(self, space: ScheduleSpace, goal: SearchGoal) -> None:
+        super().__init__(space, goal)
+        self._walks = [_Walk(grid) for grid in lattices(space)]
+
+    def further(self, found: list[Candidate], count: int) -> list[Candidate]:
+        while len(found) < count:
+            turn = [c for c in (walk.next() for walk in self._walks) if c is not None]
+            if not turn:
+                break
+            found = self.ledger.new([*found, *turn])
+        return found
+
+
+class _Walk:
+    """The feasible points of one lattice in golden-ratio order."""
+
+    def __init__(self, grid: Lattice) -> None:
+        self.grid = grid
+        self._tables = _tables(grid)
+        self._sizes = [len(table) for table in self._tables] or [grid.points]
+        self._points = prod(self._sizes)
+        self._stride = _coprime_near(self._points, _golden_part(self._points))
+        self._visited = 0
+        self._ready: list[Candidate] = []
+
+    def next(self) -> Candidate | None:
+        while not self._ready and self._visited < self._points:
+            count = min(CHUNK // len(self._sizes), self._points - self._visited)
+            steps = range(self._visited, self._visited + count)
+            # Python integers: step * stride may exceed 64 bits.
+            settings = self._settings([i * self._stride % self._points for i in steps])
+            self._visited += count
+            good = settings[self.grid.sketch.feasible(settings)]
+            self._ready = [Candidate(self.grid.index, tuple(r)) for r in good.tolist()][::-1]
+        return self._ready.pop() if self._ready else None
+
+    def _settings(self, numbers: list[int]) -> IntArray:
+        """(P, J) the settings with these numbers; the last part's change fastest."""
+        if not self._tables:
+            return self.grid.decode(np.array(numbers, np.int64))
+        columns = []
+        for table in reversed(self._tables):
+            columns.append(table[[number % len(table) for number in numbers]])
+            numbers = [number // len(table) for number in numbers]
+        return np.hstack(columns[::-1])
+
+
+def _tables(grid: Lattice) -> list[IntArray]:
+    """Feasible settings of each part of a lattice too large to be walked to its end, where next to
+    no point would be feasible in all parts; none for others. What one part has in too great a
+    number to be listed is a fixed sample of it."""
+    if grid.points <= MOST_WALKED:
+        return []
+    return [part.some_feasible(MOST_OF_A_PART) for part in grid.parts]
+
+
+def _golden_part(points: int) -> int:
+    """`points` / golden ratio, rounded down, exact for any number of digits."""
+    return (isqrt(5 * points * points) - points) // 2
+
+
+def _coprime_near(modulus: int, start: int) -> int:
+    """The first number >= max(start, 1) that shares no factor with `modulus`."""
+    value = max(start, 1)
+    while gcd(value, modulus) != 1:
+        value += 1
+    return value
+
+
+STRATEGY = GridStrategy
