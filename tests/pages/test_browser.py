@@ -46,7 +46,10 @@ def test_a_job_is_submitted_watched_to_its_end_opened_and_compared(tab: Page, se
         row.split() for row in tab.locator("#statuses tr").all_inner_texts() if "ok" in row
     )
     assert 5 < int(statuses["ok"]) <= 24
-    assert tab.locator("svg.roofline circle").count() == 2
+    # This machine's default may be among the schedules that the simulated one lets time out.
+    default = tab.request.get(f"{served}/v1/jobs/{job_id}").json()["result"]["default"]
+    timed = default is not None and default["run_secs"] is not None
+    assert tab.locator("svg.roofline circle").count() == 1 + timed
 
     tab.get_by_role("link", name="Open the record").click()
     tab.wait_for_url(re.compile("/records/"))

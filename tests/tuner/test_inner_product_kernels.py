@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from schedules import operators
 from schedules.sketches import space_for
+from schedules.target import Target
 from schedules.workload.workload import Workload
 from tests.schedule_fuzz.cases import notation
 from tests.schedule_fuzz.check import Pair, check_pair, this_machine
 from tests.tuner.test_rows_kernels import settings
 from tuner.emit.kernel import assembly_text
+
+ZNVER5 = Path(__file__).parents[2] / "examples" / "targets" / "znver5.json"
 
 CASES: dict[str, Workload] = {
     "padded": notation(
@@ -54,7 +59,7 @@ def test_every_setting_computes_the_same(name: str, threads: int, bits: int) -> 
 def test_phases_of_a_tile_share_its_rows_without_a_spill() -> None:
     """Eight pixels by three channels are 24 sums, all in registers, each step of them 24 products:
     the parity of a pixel is known in the code."""
-    target = this_machine(1, 512)
+    target = Target.from_json(json.loads(ZNVER5.read_text(encoding="utf-8")))
     workload = CASES["phases"].normalised()
     sketch = next(s for s in space_for(workload, target).sketches if "inner_product" in s.name)
     names = [knob.name for knob in sketch.knobs]
