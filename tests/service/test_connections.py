@@ -18,12 +18,12 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from service.http import connections
-from service.http.connections import Listener, Said, connection_limit
+from service.http.connections import Crowd, Listener, Said, connection_limit
 from service.limits import Limits
 from service.settings import Settings
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-PATIENCE_SECS = 20.0
+PATIENCE_SECS = 60.0
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,6 +41,13 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 @contextmanager
 def serving(**limits: Any) -> Iterator[int]:
     """A server with these limits, in a thread; its port."""
+    with serving_in_sight(**limits) as (port, _):
+        yield port
+
+
+@contextmanager
+def serving_in_sight(**limits: Any) -> Iterator[tuple[int, Crowd]]:
+    """The same, with its connections as it counts them."""
     settings = Settings(limits=replace(Limits(), **limits))
     options = connections.options(settings)
     listener = Listener(socket.AF_INET, socket.SOCK_STREAM)
@@ -51,7 +58,7 @@ def serving(**limits: Any) -> Iterator[int]:
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
-        yield listener.getsockname()[1]
+        yield listener.getsockname()[1], options["http"].crowd
     finally:
         server.should_exit = True
         thread.join(PATIENCE_SECS)
@@ -66,6 +73,16 @@ def answered(port: int) -> bool:
     with connected(port) as client:
         client.sendall(REQUEST)
         return client.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def still_answers(port: int) -> bool:
+    """Whether it answers who asks in time: on a busy machine a client may miss a short one."""
+    end = time.monotonic() + PATIENCE_SECS
+    while time.monotonic() < end:
+        with suppress(ConnectionError):
+            if answered(port):
+                return True
+    return False
 
 
 def ended(client: socket.socket) -> bool:
@@ -107,35 +124,40 @@ def test_a_silent_client_is_left_in_time(sent: bytes) -> None:
     with serving(header_secs=0.1, idle_secs=0.2) as port, connected(port) as client:
         client.sendall(sent)
         assert ended(client)
-        assert answered(port)
+        assert still_answers(port)
 
 
 def test_a_head_that_drips_in_is_left_in_time() -> None:
     with serving(header_secs=0.3) as port, connected(port) as client:
         sent = 0
         with suppress(ConnectionError):
-            while sent < 1000:
+            while sent < 6000:
                 sent += client.send(b"X")
                 time.sleep(0.01)
-        assert sent < 1000
-        assert answered(port)
+        assert sent < 6000
+        assert still_answers(port)
 
 
 def test_who_does_not_read_is_left_in_time() -> None:
-    with serving(send_secs=0.2) as port, connected(port) as client:
+    with serving_in_sight(send_secs=0.2) as (port, crowd), connected(port) as client:
         client.sendall(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        time.sleep(0.6)  # reads nothing: the buffers fill up, then the clock runs
+        assert client.recv(10)
+        end = time.monotonic() + PATIENCE_SECS
+        while crowd.all:  # it reads nothing: the buffers fill up, then the clock runs
+            assert time.monotonic() < end
+            time.sleep(0.01)
         assert ended(client)
 
 
 def test_a_connection_is_kept_for_the_next_request() -> None:
-    with serving(header_secs=0.3, idle_secs=5.0) as port, connected(port) as client:
+    with serving_in_sight(idle_secs=60.0) as (port, crowd), connected(port) as client:
         for _ in range(3):
             client.sendall(REQUEST * 2)  # the second one comes early
             got = b""
             while got.count(b"hello") < 2:
                 got += client.recv(1000)
-            time.sleep(0.35)
+            crowd.limits = replace(crowd.limits, header_secs=0.1)
+            time.sleep(0.15)  # longer than a head may take
 
 
 def test_no_descriptor_left_is_said_once_and_turns_the_client_away(

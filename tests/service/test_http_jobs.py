@@ -19,6 +19,8 @@ from service.jobs.worker import Worker
 from service.limits import Limits
 from service.settings import Settings
 from tests.service.service_cases import HOST, MATMUL, fake_run
+from tests.service.streams import once_told
+from tests.service.test_worker import queued
 
 TARGET = HOST.to_json()
 
@@ -244,12 +246,12 @@ def test_events_resume_after_the_last_one_seen(api: TestClient, store: Store) ->
         assert events_of(api, job["id"], events[position][1]) == events[position + 1 :]
 
 
-def test_a_stream_of_a_waiting_job_keeps_beating(api: TestClient, store: Store) -> None:
-    job = submit(api)
-    cancel = threading.Timer(0.5, lambda: store.request_cancel(job["id"]))
-    cancel.start()
-    text = api.get(f"/v1/jobs/{job['id']}/events").text
-    cancel.join()
+def test_a_stream_of_a_waiting_job_keeps_beating(settings: Settings, store: Store) -> None:
+    job = queued(store)
+    app = create_app(settings, store)
+    cancelling = once_told(app, b": still here\n\n", lambda: store.request_cancel(job.id))
+    with TestClient(cancelling) as api:
+        text = api.get(f"/v1/jobs/{job.id}/events").text
     assert ": still here\n\n" in text
     assert text.rstrip().splitlines()[-2] == "event: done"
 

@@ -19,6 +19,7 @@ from service.errors import NotAuthenticated
 from service.http.app import create_app
 from service.settings import Settings
 from tests.service.access_cases import a_job, bearer, make_key
+from tests.service.streams import once_told
 from tests.service.test_keys_cli import keyring_of
 
 
@@ -185,13 +186,11 @@ def test_a_stream_ends_with_the_key_it_was_opened_with(store: Store) -> None:
     text = make_key(store, owner="mine", scopes=(Scope.READ,))
     job = a_job(store, owner="mine")
     app = create_app(Settings(heartbeat_secs=0.05, preparers=0), store)
-    with TestClient(app) as api:
+    revoking = once_told(app, b"event: state", lambda: store.revoke_key(text.split("_")[1]))
+    with TestClient(revoking) as api:
         assert api.get(f"/v1/jobs/{job.id}", headers=bearer(text)).status_code == 200
         keyring_of(app)._fresh_secs = 0.05
-        revoking = threading.Timer(0.2, store.revoke_key, [text.split("_")[1]])
-        revoking.start()
         told = api.get(f"/v1/jobs/{job.id}/events", headers=bearer(text))
-        revoking.join()
         assert told.status_code == 200
         assert "event: state" in told.text
         assert "event: done" not in told.text, "the job goes on, the follower does not"

@@ -112,25 +112,25 @@ def test_a_short_job_ends_while_a_long_one_goes_on(store: Store) -> None:
             time.sleep(0.01)
             control.pause()
 
-        trials = options.budget.trials if options.budget.trials < 10 else 1000
+        trials = options.budget.trials if options.budget.trials < 10 else 1_000_000  # till it stops
         return fake_run(trials, before=before)(s, w, t, options, *more, **steer)
 
     means = Means(store, 5.0, stop, Turns(turn_secs=0.05), run=run, publish=lambda *_: Published())
     thread = threading.Thread(target=Worker(means, "test", poll_secs=0.01).work)
     thread.start()
     try:
-        assert begun.wait(10)
+        assert begun.wait(60)
         short = queued(store, seed=2, budget={"trials": 4})
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not read(store, short).done:
             assert time.monotonic() < end
             time.sleep(0.02)
         assert read(store, short).state is JobState.SUCCEEDED
         assert read(store, long).state is JobState.RUNNING
-        assert 0 < len(store.job_trials(long.id)) < 1000
+        assert store.job_trials(long.id)
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(60)
     assert read(store, long).state is JobState.QUEUED, "given back when the worker stopped"
 
 
@@ -143,12 +143,12 @@ def test_a_job_that_waits_for_its_turn_can_be_cancelled(store: Store) -> None:
     with turns.among("another"):
         thread = threading.Thread(target=Worker(means, "test").work_once)
         thread.start()
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while "1 other job" not in str(read(store, job).progress.get("waiting_for")):
             assert time.monotonic() < end
             time.sleep(0.02)
         store.request_cancel(job.id)
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert read(store, job).state is JobState.CANCELLED
 

@@ -18,7 +18,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
     """The manager's end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind(str(tmp_path / "notify"))
-        ear.settimeout(5)
+        ear.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         yield ear
 
@@ -32,7 +32,7 @@ def test_names_outside_of_file_systems_work_too(monkeypatch: pytest.MonkeyPatch)
     name = f"tilewright-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind("\0" + name)
-        ear.settimeout(5)
+        ear.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", "@" + name)
         systemd.tell(systemd.STOPPING)
         assert ear.recv(100) == b"STOPPING=1"
