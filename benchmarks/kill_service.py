@@ -43,7 +43,7 @@ from service.client import Client, Refused, Unreachable  # noqa: E402
 COMMAND = "import sys; from service.cli import main; main(sys.argv[1:])"
 PARTS = ("api", "worker", "both")
 _MARK = "TILEWRIGHT_KILL_MARK"
-_PATIENCE_SECS = 60.0
+_PATIENCE_SECS = 120.0
 _LONGEST_STEP_SECS = 0.5
 _LATENCY_SECS = 0.01
 _TRIALS = 60

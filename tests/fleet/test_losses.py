@@ -76,15 +76,18 @@ def test_a_machine_that_says_nothing_is_given_up_and_back_when_it_speaks(
             alone = measurer.measure(candidates(2))  # not asked again while it is silent
             assert all(result.ok for result in alone)
         found = measurer._machines()
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while len(found) < 2 and time.monotonic() < end:
             time.sleep(0.1)
             found = measurer._machines()
         assert [m.name for m in found] == ["one", "two"]
 
 
-def test_a_job_that_is_ended_waits_for_no_machine(fleet: LocalFleet) -> None:
+def test_a_job_that_is_ended_waits_for_no_machine(
+    fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fleet.wait_for(2)
+    monkeypatch.setattr(silence, "SILENT_SECS", 3600.0)  # it would give them up then
     control = Control()
     with (
         frozen(fleet, "one", "two"),
@@ -92,10 +95,8 @@ def test_a_job_that_is_ended_waits_for_no_machine(fleet: LocalFleet) -> None:
     ):
         measurer.attach(control)
         threading.Timer(0.3, control.abort).start()
-        started = time.monotonic()
         with pytest.raises(MeasurementAborted):
             measurer.measure(candidates(4))
-        assert time.monotonic() - started < 8, "it would have given them up then"
 
 
 def test_without_a_machine_of_the_kind_a_job_waits_and_then_says_for_what(

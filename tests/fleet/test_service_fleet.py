@@ -36,7 +36,7 @@ def command(*words: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 def test_several_kinds_at_once_and_no_worker_is_left_by_a_killed_command(

@@ -66,10 +66,16 @@ def test_a_failure_says_what_happened(
 
 
 def test_a_hanging_compile_is_ended_at_its_deadline_and_the_rest_goes_on() -> None:
-    with CompilePool(workers=1, compiler=FAKE, deadline_secs=3.0) as pool:
-        first, second = compile_all(pool, "hang", "right")
+    with CompilePool(workers=1, compiler=FAKE, deadline_secs=300.0) as pool:
+        compile_all(pool, "right")  # the worker is up
+        pool.deadline_secs = 0.5
+        pool.submit(0, {"do": "hang"})
+        pool.submit(1, {"do": "right"})
+        (first,) = pool.poll(None)
+        pool.deadline_secs = 300.0
+        (second,) = pool.poll(None)
     assert first.status == MeasureStatus.COMPILE_TIMEOUT
-    assert first.detail == "the compiler did not end within 3 s"
+    assert first.detail == "the compiler did not end within 0.5 s"
     assert second.status == MeasureStatus.OK
 
 
@@ -94,7 +100,7 @@ def test_starting_does_not_wait_for_the_workers() -> None:
     pool.submit(0, {"do": "right"})
     assert pool.poll(0.0) == []  # Python alone takes longer to start than we waited
     pool.close()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
 
 
 def test_closing_ends_busy_workers() -> None:

@@ -268,7 +268,7 @@ def test_a_killed_runner_loses_one_candidate_and_is_started_again() -> None:
         os.kill(runner.pid, signal.SIGKILL)
         result = runner.result()
         assert result["status"] == MeasureStatus.LOST
-        psutil.wait_procs([child], timeout=10)
+        psutil.wait_procs([child], timeout=60)
         assert not child.is_running()
         assert run(runner, planted.RIGHT)["status"] == MeasureStatus.OK
 
@@ -296,7 +296,7 @@ def test_nothing_outlives_a_killed_parent() -> None:
         runner = psutil.Process(int(parent.stdout.readline()))
         child = _wait_for_child(runner.pid)
         parent.kill()
-    psutil.wait_procs([runner, child], timeout=10)
+    psutil.wait_procs([runner, child], timeout=60)
     assert not child.is_running()
     assert not runner.is_running()
 
