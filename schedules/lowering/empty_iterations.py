@@ -12,6 +12,7 @@ tile would cost as much as any other.
 from __future__ import annotations
 
 from ..algebra.affine import Affine, Cond, Ge0, Interval, Ranges, prove, substitute_cond
+from ..nest.finding import ranges_of
 from ..nest.loop_ir import Allocate, For, LoopKind, Prefetch, Stmt, Store, Update, with_body
 
 
@@ -30,7 +31,7 @@ def end_early(stmts: tuple[Stmt, ...], ranges: Ranges) -> tuple[Stmt, ...]:
 
 
 def _ended(loop: For, ranges: Ranges) -> For:
-    inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
+    inner = {**ranges, **ranges_of((loop,))}
     found: set[Cond] = set()
     if loop.kind is LoopKind.SERIAL:
         needed = (cond for cond in _needed(loop.body, {}) if ends(cond, loop.var, inner))
@@ -47,8 +48,7 @@ def _needed(stmts: tuple[Stmt, ...], inside: Ranges) -> set[Cond]:
     for stmt in stmts:
         match stmt:
             case For():
-                own = {**inside, stmt.var: Interval(0, stmt.extent - 1)}
-                here = _needed(stmt.body, own)
+                here = _needed(stmt.body, {**inside, **ranges_of((stmt,))})
             case Allocate():
                 here = _needed(stmt.body, inside)
             case Store() | Update():

@@ -16,8 +16,8 @@ from ..algebra.affine import Affine, Cond, Eq0, Ge0, Interval, affine, interval,
 from ..algebra.scalar import All, Scalar, Select, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index
 from ..errors import ScheduleError
-from ..nest.editing import simplify_conds, substitute_body
-from ..nest.finding import accesses_of
+from ..nest.editing import map_writes, simplify_conds, substitute_body
+from ..nest.finding import accesses_of, ranges_of
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
@@ -29,9 +29,9 @@ from ..nest.loop_ir import (
     Stmt,
     Store,
     Update,
+    buffers_allocated,
     leaves,
-    transform,
-    walk,
+    loops,
     with_body,
 )
 from ..nest.prepacking import prepack_problem
@@ -149,7 +149,7 @@ def _shrink(
 def _shrink_loop(
     loop: For, ranges: dict[str, Interval], zero: dict[str, Affine]
 ) -> tuple[Stmt, ...]:
-    inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
+    inner = ranges | ranges_of((loop,))
     extent = max((_useful(leaf, loop) for leaf in _guarded(loop.body, inner)), default=0)
     if extent <= 0:
         return ()
@@ -169,8 +169,7 @@ def _guarded(
     for stmt in stmts:
         match stmt:
             case For():
-                inner = {**ranges, stmt.var: Interval(0, stmt.extent - 1)}
-                found += _guarded(stmt.body, inner)
+                found += _guarded(stmt.body, ranges | ranges_of((stmt,)))
             case Allocate():
                 found += _guarded(stmt.body, ranges)
             case Store() | Update():
@@ -201,8 +200,7 @@ def _simplify(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[Stm
     for stmt in stmts:
         match stmt:
             case For():
-                inner = {**ranges, stmt.var: Interval(0, stmt.extent - 1)}
-                body = _simplify(stmt.body, inner)
+                body = _simplify(stmt.body, ranges | ranges_of((stmt,)))
                 if body:
                     result.append(with_body(stmt, body))
             case Allocate():
@@ -266,7 +264,7 @@ def _bound_loops(stmts: tuple[Stmt, ...], ranges: dict[str, Interval]) -> tuple[
 
 
 def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
-    inner = {**ranges, loop.var: Interval(0, loop.extent - 1)}
+    inner = ranges | ranges_of((loop,))
     bounds: tuple[Cond, ...] = loop.bounds
     body = loop.body
     if loop.kind in (LoopKind.SERIAL, LoopKind.UNROLLED):
@@ -281,34 +279,20 @@ def _bound_loop(loop: For, ranges: dict[str, Interval]) -> For:
         new = tuple(sorted(found, key=str))
         if new:
             bounds = tuple(sorted({*bounds, *new}, key=str))
-            body = _without_guards(body, set(new))
+            body = map_writes(
+                body, lambda s: replace(s, guards=tuple(g for g in s.guards if g not in new))
+            )
     body = _bound_loops(body, inner)
     return For(loop.var, loop.extent, body, loop.kind, loop.reduce, bounds)
 
 
-def _without_guards(stmts: tuple[Stmt, ...], gone: set[Cond]) -> tuple[Stmt, ...]:
-    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Store | Update):
-            return (replace(stmt, guards=tuple(g for g in stmt.guards if g not in gone)),)
-        return None
-
-    return transform(stmts, change)
-
-
 def check_registers(nest: Nest) -> None:
     """ScheduleError where a register buffer is indexed by a loop that runs at run time."""
-    registers = {
-        s.buffer.name
-        for s in walk(nest.body)
-        if isinstance(s, Allocate) and s.buffer.scope is Scope.REGISTER
-    }
+    registers = {b.name for b in buffers_allocated(nest.body) if b.scope is Scope.REGISTER}
     if not registers:
         return
-    running = {
-        s.var
-        for s in walk(nest.body)
-        if isinstance(s, For) and s.kind in (LoopKind.SERIAL, LoopKind.PARALLEL)
-    }
+    at_run_time = (LoopKind.SERIAL, LoopKind.PARALLEL)
+    running = {loop.var for loop in loops(nest.body) if loop.kind in at_run_time}
     for leaf in leaves(nest.body):
         for buffer, index in accesses_of(leaf):
             names = {n for i in index for n in i.vars()} & running

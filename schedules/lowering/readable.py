@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ..algebra.affine import fresh
 from ..algebra.scalar import rename_tensors
 from ..nest.editing import rename_all
-from ..nest.loop_ir import Allocate, Nest, loops, walk
+from ..nest.loop_ir import Nest, buffers_allocated, loops
 from ..trace import Trace
 from ..workload.normalise import normal_form
 from ..workload.workload import Workload
@@ -53,9 +53,8 @@ def readable(workload: Workload, trace: Trace) -> Readable:
         return ".".join(tensors.get(word, word) for word in name.split("."))
 
     buffers = {b.name: unique(words(b.name)) for b in nest.argument_buffers}
-    for stmt in walk(nest.body):
-        if isinstance(stmt, Allocate):
-            buffers[stmt.buffer.name] = unique(words(stmt.buffer.name))
+    for buffer in buffers_allocated(nest.body):
+        buffers[buffer.name] = unique(words(buffer.name))
     shown: dict[str, str] = {}
     walked: dict[str, str] = {}
     for loop in loops(nest.body):

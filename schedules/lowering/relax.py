@@ -30,7 +30,7 @@ from ..algebra.affine import (
 from ..algebra.conditions import in_bounds
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads, rewrite
 from ..algebra.scalar import walk as walk_scalar
-from ..nest.finding import leaf_sites
+from ..nest.finding import leaf_sites, ranges_of
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
@@ -40,8 +40,8 @@ from ..nest.loop_ir import (
     Stmt,
     Store,
     Update,
+    buffers_allocated,
     transform,
-    walk,
 )
 
 Guards: TypeAlias = tuple[Cond, ...]
@@ -51,11 +51,8 @@ Sites: TypeAlias = Sequence[tuple[Store | Update, tuple[For, ...]]]
 
 def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tuple[Stmt, ...]:
     """`stmts` with guards of writes to private buffers dropped where no reader can tell."""
-    buffers = {b.name: b for b in arguments}
-    private: dict[str, Buffer] = {}
-    for stmt in walk(stmts):
-        if isinstance(stmt, Allocate):
-            buffers[stmt.buffer.name] = private[stmt.buffer.name] = stmt.buffer
+    private = {b.name: b for b in buffers_allocated(stmts)}
+    buffers = {b.name: b for b in arguments} | private
     sites = list(leaf_sites(stmts))
     around = dict(_loops_around_allocations(stmts, frozenset()))
     droppable: dict[int, tuple[Cond, ...]] = {}
@@ -75,7 +72,7 @@ def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tupl
         gone = droppable.get(id(writer))
         if gone is None:
             continue
-        ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+        ranges = ranges_of(chain)
         kept = tuple(g for g in writer.guards if g not in gone)
 
         def unless_written(
@@ -181,7 +178,7 @@ def _droppable(
             wanted = {substitute_cond(g, renaming) for g in droppable}
             if not wanted <= set(guards):
                 return {}
-        ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+        ranges = ranges_of(chain)
         if in_bounds(writer.index, buffers[name].shape, ranges):
             return {}  # without its guards the write would leave the buffer
         if droppable and not _is_one_to_one(writer.index, ranges, around):
@@ -199,7 +196,7 @@ def _is_started(
     if isinstance(writer, Store) or writer.first is not None or not gone:
         return True
     own = Load(writer.buffer, writer.index, writer.value.dtype)
-    ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+    ranges = ranges_of(chain)
     kept = tuple(g for g in writer.guards if g not in gone)
     return any(
         _writes(w, c, own, ranges, dropped[id(w)], kept)
@@ -230,7 +227,7 @@ def _fills(
 ) -> bool:
     """Whether `writer` writes every element of `buffer`, once the guards `dropped` are gone: its
     index counts through all dimensions, and guards that stay only end it where the buffer ends."""
-    ranges = {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+    ranges = ranges_of(chain)
     ends = {tighten(c, ranges) for c in in_bounds(writer.index, buffer.shape, ranges)}
     if any(g not in dropped and g not in ends for g in writer.guards):
         return False

@@ -106,18 +106,23 @@ def _divided_out(index: Affine, known: Mapping[str, Interval]) -> Affine:
     return total
 
 
+def map_writes(
+    stmts: tuple[Stmt, ...], change: Callable[[Store | Update], Store | Update]
+) -> tuple[Stmt, ...]:
+    """`stmts` with what `change` makes of each leaf that writes."""
+    return transform(stmts, lambda s: (change(s),) if isinstance(s, Store | Update) else None)
+
+
 def map_values(
     stmts: tuple[Stmt, ...], change: Callable[[Scalar], Scalar | None]
 ) -> tuple[Stmt, ...]:
     """`stmts` with every part of a value for which `change` gives another one replaced."""
 
-    def leaf(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Store | Update):
-            value = rewrite_scalar(stmt.value, change)
-            return (stmt if value is stmt.value else replace(stmt, value=value),)
-        return None
+    def rewritten(leaf: Store | Update) -> Store | Update:
+        value = rewrite_scalar(leaf.value, change)
+        return leaf if value is leaf.value else replace(leaf, value=value)
 
-    return transform(stmts, leaf)
+    return map_writes(stmts, rewritten)
 
 
 def map_loads(
@@ -139,13 +144,7 @@ def move_loads(
 
 def add_guards(stmts: tuple[Stmt, ...], guards: tuple[Cond, ...]) -> tuple[Stmt, ...]:
     """`stmts` with `guards` on every leaf."""
-
-    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Store | Update):
-            return (replace(stmt, guards=(*stmt.guards, *guards)),)
-        return None
-
-    return transform(stmts, change)
+    return map_writes(stmts, lambda leaf: replace(leaf, guards=(*leaf.guards, *guards)))
 
 
 def replaced(stmts: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

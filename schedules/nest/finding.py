@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from ..algebra.affine import Index, Interval
@@ -26,13 +26,14 @@ from .loop_ir import (
 )
 
 
-def ranges_of(chain: tuple[For, ...]) -> dict[str, Interval]:
-    """The values of each loop variable of `chain`."""
-    return {loop.var: Interval(0, loop.extent - 1) for loop in chain}
+def ranges_of(loops: Iterable[For]) -> dict[str, Interval]:
+    """The values of the variable of each of `loops`."""
+    return {loop.var: Interval(0, loop.extent - 1) for loop in loops}
 
 
 def all_ranges(stmts: tuple[Stmt, ...]) -> dict[str, Interval]:
-    return {loop.var: Interval(0, loop.extent - 1) for loop in loops(stmts)}
+    """The values of every loop variable below `stmts`."""
+    return ranges_of(loops(stmts))
 
 
 def names_in(nest: Nest) -> set[str]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..algebra.scalar import loads
+from .finding import private_buffers
 from .loop_ir import (
     Allocate,
     Buffer,
-    For,
     LoopKind,
     Nest,
     Prefetch,
@@ -24,6 +24,7 @@ from .loop_ir import (
     Stmt,
     buffers_allocated,
     leaves,
+    loops,
     walk,
     with_body,
 )
@@ -66,8 +67,7 @@ def _fillers(stmt: Allocate) -> int:
     count = 0
     for inner in stmt.body:
         written = {leaf.buffer for leaf in leaves((inner,)) if not isinstance(leaf, Prefetch)}
-        own = {s.buffer.name for s in walk((inner,)) if isinstance(s, Allocate)}
-        if written - own != {stmt.buffer.name}:
+        if written - private_buffers((inner,)) != {stmt.buffer.name}:
             break
         count += 1
     return count
@@ -100,9 +100,7 @@ def _filling_problem(nest: Nest, parts: PrepackParts, packed: set[str]) -> str |
     registers = set()
     for stmt in walk(parts.copies):
         if isinstance(stmt, Allocate):
-            shared = any(
-                isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in walk(stmt.body)
-            )
+            shared = any(loop.kind is LoopKind.PARALLEL for loop in loops(stmt.body))
             if stmt.buffer.scope is not Scope.REGISTER or shared:  # threads share memory only
                 return f"filling it takes a buffer of its own, {stmt.buffer.name!r}"
             registers.add(stmt.buffer.name)

@@ -36,9 +36,9 @@ from .loop_ir import (
     Stmt,
     Store,
     Update,
+    buffers_allocated,
     leaves,
     loops,
-    walk,
 )
 from .prepacking import prepack_problem
 from .printer import access_text, to_scalar_text
@@ -93,8 +93,8 @@ def _need(condition: bool, message: str) -> None:
 
 def _check_names(nest: Nest) -> None:
     _check_unique("loop", [loop.var for loop in loops(nest.body)])
-    allocated = [s.buffer.name for s in walk(nest.body) if isinstance(s, Allocate)]
-    _check_unique("buffer", [*(b.name for b in nest.argument_buffers), *allocated])
+    buffers = (*nest.argument_buffers, *buffers_allocated(nest.body))
+    _check_unique("buffer", [buffer.name for buffer in buffers])
 
 
 def _check_unique(what: str, names: list[str]) -> None:

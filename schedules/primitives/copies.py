@@ -60,7 +60,59 @@ from .primitive import LoopMaker, Made, Primitive, Spelling, Walk
 
 
 @dataclass(frozen=True, slots=True)
-class CacheRead(LoopMaker):
+class _Copy(LoopMaker):
+    """What CacheRead and BlockRead have in common: a private buffer called `name` is filled from
+    `tensor` before the body of `loop`, which then reads from it. Where an element is outside the
+    tensor, the copy has a zero."""
+
+    tensor: str
+    loop: str
+    name: str
+
+    WALK = Walk.FILL
+
+    def _inside(self, place: Place, along: str) -> None:
+        """ScheduleError unless the loop `along` is one inside of `place`."""
+        around = find_loop(place.nest, along, self).outer
+        inside = self.loop == ROOT or place.loop in around
+        need(inside, self, f"{along!r} is not inside {self.loop!r}")
+
+    def _readable(
+        self, place: Place, takes: Callable[[Index], bool], words: str
+    ) -> tuple[Buffer, list[Load]]:
+        """The buffer that is copied and the reads of it at `place` that the copy `takes`, told as
+        `words`. ScheduleError: no such buffer or reads, the name taken, or written inside."""
+        nest, body, tensor = place.nest, place.loop.body, self.tensor
+        source = buffer_called(nest, tensor, self)
+        require_free(nest, self.name, self)
+        reads = [r for r in reads_of(body, tensor) if takes(r.index)]
+        need(bool(reads), self, f"{place.loop.var or 'the nest'!r} does not read {tensor!r}{words}")
+        kept = not writes_of(body, tensor) and tensor not in private_buffers(body)
+        need(kept, self, f"the body writes {tensor!r}")
+        writes = writes_of(nest.body, tensor)
+        whole = not writes or _elements_written(nest, writes) >= source.elements
+        whole = whole and all(_writes_all(w, source) for w in writes)
+        need(whole, self, f"parts of {tensor!r} may never be written")
+        return source, reads
+
+    def _filled(
+        self, place: Place, box: Box, element: Index, redirect: Callable[[Scalar], Scalar | None]
+    ) -> Made:
+        """The step done: `box` filled with `element` of the tensor at each position, and the body
+        at `place` reading from it as `redirect` says."""
+        source = buffer_called(place.nest, self.tensor, self)
+        value: Scalar = Load(source.name, element, source.dtype)
+        conds = in_bounds(element, source.shape, {**place.ranges, **ranges_of(box.loops)})
+        if conds:
+            value = Select(All(conds), value, Const(0, source.dtype))
+        fill = nest_loops(box.loops, (Store(self.name, box.position, value),))
+        body = (*fill, *map_values(place.loop.body, redirect))
+        copied = still_prepacked(place.with_body(Allocate(box.buffer, body)), self)
+        return Made(copied, {loop.var: self.name for loop in box.loops})
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRead(_Copy):
     """Copy what a loop's body reads of a tensor into a private buffer first (`cache_read` in TVM,
     `stage_mem` in Exo); packing, when the layout is then chosen with TransformLayout.
 
@@ -77,13 +129,9 @@ class CacheRead(LoopMaker):
     The buffer is called `name`, its loops `name`.0, `name`.1, ...
     """
 
-    tensor: str
-    loop: str
-    name: str
     register: bool = False
     along: str = ""
 
-    WALK = Walk.FILL
     SPELLINGS = (
         Spelling("CacheRead", ("tensor", "loop", "name", "register")),
         Spelling("CacheReadAlong", ("tensor", "loop", "name", "along")),
@@ -94,15 +142,13 @@ class CacheRead(LoopMaker):
         nothing that moves with `along`; written inside, no fixed size."""
         place = open_place(nest, self.loop, self)
         if self.along:
-            around = find_loop(nest, self.along, self).outer
-            inside = self.loop == ROOT or place.loop in around
-            need(inside, self, f"{self.along!r} is not inside {self.loop!r}")
+            self._inside(place, self.along)
 
         def takes(index: Index) -> bool:
             return not self.along or _moves(index, self.along)
 
         words = f" along {self.along!r}" if self.along else ""
-        source, reads = _readable(self, place, takes, words)
+        source, reads = self._readable(place, takes, words)
         inner = all_ranges(place.loop.body)
         region = region_of((r.index for r in reads), inner, place.ranges, self)
         box = Box.of(self.name, region.extent, source.dtype, self.register, names_in(nest))
@@ -123,11 +169,11 @@ class CacheRead(LoopMaker):
                 case _:
                     return None
 
-        return _copied(self, place, source, box, region.element(box.position), redirect)
+        return self._filled(place, box, region.element(box.position), redirect)
 
 
 @dataclass(frozen=True, slots=True)
-class BlockRead(LoopMaker):
+class BlockRead(_Copy):
     """Read what one read of a tensor needs in a loop's body into registers first: an element for
     each iteration of the loops inside that move it, those with loop `along` last. The read is the
     one that has `along` in the tensor's last dimension of more than one element.
@@ -139,19 +185,13 @@ class BlockRead(LoopMaker):
     in the copy. Legal where the body does not write the tensor.
     """
 
-    tensor: str
-    loop: str
-    name: str
     along: str
-
-    WALK = Walk.FILL
 
     def made(self, nest: Nest) -> Made:
         """The nest with the copy, and the loops that fill it. ScheduleError: no such read
         or more than one, written inside."""
         place = open_loop(nest, self.loop, self)
-        inside = place.loop in find_loop(nest, self.along, self).outer
-        need(inside, self, f"{self.along!r} is not inside {self.loop!r}")
+        self._inside(place, self.along)
         buffer = buffers_in(nest).get(self.tensor)
         long = [d for d, extent in enumerate(buffer.shape) if extent > 1] if buffer else []
 
@@ -159,7 +199,7 @@ class BlockRead(LoopMaker):
             return bool(long) and self.along in index[long[-1]].vars()
 
         words = f" with {self.along!r} in its last dimension"
-        source, reads = _readable(self, place, takes, words)
+        source, reads = self._readable(place, takes, words)
         old = reads[0]
         alike = all(read.index == old.index for read in reads)
         need(alike, self, f"several reads of {self.tensor!r} are such")
@@ -169,7 +209,7 @@ class BlockRead(LoopMaker):
         at = {loop.var: x for loop, x in zip(around, box.position, strict=True)}
         element = tuple(i.substitute(at) for i in old.index)
         new = Load(self.name, box.index(tuple(loop.var for loop in around)), source.dtype)
-        return _copied(self, place, source, box, element, lambda n: new if n == old else None)
+        return self._filled(place, box, element, lambda n: new if n == old else None)
 
     def _moving(self, body: tuple[Stmt, ...], read: Load) -> tuple[For, ...]:
         """The loops of `body` around the first `read` that move it, `along` last."""
@@ -181,25 +221,6 @@ class BlockRead(LoopMaker):
 
 def _moves(index: Index, loop: str) -> bool:
     return any(loop in i.vars() for i in index)
-
-
-def _readable(
-    step: CacheRead | BlockRead, place: Place, takes: Callable[[Index], bool], words: str
-) -> tuple[Buffer, list[Load]]:
-    """The buffer that `step` copies and the reads of it at `place` that it `takes`, told as
-    `words`. ScheduleError: no such buffer or reads, the name taken, or written inside."""
-    nest, body, tensor = place.nest, place.loop.body, step.tensor
-    source = buffer_called(nest, tensor, step)
-    require_free(nest, step.name, step)
-    reads = [r for r in reads_of(body, tensor) if takes(r.index)]
-    need(bool(reads), step, f"{place.loop.var or 'the nest'!r} does not read {tensor!r}{words}")
-    kept = not writes_of(body, tensor) and tensor not in private_buffers(body)
-    need(kept, step, f"the body writes {tensor!r}")
-    writes = writes_of(nest.body, tensor)
-    whole = not writes or _elements_written(nest, writes) >= source.elements
-    whole = whole and all(_writes_all(w, source) for w in writes)
-    need(whole, step, f"parts of {tensor!r} may never be written")
-    return source, reads
 
 
 def _writes_all(write: Store | Update, buffer: Buffer) -> bool:
@@ -222,26 +243,6 @@ def _elements_written(nest: Nest, writes: list[Store | Update]) -> int:
         extents = tuple(loop.extent for loop in moving)
         found[extents, tuple(i.substitute(renamed) for i in write.index)] = prod(extents)
     return sum(found.values())
-
-
-def _copied(
-    step: CacheRead | BlockRead,
-    place: Place,
-    source: Buffer,
-    box: Box,
-    element: Index,
-    redirect: Callable[[Scalar], Scalar | None],
-) -> Made:
-    """What `step` gives: `box` filled with `element` of `source` at each position, or with zero
-    where that is outside, and the body at `place` reading from it as `redirect` says."""
-    value: Scalar = Load(source.name, element, source.dtype)
-    conds = in_bounds(element, source.shape, {**place.ranges, **ranges_of(box.loops)})
-    if conds:
-        value = Select(All(conds), value, Const(0, source.dtype))
-    filled = nest_loops(box.loops, (Store(step.name, box.position, value),))
-    body = (*filled, *map_values(place.loop.body, redirect))
-    new = place.with_body(Allocate(box.buffer, body))
-    return Made(still_prepacked(new, step), {loop.var: step.name for loop in box.loops})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ Every primitive keeps this, so whether two iterations can meet is a question abo
 
 from __future__ import annotations
 
-from ..algebra.affine import Interval
 from ..algebra.independence import separates
 from ..errors import ScheduleError, need
 from ..nest.finding import all_ranges, private_buffers, reads_of
@@ -41,7 +40,7 @@ def check_disjoint(loop: For, asked_by: object) -> None:
     reads what another writes: what running them at once needs."""
     problem = f"iterations of {loop.var!r} combine into the same elements; RFactor it first"
     need(not loop.reduce, asked_by, problem)
-    ranges = {**all_ranges(loop.body), loop.var: Interval(0, loop.extent - 1)}
+    ranges = all_ranges((loop,))
     for leaf in _writers(loop.body):
         if loop.extent > 1 and not separates(leaf.index, loop.var, ranges, leaf.guards):
             raise ScheduleError(

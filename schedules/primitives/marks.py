@@ -18,8 +18,18 @@ MAX_LANES = 64
 """Widest vector a loop may become: as many lanes as the widest register has bytes. Published: 512
 bits (Intel, Software Developer's Manual, volume 1)."""
 
-MAX_UNROLLED = 4096
-"""Most copies of a statement that unrolling may make; beyond it, compiling takes seconds."""
+CODE_BYTES = 32 * 1024
+"""A core's first cache for instructions. Published: 32 KiB, the least of today's cores, Zen 1 to 5
+and Skylake to Golden Cove among them (AMD and Intel, optimization guides)."""
+
+INSTRUCTION_BYTES = 8
+"""A vector instruction with an operand in memory. Published: four bytes of prefix, one each of
+opcode, ModR/M, SIB and displacement (Intel, Software Developer's Manual, volume 2, EVEX)."""
+
+MAX_UNROLLED = CODE_BYTES // INSTRUCTION_BYTES
+"""Most copies of a statement that unrolling may make. A copy is an instruction at least, so more of
+them would be fetched from the second cache in each turn, which a loop spares. A limit of safety:
+compiling takes as long as the text it is given, and anybody may send a trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,7 @@ class Vectorize(Primitive):
 class Unroll(Primitive):
     """Write a loop's iterations out one after the other (`unroll`).
 
-    Always legal; refused where the body would be copied more than 4,096 times in all.
+    Always legal; refused where the body would be copied more than `MAX_UNROLLED` times in all.
     """
 
     loop: str

@@ -88,12 +88,11 @@ class Merge(Primitive):
         inside = first.outer == second.outer[:depth]
         inside = inside and all(loop.extent == 1 for loop in second.outer[depth:])
         blocks = [nest.body, *(s.body for s in walk(nest.body) if isinstance(s, For | Allocate))]
-        own = next(block for block in blocks if any(stmt is first.loop for stmt in block))
-        behind = own[[stmt is first.loop for stmt in own].index(True) + 1 :]
+        own = next(block for block in blocks if first.loop in block)
+        behind = own[own.index(first.loop) + 1 :]
         between = _before(behind, second.loop) if inside else None
         problem = f"{self.second!r} must come after {self.first!r}, in the body it stands in"
         need(between is not None, self, problem)
-        together = any(stmt is second.loop for stmt in behind)
         later: list[Stmt] = []
         for stmt in between or ():
             before = next(shared((first.loop, *later), (stmt,)), None)
@@ -101,7 +100,7 @@ class Merge(Primitive):
                 continue
             after = next(shared((stmt,), (second.loop,)), None)
             problem = f"what stands between the loops needs {before!r} as {self.first!r} leaves it"
-            need(after is None and together, self, problem)
+            need(after is None and second.loop in behind, self, problem)
             later.append(stmt)
         return tuple(later)
 

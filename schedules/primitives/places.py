@@ -8,7 +8,6 @@ from ..algebra.affine import Interval
 from ..errors import ScheduleError, need
 from ..nest.finding import buffers_in, loops_around, names_in, ranges_of
 from ..nest.loop_ir import (
-    Allocate,
     Buffer,
     For,
     LoopKind,
@@ -17,7 +16,6 @@ from ..nest.loop_ir import (
     loop_called,
     loops,
     transform,
-    with_body,
 )
 from ..nest.prepacking import prepack_problem
 
@@ -41,10 +39,14 @@ class Place:
 
     def with_loop(self, *new: Stmt) -> Nest:
         """The nest with `new` where the loop stands."""
-        old = self.loop
-        for around in reversed(self.outer):
-            new, old = (with_body(around, _swapped(around.body, old, new)),), around
-        return replace(self.nest, body=_swapped(self.nest.body, old, new))
+        path = {loop.var for loop in self.outer}
+
+        def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
+            if stmt is self.loop:
+                return new
+            return (stmt,) if isinstance(stmt, For) and stmt.var not in path else None
+
+        return replace(self.nest, body=transform(self.nest.body, change))
 
     def with_body(self, *body: Stmt) -> Nest:
         """The nest with `body` inside the loop."""
@@ -55,17 +57,6 @@ class Place:
     def marked(self, kind: LoopKind) -> Nest:
         """The nest with the loop run as `kind`."""
         return self.with_loop(replace(self.loop, kind=kind))
-
-
-def _swapped(stmts: tuple[Stmt, ...], old: For, new: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """`stmts` with the loop `old`, which stands in allocations at most, replaced by `new`."""
-
-    def change(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(stmt, Allocate):
-            return None
-        return new if stmt is old else (stmt,)
-
-    return transform(stmts, change)
 
 
 def find_loop(nest: Nest, name: str, asked_by: object) -> Place:

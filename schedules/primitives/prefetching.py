@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
 from math import prod
 
 from ..algebra.affine import ZERO, Affine, Index, Interval, affine, interval, var
@@ -17,7 +16,9 @@ from .places import open_loop, still_prepacked
 from .primitive import Primitive, Spelling
 
 MOST_PREFETCHES = 32
-"""Prefetches in one iteration: more would be in the way of the loads they are meant to help."""
+"""Prefetches in one iteration: no more than it has loads. A prefetch takes the turn of a load, and
+an iteration that stays in registers loads each of them once. Published: 32 vector registers (Intel,
+Software Developer's Manual, volume 1; Arm, Architecture Reference Manual). A limit of safety."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +91,19 @@ class Prefetch(Primitive):
         index = reads[0].index
         moved = bool(self.deal) and any(self.deal in i.vars() for i in index)
         need(not moved, self, f"{self.deal!r} moves {self.tensor!r}")
-        shared = place.ranges[self.deal].hi + 1 if self.deal else 1
-        inner = all_ranges(body)
-        prefetches, shared = self._prefetches(
-            index, {n: r.hi + 1 for n, r in inner.items()}, shared
-        )
-        shape, ranges = buffers_in(nest)[self.tensor].shape, {**place.ranges, **inner}
+        shape, inner = buffers_in(nest)[self.tensor].shape, all_ranges(body)
+        ranges = {**place.ranges, **inner}
+        shared = ranges[self.deal].hi + 1 if self.deal else 1
         dealt = [
-            replace(prefetch, index=_wrapped(prefetch.index, shape, ranges, self.within))
-            for prefetch in self._dealt(prefetches, shared)
+            PrefetchLeaf(self.tensor, _wrapped(where, shape, ranges, self.within), far=True)
+            for where in self._dealt(index, {n: r.hi + 1 for n, r in inner.items()}, shared)
         ]
         return still_prepacked(place.with_body(*dealt, *body), self)
 
-    def _prefetches(
-        self, index: Index, extents: dict[str, int], shared: int
-    ) -> tuple[list[tuple[Index, int]], int]:
-        """Where they start, for each setting of the loops inside that move other dimensions than
-        the last, and how many follow each other along the last; and over how many iterations of
-        `deal` these are shared out. Places are, where they are too many for each of them."""
+    def _dealt(self, index: Index, extents: dict[str, int], shared: int) -> list[Index]:
+        """Where the prefetches of one iteration are, if `shared` iterations deal them out: some of
+        those that follow each other along the last dimension, for each setting of the loops inside
+        that move other dimensions; or, where such places are too many, all of them for some."""
         *others, last = index
         moving = sorted(n for n in extents if any(n in i.vars() for i in others))
         along = [n for n in extents if n in last.vars() and n not in moving]
@@ -115,35 +111,30 @@ class Prefetch(Primitive):
         forward = all(last.is_linear_in(n) for n in along) and min(steps, default=0) >= 0
         need(forward, self, f"{self.tensor!r} is not read along its last dimension")
         span = 1 + sum(c * (extents[n] - 1) for c, n in zip(steps, along, strict=True))
-        count = -(-span // self.step)
-        settings = prod(extents[n] for n in moving)
+        count, settings = -(-span // self.step), prod(extents[n] for n in moving)
         too_many = f"more than {MOST_PREFETCHES} prefetches in an iteration"
         need(count <= MOST_PREFETCHES and settings <= MAX_UNROLLED, self, too_many)
         later = {self.loop: var(self.loop) + self.ahead} | dict.fromkeys(extents, ZERO)
-        places = dict[Index, None]()  # windows that overlap read some more than once
-        for values in product(*(range(extents[n]) for n in moving)):
-            place = later | {n: affine(x) for n, x in zip(moving, values, strict=True)}
-            places[tuple(i.substitute(place) for i in index)] = None
-        if count * len(places) <= MOST_PREFETCHES:
-            return [(place, count) for place in places], shared
-        each = -(-settings // shared)
-        need(count * each <= MOST_PREFETCHES, self, too_many)
-        turns = [(var(self.deal) * each + n) % settings for n in range(each)]
-        found = [later | _setting(turn, moving, extents) for turn in turns]
-        return [(tuple(i.substitute(place) for i in index), count) for place in found], 1
 
-    def _dealt(self, prefetches: list[tuple[Index, int]], shared: int) -> list[PrefetchLeaf]:
-        """The prefetches of one iteration."""
-        dealt = []
-        for (*others, last), count in prefetches:
-            each = -(-count // shared)
-            for n in range(each):
-                turn = affine(n)
-                if self.deal and count > each:
-                    turn = (var(self.deal) * each + n) % count
-                place = (*others, last + turn * self.step)
-                dealt.append(PrefetchLeaf(self.tensor, place, far=True))
-        return dealt
+        def begin(setting: Affine) -> Index:
+            at = later | _setting(setting, moving, extents)
+            return tuple(i.substitute(at) for i in index)
+
+        # Windows that overlap read some places more than once.
+        places = list(dict.fromkeys(begin(affine(n)) for n in range(settings)))
+        turns = self._turns(count, shared)
+        if count * len(places) > MOST_PREFETCHES:
+            places = [begin(turn) for turn in self._turns(settings, shared)]
+            turns = self._turns(count, 1)
+            need(len(places) * len(turns) <= MOST_PREFETCHES, self, too_many)
+        return [(*other, x + turn * self.step) for *other, x in places for turn in turns]
+
+    def _turns(self, count: int, shared: int) -> list[Affine]:
+        """Which of `count` an iteration deals out, if `shared` iterations deal out all of them."""
+        each = -(-count // shared)
+        if each == count:
+            return [affine(n) for n in range(count)]
+        return [(var(self.deal) * each + n) % count for n in range(each)]
 
 
 def _wrapped(

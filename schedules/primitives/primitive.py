@@ -79,25 +79,15 @@ class LoopMaker(Primitive):
         return self.made(nest).nest
 
 
-def spellings_of(kind: Any) -> list[Spelling]:
-    """How steps of the class `kind` are written: each by the first of these that can say it."""
-    return [spelling for spelling, _ in _ways(kind)]
+@cache
+def spellings_of(kind: Any) -> tuple[Spelling, ...]:
+    """How steps of the class `kind` are written: each by the first of these that can say it. The
+    last one has every field."""
+    own = Spelling(kind.__name__, tuple(field.name for field in fields(kind)))
+    return (*getattr(kind, "SPELLINGS", ()), own)
 
 
 def spelling_of(step: Any) -> Spelling:
     """How `step`, a primitive or a rewrite, is written."""
-    return next(
-        spelling
-        for spelling, left_out in _ways(step.__class__)
-        if all(getattr(step, name) == default for name, default in left_out)
-    )
-
-
-@cache
-def _ways(kind: Any) -> list[tuple[Spelling, list[tuple[str, Any]]]]:
-    """The spellings of a class with the fields that they lack and the defaults of these; the last
-    one has every field."""
-    every = [(field.name, field.default) for field in fields(kind)]
-    own = Spelling(kind.__name__, tuple(name for name, _ in every))
-    spellings = (*getattr(kind, "SPELLINGS", ()), own)
-    return [(way, [one for one in every if one[0] not in way.fields]) for way in spellings]
+    said = {field.name for field in fields(step) if getattr(step, field.name) != field.default}
+    return next(way for way in spellings_of(step.__class__) if said.issubset(way.fields))

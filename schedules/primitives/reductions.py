@@ -3,7 +3,6 @@ decides, SkipZeros leaves out updates that padding makes neutral."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..algebra.affine import Affine, Cond, Eq0, Interval, affine, prove, substitute_cond, var
@@ -12,11 +11,28 @@ from ..algebra.congruence import collected, congruence_of, solved
 from ..algebra.neutral import assuming, neutral_conditions, only_where, where_fails, with_instead
 from ..algebra.scalar import Load, index_conds, map_index, vars_of
 from ..errors import ScheduleError, need
-from ..nest.editing import first_without, nest_loops, renamed_copy, replaced, substitute_body
+from ..nest.editing import (
+    first_without,
+    map_writes,
+    nest_loops,
+    renamed_copy,
+    replaced,
+    substitute_body,
+)
 from ..nest.finding import buffers_in, names_in, perfect_chain, ranges_of, writes_of
-from ..nest.loop_ir import Allocate, Buffer, LoopKind, Nest, Scope, Update, loops, transform
+from ..nest.loop_ir import Allocate, Buffer, For, LoopKind, Nest, Scope, Stmt, Store, Update, loops
 from .places import buffer_called, find_loop, require_free, serial_loop, still_prepacked
 from .primitive import LoopMaker, Made, Primitive, Spelling
+
+
+def _one_reduction(loop: For, asked_by: object) -> tuple[tuple[For, ...], Update]:
+    """The loops perfectly nested from `loop` on, and the update in them. ScheduleError: they hold
+    anything else."""
+    chain = perfect_chain(loop)
+    leaf, *others = chain[-1].body
+    if others or not isinstance(leaf, Update):
+        raise ScheduleError(asked_by, f"loop {loop.var!r} must hold one reduction and nothing else")
+    return chain, leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +59,7 @@ class RFactor(LoopMaker):
         need(reduces, self, f"{self.loop!r} must be a serial loop of a reduction")
         require_free(nest, self.name, self)
         root = (*place.outer, place.loop)[0]
-        chain = perfect_chain(root)
-        need(len(chain[-1].body) == 1, self, "the nest must be perfectly nested")
-        leaf = chain[-1].body[0]
-        if not isinstance(leaf, Update):
-            raise ScheduleError(self, "the nest must hold one reduction and nothing else")
+        chain, leaf = _one_reduction(root, self)
         lanes = any(loop.kind is LoopKind.VECTORIZED for loop in chain)
         need(not lanes, self, "factor the reduction first, then vectorize")
         target = buffers_in(nest)[leaf.buffer]
@@ -100,11 +112,7 @@ class Solve(Primitive):
         """The nest without the loop. ScheduleError: no reduction, or no equation that decides."""
         place = serial_loop(nest, self.loop, self)
         need(place.loop.reduce, self, f"loop {self.loop!r} is not of a reduction")
-        chain = perfect_chain(place.loop)
-        (leaf, *others) = chain[-1].body
-        if others or not isinstance(leaf, Update):
-            problem = f"loop {self.loop!r} must hold one reduction and nothing else"
-            raise ScheduleError(self, problem)
+        chain, leaf = _one_reduction(place.loop, self)
         every = (*place.outer, *chain)
         ranges = ranges_of(every)
         cond, value, needed = self._solution(leaf, ranges)
@@ -183,46 +191,37 @@ class SkipZeros(Primitive):
     def apply(self, nest: Nest) -> Nest:
         """The nest with guards. ScheduleError: no such updates, nothing to skip, or `loop` is not
         around an update."""
-        updates = _updates(nest, self.buffer, self)
-        new = self._around(nest) if self.loop else self._everywhere(updates)
-        body = transform(
-            nest.body, lambda s: (new[s],) if isinstance(s, Update) and s in new else None
-        )
-        return replace(nest, body=body)
+        buffer_called(nest, self.buffer, self)
+        need(bool(self._updates(nest.body)), self, f"{self.buffer!r} is not reduced into")
+        begun = all(update.first is None for update in self._updates(nest.body))
+        need(begun, self, f"an update begins {self.buffer!r}; cache it first")
+        inside, decided = nest.body, None
+        nothing = f"no update of {self.buffer!r} has padding to skip"
+        if self.loop:
+            place = find_loop(nest, self.loop, self)
+            inside = place.loop.body
+            once = [loop for loop in loops(inside) if loop.extent == 1]
+            decided = {loop.var for loop in (*place.outer, *once)}
+            nothing = f"nothing around {self.loop!r} decides about padding"
+        new = {old: self._guarded(old, decided) for old in self._updates(inside)}
+        need(any(update != old for old, update in new.items()), self, nothing)
 
-    def _everywhere(self, updates: list[Update]) -> dict[Update, Update]:
-        """What each of `updates` becomes, under all conditions of padding."""
-        found = {u: neutral_conditions(u.value, u.reducer) for u in updates}
-        need(any(found.values()), self, f"no update of {self.buffer!r} has padding to skip")
-        return {u: _guarded(replace(u, value=assuming(u.value, c)), c) for u, c in found.items()}
+        def changed(leaf: Store | Update) -> Store | Update:
+            return new.get(leaf, leaf) if isinstance(leaf, Update) else leaf
 
-    def _around(self, nest: Nest) -> dict[Update, Update]:
-        """What those of `updates` inside `loop` become, under conditions that loops around it
-        decide."""
-        place = find_loop(nest, self.loop, self)
-        around = {loop.var for loop in place.outer}
-        around |= {loop.var for loop in loops(place.loop.body) if loop.extent == 1}
-        new: dict[Update, Update] = {}
-        for update in writes_of(place.loop.body, self.buffer):
-            if isinstance(update, Update):
-                conds = neutral_conditions(update.value, update.reducer)
-                new[update] = _guarded(update, (c for c in conds if c.index.vars() <= around))
-        changed = any(update != old for old, update in new.items())
-        need(changed, self, f"nothing around {self.loop!r} decides about padding")
-        return new
+        return replace(nest, body=map_writes(nest.body, changed))
 
+    def _updates(self, body: tuple[Stmt, ...]) -> list[Update]:
+        return [leaf for leaf in writes_of(body, self.buffer) if isinstance(leaf, Update)]
 
-def _updates(nest: Nest, buffer: str, step: object) -> list[Update]:
-    """The updates of a buffer that all add to a value that is there already."""
-    buffer_called(nest, buffer, step)
-    updates = [w for w in writes_of(nest.body, buffer) if isinstance(w, Update)]
-    need(bool(updates), step, f"{buffer!r} is not reduced into")
-    begun = all(update.first is None for update in updates)
-    need(begun, step, f"an update begins {buffer!r}; cache it first")
-    return updates
-
-
-def _guarded(update: Update, conds: Iterable[Cond]) -> Update:
-    """`update` with those of `conds` that are not tested yet among its guards."""
-    new = (cond for cond in dict.fromkeys(conds) if cond not in update.guards)
-    return replace(update, guards=(*update.guards, *new))
+    def _guarded(self, update: Update, decided: set[str] | None) -> Update:
+        """`update` under the conditions of its padding; or under those that the loops `decided`
+        tell, with its choices as they are."""
+        conds = neutral_conditions(update.value, update.reducer)
+        value = update.value
+        if decided is None:
+            value = assuming(value, conds)
+        else:
+            conds = tuple(cond for cond in conds if cond.index.vars() <= decided)
+        new = (cond for cond in dict.fromkeys(conds) if cond not in update.guards)
+        return replace(update, value=value, guards=(*update.guards, *new))

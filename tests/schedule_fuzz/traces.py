@@ -48,6 +48,8 @@ from schedules.sketches.forms.rewriting import regrouped, rewrites_for
 from schedules.trace import Step, Trace
 from schedules.workload.workload import Workload
 
+from .fitting import fitting_step
+
 MAX_COPIES = 256
 """Copies of statements that unrolling may make: more is slow to compile and finds nothing new."""
 
@@ -113,7 +115,15 @@ def _copies(nest: Nest) -> int:
 
 
 def random_step(rng: random.Random, nest: Nest) -> Primitive:
-    """Any primitive with names that occur in `nest` (now and then one that does not)."""
+    """Any primitive with names that occur in `nest` (now and then one that does not); a third
+    of the time one that is made for a place of it, where it has such a place."""
+    new = f"q{rng.randint(0, 9)}"
+    fitting = fitting_step(rng, nest, new) if rng.random() < 0.35 else None
+    return fitting or _any_step(rng, nest, new)
+
+
+def _any_step(rng: random.Random, nest: Nest, new: str) -> Primitive:
+    """Any primitive with arguments that are often sensible and sometimes not."""
     found = list(loops(nest.body))
     by_name = {loop.var: loop for loop in found}
     names = list(by_name) or ["none"]
@@ -123,7 +133,6 @@ def random_step(rng: random.Random, nest: Nest) -> Primitive:
     private = [s.buffer for s in walk(nest.body) if isinstance(s, Allocate)]
     buffers = [*(b.name for b in nest.argument_buffers), *(b.name for b in private)]
     extent = by_name[loop].extent if loop in by_name else 1
-    new = f"q{rng.randint(0, 9)}"
     inner = by_name[loop].body[0] if loop in by_name else None
     body_loop = getattr(inner, "var", loop)
     kind = rng.random()
