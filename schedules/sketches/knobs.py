@@ -86,6 +86,11 @@ def each(values: Number, count: Callable[[int], tuple[float, ...]]) -> list[Floa
     return each_of({"": np.asarray(values)}, ("",), count)
 
 
+def parallel_knob(target: Target, several: bool = True) -> Knob:
+    """Whether threads share the tasks, where there are several of both."""
+    return Knob("parallel", (0, 1) if target.threads > 1 and several else (0,))
+
+
 def stream_values(
     workload: Workload, tensor: str, target: Target, flat: bool = False
 ) -> tuple[int, ...]:

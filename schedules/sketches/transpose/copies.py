@@ -27,18 +27,11 @@ from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import SHORT_AXIS, Read, StageView
 from ..analysis import Loop as Axis
-from ..knobs import POWERS, each, stream_values, streams_pay
+from ..knobs import POWERS, each, parallel_knob, stream_values, streams_pay
 from ..vectors import row_pieces
 from ..writer import BATCHES, BLOCKS, TILES, WRITTEN_OUT, TraceWriter
-from .blocks import (
-    BlockWriter,
-    Part,
-    TransposedStage,
-    Transposition,
-    can_be_transposed,
-    pitch,
-)
-from .leaves import BlockNest, Piece
+from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
+from .pieces import BlockNest, BlockWriter, Part, Piece
 
 
 def find_transposition(view: StageView) -> Transposition | None:
@@ -129,9 +122,7 @@ class TransposeSketch(TransposedStage):
         """All of them where loops are joined: tensors have axes for each of these."""
         return {read.tensor for read in self.blocks.reads} if self.joins else super().without_box
 
-    @property
-    def name(self) -> str:
-        return "transpose"
+    name = "transpose"
 
     @property
     def is_narrow(self) -> bool:
@@ -140,12 +131,11 @@ class TransposeSketch(TransposedStage):
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        threads = self.target.threads
         return (
             Knob("rows", self._counts(self.blocks.across)),
             Knob("columns", self._counts(self.blocks.along)),
             Knob("collect", (0, 1) if self._can_collect() else (0,)),
-            Knob("parallel", (0, 1) if threads > 1 and self.count() > 1 else (0,)),
+            parallel_knob(self.target, self.count() > 1),
             Knob("stream", stream_values(self.workload, self.view.name, self.target)),
         )
 
@@ -194,7 +184,7 @@ class TransposeSketch(TransposedStage):
         """Blocks, and behind those of a piece its rows where they are collected."""
         nest, found = BlockNest(self, self.plan(settings)), list[Leaf]()
         for piece, collected in self.pieces(nest, settings):
-            for block in piece.divided(nest.levels[BLOCKS]):
+            for block in piece.divided(nest.levels(BLOCKS)):
                 found += nest.block(block, block.sides[nest.right])
             found += _rows(nest, piece, collected)
         return found
@@ -203,7 +193,7 @@ class TransposeSketch(TransposedStage):
         """Pieces of the nests of `settings`, and (P,) whether each is collected: not one that has a
         single vector of a row."""
         collects = self.values(settings)["collect"] > 0
-        for piece in nest.whole().divided(nest.levels[TILES]):
+        for piece in nest.whole.divided(nest.levels(TILES)):
             yield piece, collects & (piece.sides[nest.right] > self.lanes)
 
     def default(self) -> tuple[int, ...]:
@@ -214,10 +204,11 @@ class TransposeSketch(TransposedStage):
         return self.clipped(places | {"stream": stream})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other groups' steps already."""
+        """Write all pieces, after what joins loops."""
         writer.do(*self.joins)
-        levels = self.plan(np.asarray([setting])).loops()
-        _Copy(writer, self, self.chosen(setting), levels).write()
+        one = np.asarray([setting])
+        nest = BlockNest(self, self.plan(one))
+        _Copy(writer, nest).write([bool(found.all()) for _, found in self.pieces(nest, one)])
 
 
 def _rows(nest: BlockNest, piece: Piece, collected: BoolArray) -> Iterator[Leaf]:
@@ -234,39 +225,40 @@ def _rows(nest: BlockNest, piece: Piece, collected: BoolArray) -> Iterator[Leaf]
 
 
 class _Copy(BlockWriter):
-    """Writes pieces of several blocks. What is left at the ends of both axes are pieces and blocks
-    of their own, so that nothing is tested in a whole one."""
+    """Writes pieces of several blocks, what is left at the ends of both axes among them."""
 
     collected = 0
     """Pieces so far."""
 
-    def write(self) -> None:
-        """Write them."""
-        fused = self.fused_outside(self.across, self.along)
-        whole = Part({loop: loop for loop in (self.across, self.along)})
-        pieces = self.divided(whole, self.levels[TILES])
-        for piece in pieces:
-            self._piece(piece)
-        self.share(fused, ([name for _, name in piece.made] for piece in pieces))
-        if self.v["stream"]:
+    def write(self, collected: Sequence[bool]) -> None:
+        """Write them, each collected or not."""
+        nest = self.nest
+        self.fuse_outside(self.across, self.along)
+        whole = Part(nest.whole, {nest.down: self.across, nest.right: self.along})
+        for part, is_collected in zip(
+            self.divided(whole, nest.levels(TILES)), collected, strict=True
+        ):
+            self._piece(part, is_collected)
+        self.share()
+        if np.all(nest.plan.streamed):
             self.w.do(Stream(self.name))
 
-    def _piece(self, piece: Part) -> None:
+    def _piece(self, part: Part, is_collected: bool) -> None:
         """One piece, in blocks of registers: those along the tensors' own axis one after another
         where rows are collected, or else those along the result's."""
-        w, blocks = self.w, self.levels[BLOCKS]
-        across, along = (piece.inside[loop] for loop in (self.across, self.along))
-        if self.v["collect"] and w.loop(along).extent > self.lanes:
-            if list(piece.inside) != [self.across, self.along]:
+        w, down, right, blocks = self.w, self.nest.down, self.nest.right, self.nest.levels(BLOCKS)
+        across, along = part.loops[down], part.loops[right]
+        if is_collected:
+            if list(part.loops) != [down, right]:
                 w.reorder(across, along)
-            piece = replace(piece, inside={self.across: across, self.along: along})
-            self._collect(piece.place, across, along)
+            part = replace(part, loops={down: across, right: along})
+            self._collect(part.place, across, along)
         else:
-            blocks = sorted(blocks, key=lambda level: level.loop == self.along)
-        for block in self.divided(piece, blocks):
-            row, column = (block.inside[loop] for loop in (self.across, self.along))
+            blocks = sorted(blocks, key=lambda level: str(level.axis) == right)
+        for block in self.divided(part, blocks):
+            row, column = block.loops[down], block.loops[right]
             w.reorder(row, column)
-            self.read_blocks(block.place, row)
+            self.read_blocks(block.piece, block.place, row)
             w.do(Unroll(row), Vectorize(column))
 
     def _collect(self, place: str, across: str, along: str) -> None:
