@@ -28,7 +28,7 @@ def _collected(sketch: TransposeSketch, settings: IntArray) -> Counts:
     nest, size = BlockNest(sketch, sketch.plan(settings)), sketch.view.dtype.bytes
     packed, single, panel = (np.zeros(nest.plan.settings) for _ in range(3))
     for piece, collected in sketch.pieces(nest, settings):
-        wide, column = piece.sides[nest.right], collected * piece.sides[nest.down] * size
+        wide, column = piece.sides[nest.along], collected * piece.sides[nest.across] * size
         packed += piece.runs * wide * column
         single += piece.runs * (wide % sketch.lanes == 1) * column
         panel = np.maximum(panel, -(-wide // sketch.lanes) * sketch.lanes * column)
@@ -47,7 +47,7 @@ def _exposed_lines(sketch: TransposeSketch, v: Values) -> FloatArray:
     all: those that are read, and those of a result that is not streamed. Where rows crowd, lines
     that are fetched ahead are gone before they are used, unless results are collected."""
     size, line = sketch.view.dtype.bytes, sketch.target.caches[0].line_bytes
-    lines, along = float(sketch.view.points * size / line), sketch.blocks.along
+    lines, along = float(sketch.view.points * size / line), sketch.transposed.along
     are_near = 2 * lines * line <= sketch.target.own_cache_bytes
 
     def waits(blocks: IntArray, followed: FloatArray | float) -> FloatArray:
@@ -56,7 +56,7 @@ def _exposed_lines(sketch: TransposeSketch, v: Values) -> FloatArray:
             exposed_misses(lines, run) if are_near else 0.0
         )
 
-    pitches = (pitch(read, along) * read.dtype.bytes for read in sketch.blocks.reads)
+    pitches = (pitch(read, along) * read.dtype.bytes for read in sketch.transposed.reads)
     read = waits(v["rows"], 1.0 - max(map(conflict_share, pitches)))
     followed = np.where(v["collect"] > 0, 1.0, 1.0 - conflict_share(along.extent * size))
     return read + np.where(v["stream"] > 0, 0.0, waits(v["columns"], followed))

@@ -31,17 +31,17 @@ class Transposition:
 
 @dataclass(frozen=True)
 class TransposedStage(Knobbed):
-    """The stage `view` on `target`, with blocks of `blocks.reads` transposed."""
+    """The stage `view` on `target`, which reads blocks as `transposed` says."""
 
     workload: Workload
     view: StageView
-    blocks: Transposition
+    transposed: Transposition
     target: Target
 
     @property
     def lanes(self) -> int:
         """Elements along each side of a block."""
-        lanes = [self.target.lanes(read.dtype) for read in self.blocks.reads]
+        lanes = [self.target.lanes(read.dtype) for read in self.transposed.reads]
         return min(max(lanes), self.target.lanes(self.view.dtype), self.target.most_transposed)
 
     @property
@@ -51,7 +51,7 @@ class TransposedStage(Knobbed):
     @property
     def pair(self) -> tuple[int, int]:
         """The numbers of the loops `across` and `along`."""
-        return self.loops.index(self.blocks.across), self.loops.index(self.blocks.along)
+        return self.loops.index(self.transposed.across), self.loops.index(self.transposed.along)
 
     @property
     def others(self) -> list[int]:
@@ -72,7 +72,7 @@ class TransposedStage(Knobbed):
     def without_box(self) -> set[str]:
         """Tensors of which a block is no box: what else is read of them is not transposed."""
         tensors = [read.tensor for read in self.view.reads]
-        return {r.tensor for r in self.blocks.reads if tensors.count(r.tensor) > 1}
+        return {r.tensor for r in self.transposed.reads if tensors.count(r.tensor) > 1}
 
     @cached_property
     def outline(self) -> Outline:

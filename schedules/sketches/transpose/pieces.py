@@ -17,7 +17,7 @@ import numpy as np
 from ...arrays import BoolArray, IntArray
 from ...leaves import Leaf, Loop, Number, Operations, Place, Statement, Truth
 from ...plan import Level, Plan
-from ...primitives import Parallel
+from ...primitives import Parallel, Unroll, Vectorize
 from ..analysis import Read
 from ..statements import axis_names, own_place, statement_of
 from ..writer import BATCHES, TraceWriter
@@ -69,12 +69,12 @@ class Piece:
 
 
 class BlockNest:
-    """The nests of `plan`, whose axes are called by their numbers: `down` is contiguous in the
-    tensors, `right` in what is computed."""
+    """The nests of `plan`, whose axes are called by their numbers: `across` is contiguous in
+    the tensors, `along` in what is computed."""
 
     def __init__(self, sketch: TransposedStage, plan: Plan) -> None:
         self.sketch, self.plan = sketch, plan
-        self.down, self.right = map(str, sketch.pair)
+        self.across, self.along = map(str, sketch.pair)
 
     def levels(self, role: str) -> list[Level]:
         """The levels for `role` that some setting has: for the result's other axes, for pieces
@@ -110,25 +110,25 @@ class BlockNest:
         """Blocks as high as a piece and `wide`, `copies` of them along the result: vectors are read
         along the tensors' own axis, and used along the other one, which takes steps that each move
         lanes of all."""
-        loop, high, does = piece.loop, piece.sides[self.down], self._does
-        down, right = self.down, self.right
+        loop, high, does = piece.loop, piece.sides[self.across], self._does
+        across, along = self.across, self.along
         straight = []
         sides = np.minimum(high, wide)
-        move = Operations(frozenset({down, right}), 1, 0)
+        move = Operations(frozenset({across, along}), 1, 0)
         for place, read in zip(does.reads, self.sketch.view.reads, strict=True):
-            if read not in self.sketch.blocks.reads:
+            if read not in self.sketch.transposed.reads:
                 straight.append(place)
                 continue
             is_block = self.is_block(read, high)
-            yield Leaf(loop, Statement(reads=(place,)), {right: wide * copies}, down, high,
+            yield Leaf(loop, Statement(reads=(place,)), {along: wide * copies}, across, high,
                        is_block, registers=wide)  # fmt: skip
             steps = np.where(is_block & (sides > 1), np.ceil(np.log2(np.maximum(sides, 2))), 0)
-            yield Leaf(loop, Statement((move,)), {down: high, right: copies}, right, wide, steps,
+            yield Leaf(loop, Statement((move,)), {across: high, along: copies}, along, wide, steps,
                        registers=wide)  # fmt: skip
-            yield Leaf(loop, Statement(reads=(place,)), {down: high, right: copies}, right, wide,
+            yield Leaf(loop, Statement(reads=(place,)), {across: high, along: copies}, along, wide,
                        ~is_block)  # fmt: skip
         summed = copies if does.over else 0
-        yield Leaf(loop, replace(does, reads=tuple(straight)), {down: high, right: copies}, right,
+        yield Leaf(loop, replace(does, reads=tuple(straight)), {across: high, along: copies}, along,
                    wide, sums=summed, registers=wide, is_unrolled=bool(does.over))  # fmt: skip
 
     @cached_property
@@ -152,7 +152,7 @@ class BlockWriter:
     def __init__(self, writer: TraceWriter, nest: BlockNest) -> None:
         self.w, self.nest, self.sketch = writer, nest, nest.sketch
         self.name, self.lanes = nest.sketch.view.name, nest.sketch.lanes
-        self.across, self.along = nest.sketch.blocks.across.name, nest.sketch.blocks.along.name
+        self.across, self.along = (nest.sketch.loops[n].name for n in nest.sketch.pair)
         self.made, self.shared = 0, list[str]()
 
     def fuse_outside(self, *inside: str) -> None:
@@ -205,13 +205,16 @@ class BlockWriter:
             found += self.divided(Part(piece, inside, outer), inner)
         return found
 
-    def read_blocks(self, piece: Piece, place: str, along: str) -> None:
-        """Read what loop `place` needs of the tensors, along their own axis `along`; what else is
-        read of them stays where it is."""
-        high = piece.sides[self.nest.down]
-        for read in self.sketch.blocks.reads:
+    def transpose(self, piece: Piece, place: str, rows: Sequence[str], lanes: str) -> None:
+        """Read what loop `place` needs of the tensors along their own axis, which the last of the
+        loops `rows` inside of it walks along, and use it with `lanes` along the other one. What
+        else is read of the tensors stays where it is."""
+        self.w.reorder(*rows, lanes)
+        high = piece.sides[self.nest.across]
+        for read in self.sketch.transposed.reads:
             if np.all(self.nest.is_block(read, high)):
                 self.made += 1
                 buffer = f"{self.name}.{read.tensor}.block{self.made}"
                 is_box = read.tensor not in self.sketch.without_box
-                self.w.read_block(read.tensor, place, buffer, "" if is_box else along)
+                self.w.read_block(read.tensor, place, buffer, "" if is_box else rows[-1])
+        self.w.do(*map(Unroll, rows), Vectorize(lanes))

@@ -24,7 +24,7 @@ from ...space import Knob
 from ..analysis import SHORT_AXIS, Read, StageView
 from ..analysis import Loop as Axis
 from ..fused.reductions import ReductionSteps
-from ..knobs import POWERS, parallel_knob
+from ..knobs import POWERS
 from ..writer import BATCHES, BLOCKS, STEPS, TILES, WRITTEN_OUT, TraceWriter
 from .blocks import TransposedStage, Transposition, can_be_transposed
 from .pieces import BlockNest, BlockWriter, Piece
@@ -68,10 +68,10 @@ class TransposedSumSketch(TransposedStage):
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        whole = max(self.blocks.along.extent // self.lanes, 1)
+        whole = max(self.transposed.along.extent // self.lanes, 1)
         return (
             Knob("columns", tuple(n for n in POWERS[:3] if n <= whole)),
-            parallel_knob(self.target, self.repeats * whole > 1),
+            self.parallel_knob(self.repeats * whole > 1),
         )
 
     def plan(self, settings: IntArray) -> Plan:
@@ -93,17 +93,17 @@ class TransposedSumSketch(TransposedStage):
     def leaves(self, settings: IntArray) -> Sequence[Leaf]:
         """Pieces of a few vectors of sums, then vectors, then what is left; each over the whole
         reduction, in blocks. Where lanes are part of the reduction, they are added up behind it."""
-        nest, along = BlockNest(self, self.plan(settings)), self.blocks.along
-        right, found = nest.right, list[Leaf]()
-        sums = Place("sums", ("sums",), {right: 1}) if along.reduce else nest.own
+        nest, sums_lanes = BlockNest(self, self.plan(settings)), self.transposed.along.reduce
+        along, found = nest.along, list[Leaf]()
+        sums = Place("sums", ("sums",), {along: 1}) if sums_lanes else nest.own
         for piece, blocks in self.pieces(nest):
-            side = np.minimum(piece.sides[right], self.lanes)
-            copies = piece.sides[right] // side
+            side = np.minimum(piece.sides[along], self.lanes)
+            copies = piece.sides[along] // side
             for block in blocks:
                 found += nest.block(block, side, copies)
-            found.append(Leaf(piece.loop, Statement(writes=sums), {right: copies}, right, side))
-        if along.reduce:
-            found += self._added_up(right, nest.whole.loop, sums)
+            found.append(Leaf(piece.loop, Statement(writes=sums), {along: copies}, along, side))
+        if sums_lanes:
+            found += self._added_up(along, nest.whole.loop, sums)
             found.append(Leaf(nest.whole.loop, Statement(writes=nest.own)))
         return found
 
@@ -114,13 +114,13 @@ class TransposedSumSketch(TransposedStage):
         for piece in nest.whole.cut(level, self.lanes):
             yield piece, piece.divided([*nest.levels(STEPS), *nest.levels(BLOCKS)])
 
-    def _added_up(self, right: str, loop: Loop, sums: Place) -> Iterator[Leaf]:
+    def _added_up(self, along: str, loop: Loop, sums: Place) -> Iterator[Leaf]:
         """The sums of each result, in vectors where there are several."""
         width, halves = (self.lanes, ceil(log2(self.lanes))) if self._adds_vectors else (1, 0)
-        over = frozenset({right})
-        walk = Loop(over, -(-self.blocks.along.extent // width), loop)
+        over = frozenset({along})
+        walk = Loop(over, -(-self.transposed.along.extent // width), loop)
         add = Operations(over, 1, 1)
-        yield Leaf(walk, Statement((add,), (sums,), over=over), {}, right, width, sums=1)
+        yield Leaf(walk, Statement((add,), (sums,), over=over), {}, along, width, sums=1)
         end = Operations(frozenset({"lanes"}), 2 * halves, halves)
         yield Leaf(loop, Statement((end,)), {}, "lanes", width)
 
@@ -128,15 +128,15 @@ class TransposedSumSketch(TransposedStage):
     def _adds_vectors(self) -> bool:
         """Whether the sums of lanes are several vectors, of several results."""
         several = any(x.extent > 1 for x in self.view.spatial)
-        return several and self.blocks.along.extent >= 2 * self.lanes
+        return several and self.transposed.along.extent >= 2 * self.lanes
 
     def default(self) -> tuple[int, ...]:
         """Two vectors of sums, every thread."""
-        return self.clipped({"columns": 1, "parallel": 1})
+        return self.clipped({"columns": 1})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
         """Write all pieces; the sums of lanes that are part of the reduction get a tensor."""
-        name, along, buffer = self.view.name, self.blocks.along, self.view.name
+        name, along, buffer = self.view.name, self.transposed.along, self.view.name
         if along.reduce:
             buffer = f"{name}.sums"
             writer.do(RFactor(along.name, buffer))
@@ -173,6 +173,4 @@ class _Sum(BlockWriter):
             w.do(Unroll(f"{middle}.{end}"), Vectorize(f"{lane}.{end}"))
         for (walk, vector, lanes), block in self.cut([across, middle, lane], blocks):
             _, step = self.split(walk, block)
-            w.reorder(vector, step, lanes)
-            self.read_blocks(block, vector, step)
-            w.do(Unroll(vector), Unroll(step), Vectorize(lanes))
+            self.transpose(block, vector, (vector, step), lanes)
