@@ -5,8 +5,7 @@ Traces are written from this (`TraceWriter.vectorise_loop`), and leaves of nests
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -64,42 +63,35 @@ def one_piece(extent: int, lanes: int, most: int) -> tuple[float, ...]:
     return -(-extent // (width * copies)), copies, min(width, extent)
 
 
-class Ranged(Protocol):
-    """A loop of a stage or of a nest."""
+def vector_loop(
+    extents: Mapping[str, int],
+    own: Callable[[str], int | None],
+    reads: Sequence[tuple[tuple[int, ...], tuple[Affine, ...]]],
+) -> str | None:
+    """Which of some loops of these `extents` lanes suit best; None if they suit none. What is
+    written moves by `own` elements along a loop, `reads` are shapes and indices. Contiguous
+    accesses count for a loop, strided ones against it, the written one double; reads from whole
+    vectors that reach over the lanes do neither."""
 
-    @property
-    def extent(self) -> int: ...
+    def score(loop: str) -> int:
+        far = (element_step(*read, loop) for read in reads if not is_near(*read, loop))
+        return 2 * _score(own(loop)) + sum(map(_score, far))
 
-
-AnyLoop = TypeVar("AnyLoop", bound=Ranged)
-
-
-def most_contiguous(loops: Sequence[AnyLoop], score: Callable[[AnyLoop], int]) -> AnyLoop | None:
-    """The loop that lanes suit best; None if they suit none."""
-    scored = [(score(loop), n) for n, loop in enumerate(loops) if loop.extent > 1]
+    scored = [(score(loop), n) for n, loop in enumerate(extents) if extents[loop] > 1]
     best, n = max(scored, default=(0, 0))
-    return loops[n] if best > 0 else None
+    return list(extents)[n] if best > 0 else None
 
 
-def contiguity(
-    own: int | None, reads: Iterable[tuple[tuple[int, ...], tuple[Affine, ...]]], loop: str
-) -> int:
-    """How well lanes along `loop` suit a statement that writes elements `own` apart and `reads`
-    arrays of some shapes: contiguous accesses count for it, strided ones against it, the written
-    one double. Reads from whole vectors that reach over the lanes do neither."""
-    far = (element_step(*read, loop) for read in reads if not is_near(*read, loop))
-    return 2 * _contiguity(own) + sum(map(_contiguity, far))
-
-
-def _contiguity(step: int | None) -> int:
+def _score(step: int | None) -> int:
     return {0: 0, 1: 2}.get(step if step is not None else -1, -1)
 
 
 def vector_axis(view: StageView, axes: Sequence[Loop]) -> Loop | None:
-    """The axis that is contiguous in the most accesses of a stage; None if none is."""
+    """The axis of a stage that lanes suit best; None if they suit none."""
     own = own_place(view, {loop.name: loop.name for loop in view.spatial}).steps
     reads = [(read.shape, read.index) for read in view.reads]
-    return most_contiguous(axes, lambda axis: contiguity(own[axis.name], reads, axis.name))
+    best = vector_loop({axis.name: axis.extent for axis in axes}, own.get, reads)
+    return next((axis for axis in axes if axis.name == best), None)
 
 
 def share_of(extent: int, parts: int, step: int) -> int:

@@ -25,7 +25,7 @@ from ..primitives import (
 from ..trace import Trace
 from ..workload.workload import Workload
 from .analysis import element_step
-from .vectors import contiguity, most_contiguous, vectors_of, whole_vectors
+from .vectors import vector_loop, vectors_of, whole_vectors
 
 Leaf = TypeVar("Leaf", Store | Update, Update)
 
@@ -211,13 +211,11 @@ class TraceWriter:
             self.do(Vectorize(loop) if is_lane else Unroll(loop))
 
     def best_vector_loop(self, leaf: Store | Update, candidates: list[str]) -> str | None:
-        """The loop that is contiguous in the most accesses of `leaf`; None if none is."""
+        """The loop that lanes suit best in `leaf`, see `vector_loop`."""
         shapes = {name: buffer.shape for name, buffer in buffers_in(self.nest).items()}
         reads = [(shapes[read.tensor], read.index) for read in loads(leaf.value)]
         own = partial(element_step, shapes[leaf.buffer], leaf.index)
-        loops = [self.loop(name) for name in candidates]
-        best = most_contiguous(loops, lambda loop: contiguity(own(loop.var), reads, loop.var))
-        return best.var if best else None
+        return vector_loop({name: self.loop(name).extent for name in candidates}, own, reads)
 
     def vectorise_loop(self, loop: str, lanes: int, most_unrolled: int = VECTORS_AT_ONCE) -> None:
         """Vectorise one innermost loop, several vectors an iteration where it is long enough."""

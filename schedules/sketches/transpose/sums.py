@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import ceil, log2
 
 import numpy as np
@@ -26,7 +27,7 @@ from ..analysis import Loop as Axis
 from ..fused.reductions import ReductionSteps
 from ..knobs import POWERS
 from ..writer import BATCHES, BLOCKS, STEPS, TILES, WRITTEN_OUT, TraceWriter
-from .blocks import TransposedStage, Transposition, can_be_transposed
+from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
 from .pieces import BlockNest, BlockWriter, Piece
 
 
@@ -35,15 +36,12 @@ def find_transposed_sum(view: StageView) -> Transposition | None:
     if not view.is_reduction or view.axis_splits or view.phase_steps or view.guards:
         return None
     last = view.spatial[-1:] if view.spatial and view.spatial[-1].extent > 1 else ()
-    for along in (*last, *reversed(view.reduce)):
-        for across in view.reduce:
-            found = _blocks(view, across, along)
-            if found is not None:
-                return found
-    return None
+    pairs = product((*last, *reversed(view.reduce)), view.reduce)
+    found = (_transposition(view, across, along) for along, across in pairs)
+    return next((one for one in found if one), None)
 
 
-def _blocks(view: StageView, across: Axis, along: Axis) -> Transposition | None:
+def _transposition(view: StageView, across: Axis, along: Axis) -> Transposition | None:
     if across is along or min(across.extent, along.extent) < SHORT_AXIS:
         return None
     transposed: list[Read] = []
@@ -56,7 +54,7 @@ def _blocks(view: StageView, across: Axis, along: Axis) -> Transposition | None:
             transposed.append(read)
         elif step not in (0, 1):
             return None
-        straight += step == 1 and (read.element_stride(across.name) or 0) > 1
+        straight += step == 1 and pitch(read, across) > 1
     return Transposition(across, along, tuple(transposed)) if transposed and straight else None
 
 
