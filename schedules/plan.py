@@ -97,11 +97,6 @@ class Plan:
     def accesses(self) -> tuple[Access, ...]:
         return self.outline.accesses
 
-    @property
-    def loop_axes(self) -> tuple[int, ...]:
-        """For each of the L levels, outer to inner, the axis it walks."""
-        return tuple(level.axis for level in self.levels)
-
     @cached_property
     def steps(self) -> tuple[IntArray, ...]:
         """For each level (P,) how many elements of its axis an iteration covers; those of the level

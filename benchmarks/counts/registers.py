@@ -176,18 +176,31 @@ def _loads(node: Scalar, fixed: dict[str, Affine]) -> Iterator[Load]:
 def _values(
     program: Program, place: Placed, load: Load, fixed: dict[str, Affine]
 ) -> Iterator[Value]:
-    """The registers that hold what is read: of a transposed block, one for each lane."""
+    """The registers that hold what is read: of a transposed block, one for each lane; of a single
+    element, the vector that it is a lane of."""
     lanes = place.lanes
     offset = program.offset(load.tensor, load.index)
-    in_registers = not program.in_memory(load.tensor)
-    if lanes is None or not in_registers or offset.coefficient(lanes.var) <= 1:
+    step = 0 if lanes is None else offset.coefficient(lanes.var)
+    if program.in_memory(load.tensor) or step == 1:
         yield address(program, place, load.tensor, load.index, fixed)
         return
-    for lane in range(lanes.extent):
-        row = {**fixed, lanes.var: Affine((), lane)}
-        number = offset.substitute(row)
-        width = program.buffers[load.tensor].shape[-1]
-        yield (load.tensor, number - number.const % width)
+    row = program.buffers[load.tensor].shape[-1:] or (1,)
+    width = row[0] if step > 1 else _width(program, load.tensor)
+    for lane in range(lanes.extent if lanes is not None and step > 1 else 1):
+        first = {} if lanes is None else {lanes.var: Affine((), lane)}
+        number = offset.substitute({**fixed, **first})
+        yield (load.tensor, number - number.const % row[0] % width)
+
+
+def _width(program: Program, buffer: str) -> int:
+    """Elements of the vectors in which a buffer of registers is written; 1 if it is not."""
+    found = 1
+    for place in program.leaves:
+        leaf, lanes = place.leaf, place.lanes
+        if lanes is not None and not isinstance(leaf, Prefetch) and leaf.buffer == buffer:
+            is_vector = program.offset(buffer, leaf.index).coefficient(lanes.var) == 1
+            found = max(found, lanes.extent if is_vector else 1)
+    return found
 
 
 def _measured(

@@ -7,9 +7,8 @@ from math import prod
 import numpy as np
 
 from schedules.algebra.affine import Affine
-from schedules.arrays import FloatArray, IntArray
+from schedules.arrays import FloatArray, IntArray, distinct_rows
 from schedules.sketches.analysis import Read, offsets, once
-from schedules.sketches.program import distinct_rows
 from schedules.sketches.tile.sketch import TileSketch
 
 KEPT_SHARE = 0.5

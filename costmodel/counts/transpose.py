@@ -9,7 +9,7 @@ from schedules.sketches.hardware import PAGE_BYTES
 from schedules.sketches.knobs import Values
 from schedules.sketches.transpose.blocks import pitch
 from schedules.sketches.transpose.copies import TransposeSketch
-from schedules.sketches.transpose.leaves import BlockNest
+from schedules.sketches.transpose.pieces import BlockNest
 
 from .exposed import exposed_misses
 from .plans import plan_counts
@@ -19,23 +19,20 @@ from .table import Counts
 def transpose_counts(sketch: TransposeSketch, settings: IntArray) -> Counts:
     """See the module."""
     v, found = sketch.values(settings), plan_counts(sketch, settings)
-    packed, panel = _collected(sketch, settings)
-    return found | {
-        "exposed_lines": _exposed_lines(sketch, v),
-        "packed_bytes": packed,
-        "panel_bytes": panel,
-    }
+    return found | _collected(sketch, settings) | {"exposed_lines": _exposed_lines(sketch, v)}
 
 
-def _collected(sketch: TransposeSketch, settings: IntArray) -> tuple[FloatArray, FloatArray]:
-    """(P,) bytes of pieces that are collected, and of the largest buffer for one."""
+def _collected(sketch: TransposeSketch, settings: IntArray) -> Counts:
+    """Bytes of pieces that are collected, of last columns that are no vector among them, and of the
+    largest buffer for one."""
     nest, size = BlockNest(sketch, sketch.plan(settings)), sketch.view.dtype.bytes
-    packed, panel = np.zeros(nest.plan.settings), np.zeros(nest.plan.settings)
+    packed, single, panel = (np.zeros(nest.plan.settings) for _ in range(3))
     for piece, collected in sketch.pieces(nest, settings):
-        wide, high = piece.sides[nest.right], piece.sides[nest.down]
-        packed += collected * piece.runs * wide * high * size
-        panel = np.maximum(panel, collected * -(-wide // sketch.lanes) * sketch.lanes * high * size)
-    return packed, panel
+        wide, column = piece.sides[nest.along], collected * piece.sides[nest.across] * size
+        packed += piece.runs * wide * column
+        single += piece.runs * (wide % sketch.lanes == 1) * column
+        panel = np.maximum(panel, -(-wide // sketch.lanes) * sketch.lanes * column)
+    return {"packed_bytes": packed, "strided_packed_bytes": single, "panel_bytes": panel}
 
 
 def conflict_share(pitch_bytes: int) -> float:
@@ -50,7 +47,7 @@ def _exposed_lines(sketch: TransposeSketch, v: Values) -> FloatArray:
     all: those that are read, and those of a result that is not streamed. Where rows crowd, lines
     that are fetched ahead are gone before they are used, unless results are collected."""
     size, line = sketch.view.dtype.bytes, sketch.target.caches[0].line_bytes
-    lines, along = float(sketch.view.points * size / line), sketch.blocks.along
+    lines, along = float(sketch.view.points * size / line), sketch.transposed.along
     are_near = 2 * lines * line <= sketch.target.own_cache_bytes
 
     def waits(blocks: IntArray, followed: FloatArray | float) -> FloatArray:
@@ -59,7 +56,7 @@ def _exposed_lines(sketch: TransposeSketch, v: Values) -> FloatArray:
             exposed_misses(lines, run) if are_near else 0.0
         )
 
-    pitches = (pitch(read, along) * read.dtype.bytes for read in sketch.blocks.reads)
+    pitches = (pitch(read, along) * read.dtype.bytes for read in sketch.transposed.reads)
     read = waits(v["rows"], 1.0 - max(map(conflict_share, pitches)))
     followed = np.where(v["collect"] > 0, 1.0, 1.0 - conflict_share(along.extent * size))
     return read + np.where(v["stream"] > 0, 0.0, waits(v["columns"], followed))

@@ -196,7 +196,7 @@ def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def leaves(stmts: tuple[Stmt, ...]) -> Iterator[Leaf]:
-    for stmt in _outermost(stmts):
+    for stmt in outermost(stmts):
         if isinstance(stmt, For):
             yield from stmt.inside.leaves
         elif isinstance(stmt, _LEAVES):
@@ -204,13 +204,13 @@ def leaves(stmts: tuple[Stmt, ...]) -> Iterator[Leaf]:
 
 
 def loops(stmts: tuple[Stmt, ...]) -> Iterator[For]:
-    for stmt in _outermost(stmts):
+    for stmt in outermost(stmts):
         if isinstance(stmt, For):
             yield from stmt.inside.loops
 
 
 def buffers_allocated(stmts: tuple[Stmt, ...]) -> Iterator[Buffer]:
-    for stmt in _outermost(stmts):
+    for stmt in outermost(stmts):
         if isinstance(stmt, For):
             yield from stmt.inside.buffers
         elif isinstance(stmt, Allocate):
@@ -220,13 +220,13 @@ def buffers_allocated(stmts: tuple[Stmt, ...]) -> Iterator[Buffer]:
 def loops_named(stmts: tuple[Stmt, ...]) -> set[str]:
     """The variables of all loops."""
     names: set[str] = set()
-    names.update(*(s.inside.loop_names for s in _outermost(stmts) if isinstance(s, For)))
+    names.update(*(s.inside.loop_names for s in outermost(stmts) if isinstance(s, For)))
     return names
 
 
 def root_of(stmts: tuple[Stmt, ...], name: str) -> For | None:
     """The loop inside of no other that is called `name` or holds the one that is."""
-    roots = (stmt for stmt in _outermost(stmts) if isinstance(stmt, For))
+    roots = (stmt for stmt in outermost(stmts) if isinstance(stmt, For))
     return next((root for root in roots if name in root.inside.loop_names), None)
 
 
@@ -238,7 +238,7 @@ def loop_called(stmts: tuple[Stmt, ...], name: str) -> For | None:
 
 def writing(stmts: tuple[Stmt, ...], buffer: str) -> Iterator[Leaf]:
     """The leaves whose own buffer is `buffer`, prefetches included."""
-    for stmt in _outermost(stmts):
+    for stmt in outermost(stmts):
         if isinstance(stmt, For):
             if buffer in stmt.inside.written:
                 yield from (leaf for leaf in stmt.inside.leaves if leaf.buffer == buffer)
@@ -246,7 +246,7 @@ def writing(stmts: tuple[Stmt, ...], buffer: str) -> Iterator[Leaf]:
             yield stmt
 
 
-def _outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
+def outermost(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Statements inside of no loop, allocations before what they hold."""
     waiting = [iter(stmts)]
     while waiting:

@@ -5,12 +5,24 @@ Nothing here, and nothing in the rules, knows what an operator is called.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ..algebra.affine import Affine, Cond, FloorDiv, Interval, Mod, Var, interval, simplify
+from ..algebra.affine import (
+    Affine,
+    Cond,
+    FloorDiv,
+    Interval,
+    Mod,
+    Var,
+    affine,
+    interval,
+    recombine,
+    simplify,
+    var,
+)
 from ..algebra.scalar import (
     All,
     Binary,
@@ -70,13 +82,7 @@ class Read:
 
     def element_stride(self, loop: str) -> int | None:
         """Elements between neighbours along `loop`; None where the index divides it."""
-        total, size = 0, 1
-        for i, extent in zip(reversed(self.index), reversed(self.shape), strict=True):
-            if not i.is_linear_in(loop):
-                return None
-            total += i.coefficient(loop) * size
-            size *= extent
-        return total
+        return element_step(self.shape, self.index, loop)
 
     def own_dim(self, loop: str, fixed: frozenset[str] = frozenset()) -> int | None:
         """The one dimension that is `loop` with coefficient 1, a constant and no other loop, if
@@ -169,7 +175,6 @@ def _view(workload: Workload, name: str, nest: Nest, *, whole: bool) -> StageVie
     nest = Trace((*phase_steps, *axis_splits)).apply(nest)
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
-    assert chain is not None
     ranges = ranges_of(chain)
     stage = workload.stage(name)
     found = tuple(
@@ -198,7 +203,7 @@ def _preparation(nest: Nest, name: str) -> tuple[tuple[Split | Solve, ...], tupl
     """The steps on reduction axes, which may come first, and those on output axes."""
     solve: list[Split | Solve] = []
     split: list[Split] = []
-    for find in (phase_steps, _halved):
+    for find in (phase_steps, _quotient_splits):
         for step in find(nest, name):
             if isinstance(step, Split) and not find_loop(nest, step.loop, step).loop.reduce:
                 split.append(step)
@@ -208,36 +213,31 @@ def _preparation(nest: Nest, name: str) -> tuple[tuple[Split | Solve, ...], tupl
     return tuple(solve), tuple(split)
 
 
-def _halved(nest: Nest, name: str) -> tuple[Split, ...]:
+def _quotient_splits(nest: Nest, name: str) -> tuple[Split, ...]:
     """Splits of loops that some read uses as a quotient and a remainder: groups, packed axes."""
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
-    assert chain is not None
     extents = {loop.var: loop.extent for loop in chain}
-    lanes = "" if isinstance(leaf, Update) else _repeating(leaf)
+    lanes = "" if isinstance(leaf, Update) else _repeated_axis(leaf)
     steps: dict[str, Split] = {}
-    for load in loads(leaf.value):
-        for index in load.index:
-            for atom, _ in index.terms:
-                if not isinstance(atom, FloorDiv | Mod):
-                    continue
-                inner = atom.numerator
-                if len(inner.terms) != 1 or inner.const or inner.terms[0][1] != 1:
-                    continue
-                only = inner.terms[0][0]
-                if not isinstance(only, Var) or only.name == lanes:
-                    continue
-                if extents[only.name] % atom.divisor == 0:
-                    steps.setdefault(only.name, Split(only.name, atom.divisor))
+    for atom in _divisions(leaf):
+        for loop in atom.numerator.vars() - {lanes}:
+            if atom.numerator == var(loop) and extents[loop] % atom.divisor == 0:
+                steps.setdefault(loop, Split(loop, atom.divisor))
     return tuple(steps.values())
 
 
-def _repeating(leaf: Store) -> str:
+def _divisions(leaf: Store | Update) -> Iterator[FloorDiv | Mod]:
+    """Quotients and remainders in the indices of what `leaf` reads."""
+    atoms = (atom for load in loads(leaf.value) for index in load.index for atom, _ in index.terms)
+    return (atom for atom in atoms if isinstance(atom, FloorDiv | Mod))
+
+
+def _repeated_axis(leaf: Store) -> str:
     """The contiguous loop of `leaf` if all reads that divide it take each element a few times in
     turn: vectors hold those, and lanes along it are what is written. "" otherwise."""
     (name,) = (leaf.index[-1].vars() if leaf.index else ()) or ("",)
-    atoms = (atom for load in loads(leaf.value) for index in load.index for atom, _ in index.terms)
-    divided = [a for a in atoms if isinstance(a, FloorDiv | Mod) and name in a.numerator.vars()]
+    divided = [atom for atom in _divisions(leaf) if name in atom.numerator.vars()]
     few = all(isinstance(a, FloorDiv) and a.divisor <= MOST_STEP for a in divided)
     return name if few else ""
 
@@ -270,6 +270,35 @@ def _is_inside(
     """Whether `index` is in bounds for all values of the loops."""
     found = (interval(i, ranges) for i in index)
     return all(r.lo >= 0 and r.hi < extent for r, extent in zip(found, shape, strict=True))
+
+
+def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> int | None:
+    """Elements between neighbours along `loop` in a dense array; None if the index divides it."""
+    sizes = [prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    if all(i.is_linear_in(loop) for i in index):
+        return sum(i.coefficient(loop) * size for i, size in zip(index, sizes, strict=True))
+    divided = (i * size for i, size in zip(index, sizes, strict=True))
+    total = recombine(sum(divided, affine(0)))
+    return total.coefficient(loop) if total.is_linear_in(loop) else None
+
+
+def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
+    """Whether neighbours along `loop` are not contiguous but lie within a few vectors: elements a
+    few apart, or each taken a few times in turn."""
+    step = element_step(shape, index, loop)
+    if step is not None:
+        return 2 <= abs(step) <= MOST_STEP
+    *outer, last = index
+    if any(loop in i.vars() for i in outer) or last.coefficient(loop):
+        return False
+    return all(
+        isinstance(atom, FloorDiv)
+        and abs(c) == 1
+        and atom.numerator.is_linear_in(loop)
+        and abs(atom.numerator.coefficient(loop)) <= atom.divisor <= MOST_STEP
+        for atom, c in last.terms
+        if not isinstance(atom, Var) and loop in atom.numerator.vars()
+    )
 
 
 def offsets(index: Affine, extents: dict[str, int]) -> set[int]:

@@ -15,11 +15,10 @@ from math import prod
 from typing import TypeAlias
 
 from ..algebra.affine import Affine, affine, var
-from ..space import Knob
 from ..target import Target
 from ..workload.workload import Workload
 from .analysis import Loop, StageView, view_stages
-from .knobs import Knobbed, PartSketch, stream_values, streams_pay
+from .knobs import Knobbed, PartSketch, stream_values
 
 TASKS_A_THREAD = 4
 """Tasks that loops are divided into which are too few or too uneven for the threads."""
@@ -63,14 +62,6 @@ class GroupSketch(Knobbed):
     @property
     def lanes(self) -> int:
         return self.target.lanes(self.group.last.dtype)
-
-    def parallel_knob(self, several: bool) -> Knob:
-        """Whether threads share the tasks, where there are several of both."""
-        return Knob("parallel", (0, 1) if self.target.threads > 1 and several else (0,))
-
-    @cached_property
-    def streams_pay_here(self) -> bool:
-        return streams_pay(self.workload, self.target)
 
     @cached_property
     def stream_choices(self) -> tuple[int, ...]:

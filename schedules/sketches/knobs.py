@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray, distinct_rows
 from ..leaves import Leaf, Number
 from ..space import Knob, Part
 from ..target import Target
@@ -17,13 +18,6 @@ from .writer import TraceWriter
 
 POWERS = (1, 2, 4, 8)
 """How many of something a knob offers, where a step in between would hardly differ."""
-
-
-class HasKnobs(Protocol):
-    """What settings can be read for."""
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]: ...
 
 
 class PartSketch(Part, Protocol):
@@ -37,7 +31,18 @@ class PartSketch(Part, Protocol):
 class Knobbed:
     """What the sketches of groups have in common: they ask for knobs by name, never by place."""
 
-    def values(self: HasKnobs, settings: IntArray) -> dict[str, IntArray]:
+    workload: Workload
+    target: Target
+
+    @property
+    @abstractmethod
+    def knobs(self) -> tuple[Knob, ...]: ...
+
+    def parallel_knob(self, several: bool = True) -> Knob:
+        """Whether threads share the tasks, where there are several of both."""
+        return Knob("parallel", (0, 1) if self.target.threads > 1 and several else (0,))
+
+    def values(self, settings: IntArray) -> dict[str, IntArray]:
         """The value of every knob in each of `settings` (P, J), each (P,)."""
         settings = np.atleast_2d(settings)
         return {
@@ -45,13 +50,21 @@ class Knobbed:
             for n, knob in enumerate(self.knobs)
         }
 
-    def chosen(self: HasKnobs, setting: Sequence[int]) -> dict[str, int]:
+    def chosen(self, setting: Sequence[int]) -> dict[str, int]:
         """The value of every knob in one setting."""
         return {k.name: int(k.values[i]) for k, i in zip(self.knobs, setting, strict=True)}
 
-    def clipped(self: HasKnobs, places: Mapping[str, int]) -> tuple[int, ...]:
-        """The setting with every knob at its place in `places`, or at its last value before."""
-        return tuple(min(places[knob.name], len(knob.values) - 1) for knob in self.knobs)
+    def clipped(self, places: Mapping[str, int]) -> tuple[int, ...]:
+        """The setting with every knob at its place in `places`, or at its last value before; where
+        they do not say, threads share the work and results are streamed if that pays."""
+        at = {"parallel": 1, "stream": int(self._streams_pay()), **places}
+        return tuple(min(at[knob.name], len(knob.values) - 1) for knob in self.knobs)
+
+    def _streams_pay(self) -> bool:
+        """Whether all arguments together leave little room in the last cache."""
+        last = max((cache.bytes for cache in self.target.caches), default=0)
+        total = sum(tensor.bytes for tensor in self.workload.arguments)
+        return total > USABLE_SHARE * last > 0
 
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) all of them, if the sketch has no limits."""
@@ -75,10 +88,9 @@ def each_of(
     v: Mapping[str, IntArray], names: Sequence[str], count: Callable[..., tuple[float, ...]]
 ) -> list[FloatArray]:
     """(P,) each number that `count` gives for the knobs `names`: asked once for each setting."""
-    rows = np.stack([v[name] for name in names], axis=1)
-    distinct, places = np.unique(rows, axis=0, return_inverse=True)
+    distinct, places = distinct_rows(np.stack([v[name] for name in names], axis=1))
     found = np.asarray([count(*row) for row in distinct.tolist()], np.float64)
-    return list(found[places.reshape(-1)].T)
+    return list(found[places].T)
 
 
 def each(values: Number, count: Callable[[int], tuple[float, ...]]) -> list[FloatArray]:
@@ -106,10 +118,3 @@ def has_aligned_rows(workload: Workload, tensor: str, target: Target) -> bool:
     if len(found.shape) < 2:
         return True
     return found.shape[-1] * found.dtype.bytes % (target.vector_bits // 8) == 0
-
-
-def streams_pay(workload: Workload, target: Target) -> bool:
-    """Whether all arguments together leave little room in the last cache."""
-    last = max((cache.bytes for cache in target.caches), default=0)
-    total = sum(tensor.bytes for tensor in workload.arguments)
-    return total > USABLE_SHARE * last > 0

@@ -68,7 +68,6 @@ def _candidates(nest: Nest, name: str) -> Iterator[tuple[Split | Solve, ...]]:
     """For each congruence and each reduction loop in it: what solves it, if anything does."""
     (leaf,) = writes_of(nest.body, name)
     chain = chain_to(nest.body, leaf)
-    assert chain is not None
     if not isinstance(leaf, Update):
         return
     by_name = {loop.var: loop for loop in chain}

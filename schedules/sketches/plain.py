@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 from ..arrays import IntArray
 from ..errors import ScheduleError
 from ..leaves import Leaf, Loop, Operations, Place, Statement
-from ..nest.loop_ir import For
+from ..nest.loop_ir import For, outermost
 from ..plan import Access, Axis, Level, Outline, Plan
 from ..primitives import Parallel
 from ..space import Knob
 from ..target import Target
+from ..workload.size import iterations
 from ..workload.workload import Workload
 from .knobs import Knobbed
 from .writer import TraceWriter
@@ -30,17 +30,15 @@ class PlainSketch(Knobbed):
     workload: Workload
     target: Target
 
-    @property
-    def name(self) -> str:
-        return "plain"
+    name = "plain"
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        return (Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),)
+        return (self.parallel_knob(),)
 
     @property
     def points(self) -> int:
-        return sum(prod(a.extent for a in (*s.axes, *s.reduce_axes)) for s in self.workload.stages)
+        return iterations(self.workload)
 
     @cached_property
     def _outline(self) -> Outline:
@@ -63,25 +61,13 @@ class PlainSketch(Knobbed):
         return [Leaf(Loop(axes, self.points, None, shared), does)]
 
     def default(self) -> tuple[int, ...]:
-        return self.clipped({"parallel": 1})
+        return self.clipped({})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the step of one setting; loops that cannot be proven parallel stay serial."""
-        if self.chosen(setting)["parallel"]:
-            for root in _roots(writer):
-                try:
-                    writer.do(Parallel(root))
-                except ScheduleError:
-                    continue
-
-
-def _roots(writer: TraceWriter) -> list[str]:
-    found: list[str] = []
-    pending = list(writer.nest.body)
-    while pending:
-        stmt = pending.pop(0)
-        if isinstance(stmt, For):
-            found.append(stmt.var)
-        elif hasattr(stmt, "body"):
-            pending = [*stmt.body, *pending]
-    return found
+        """Let threads share loops; those that cannot be proven parallel stay serial."""
+        roots = [stmt for stmt in outermost(writer.nest.body) if isinstance(stmt, For)]
+        for root in roots if self.chosen(setting)["parallel"] else ():
+            try:
+                writer.do(Parallel(root.var))
+            except ScheduleError:
+                continue

@@ -9,9 +9,11 @@ leaves its stages apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
+from ..target import Target
+from ..workload.workload import Workload
 from .analysis import StageView, view_stage
 from .fused.columns import ColumnSketch, column_group
 from .fused.elementwise import ElementwiseSketch
@@ -30,10 +32,7 @@ from .transpose.sums import TransposedSumSketch, find_transposed_sum
 
 def transforms(view: StageView, stages: Stages) -> Fit | None:
     """Stages that choose formulas by an index."""
-    group = transform_group(stages, view)
-    if group is None:
-        return None
-    return Fit((TransformSketch(stages.workload, group, stages.target),), group.names_inside)
+    return _fused(TransformSketch, transform_group(stages, view), stages)
 
 
 def epilogue(view: StageView, stages: Stages) -> Fit | None:
@@ -54,21 +53,26 @@ def epilogue(view: StageView, stages: Stages) -> Fit | None:
 
 def columns(view: StageView, stages: Stages) -> Fit | None:
     """Stages with the same columns. Always in doubt: rows may do as well."""
-    group = column_group(stages, view)
-    if group is None:
-        return None
-    sketch = ColumnSketch(stages.workload, group, stages.target)
-    return Fit((sketch,), group.names_inside, BY_COLUMN)
+    return _fused(ColumnSketch, column_group(stages, view), stages, BY_COLUMN)
 
 
 def rows(view: StageView, stages: Stages) -> Fit | None:
     """Stages with the same rows. In doubt where those are fewer than the threads."""
     group = row_group(stages, view) if assign_roles(view) is None else None
+    few = group is not None and group.repeats < stages.target.threads
+    return _fused(RowSketch, group, stages, FEW_ROWS if few else None)
+
+
+def _fused(
+    kind: Callable[[Workload, FusionGroup, Target], PartSketch],
+    group: FusionGroup | None,
+    stages: Stages,
+    doubt: Doubt | None = None,
+) -> Fit | None:
+    """The sketch of a group, if there is one."""
     if group is None:
         return None
-    sketch = RowSketch(stages.workload, group, stages.target)
-    few = group.repeats < stages.target.threads
-    return Fit((sketch,), group.names_inside, FEW_ROWS if few else None)
+    return Fit((kind(stages.workload, group, stages.target),), group.names_inside, doubt)
 
 
 def _anchor(view: StageView, stages: Stages) -> str | None:

@@ -5,13 +5,15 @@ Traces are written from this (`TraceWriter.vectorise_loop`), and leaves of nests
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from ..algebra.affine import Affine
 from ..arrays import FloatArray
 from ..leaves import Number
-from .analysis import MOST_STEP, Loop, StageView
+from .analysis import Loop, StageView, element_step, is_near
+from .statements import own_place
 
 
 def fitting(most: int, extent: int) -> int:
@@ -61,29 +63,35 @@ def one_piece(extent: int, lanes: int, most: int) -> tuple[float, ...]:
     return -(-extent // (width * copies)), copies, min(width, extent)
 
 
-def contiguity(step: int | None) -> int:
-    """How well lanes that are `step` elements apart suit an access; None where its index divides
-    their axis."""
+def vector_loop(
+    extents: Mapping[str, int],
+    own: Callable[[str], int | None],
+    reads: Sequence[tuple[tuple[int, ...], tuple[Affine, ...]]],
+) -> str | None:
+    """Which of some loops of these `extents` lanes suit best; None if they suit none. What is
+    written moves by `own` elements along a loop, `reads` are shapes and indices. Contiguous
+    accesses count for a loop, strided ones against it, the written one double; reads from whole
+    vectors that reach over the lanes do neither."""
+
+    def score(loop: str) -> int:
+        far = (element_step(*read, loop) for read in reads if not is_near(*read, loop))
+        return 2 * _score(own(loop)) + sum(map(_score, far))
+
+    scored = [(score(loop), n) for n, loop in enumerate(extents) if extents[loop] > 1]
+    best, n = max(scored, default=(0, 0))
+    return list(extents)[n] if best > 0 else None
+
+
+def _score(step: int | None) -> int:
     return {0: 0, 1: 2}.get(step if step is not None else -1, -1)
 
 
 def vector_axis(view: StageView, axes: Sequence[Loop]) -> Loop | None:
-    """The axis that is contiguous in the most accesses of a stage; None if none is
-    (`TraceWriter.best_vector_loop`)."""
-    inner: dict[str, int] = {}
-    size = 1
-    for loop in reversed(view.spatial):
-        inner[loop.name] = size
-        size *= loop.extent
-
-    def score(axis: Loop) -> int:
-        steps = [read.element_stride(axis.name) for read in view.reads]
-        far = [step for step in steps if step is None or not 2 <= abs(step) <= MOST_STEP]
-        return 2 * contiguity(inner[axis.name]) + sum(map(contiguity, far))
-
-    scored = [(score(axis), n) for n, axis in enumerate(axes) if axis.extent > 1]
-    best, n = max(scored, default=(0, 0))
-    return axes[n] if best > 0 else None
+    """The axis of a stage that lanes suit best; None if they suit none."""
+    own = own_place(view, {loop.name: loop.name for loop in view.spatial}).steps
+    reads = [(read.shape, read.index) for read in view.reads]
+    best = vector_loop({axis.name: axis.extent for axis in axes}, own.get, reads)
+    return next((axis for axis in axes if axis.name == best), None)
 
 
 def share_of(extent: int, parts: int, step: int) -> int:

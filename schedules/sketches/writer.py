@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import TypeVar
 
-from ..algebra.affine import Affine, FloorDiv, Var, affine, recombine
 from ..algebra.scalar import loads
 from ..lowering.lower import plain_nest
 from ..nest.finding import buffers_in, chain_to, leaf_sites, writes_of
@@ -25,13 +24,12 @@ from ..primitives import (
 )
 from ..trace import Trace
 from ..workload.workload import Workload
-from .analysis import MOST_STEP
-from .vectors import contiguity, vectors_of, whole_vectors
+from .analysis import element_step
+from .vectors import vector_loop, vectors_of, whole_vectors
 
 Leaf = TypeVar("Leaf", Store | Update, Update)
 
 SERIAL, UNROLLED, VECTORIZED = LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED
-
 
 PARTS, BATCHES, BLOCKS = "parts of the reduction", "batches", "blocks"
 DEPTH, TILES = "blocks of the reduction", "tiles"
@@ -156,16 +154,14 @@ class TraceWriter:
         return self._with_loops(next(found))
 
     def _with_loops(self, leaf: Leaf) -> tuple[Leaf, tuple[For, ...]]:
-        chain = chain_to(self.nest.body, leaf)
-        assert chain is not None
-        return leaf, chain
+        return leaf, chain_to(self.nest.body, leaf)
 
     def own_loops(self, buffer: str, inside: str = "") -> list[For]:
         """The loops around the writer of `buffer` that belong to it: those below loop `inside`,
         or all that were made to compute or fill it if `inside` is not around it."""
         _, chain = self.writer_of(buffer)
-        if inside in [loop.var for loop in chain]:
-            names = [loop.var for loop in chain]
+        names = [loop.var for loop in chain]
+        if inside in names:
             return list(chain[names.index(inside) + 1 :])
         return [loop for loop in chain if self._buffer_of[loop.var] == buffer]
 
@@ -208,37 +204,18 @@ class TraceWriter:
         block = BlockRead(tensor, place, buffer, along)
         box = CacheRead(tensor, place, buffer, register=True)
         filling = self.do(block if along else box)
-        leaf, _ = self.writer_of(buffer)
+        (read,) = loads(self.writer_of(buffer)[0].value)
+        shape = buffers_in(self.nest)[read.tensor].shape
         for loop in filling:
-            self.do(Vectorize(loop) if self.reads_along(leaf, loop) else Unroll(loop))
+            is_lane = element_step(shape, read.index, loop) == 1
+            self.do(Vectorize(loop) if is_lane else Unroll(loop))
 
     def best_vector_loop(self, leaf: Store | Update, candidates: list[str]) -> str | None:
-        """The loop that is contiguous in the most accesses of `leaf`; None if none is."""
-        scored = [
-            (self._contiguity(leaf, name), n, name)
-            for n, name in enumerate(candidates)
-            if self.loop(name).extent > 1
-        ]
-        if not scored:
-            return None
-        score, _, name = max(scored)
-        return name if score > 0 else None
-
-    def accesses(self, leaf: Store | Update) -> list[tuple[str, tuple[Affine, ...]]]:
-        """What `leaf` writes and reads: buffers and indices."""
-        return [(leaf.buffer, leaf.index), *((ld.tensor, ld.index) for ld in loads(leaf.value))]
-
-    def step_of(self, buffer: str, index: tuple[Affine, ...], loop: str) -> int | None:
-        """Elements between neighbours along `loop`; None if the index divides it."""
-        return element_step(buffers_in(self.nest)[buffer].shape, index, loop)
-
-    def reads_along(self, leaf: Store | Update, loop: str) -> bool:
-        """Whether some read of `leaf` is contiguous along `loop`."""
-        shapes = buffers_in(self.nest)
-        return any(
-            element_step(shapes[read.tensor].shape, read.index, loop) == 1
-            for read in loads(leaf.value)
-        )
+        """The loop that lanes suit best in `leaf`, see `vector_loop`."""
+        shapes = {name: buffer.shape for name, buffer in buffers_in(self.nest).items()}
+        reads = [(shapes[read.tensor], read.index) for read in loads(leaf.value)]
+        own = partial(element_step, shapes[leaf.buffer], leaf.index)
+        return vector_loop({name: self.loop(name).extent for name in candidates}, own, reads)
 
     def vectorise_loop(self, loop: str, lanes: int, most_unrolled: int = VECTORS_AT_ONCE) -> None:
         """Vectorise one innermost loop, several vectors an iteration where it is long enough."""
@@ -249,52 +226,7 @@ class TraceWriter:
         middle = self.split(outer, copies)[1:] if copies > 1 else ()
         self.do(Vectorize(inner), *(Unroll(name) for name in middle))
 
-    def _contiguity(self, leaf: Store | Update, loop: str) -> int:
-        """How well lanes along `loop` suit the leaf: contiguous accesses count for it, strided
-        ones against it, the written one double. Reads from whole vectors that reach over the lanes
-        do neither."""
-        score = 2 * self._step_score(leaf.buffer, leaf.index, loop)
-        for read in loads(leaf.value):
-            near = is_near(buffers_in(self.nest)[read.tensor].shape, read.index, loop)
-            score += 0 if near else self._step_score(read.tensor, read.index, loop)
-        return score
-
-    def _step_score(self, buffer: str, index: tuple[Affine, ...], loop: str) -> int:
-        step = element_step(buffers_in(self.nest)[buffer].shape, index, loop)
-        return contiguity(step)
-
 
 def called(made: Iterable[tuple[LoopLevel, str]], role: str) -> list[str]:
     """What those loops are called, of `made` levels, that are for `role`."""
     return [name for level, name in made if level.role == role]
-
-
-def is_near(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> bool:
-    """Whether neighbours along `loop` are not contiguous but lie within a few vectors: elements a
-    few apart, or each taken a few times in turn."""
-    step = element_step(shape, index, loop)
-    if step is not None:
-        return 2 <= abs(step) <= MOST_STEP
-    *outer, last = index
-    if any(loop in i.vars() for i in outer) or last.coefficient(loop):
-        return False
-    return all(
-        isinstance(atom, FloorDiv)
-        and abs(c) == 1
-        and atom.numerator.is_linear_in(loop)
-        and abs(atom.numerator.coefficient(loop)) <= atom.divisor <= MOST_STEP
-        for atom, c in last.terms
-        if not isinstance(atom, Var) and loop in atom.numerator.vars()
-    )
-
-
-def element_step(shape: tuple[int, ...], index: tuple[Affine, ...], loop: str) -> int | None:
-    """Elements between neighbours along `loop` in a dense array; None if the index divides it."""
-    total, size = affine(0), 1
-    for i, extent in zip(reversed(index), reversed(shape), strict=True):
-        total = total + i * size
-        size *= extent
-    total = recombine(total)
-    if not total.is_linear_in(loop):
-        return None
-    return total.coefficient(loop)

@@ -52,7 +52,6 @@ MISSES: dict[str, tuple[str, ...]] = {
         "rows kept_values",
         "rows live_registers",
         "rows vector_loads",
-        "transpose live_registers",
     ),
     "transforms": (),
     "programs": (

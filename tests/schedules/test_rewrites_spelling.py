@@ -19,7 +19,7 @@ from schedules.limits import MAX_STAGES
 from schedules.reference.evaluate import evaluate
 from schedules.rewrites import OverTaps, Rewrite, Share, share
 from schedules.sketches import space_for
-from schedules.sketches.forms.rewriting import over_taps, regrouped, shared
+from schedules.sketches.forms.rewriting import over_taps, regrouped, shared_formulas
 from schedules.spelling import parse_workload
 from schedules.workload.tensors import Axis
 from schedules.workload.workload import Workload
@@ -129,7 +129,7 @@ TAPS = {
 def test_sums_over_taps_mean_the_same(name: str) -> None:
     text, tensors, ranges, count = TAPS[name]
     workload = expression(text, tensors, **ranges)
-    steps = over_taps(Form(workload)).steps
+    steps = Form(workload).wherever(over_taps).steps
     assert len(steps) == count
     if steps:
         same_meaning(workload, steps)
@@ -184,7 +184,7 @@ SHARED = {
 def test_shared_formulas_mean_the_same(name: str) -> None:
     text, tensors, count = SHARED[name]
     workload = expression(text, tensors)
-    steps = shared(Form(workload)).steps
+    steps = Form(workload).wherever(shared_formulas).steps
     assert len(steps) == count
     if steps:
         same_meaning(workload, steps)
@@ -206,7 +206,7 @@ def test_formulas_are_spelled_once_for_all_steps_of_a_program(
 
     monkeypatch.setattr(share, "_formula", counted)
     share._formulas.cache_clear()
-    steps = shared(Form(workload)).steps
+    steps = Form(workload).wherever(shared_formulas).steps
     formulas = sum(len(share.formulas(stage)) for stage in workload.stages)
     assert len(steps) == 8
     assert len(spelled) <= 4 * formulas
@@ -223,7 +223,7 @@ def test_what_is_shared_does_not_hang_on_which_objects_a_body_is_made_of() -> No
     one_object = replace(stage, body=rewrite(stage.body, lambda n: once if n == once else None))
     stages = tuple(one_object if s is stage else s for s in workload.stages)
     alike = replace(workload, stages=stages)
-    (step,) = shared(Form(workload)).steps
+    (step,) = Form(workload).wherever(shared_formulas).steps
     assert alike == workload
     assert step.rewrite(alike) == step.rewrite(workload)
 
@@ -240,7 +240,7 @@ def test_special_values_come_through_a_shared_formula() -> None:
     rng = np.random.default_rng(1)
     a = rng.standard_normal((4, 6)).astype(np.float32)
     a[1, 2], a[2, 3], a[3, 3] = np.nan, np.inf, -np.inf
-    form = shared(Form(workload)).workload
+    form = Form(workload).wherever(shared_formulas).workload
     for x, y in zip(evaluate(workload, [a]), evaluate(form, [a]), strict=True):
         assert np.array_equal(x, y, equal_nan=True)
 

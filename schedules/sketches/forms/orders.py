@@ -16,23 +16,20 @@ from ...rewrites import AxisLast
 from ...target import Target
 from ...workload.tensors import Stage
 from ...workload.workload import Workload
-from ..analysis import Loop, StageView, view_stage
+from ..analysis import Read, StageView, view_stage
 from ..tile.roles import assign_roles
 
 
 def axes_last(workload: Workload, target: Target) -> tuple[AxisLast, ...]:
     """The steps for all stages of `workload` (in normal form) with an axis that fits better."""
     steps: list[AxisLast] = []
-    most = sum(stage.reducer is not None for stage in workload.stages)
-    number = 0
-    while number < len(workload.stages) and len(steps) < most:
-        step = _step(workload, workload.stages[number], target)
-        number += 1
+    for _ in range(sum(stage.reducer is not None for stage in workload.stages)):
+        found = (_step(workload, stage, target) for stage in workload.stages)
+        step = next((step for step in found if step), None)
         if step is None:
-            continue
+            break
         steps.append(step)
         workload = step.rewrite(workload)
-        number = 0
     return tuple(steps)
 
 
@@ -76,25 +73,24 @@ def _windows_along_columns(view: StageView) -> bool:
     return assign_roles(view) is None or any(read.own_dim(column) is None for read in reads)
 
 
-def _loop(view: StageView, dim: int, lanes: int) -> Loop | None:
-    """The one loop that walks dimension `dim` and may fill vectors, if there is such a one."""
+def _users(view: StageView, dim: int, lanes: int) -> tuple[str, list[Read]]:
+    """The one loop that walks dimension `dim` and may fill vectors, and the reads that use it; none
+    where there is no such loop."""
     loops = [loop for loop in view.spatial if loop.dim == dim]
-    return loops[0] if len(loops) == 1 and loops[0].extent * 2 >= lanes else None
+    if len(loops) != 1 or 2 * loops[0].extent < lanes:
+        return "", []
+    return loops[0].name, [read for read in view.reads if read.uses(loops[0].name)]
 
 
 def _can_be_packed(view: StageView, dim: int, lanes: int) -> bool:
     """Whether the dimension's loop has a dimension of its own in every read that uses it, and
     some reads do not: those are used again for each vector."""
-    loop = _loop(view, dim, lanes)
-    users = [read for read in view.reads if loop and read.uses(loop.name)]
-    plain = all(read.own_dim(loop.name) is not None for read in users if loop)
+    loop, users = _users(view, dim, lanes)
+    plain = all(read.own_dim(loop) is not None for read in users)
     return bool(users) and plain and len(users) < len(view.reads)
 
 
 def _lies_together(view: StageView, dim: int, lanes: int) -> bool:
     """Whether neighbours along the dimension's loop lie together in the largest read using it."""
-    loop = _loop(view, dim, lanes)
-    users = [read for read in view.reads if loop and read.uses(loop.name)]
-    if loop is None or not users:
-        return False
-    return max(users, key=lambda r: prod(r.shape)).element_stride(loop.name) == 1
+    loop, users = _users(view, dim, lanes)
+    return bool(users) and max(users, key=lambda r: prod(r.shape)).element_stride(loop) == 1

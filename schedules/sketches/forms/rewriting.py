@@ -26,15 +26,11 @@ from .products import beforehand
 def regrouped(workload: Workload) -> Form:
     """That form of `workload` (in normal form): with sums over taps, then shared formulas, then
     products in steps. It has no steps where nothing gains by it."""
-    return beforehand(shared(over_taps(Form(workload))))
+    return beforehand(Form(workload).wherever(over_taps).wherever(shared_formulas))
 
 
-def over_taps(form: Form) -> Form:
+def over_taps(workload: Workload) -> Iterator[OverTaps]:
     """Sums over elements of which a filter meets few are done over its taps if these are fewer."""
-    return form.wherever(_filters)
-
-
-def _filters(workload: Workload) -> Iterator[OverTaps]:
     for stage in workload.stages:
         for axis in stage.reduce_axes:
             found = find_filter(stage, axis.name, workload.tensors)
@@ -42,14 +38,10 @@ def _filters(workload: Workload) -> Iterator[OverTaps]:
                 yield OverTaps(stage.name, axis.name)
 
 
-def shared(form: Form) -> Form:
-    """Formulas with functions in them that more than one stage computes are computed once."""
-    return form.wherever(_shared_formulas)
-
-
-def _shared_formulas(workload: Workload) -> Iterator[Share]:
-    """The largest formulas first that a later stage has as well, if they are no larger than the
-    tensors there are: writing and reading one costs less than a function."""
+def shared_formulas(workload: Workload) -> Iterator[Share]:
+    """Formulas with functions in them that more than one stage computes are computed once: the
+    largest first, if they are no larger than the tensors there are, since writing and reading one
+    costs less than a function."""
     found = [(stage, formulas(stage)) for stage in workload.stages]
     used = Counter(text for _, each in found for text in {f.text for f in each})
     most = max(tensor.elements for tensor in workload.tensors.values())

@@ -74,9 +74,7 @@ class ColumnSketch(RowPart):
     """See the module. Knob `vectors` says how wide a block is at most: blocks are as many as that
     needs, all as wide, and a multiple of the threads."""
 
-    @property
-    def name(self) -> str:
-        return "columns"
+    name = "columns"
 
     @property
     def columns(self) -> int:
@@ -140,8 +138,7 @@ class ColumnSketch(RowPart):
 
     def default(self) -> tuple[int, ...]:
         """As many vectors at once as there may be."""
-        stream = int(self.streams_pay_here)
-        return self.clipped({"vectors": len(POWERS), "parallel": 1, "merge": 1, "stream": stream})
+        return self.clipped({"vectors": len(POWERS), "merge": 1})
 
     def leaves(self, settings: IntArray) -> tuple[Leaf, ...]:
         """Blocks of columns, in each stage after stage: rows, and the vectors of a block. Lanes

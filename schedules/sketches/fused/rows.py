@@ -64,13 +64,7 @@ def row_group(stages: Stages, view: StageView) -> FusionGroup | None:
 class RowPart(GroupSketch, ABC):
     """Stages of a group, whose shared axes are the rows."""
 
-    @property
-    def name(self) -> str:
-        return "rows"
-
-    @property
-    @abstractmethod
-    def knobs(self) -> tuple[Knob, ...]: ...
+    name = "rows"
 
     @cached_property
     def _outline(self) -> Outline:
@@ -119,10 +113,9 @@ class RowPart(GroupSketch, ABC):
 
     def default(self) -> tuple[int, ...]:
         """Four vectors at once, every thread."""
-        return self.clipped({"vectors": 2, "parallel": 1, "stream": int(self.streams_pay_here)})
+        return self.clipped({"vectors": 2})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other groups' steps already."""
         v = {name: int(value[0]) for name, value in self.values(np.asarray([setting])).items()}
         task = self._loops(writer, v)
         if v["parallel"] and task:
@@ -205,9 +198,8 @@ class RowSketch(RowPart):
         """Four vectors at once, every thread; a few rows at once, staggered where they can be."""
         fits = (n for n, rows in enumerate(self.blocks) if self._has_tasks(rows))
         block = max(fits) if self.can_stagger else len(POWERS)
-        places = {"vectors": 2, "parallel": 1, "split_k": 1, "block": block, "stagger": 1}
-        stream = int(self.streams_pay_here)
-        return self.clipped(places | {"chunk": len(POWERS), "stream": stream})
+        places = {"vectors": 2, "split_k": 1, "block": block, "stagger": 1}
+        return self.clipped(places | {"chunk": len(POWERS)})
 
     def streamed(self, v: Values) -> BoolArray:
         """(P,) the same: nothing that each chunk of a reduction adds to."""

@@ -111,17 +111,11 @@ class TransformSketch(GroupSketch):
     """See the module. Knob `place` says where stages inside are computed:
     see `AROUND`."""
 
-    @property
-    def name(self) -> str:
-        return "transform"
+    name = "transform"
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        parallel = self.target.threads > 1 and self.tasks > 1
-        return (
-            Knob("place", self._places()),
-            Knob("parallel", (0, 1) if parallel else (0,)),
-        )
+        return Knob("place", self._places()), self.parallel_knob(self.tasks > 1)
 
     def _places(self) -> tuple[int, ...]:
         within = (WITHIN,) if self.group.inside else ()
@@ -277,10 +271,9 @@ class TransformSketch(GroupSketch):
         """Formulas of the first axis apart, outside all loops where they can be; every thread. All
         three transforms of four Winograd forms on Zen 5 reach 0.96 of the best places so, and 0.68
         with everything around the formulas."""
-        return self.clipped({"place": 2, "parallel": 1})
+        return self.clipped({"place": 2})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other groups' steps already."""
         v, w, last = self.chosen(setting), writer, self.group.last
         w.do(*last.axis_splits)
         formulas = self._formula_loops(w)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm, prod
 
-from ...algebra.affine import Affine, Cond, Mod
-from ...algebra.scalar import All, Select, walk
+from ...algebra.affine import Affine, Mod
+from ...algebra.scalar import index_conds
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import SHORT_AXIS, Loop, Read, StageView, once
@@ -53,7 +52,7 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
     along = next((x for x in view.reduce if large.element_stride(x.name) == 1), None)
     if along is None or not _is_deep(view, along, target.lanes(view.dtype)):
         return None
-    if any(along.name in cond.index.vars() for cond in _conditions(view)):
+    if any(along.name in cond.index.vars() for cond in index_conds(view.value)):
         return None  # what differs from lane to lane would be masked in every step
     few = [x for x in view.spatial if x.extent > 1 and not large.uses(x.name)]
     many = [x for x in view.spatial if x.extent > 1 and _period(large, x, reads)]
@@ -79,13 +78,6 @@ def inner_product_roles(view: StageView, target: Target) -> InnerProductRoles | 
 def stays_near(read: Read, target: Target) -> bool:
     """Whether an operand is in the first cache however it is read."""
     return prod(read.shape) * read.dtype.bytes < target.caches[0].bytes
-
-
-def _conditions(view: StageView) -> Iterator[Cond]:
-    """The conditions under which something is read, padding's among them."""
-    for node in walk(view.value):
-        if isinstance(node, Select) and isinstance(node.cond, All):
-            yield from node.cond.conds
 
 
 def _is_deep(view: StageView, along: Loop, lanes: int) -> bool:

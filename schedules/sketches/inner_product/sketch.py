@@ -38,9 +38,7 @@ TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
 class InnerProductSketch(InnerProductStage, Knobbed):
     """See the module."""
 
-    @property
-    def name(self) -> str:
-        return "inner_product"
+    name = "inner_product"
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -49,7 +47,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         return (
             Knob("rows", tuple(n for n in TILE_ROWS if few % n == 0)),
             Knob("columns", tuple(n for n in TILE_COLUMNS if many % n == 0 and n % period == 0)),
-            Knob("parallel", (0, 1) if self.target.threads > 1 else (0,)),
+            self.parallel_knob(),
             Knob("prefetch", (0, 1) if self.is_far else (0,)),
             Knob("blocks", (1, *self.blocks)),
             Knob("pack", (0, 1) if self.blocks and self.shared else (0,)),
@@ -126,6 +124,5 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         return tuple(int(i) for i in grid[np.lexsort(order)[-1]])
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other groups' steps already."""
         levels = self.plan(np.asarray([setting])).loops()
         write_inner_product(self, writer, self.chosen(setting), levels)

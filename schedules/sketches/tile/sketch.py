@@ -36,9 +36,7 @@ from .trace import TileTrace
 class TileSketch(TileKnobs):
     """See the module."""
 
-    @property
-    def name(self) -> str:
-        return "tile"
+    name = "tile"
 
     @cached_property
     def outline(self) -> Outline:
@@ -55,7 +53,6 @@ class TileSketch(TileKnobs):
         return tile_default(self)
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other groups' steps already."""
         one = np.asarray([setting])
         s = {key: int(value[0]) for key, value in self.sizes(one).items()}
         TileTrace(writer, self, self.chosen(setting), s, self.plan(one).loops()).write()

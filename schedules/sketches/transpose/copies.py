@@ -21,24 +21,17 @@ from ...arrays import BoolArray, IntArray
 from ...leaves import Leaf, Loop, Place, Statement
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Plan
-from ...primitives import CacheWrite, Fuse, Stream, TransformLayout, Unroll, Vectorize
+from ...primitives import CacheWrite, Fuse, Stream, TransformLayout
 from ...space import Knob
 from ...target import Target
 from ...workload.workload import Workload
 from ..analysis import SHORT_AXIS, Read, StageView
 from ..analysis import Loop as Axis
-from ..knobs import POWERS, each, stream_values, streams_pay
+from ..knobs import POWERS, each, stream_values
 from ..vectors import row_pieces
 from ..writer import BATCHES, BLOCKS, TILES, WRITTEN_OUT, TraceWriter
-from .blocks import (
-    BlockWriter,
-    Part,
-    TransposedStage,
-    Transposition,
-    can_be_transposed,
-    pitch,
-)
-from .leaves import BlockNest, Piece
+from .blocks import TransposedStage, Transposition, can_be_transposed, pitch
+from .pieces import BlockNest, BlockWriter, Part, Piece
 
 
 def find_transposition(view: StageView) -> Transposition | None:
@@ -56,7 +49,7 @@ def find_transposition(view: StageView) -> Transposition | None:
     return None
 
 
-def joined(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
+def with_fused_axes(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
     """`view` with all neighbouring axes fused that may be, and the steps that do it; indices and
     shapes of its reads follow. An axis that a condition or a value speaks of stays."""
     steps: list[Fuse] = []
@@ -65,13 +58,16 @@ def joined(view: StageView) -> tuple[StageView, tuple[Fuse, ...]]:
     for n in reversed(range(len(view.spatial) - 1)):
         outer, inner = view.spatial[n : n + 2]
         both = outer.extent > 1 and inner.extent > 1
-        if both and all(_side_by_side(read, outer, inner) for read in view.reads):
+        if both and all(_goes_on(read, outer, inner) for read in view.reads):
             steps.append(Fuse(outer.name, inner.name))
-            view = _with_one(view, n)
+            fused = replace(outer, name=f"{outer.name}f", extent=outer.extent * inner.extent)
+            spatial = (*view.spatial[:n], fused, *view.spatial[n + 2 :])
+            reads = tuple(_with_fused(read, outer, fused) for read in view.reads)
+            view = replace(view, spatial=spatial, reads=reads)
     return view, tuple(steps)
 
 
-def _side_by_side(read: Read, outer: Axis, inner: Axis) -> bool:
+def _goes_on(read: Read, outer: Axis, inner: Axis) -> bool:
     """Whether `read` goes on along `outer` where it ends along `inner`, or uses neither."""
     if not read.uses(outer.name) and not read.uses(inner.name):
         return True
@@ -88,26 +84,19 @@ def _dim(read: Read, loop: Axis) -> int | None:
     return at if at is not None and read.index[at] == var(loop.name) else None
 
 
-def _with_one(view: StageView, n: int) -> StageView:
-    outer, inner = view.spatial[n : n + 2]
-    one = replace(outer, name=f"{outer.name}f", extent=outer.extent * inner.extent)
-    reads = tuple(_read_with_one(read, outer, one) for read in view.reads)
-    return replace(view, spatial=(*view.spatial[:n], one, *view.spatial[n + 2 :]), reads=reads)
-
-
-def _read_with_one(read: Read, outer: Axis, one: Axis) -> Read:
+def _with_fused(read: Read, outer: Axis, fused: Axis) -> Read:
+    """`read` with the dimension of `outer` and the next one as one."""
     at = _dim(read, outer)
     if at is None:
         return read
-    index: tuple[Affine, ...] = (*read.index[:at], var(one.name), *read.index[at + 2 :])
+    index: tuple[Affine, ...] = (*read.index[:at], var(fused.name), *read.index[at + 2 :])
     extent = read.shape[at] * read.shape[at + 1]
     return replace(read, index=index, shape=(*read.shape[:at], extent, *read.shape[at + 2 :]))
 
 
 def transpose_sketch(workload: Workload, view: StageView, target: Target) -> TransposeSketch | None:
-    """The sketch of a stage that transposes what it reads, along axes that are one where they can
-    be."""
-    for one, steps in (joined(view), (view, ())):
+    """The sketch of a stage that transposes what it reads, with fused axes where it moves such."""
+    for one, steps in (with_fused_axes(view), (view, ())):
         found = find_transposition(one)
         apart = {loop.name for loop in view.spatial}
         if found and (not steps or not {found.across.name, found.along.name} <= apart):
@@ -121,45 +110,43 @@ class TransposeSketch(TransposedStage):
     how much of each line, page and cache set is used before it is left; `collect` gathers such a
     piece in a buffer and writes its rows one after another."""
 
-    joins: tuple[Fuse, ...] = ()
+    name = "transpose"
+
+    fused: tuple[Fuse, ...] = ()
     """Loops of the stage that are one in `view`."""
 
     @property
     def without_box(self) -> set[str]:
-        """All of them where loops are joined: tensors have axes for each of these."""
-        return {read.tensor for read in self.blocks.reads} if self.joins else super().without_box
-
-    @property
-    def name(self) -> str:
-        return "transpose"
+        """All of them where loops are fused: tensors have axes for each of these."""
+        found = {read.tensor for read in self.transposed.reads}
+        return found if self.fused else super().without_box
 
     @property
     def is_narrow(self) -> bool:
         """Whether an axis is so short that element by element may do as well."""
-        return min(self.blocks.across.extent, self.blocks.along.extent) < SHORT_AXIS
+        return min(self.transposed.across.extent, self.transposed.along.extent) < SHORT_AXIS
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        threads = self.target.threads
         return (
-            Knob("rows", self._counts(self.blocks.across)),
-            Knob("columns", self._counts(self.blocks.along)),
+            Knob("rows", self._counts(self.transposed.across)),
+            Knob("columns", self._counts(self.transposed.along)),
             Knob("collect", (0, 1) if self._can_collect() else (0,)),
-            Knob("parallel", (0, 1) if threads > 1 and self.count() > 1 else (0,)),
+            self.parallel_knob(self._count() > 1),
             Knob("stream", stream_values(self.workload, self.view.name, self.target)),
         )
 
     def _can_collect(self) -> bool:
         """Whether a piece of a row is several vectors, and a box in the result."""
-        return self.blocks.along.extent >= 2 * self.lanes and not self.joins
+        return self.transposed.along.extent >= 2 * self.lanes and not self.fused
 
     def _counts(self, loop: Axis) -> tuple[int, ...]:
         whole = loop.extent // self.lanes
         return tuple(n for n in POWERS if n <= max(whole, 1))
 
-    def count(self) -> int:
+    def _count(self) -> int:
         """How many blocks there are."""
-        pair = (self.blocks.across, self.blocks.along)
+        pair = (self.transposed.across, self.transposed.along)
         return self.repeats * prod(-(-loop.extent // self.lanes) for loop in pair)
 
     def plan(self, settings: IntArray) -> Plan:
@@ -170,12 +157,9 @@ class TransposeSketch(TransposedStage):
         across, along = self.pair
         high, wide = v["rows"] * self.lanes, v["columns"] * self.lanes
         share, many = v["parallel"] > 0, self.has_many_others
-        rows, columns = (
-            self.loops[n].extent // size for n, size in ((across, high), (along, wide))
-        )
-        columns_outside = (
-            (rows < self.target.threads) & (self.target.threads < columns) & (not many)
-        )
+        rows, columns = self.loops[across].extent // high, self.loops[along].extent // wide
+        threads = self.target.threads
+        columns_outside = (rows < threads) & (threads < columns) & (not many)
         collected = v["collect"] > 0
         levels = (
             *(Level(n, 1, share & many, BATCHES) for n in self.others),
@@ -194,8 +178,8 @@ class TransposeSketch(TransposedStage):
         """Blocks, and behind those of a piece its rows where they are collected."""
         nest, found = BlockNest(self, self.plan(settings)), list[Leaf]()
         for piece, collected in self.pieces(nest, settings):
-            for block in piece.divided(nest.levels[BLOCKS]):
-                found += nest.block(block, block.sides[nest.right])
+            for block in piece.divided(nest.levels(BLOCKS)):
+                found += nest.block(block, block.sides[nest.along])
             found += _rows(nest, piece, collected)
         return found
 
@@ -203,71 +187,68 @@ class TransposeSketch(TransposedStage):
         """Pieces of the nests of `settings`, and (P,) whether each is collected: not one that has a
         single vector of a row."""
         collects = self.values(settings)["collect"] > 0
-        for piece in nest.whole().divided(nest.levels[TILES]):
-            yield piece, collects & (piece.sides[nest.right] > self.lanes)
+        for piece in nest.whole.divided(nest.levels(TILES)):
+            yield piece, collects & (piece.sides[nest.along] > self.lanes)
 
     def default(self) -> tuple[int, ...]:
-        """Pieces of two by two blocks; every thread; streamed where the last cache does not hold
-        everything."""
-        stream = int(streams_pay(self.workload, self.target))
-        places = {"rows": 1, "columns": 1, "collect": 0, "parallel": 1}
-        return self.clipped(places | {"stream": stream})
+        """Pieces of two by two blocks."""
+        return self.clipped({"rows": 1, "columns": 1, "collect": 0})
 
     def write(self, writer: TraceWriter, setting: Sequence[int]) -> None:
-        """Add the steps of one setting to a trace that may have other groups' steps already."""
-        writer.do(*self.joins)
-        levels = self.plan(np.asarray([setting])).loops()
-        _Copy(writer, self, self.chosen(setting), levels).write()
+        """Write all pieces, after what fuses loops."""
+        writer.do(*self.fused)
+        one = np.asarray([setting])
+        nest = BlockNest(self, self.plan(one))
+        _Copy(writer, nest).write([bool(found.all()) for _, found in self.pieces(nest, one)])
 
 
 def _rows(nest: BlockNest, piece: Piece, collected: BoolArray) -> Iterator[Leaf]:
     """The rows of a piece, written several vectors at once where they are `collected`."""
     if not collected.any():
         return
-    down, right, lanes = nest.down, nest.right, nest.sketch.lanes
-    does = Statement(reads=(Place("piece", ("piece",), {down: lanes, right: 1}),), writes=nest.own)
-    rows = Loop(frozenset({down}), piece.sides[down] * collected, piece.loop)
-    numbers = each(piece.sides[right], lambda width: row_pieces(width, lanes, max(POWERS)))
+    across, along, lanes = nest.across, nest.along, nest.sketch.lanes
+    collected_row = Place("piece", ("piece",), {across: lanes, along: 1})
+    does = Statement(reads=(collected_row,), writes=nest.own)
+    rows = Loop(frozenset({across}), piece.sides[across] * collected, piece.loop)
+    numbers = each(piece.sides[along], lambda width: row_pieces(width, lanes, max(POWERS)))
     for n, (trips, copies, width) in enumerate((numbers[:3], numbers[3:])):
-        walk = Loop(frozenset({right}), trips, rows)
-        yield Leaf(walk, does, {right: copies}, right, width, piece=(n, 0))
+        walk = Loop(frozenset({along}), trips, rows)
+        yield Leaf(walk, does, {along: copies}, along, width, piece=(n, 0))
 
 
 class _Copy(BlockWriter):
-    """Writes pieces of several blocks. What is left at the ends of both axes are pieces and blocks
-    of their own, so that nothing is tested in a whole one."""
+    """Writes pieces of several blocks, what is left at the ends of both axes among them."""
 
     collected = 0
     """Pieces so far."""
 
-    def write(self) -> None:
-        """Write them."""
-        fused = self.fused_outside(self.across, self.along)
-        whole = Part({loop: loop for loop in (self.across, self.along)})
-        pieces = self.divided(whole, self.levels[TILES])
-        for piece in pieces:
-            self._piece(piece)
-        self.share(fused, ([name for _, name in piece.made] for piece in pieces))
-        if self.v["stream"]:
+    def write(self, collected: Sequence[bool]) -> None:
+        """Write them, each collected or not."""
+        nest = self.nest
+        self.fuse_outside(self.across, self.along)
+        whole = Part(nest.whole, {nest.across: self.across, nest.along: self.along})
+        parts = self.divided(whole, nest.levels(TILES))
+        for part, is_collected in zip(parts, collected, strict=True):
+            self._piece(part, is_collected)
+        self.share()
+        if np.all(nest.plan.streamed):
             self.w.do(Stream(self.name))
 
-    def _piece(self, piece: Part) -> None:
+    def _piece(self, part: Part, is_collected: bool) -> None:
         """One piece, in blocks of registers: those along the tensors' own axis one after another
         where rows are collected, or else those along the result's."""
-        w, blocks = self.w, self.levels[BLOCKS]
-        across, along = (piece.inside[loop] for loop in (self.across, self.along))
-        if self.v["collect"] and w.loop(along).extent > self.lanes:
-            if list(piece.inside) != [self.across, self.along]:
+        w, nest, blocks = self.w, self.nest, self.nest.levels(BLOCKS)
+        across, along = part.loops[nest.across], part.loops[nest.along]
+        if is_collected:
+            if list(part.loops) != [nest.across, nest.along]:
                 w.reorder(across, along)
-            piece = replace(piece, inside={self.across: across, self.along: along})
-            self._collect(piece.place, across, along)
+            part = replace(part, loops={nest.across: across, nest.along: along})
+            self._collect(part.place, across, along)
         else:
-            blocks = sorted(blocks, key=lambda level: level.loop == self.along)
-        for block in self.divided(piece, blocks):
-            row, column = (block.inside[loop] for loop in (self.across, self.along))
-            w.reorder(row, column)
-            self.read_blocks(block.place, row)
-            w.do(Unroll(row), Vectorize(column))
+            blocks = sorted(blocks, key=lambda level: str(level.axis) == nest.along)
+        for block in self.divided(part, blocks):
+            row, column = block.loops[nest.across], block.loops[nest.along]
+            self.transpose(block.piece, block.place, (row,), column)
 
     def _collect(self, place: str, across: str, along: str) -> None:
         """Keep what a piece writes in a buffer of its own, a panel for each vector of a row, and

@@ -1,0 +1,220 @@
+"""Pieces of a nest around blocks of registers: whole ones, and what is left at the ends of axes.
+
+They follow from the levels of a plan, for P settings at once: leaves say what is done in them, and
+`BlockWriter` makes the loops of those that one setting has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from ...arrays import BoolArray, IntArray
+from ...leaves import Leaf, Loop, Number, Operations, Place, Statement, Truth
+from ...plan import Level, Plan
+from ...primitives import Parallel, Unroll, Vectorize
+from ..analysis import Read
+from ..statements import axis_names, own_place, statement_of
+from ..writer import BATCHES, TraceWriter
+from .blocks import TransposedStage
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The elements along each axis that an iteration of a loop has, (P,) each. The loop runs `runs`
+    times in all; it is `alone` where no loop around it goes along the same axes."""
+
+    loop: Loop
+    sides: Mapping[str, IntArray]
+    runs: Number
+    alone: BoolArray
+
+    @property
+    def side(self) -> int:
+        """How far an iteration of the loop reaches along its axis, of one setting."""
+        (axis,) = self.loop.axes
+        return int(self.sides[axis].item())
+
+    @property
+    def length(self) -> int:
+        """How far the loop reaches, of one setting."""
+        return self.side * int(np.asarray(self.loop.steps).item())
+
+    def divided(self, levels: Iterable[Level]) -> list[Piece]:
+        """What loops of `levels`, outermost first, make of it."""
+        pieces = [self]
+        for level in levels:
+            pieces = [new for piece in pieces for new in piece.cut(level)]
+        return pieces
+
+    def cut(self, level: Level, *shorter: int) -> list[Piece]:
+        """Whole steps of a level, `shorter` ones of what these leave, and one with the rest, as far
+        as any setting has them. Threads share those that no loop around them lets them share."""
+        axis, found = str(level.axis), list[Piece]()
+        left = self.sides[axis]
+        for size in (np.where(level.is_there, level.step, left), *shorter, None):
+            side = np.maximum(left, 1) if size is None else np.broadcast_to(size, left.shape)
+            steps, left = left // side, left % side
+            if np.any(runs := self.runs * steps):
+                loop = Loop(frozenset({axis}), steps, self.loop, level.is_shared & self.alone)
+                found.append(
+                    Piece(loop, {**self.sides, axis: side}, runs, self.alone & (steps <= 1))
+                )
+        return found
+
+
+class BlockNest:
+    """The nests of `plan`, whose axes are called by their numbers: `across` is contiguous in
+    the tensors, `along` in what is computed."""
+
+    def __init__(self, sketch: TransposedStage, plan: Plan) -> None:
+        self.sketch, self.plan = sketch, plan
+        self.across, self.along = map(str, sketch.pair)
+
+    def levels(self, role: str) -> list[Level]:
+        """The levels for `role` that some setting has: for the result's other axes, for pieces
+        along both, for the reduction's other axes, or for blocks."""
+        return [x for x in self.plan.levels if x.role == role and np.any(x.is_there)]
+
+    @cached_property
+    def whole(self) -> Piece:
+        """One of the places along the other axes of the result, which are one loop."""
+        others = self.levels(BATCHES)
+        every = np.ones(self.plan.settings, np.int64)
+        sides = {str(n): every * axis.extent for n, axis in enumerate(self.plan.outline.axes)}
+        shared = others[0].is_shared if others else False
+        axes = frozenset(str(level.axis) for level in others)
+        steps = prod(int(sides.pop(axis)[0]) for axis in axes)
+        return Piece(Loop(axes, steps, None, shared), sides, float(steps), every > 0)
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return axis_names([axis.name for axis in self.plan.outline.axes])
+
+    @cached_property
+    def own(self) -> Place:
+        """Where results are written."""
+        return own_place(self.sketch.view, self._names)
+
+    def is_block(self, read: Read, high: IntArray) -> Truth:
+        """Whether `read` is transposed where blocks are so high. Of a row alone nothing is moved,
+        and what is no box of its tensor is read as it is."""
+        return (high > 1) | (read.tensor not in self.sketch.without_box)
+
+    def block(self, piece: Piece, wide: IntArray, copies: Number = 1) -> Iterator[Leaf]:
+        """Blocks as high as a piece and `wide`, `copies` of them along the result: vectors are read
+        along the tensors' own axis, and used along the other one, which takes steps that each move
+        lanes of all."""
+        loop, high, does = piece.loop, piece.sides[self.across], self._does
+        across, along = self.across, self.along
+        straight = []
+        sides = np.minimum(high, wide)
+        move = Operations(frozenset({across, along}), 1, 0)
+        for place, read in zip(does.reads, self.sketch.view.reads, strict=True):
+            if read not in self.sketch.transposed.reads:
+                straight.append(place)
+                continue
+            is_block = self.is_block(read, high)
+            yield Leaf(loop, Statement(reads=(place,)), {along: wide * copies}, across, high,
+                       is_block, registers=wide)  # fmt: skip
+            steps = np.where(is_block & (sides > 1), np.ceil(np.log2(np.maximum(sides, 2))), 0)
+            yield Leaf(loop, Statement((move,)), {across: high, along: copies}, along, wide, steps,
+                       registers=wide)  # fmt: skip
+            yield Leaf(loop, Statement(reads=(place,)), {across: high, along: copies}, along, wide,
+                       ~is_block)  # fmt: skip
+        summed = copies if does.over else 0
+        yield Leaf(loop, replace(does, reads=tuple(straight)), {across: high, along: copies}, along,
+                   wide, sums=summed, registers=wide, is_unrolled=bool(does.over))  # fmt: skip
+
+    @cached_property
+    def _does(self) -> Statement:
+        return statement_of(self.sketch.view, self._names)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What loops are called that walk along the axes of `piece`, outermost first, inside of the
+    loop `place` that was made for it."""
+
+    piece: Piece
+    loops: Mapping[str, str]
+    place: str = ""
+
+
+class BlockWriter:
+    """Writes the steps of `nest`, which is of one setting, piece by piece."""
+
+    def __init__(self, writer: TraceWriter, nest: BlockNest) -> None:
+        self.w, self.nest, self.sketch = writer, nest, nest.sketch
+        self.name, self.lanes = nest.sketch.view.name, nest.sketch.lanes
+        self.across, self.along = (nest.sketch.loops[n].name for n in nest.sketch.pair)
+        self.made, self.shared = 0, list[str]()
+
+    def fuse_outside(self, *inside: str) -> None:
+        """Make one loop of the result's other axes, outside of `inside`."""
+        loops = (self.sketch.loops[n].name for n in self.sketch.others)
+        names = [name for name in loops if self.w.has(name)]
+        self.w.reorder(*names, *inside)
+        self._note(self.nest.whole, self.w.fuse_all(names))
+
+    def _note(self, piece: Piece, made: str) -> None:
+        """Keep in mind which loop was made for a piece, if threads share it."""
+        if np.all(piece.loop.is_shared) and np.all(np.greater(piece.loop.steps, 1)):
+            self.shared.append(made)
+
+    def share(self) -> None:
+        """Let threads share what they should of the loops that were made."""
+        self.w.do(*map(Parallel, self.shared))
+
+    def cut(self, loops: Sequence[str], pieces: Sequence[Piece]) -> list[tuple[list[str], Piece]]:
+        """The first of `loops`, which others are inside of, in parts for `pieces`, so that nothing
+        is tested in a whole one: what the loops are called in each."""
+        names, found = list(loops), [(list(loops), pieces[0])]
+        for before, piece in pairwise(pieces):
+            rest = self.w.partition(names[0], before.length)
+            names = [rest[name] for name in names]
+            found.append((names, piece))
+        return found
+
+    def split(self, loop: str, piece: Piece) -> tuple[str, str]:
+        """The loop of a piece, and the one along a side of it."""
+        outer, within = self.w.split(loop, piece.side)
+        self._note(piece, outer)
+        return outer, within
+
+    def divided(self, part: Part, levels: Sequence[Level]) -> list[Part]:
+        """Loops of `levels`, outermost first, inside of `part`."""
+        if not levels:
+            return [part]
+        level, *inner = levels
+        axis = str(level.axis)
+        others = [name for name in part.loops if name != axis]
+        if list(part.loops) != [axis, *others]:
+            self.w.reorder(part.loops[axis], *(part.loops[name] for name in others))
+        loops = [part.loops[name] for name in (axis, *others)]
+        found: list[Part] = []
+        for (walked, *rest), piece in self.cut(loops, part.piece.cut(level)):
+            outer, within = self.split(walked, piece)
+            self.w.reorder(outer, *rest, within)
+            inside = dict(zip(others, rest, strict=True)) | {axis: within}
+            found += self.divided(Part(piece, inside, outer), inner)
+        return found
+
+    def transpose(self, piece: Piece, place: str, rows: Sequence[str], lanes: str) -> None:
+        """Read what loop `place` needs of the tensors along their own axis, which the last of the
+        loops `rows` inside of it walks along, and use it with `lanes` along the other one. What
+        else is read of the tensors stays where it is."""
+        self.w.reorder(*rows, lanes)
+        high = piece.sides[self.nest.across]
+        for read in self.sketch.transposed.reads:
+            if np.all(self.nest.is_block(read, high)):
+                self.made += 1
+                buffer = f"{self.name}.{read.tensor}.block{self.made}"
+                is_box = read.tensor not in self.sketch.without_box
+                self.w.read_block(read.tensor, place, buffer, "" if is_box else rows[-1])
+        self.w.do(*map(Unroll, rows), Vectorize(lanes))

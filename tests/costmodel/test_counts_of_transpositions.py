@@ -1,0 +1,34 @@
+"""Blocks that are transposed in registers, with one column left at the end of an axis."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.counts.program import program
+from benchmarks.counts.recount import recount
+from benchmarks.spaces.replay import target_of
+from costmodel.counts.counting import counts
+from schedules import parse_workload
+from schedules.lowering.lower import lower
+from schedules.sketches import space_for
+
+EXACT = ("live_registers", "packed_bytes", "strided_packed_bytes", "panel_bytes", "vector_stores")
+
+
+@pytest.mark.parametrize(("cpu", "i", "j"), [("neoverse-n1", 13, 23), ("x86-64-v3", 9, 17)])
+def test_registers_and_single_columns_are_counted(cpu: str, i: int, j: int) -> None:
+    """A block holds as many registers as it is wide, and one that is read from memory; a column of
+    its own is read from one register, lane by lane, and collected element by element."""
+    workload = parse_workload(expr="Y[j,i] = X[i,j] * 2", tensors=[f"X=f32[{i},{j}]"]).normalised()
+    space = space_for(workload, target_of(cpu, 1))
+    sketch = next(sketch for sketch in space.sketches if sketch.name == "transpose")
+    sizes = [len(knob.values) for knob in sketch.knobs]
+    settings = np.indices(sizes).reshape(len(sizes), -1).T
+    said = counts(sketch.parts[0], settings)
+    assert said["strided_packed_bytes"].any() == (cpu == "neoverse-n1")
+    for n, setting in enumerate(settings.tolist()):
+        nest = lower(workload, sketch.trace(setting))
+        found = recount(program(nest, frozenset({"s0"}), nest.body))
+        for name in EXACT:
+            assert said[name][n] == found[name], (name, setting)
