@@ -20,16 +20,12 @@ from .model import ResidualModel
 
 
 class BlendedModel(CostModel):
-    """`CostModel` for one space. `prior_trust` and `note` are those of its parts."""
+    """`CostModel` for one space. `prior_trust` is that of the process."""
 
     def __init__(self, space: ScheduleSpace) -> None:
         self.process = GaussianModel(space)
         self.trees = ResidualModel(space)
         self._share = 0.0
-
-    @property
-    def note(self) -> str:
-        return self.trees.note
 
     @property
     def prior_trust(self) -> float | None:

@@ -42,11 +42,6 @@ class Measured:
     prior: FloatArray
     features: FeatureArray
 
-    def described(self, sketch: int, rows: IntArray) -> Description:
-        """The samples `rows`, all of one sketch."""
-        settings = np.stack([self.settings[r] for r in rows])
-        return Description(sketch, settings, self.features[rows], self.prior[rows])
-
 
 class Featuriser:
     """Features and prior of the candidates of one space, from one analysis."""

@@ -28,18 +28,14 @@ Values = npt.NDArray[Any]
 """Numbers of one type, whichever it is."""
 
 
-FAR_BYTES = 1024
-"""Rows that are less apart are one stream to a hardware prefetcher. Source: measured, `python -m
-benchmarks.prior constants`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Bytes for P settings, A accesses, C caches, L levels of loops; all float32.
 
     `footprint` (L + 1, P): bytes touched, over all accesses, in one run of the loops from l inward.
-    `moved` (C, A, P): bytes an access brings into cache c in one call of many, written bytes
-    counted twice and scattered ones as often as they are slower.
+    `moved` (C, A, P): bytes that cross the border behind cache c for an access in one call of many,
+    scattered ones as often as they are slower. Caches have a way for each direction, so what is
+    written goes back while others come; memory has one, and written bytes count twice there.
     `fit_level` (C, P): the outermost loop level whose footprint fits cache c.
     """
 
@@ -128,11 +124,12 @@ def touched(
         # Whole rows follow one another without a gap.
         row = extent if dim == last else np.where(whole, row * extent, row)
         pitch = 1 if shape is None or dim == last else prod(shape[dim + 1 :]) * size
-        if pitch % line_bytes == 0 and pitch >= FAR_BYTES:
+        if pitch % line_bytes == 0:
             lines = row * np.float32(size / line_bytes) if inner_lines is None else inner_lines
             slower = np.float32(LINES_TO_FOLLOW) / np.maximum(lines, np.float32(1))
             slower = np.maximum(slower, np.float32(1))
-            scattered = np.where(extent > 1, np.maximum(scattered, slower), scattered)
+            apart = (extent > 1) & ~whole
+            scattered = np.where(apart, np.maximum(scattered, slower), scattered)
         whole = whole & (shape is None or extent >= shape[dim])
         total = total * extent
         inner_lines = total * np.float32(size / line_bytes)
@@ -156,8 +153,10 @@ def cache_traffic(
     *,
     line_bytes: int,
     all_cache_bytes: Sequence[float] | None = None,
+    streamed_bytes: npt.NDArray[Any] | float = 0.0,
 ) -> Traffic:
-    """What the accesses of `plan` cost at every cache, `tensors` being those of its workload.
+    """What the accesses of `plan` cost at every cache, `tensors` being those of its workload, where
+    `streamed_bytes`, (P,) or the same for all, are written past the caches.
 
     What the plan reads through a dense copy has no short rows. The first cache fetches lines, those
     behind it `LINES_AT_ONCE`. `all_cache_bytes` are the sizes for the whole nest, where
@@ -191,6 +190,11 @@ def cache_traffic(
         # What fits as a whole is still there from the call before: kernels are timed warm.
         at = brought[min(c, 1)][:, fit[c], np.arange(plan.settings)]
         moved[c] = np.where(fit[c] == 0, np.float32(0), at)
+    written = [access.is_output for access in plan.accesses]
+    moved[-1, written] *= np.float32(2)  # fetched to be written over, and written back
+    # What goes past the caches is not fetched; a last cache that would have held it gives it up.
+    moved[:, written] *= np.asarray(streamed_bytes) == 0
+    moved[-1, written] += streamed_bytes * np.where(fit[-1] == 0, np.float32(2), np.float32(1))
     levels = np.arange(len(plan.levels) + 1)
     same = np.searchsorted(loops.outermost, levels, side="right") - 1
     return Traffic(footprint[same], moved, loops.outermost[fit])
@@ -208,8 +212,7 @@ def _brought(loops: _Loops, access: Access, touched_bytes: Float32Array) -> Floa
     # what they touch together.
     union = np.take_along_axis(touched_bytes * loops.runs, np.maximum(last - 1, 0), 0)
     slid = np.where(last > 0, union, touched_bytes)
-    found: Float32Array = np.minimum(slid, touched_bytes * again)
-    return found * np.float32(2) if access.is_output else found
+    return np.asarray(np.minimum(slid, touched_bytes * again))
 
 
 def _last(holds: BoolArray) -> npt.NDArray[np.int64]:
@@ -219,21 +222,3 @@ def _last(holds: BoolArray) -> npt.NDArray[np.int64]:
     found = np.zeros((len(holds) + 1, holds.shape[1]), np.int64)
     np.maximum.accumulate(places, axis=0, out=found[1:])
     return found
-
-
-def past_caches(
-    traffic: Traffic, accesses: Sequence[Access], streamed_bytes: npt.NDArray[np.float64]
-) -> Traffic:
-    """`traffic` where the output is written past the caches: `streamed_bytes` (P,), 0 where it is
-    not. Nothing is fetched to be written over. Memory takes every byte once; twice where the last
-    cache would have held it, which then gives up its line."""
-    streams = streamed_bytes > 0
-    if not streams.any():
-        return traffic
-    moved = traffic.moved.copy()
-    for a, access in enumerate(accesses):
-        if access.is_output:
-            moved[:, a] = np.where(streams, np.float32(0), moved[:, a])
-            held = traffic.fit_level[-1] == 0
-            moved[-1, a] += (streamed_bytes * np.where(held, 2, 1)).astype(np.float32)
-    return Traffic(traffic.footprint, moved, traffic.fit_level)

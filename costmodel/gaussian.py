@@ -25,9 +25,9 @@ import numpy as np
 from schedules.arrays import FloatArray, IntArray
 from schedules.space import Knob, ScheduleSpace
 
-from .base import CostModel, Description, Prediction, Sample
-from .features import FEATURES, FeatureArray, Featuriser, Measured
-from .model import MIN_SAMPLES
+from .base import Description, Prediction, Sample
+from .features import FEATURES, FeatureArray, Measured
+from .learned import LearnedModel
 
 MOST_SAMPLES = 96
 """Samples that are learned from, fastest and newest ones. Work grows with their cube, and from 128
@@ -78,6 +78,10 @@ HYPOTHESES = tuple(
 )
 
 
+Parts: TypeAlias = tuple[FeatureArray | FloatArray, FeatureArray | FloatArray, FloatArray]
+"""(P, N) correlations: knobs alone, knobs together, features."""
+
+
 class _Known:
     """The samples as inputs of the random function. `places` are those of each sketch's knobs."""
 
@@ -89,6 +93,7 @@ class _Known:
         self.used = np.flatnonzero(spread > 1e-4)
         self.weights = 1.0 / (spread[self.used] * np.sqrt(max(len(self.used), 1)))
         self.seen = self._scaled(measured.features)
+        self.features = measured.features
 
     def _scaled(self, features: FeatureArray) -> FloatArray:
         """Those features in which samples differ, each in units of its spread."""
@@ -125,6 +130,15 @@ class _Known:
         square = np.maximum(lengths - 2.0 * times_on_one_core(one, two.T), 0.0)
         return np.asarray(np.exp(square * (-0.5 / (2.0 * length) ** 2)))
 
+    def among_themselves(self, length: float) -> Parts:
+        """Correlations of the samples, each (N, N)."""
+        alone, together = np.zeros((2, len(self.sketch), len(self.sketch)))
+        for sketch in np.unique(self.sketch):
+            rows = np.flatnonzero(self.sketch == sketch)
+            own = np.stack([self.settings[r] for r in rows])
+            alone[rows], together[rows] = self.of_knobs(int(sketch), own, length)
+        return alone, together, self.of_features(self.features, length)
+
 
 @dataclass(frozen=True, slots=True)
 class _Posterior:
@@ -140,55 +154,43 @@ class _Posterior:
     evidence: float
 
 
-class GaussianModel(CostModel):
-    """`CostModel` for one space.
+class GaussianModel(LearnedModel):
+    """`LearnedModel` for few samples.
 
     `prior_trust` is the probability, 0..1, that at least `REAL_SHARE` of the differences that the
-    prior sees is real; `left_out` (n,) how far each sample that ran is from what the others say of
-    it, log2 units. Both are None before there are enough samples.
+    prior sees is real; None before there are enough samples.
     """
 
     def __init__(self, space: ScheduleSpace) -> None:
-        self.featurise = Featuriser(space)
+        super().__init__(space)
         self.prior_trust: float | None = None
-        self.left_out: FloatArray | None = None
         self._places = [_places(sketch.knobs) for sketch in space.sketches]
-        self._offset = self._best = self._best_prior = self._mean_prior = 0.0
-        self._fitted: tuple[_Known, _Posterior] | None = None
-
-    def describe(self, sketch: int, settings: IntArray) -> Description:
-        return self.featurise(sketch, settings)
+        self._best = self._best_prior = self._mean_prior = 0.0
+        self._fitted: tuple[_Known, _Posterior]
 
     def fit(self, samples: Sequence[Sample]) -> None:
-        self.prior_trust = self.left_out = self._fitted = None
-        self._offset = 0.0
-        measured = self.featurise.samples(_kept(samples))
-        if measured is None:
-            return
-        log2_secs, ran = measured.log2_secs, measured.ran
-        self._offset = float(np.median((log2_secs - measured.prior)[ran]))
-        if ran.sum() < MIN_SAMPLES:
-            return
-        self._best, self._best_prior = float(log2_secs.min()), float(measured.prior.min())
-        self._mean_prior = float(_near(measured.prior - self._best_prior).mean())
-        prior = self._seen_of_prior(measured.prior)
-        known = _Known(measured, self._places)
-        found = self._all_posteriors(known, _near(log2_secs - self._best), measured.features, prior)
+        self.prior_trust = None
+        super().fit(_kept(samples))
+
+    def learn(self, known: Measured) -> FloatArray:
+        self._best, self._best_prior = float(known.log2_secs.min()), float(known.prior.min())
+        self._mean_prior = float(_near(known.prior - self._best_prior).mean())
+        prior = self._seen_of_prior(known.prior)
+        inputs = _Known(known, self._places)
+        found = _posteriors(inputs, _near(known.log2_secs - self._best), prior)
         weights = np.exp([p.evidence - found[0].evidence for p in found])
         trusts = np.array([_trust(p, prior) for p in found])
         self.prior_trust = float((weights * trusts).sum() / weights.sum())
         likeliest = found[0]
-        self._fitted = known, likeliest
-        self.left_out = (likeliest.alpha / (likeliest.inverse**2).sum(axis=0))[ran]
+        self._fitted = inputs, likeliest
+        left_out: FloatArray = likeliest.alpha / (likeliest.inverse**2).sum(axis=0)
+        return left_out[known.ran]
 
-    def predict_from(self, description: Description) -> Prediction:
-        log2_prior = description.log2_prior
-        if self._fitted is None:
-            return Prediction.unlearned(log2_prior + self._offset)
+    def predict_learned(self, description: Description) -> Prediction:
         assert description.features is not None
         known, posterior = self._fitted
         h = posterior.hypothesis
-        prior, own = self._seen_of_prior(log2_prior), self._seen_of_prior(known.prior)
+        prior, own = map(self._seen_of_prior, (description.log2_prior, known.prior))
         knobs = known.of_knobs(description.sketch, description.settings, h.length)
         kernel = _kernel(h, (*knobs, known.of_features(description.features, h.length)), prior, own)
         mean = posterior.level + h.slope * prior + np.einsum("pn,n->p", kernel, posterior.alpha)
@@ -201,30 +203,6 @@ class GaussianModel(CostModel):
         """What the prior says of candidates, above what it says of the samples in the mean."""
         return np.asarray(_near(log2_prior - self._best_prior) - self._mean_prior)
 
-    def _all_posteriors(
-        self, known: _Known, above: FloatArray, features: FeatureArray, prior: FloatArray
-    ) -> list[_Posterior]:
-        """One a hypothesis, the likeliest first."""
-        found: list[_Posterior] = []
-        for length in LENGTHS:
-            count = len(above)
-            alone, together = np.zeros((count, count)), np.zeros((count, count))
-            for sketch in np.unique(known.sketch):
-                rows = np.flatnonzero(known.sketch == sketch)
-                own = np.stack([known.settings[r] for r in rows])
-                alone[rows], together[rows] = known.of_knobs(int(sketch), own, length)
-            parts = (alone, together, known.of_features(features, length))
-            found += [
-                _posterior(h, _kernel(h, parts, prior, prior), above, prior)
-                for h in HYPOTHESES
-                if h.length == length
-            ]
-        return sorted(found, key=lambda p: -p.evidence)
-
-
-Parts: TypeAlias = tuple[FeatureArray | FloatArray, FeatureArray | FloatArray, FloatArray]
-"""(P, N) correlations: knobs alone, knobs together, features."""
-
 
 def _kernel(h: Hypothesis, parts: Parts, prior: FloatArray, own: FloatArray) -> FloatArray:
     """(P, N) covariances over the random function's variance, without the noise, of candidates
@@ -234,6 +212,19 @@ def _kernel(h: Hypothesis, parts: Parts, prior: FloatArray, own: FloatArray) -> 
         if share:
             kernel += share * part
     return kernel
+
+
+def _posteriors(known: _Known, above: FloatArray, prior: FloatArray) -> list[_Posterior]:
+    """One a hypothesis, the likeliest first. See `_posterior`."""
+    found: list[_Posterior] = []
+    for length in LENGTHS:
+        parts = known.among_themselves(length)
+        found += [
+            _posterior(h, _kernel(h, parts, prior, prior), above, prior)
+            for h in HYPOTHESES
+            if h.length == length
+        ]
+    return sorted(found, key=lambda p: -p.evidence)
 
 
 def _posterior(

@@ -27,7 +27,7 @@ from schedules.space import Part, ScheduleSpace
 
 from .counts.counting import counts
 from .counts.table import Counts
-from .footprint import Traffic, cache_traffic, past_caches
+from .footprint import Traffic, cache_traffic
 from .machine import Machine, compute_dtype, machine_for
 from .programs import joined
 
@@ -129,8 +129,8 @@ class Prior:
             self.machine.cache_bytes,
             all_cache_bytes=self.machine.all_cache_bytes,
             line_bytes=self.machine.line_bytes,
+            streamed_bytes=columns["streamed_bytes"],
         )
-        traffic = past_caches(traffic, plan.accesses, columns["streamed_bytes"])
         return combine(columns, traffic, self.machine)
 
 
@@ -143,13 +143,11 @@ def total(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[Any]:
 def combine(columns: Counts, traffic: Traffic, machine: Machine) -> Analysis:
     """Seconds from structure and traffic, see the module's docstring."""
     used, share, imbalance = _parallelism(columns, machine)
-    plain_ops = columns["vector_ops"] + columns["lost_ops"]
     # Half of exp's instructions bring its argument into range and scale (a test counts them).
-    vector_ops = plain_ops + columns["math_calls"] * (2.0 * POLYNOMIAL_SLOTS)
-    chains = columns["accumulators"]
-    rate = np.where(chains > 0, np.minimum(chains / FMA_LATENCY, FMA_PIPES), FMA_PIPES)
-    # Math functions wait for no accumulator: they fill the pipes while sums wait for each other.
-    pipes = np.maximum(plain_ops / rate, vector_ops / FMA_PIPES)
+    math_ops = columns["math_calls"] * (2.0 * POLYNOMIAL_SLOTS)
+    vector_ops = columns["vector_ops"] + columns["lost_ops"] + math_ops
+    # Sums wait for themselves, and all else goes on meanwhile.
+    pipes = np.maximum(vector_ops / FMA_PIPES, columns["chained_ops"] * FMA_LATENCY)
     first_cache, behind_it, *_ = machine.bytes_per_cycle
     *_, last_cache, _ = machine.bytes_per_cycle
     # Where a mask chooses what is read, the load of that is not all there is to load.
@@ -157,14 +155,16 @@ def combine(columns: Counts, traffic: Traffic, machine: Machine) -> Analysis:
     loads = loads * machine.vector_bytes / first_cache
     moved = columns["vector_loads"] + columns["vector_stores"]
     trips = columns["inner_trips"] * columns["inner_entries"]
-    issue = (vector_ops + moved + OPS_PER_LOOP_TRIP * trips) / ISSUE_WIDTH
+    scalar_ops = columns["test_ops"] + OPS_PER_LOOP_TRIP * trips
+    issue = (vector_ops + moved + scalar_ops) / ISSUE_WIDTH
     rates = np.asarray(machine.bytes_per_cycle)
     # A late line comes from where the whole problem lives.
     waits = columns["conflict_misses"] / behind_it
     home = np.maximum(_home(traffic.footprint[0], machine), 1)
     waits = waits + columns["exposed_lines"] / rates[home]
     # Accumulators stay in registers from one of the inner loops to the next.
-    sums = np.minimum(columns["inner_entries"] * chains, columns["vector_stores"])
+    sums = columns["inner_entries"] * columns["accumulators"]
+    sums = np.minimum(sums, columns["vector_stores"])
     fixed = (
         waits * machine.line_bytes
         + sums * machine.vector_bytes / behind_it

@@ -10,14 +10,7 @@ from schedules.arrays import IntArray
 from schedules.space import Sketch
 
 from .counts.counting import counts
-from .counts.table import Counts
-
-ADDED = frozenset({
-    "flops", "vector_ops", "vector_loads", "vector_stores", "scalar_accesses", "math_calls",
-    "conflict_misses", "exposed_lines", "lost_ops", "packed_bytes", "strided_packed_bytes",
-    "transposed_packed_bytes", "fused_packed_bytes", "regions",
-})  # fmt: skip
-"""Counts that add up over parts."""
+from .counts.table import TOTALS, Counts
 
 
 def program_counts(sketch: Sketch, settings: IntArray) -> Counts:
@@ -33,6 +26,6 @@ def joined(parts: Sequence[Counts]) -> Counts:
     every = np.arange(len(heaviest))
     each = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
     return {
-        name: rows.sum(axis=0) if name in ADDED else rows[heaviest, every]
+        name: rows.sum(axis=0) if name in TOTALS else rows[heaviest, every]
         for name, rows in each.items()
     }

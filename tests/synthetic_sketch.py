@@ -150,6 +150,7 @@ class SyntheticSketch:
         found = {
             "flops": 2.0 * calls * kc * mr * nr,
             "vector_ops": calls * kc * mr * nv,
+            "chained_ops": calls * kc,
             "vector_loads": calls * (kc * (mr + nv) + mr * nv),
             "vector_stores": calls * mr * nv,
             "accumulators": mr * nv,

@@ -36,6 +36,7 @@ def inner_product_counts(sketch: InnerProductSketch, settings: IntArray) -> Coun
     found: Counts = {
         "flops": (2.0 * work + outputs * of_a_sum / 2.0) * sketch.lanes,
         "vector_ops": work + outputs * of_a_sum,
+        "chained_ops": steps,
         "vector_loads": steps * (rows * roles.period + columns * (1.0 + fetch)) + spilled,
         "vector_stores": outputs + spilled,
         "exposed_lines": exposed_misses(lines, PAGE_BYTES / line_bytes) * (fetch == 0) + again,

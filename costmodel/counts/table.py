@@ -9,32 +9,41 @@ from schedules.arrays import FloatArray
 Counts = dict[str, FloatArray]
 """Values of COUNTS by name, each (P,)."""
 
-COUNTS: dict[str, str] = {
+TOTALS: dict[str, str] = {
     "flops": "scalar operations executed, work on idle lanes included",
     "vector_ops": "instructions that compute, an FMA is one, or move between lanes; no copies'",
-    "lost_ops": "multiply-adds in the time that tests, and tiles or sums too short, take longer",
+    "lost_ops": "multiply-adds in the time that choices, and tiles or sums too short, take longer",
+    "chained_ops": "operations that are done one after the other, since a sum waits for itself",
+    "test_ops": "comparisons that decide whether padding is read, one with their branches",
     "vector_loads": "loads executed, of a vector or of one element; not those of packed copies",
     "vector_stores": "stores executed, of a vector or of one element; not those of packed copies",
     "scalar_accesses": "lanes that are loaded or stored one by one: gathers and scatters",
     "conflict_misses": "lines lost because a stride maps them to few sets, in misses near by",
     "exposed_lines": "lines that neither hardware nor a prefetch brings in time, in misses near by",
     "math_calls": "vector evaluations of exp, tanh, erf and the like",
+    "packed_bytes": "bytes written by packing and other private copies, in total",
+    "strided_packed_bytes": "the part of packed_bytes that is copied element by element",
+    "transposed_packed_bytes": "the part of packed_bytes that is transposed in registers",
+    "fused_packed_bytes": "the part of packed_bytes that a first tile copies as it computes",
+    "streamed_bytes": "bytes of the output that are written past the caches",
+    "regions": "parallel regions entered a call; 0 if nothing is parallel",
+}
+"""Counts that add up over the parts of a program."""
+
+SHAPES: dict[str, str] = {
     "accumulators": "independent accumulator registers of one sum of the innermost loop; 0 if none",
     "live_registers": "vector registers the innermost loop needs at once",
     "kept_values": "operand registers that steps written out one after the other have in common",
     "inner_trips": "trip count of the innermost loop that is not unrolled or vectorised",
     "inner_entries": "how often that loop is entered",
     "code_ops": "instructions in the unrolled innermost body",
-    "packed_bytes": "bytes written by packing and other private copies, in total",
-    "strided_packed_bytes": "the part of packed_bytes that is copied element by element",
-    "transposed_packed_bytes": "the part of packed_bytes that is transposed in registers",
-    "fused_packed_bytes": "the part of packed_bytes that a first tile copies as it computes",
     "panel_bytes": "bytes of the largest private copy",
-    "streamed_bytes": "bytes of the output that are written past the caches",
     "masked_share": "share of vector_ops under tests, which masks of lanes are not, 0..1",
     "tasks": "iterations of the parallel loop, a shorter one as a part; 1 if nothing is parallel",
-    "regions": "parallel regions entered a call; 0 if nothing is parallel",
 }
+"""Counts of which a program has those of its part with the most operations."""
+
+COUNTS = TOTALS | SHAPES
 """What `counts` gives, and what it means: over one call, all threads. All but `lost_ops`,
 `conflict_misses` and `exposed_lines`, which are prices, can be recounted
 from lowered nests: `python -m benchmarks.counts` does it, and says precisely what each is."""

@@ -20,7 +20,7 @@ from schedules.sketches.writer import BATCHES, BLOCKS, DEPTH, TILES
 from .conflicts import conflict_misses
 from .exposed import exposed_lines
 from .plans import innermost, runs, shared
-from .table import Counts
+from .table import Counts, with_zeros
 from .tile_copies import packed
 from .tile_loads import step_loads
 from .tile_tests import chooses_sums
@@ -69,14 +69,15 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
     narrow = columns.cut & (columns.computed % f["nr"] < lanes)
     in_lanes = np.where(narrow, columns.computed / vectors, lanes)
     guarded = (v["copy_rows"] == 0) & ~skips & any(r.padded for r in sketch.roles.column_reads)
-    # A guarded load compares for each condition, and joins or chooses by what it finds.
-    tests = guarded * 2.0 * len(sketch.padding) * steps * column_loads * full_columns
-    tests = tests + updates * chooses_sums(sketch, v, s)
-    return {
+    tests = guarded * len(sketch.padding) * steps * column_loads * full_columns
+    choices = updates * chooses_sums(sketch, v, s)
+    return with_zeros({
         "flops": updates * in_lanes * view.operations
         + (outputs * of_epilogue.flops + added) * in_lanes,
         "vector_ops": vector_ops,
-        "lost_ops": vector_ops * stalled + (1.0 + stalled) * tests,
+        "lost_ops": vector_ops * stalled + (1.0 + stalled) * choices,
+        "chained_ops": (1.0 + stalled) * steps * inside * full,
+        "test_ops": tests,
         "vector_loads": steps * (row_loads * full_rows + column_loads * full_columns)
         + prefetches
         + outputs * of_epilogue.loads,
@@ -94,7 +95,7 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
         "streamed_bytes": f["stream"] * sketch.workload.tensors[sketch.output].bytes,
         "masked_share": _is_tested(sketch, v, s, walks).astype(np.float64),
         **shared(plan),
-    }
+    })  # fmt: skip
 
 
 def _depth(sketch: TileSketch, v: dict[str, IntArray], skips: BoolArray) -> FloatArray:
