@@ -22,6 +22,7 @@ NOMINAL_CLOCK_HZ = 3.4e9
 class Machine:
     """Rates for one element type. Entries of the per-thread tuples: index p - 1 for p threads.
 
+    `fma_pipes` vectors are multiplied and added in each cycle of `clock_hz`.
     `peak_flops` in flop/s; `bandwidth[level]` in bytes/s, read, for "L1", "L2", "L3", "memory" as
     far as the target has those levels; `cache_bytes[i]` is what one thread may fill of level i,
     `all_cache_bytes[i]` what all threads together may, of one copy of that level.
@@ -31,6 +32,7 @@ class Machine:
     """
 
     clock_hz: float
+    fma_pipes: float
     vector_bytes: int
     element_bytes: int
     vector_registers: int
@@ -63,14 +65,19 @@ def compute_dtype(workload: Workload) -> DType:
 def machine_for(target: Target, dtype: DType) -> Machine:
     """The rates of `target` for arithmetic on `dtype`; f32's peak stands in for i32's.
 
-    The clock is the one that explains the measured peak: peak / (2 flop * lanes * pipes).
+    Peak and clock say how many multiply-adds a cycle there are: peak / (2 flop * lanes * clock);
+    a core may have half vectors and take two cycles for a whole one. Where the clock was not
+    probed, it is the one that explains the peak with `FMA_PIPES`.
     """
     lanes = target.lanes(dtype)
     threads = range(1, target.threads + 1)
     alike = DType.F64 if dtype.bits == 64 else DType.F32
     per_cycle = 2.0 * lanes * FMA_PIPES
     single = (target.probes.peak(dtype, 1) or target.probes.peak(alike, 1)) * 1e9
-    clock_hz = single / per_cycle if single > 0 else NOMINAL_CLOCK_HZ
+    clock_hz = target.probes.clock_ghz * 1e9
+    if not clock_hz:
+        clock_hz = single / per_cycle if single > 0 else NOMINAL_CLOCK_HZ
+    pipes = single / (2.0 * lanes * clock_hz) if single > 0 else float(FMA_PIPES)
     peaks = tuple(
         (target.probes.peak(dtype, p) or target.probes.peak(alike, p)) * 1e9
         or per_cycle * clock_hz * p
@@ -87,6 +94,7 @@ def machine_for(target: Target, dtype: DType) -> Machine:
     }
     return Machine(
         clock_hz=clock_hz,
+        fma_pipes=pipes,
         vector_bytes=vector_bytes,
         element_bytes=vector_bytes // lanes,
         vector_registers=target.vector_registers,

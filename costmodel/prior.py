@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from schedules.algebra.functions import POLYNOMIAL_SLOTS
 from schedules.arrays import FloatArray, IntArray, distinct_rows
-from schedules.sketches.hardware import FMA_LATENCY, FMA_PIPES, ISSUE_WIDTH
+from schedules.sketches.hardware import FMA_LATENCY, ISSUE_WIDTH
 from schedules.space import Part, ScheduleSpace
 
 from .counts.counting import counts
@@ -43,6 +43,10 @@ OPS_PER_LOOP_TRIP = 2.0
 CYCLES_PER_LOOP_ENTRY = 13.0
 """What a branch takes that was predicted wrongly, the one that leaves the loop. Published: the
 common case of AMD's family 19h (its optimisation guide); 11 to 20 on other cores (Fog)."""
+
+OPS_IN_FLIGHT = 128.0
+"""Instructions on vectors that wait for their turn while later ones go on. Published: what queues
+and schedulers of Zen 3 and 4 hold (their optimisation guides); others have 97 to 210."""
 
 OVERLAP_NORM = 4.0
 """Of the p-norm between what is the slowest part alone and the sum of all. Source: measured,
@@ -146,8 +150,11 @@ def combine(columns: Counts, traffic: Traffic, machine: Machine) -> Analysis:
     # Half of exp's instructions bring its argument into range and scale (a test counts them).
     math_ops = columns["math_calls"] * (2.0 * POLYNOMIAL_SLOTS)
     vector_ops = columns["vector_ops"] + columns["lost_ops"] + math_ops
-    # Sums wait for themselves, and all else goes on meanwhile.
-    pipes = np.maximum(vector_ops / FMA_PIPES, columns["chained_ops"] * FMA_LATENCY)
+    # Sums wait for themselves, and all else goes on meanwhile: of those that follow, too, as many
+    # as are begun before one ends.
+    a_sum = np.maximum(columns["code_ops"] * columns["inner_trips"], 1.0)
+    chained = columns["chained_ops"] * FMA_LATENCY / np.maximum(OPS_IN_FLIGHT / a_sum, 1.0)
+    pipes = np.maximum(vector_ops / machine.fma_pipes, chained)
     first_cache, behind_it, *_ = machine.bytes_per_cycle
     *_, last_cache, _ = machine.bytes_per_cycle
     # Where a mask chooses what is read, the load of that is not all there is to load.

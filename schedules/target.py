@@ -21,6 +21,7 @@ from .errors import TargetError
 
 MAX_CORES = 4096
 MAX_REGISTERS = 1024
+MAX_CLOCK_GHZ = 100
 MAX_CACHES = 8
 MAX_CACHE_BYTES = 1 << 40
 MAX_FEATURES = 1000
@@ -60,7 +61,8 @@ class Probes:
     """What was measured on the machine; zeros where nothing was.
 
     `peak_gflops[dtype]` and `bandwidth_gbs[level]` ("L1", "L2", "L3", "memory") are lists with
-    one entry a thread count: index 0 for one thread. `doubtful`: other work ran meanwhile, or a
+    one entry a thread count: index 0 for one thread. `clock_ghz` is that of one core at work, 0
+    where nobody asked for it. `doubtful`: other work ran meanwhile, or a
     kernel was faster than they allow; the machine can do more than they say.
     """
 
@@ -68,6 +70,7 @@ class Probes:
     bandwidth_gbs: dict[str, list[float]] = field(default_factory=dict)
     parallel_region_secs: float = 2e-6
     doubtful: bool = False
+    clock_ghz: float = 0.0
 
     def peak(self, dtype: DType, threads: int) -> float:
         """Measured peak in GFLOP/s, 0.0 if it was not probed."""
@@ -142,8 +145,9 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         document = asdict(self)
-        if not self.probes.doubtful:  # as in documents of versions that did not know it
-            del document["probes"]["doubtful"]
+        for name in ("clock_ghz", "doubtful"):  # as in documents of versions that did not know them
+            if not document["probes"][name]:
+                del document["probes"][name]
         return document
 
     @classmethod
@@ -216,6 +220,10 @@ def _check_probes(target: Target) -> None:
     secs = probes.parallel_region_secs
     if not _is_number(secs) or not 0 <= secs <= 1:
         raise TargetError(f"probes/parallel_region_secs must be 0 to 1, got {_shown(secs)}")
+    if not _is_number(probes.clock_ghz) or not 0 <= probes.clock_ghz <= MAX_CLOCK_GHZ:
+        raise TargetError(
+            f"probes/clock_ghz must be 0 to {MAX_CLOCK_GHZ}, got {_shown(probes.clock_ghz)}"
+        )
     if not isinstance(probes.doubtful, bool):
         raise TargetError(f"probes/doubtful must be true or false, got {_shown(probes.doubtful)}")
 

@@ -350,6 +350,8 @@ def target_facts(target: Document) -> RenderableType:
     ]
     region = duration(probes["parallel_region_secs"])
     rows.append(("parallel region", region))
+    if probes.get("clock_ghz"):
+        rows.append(("clock", f"{probes['clock_ghz']:.3g} GHz"))
     if probes.get("doubtful"):
         rows.append(("doubtful", "other work ran while probing: no search ends at these figures"))
     return Group(facts(rows), grid(header, lines))

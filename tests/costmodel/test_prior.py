@@ -8,10 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from costmodel.counts.table import with_zeros
 from costmodel.features import FEATURES, Featuriser
-from costmodel.footprint import cache_traffic, touched
+from costmodel.footprint import Traffic, cache_traffic, touched
 from costmodel.machine import NOMINAL_CLOCK_HZ, compute_dtype, machine_for
-from costmodel.prior import Prior
+from costmodel.prior import OPS_IN_FLIGHT, Prior, combine
 from schedules.algebra.functions import POLYNOMIAL_SLOTS, UnaryOp
 from schedules.arrays import IntArray
 from schedules.dtypes import DType
@@ -227,3 +228,34 @@ def test_plain_loops_have_a_finite_time() -> None:
     space = space_for(plain.normalised(), synthetic_target())
     for number, sketch in enumerate(space.sketches):
         assert np.isfinite(Prior(space).log2_secs(number, np.asarray([sketch.default()]))).all()
+
+
+def test_a_core_that_takes_two_cycles_for_a_vector_has_one_pipe() -> None:
+    """As the peak and the clock say; with no clock there are two, and the clock is what fits."""
+    lanes = synthetic_target().lanes(DType.F32)
+    probed = [
+        Probes({"f32": [16.0 * lanes]}, clock_ghz=4.0),
+        Probes({"f32": [8.0 * lanes]}, clock_ghz=4.0),
+        Probes({"f32": [8.0 * lanes]}),
+    ]
+    machines = [machine_for(replace(synthetic_target(), probes=p), DType.F32) for p in probed]
+    assert [machine.fma_pipes for machine in machines] == [2.0, 1.0, 2.0]
+    assert [machine.clock_hz for machine in machines] == [4e9, 4e9, 2e9]
+
+
+def test_sums_that_follow_do_not_wait_for_the_ones_before() -> None:
+    """Where a sum is of few instructions, others are under way beside it."""
+    machine = machine_for(synthetic_target(), DType.F32)
+    nothing = np.zeros((3, 1, 1), np.float32)
+    traffic = Traffic(nothing[0], nothing, np.zeros((3, 1), np.int64))
+
+    def secs(ops_a_sum: float) -> float:
+        one = {"vector_ops": 1e6, "chained_ops": 1e6, "accumulators": 1.0, "code_ops": ops_a_sum,
+               "inner_trips": 1.0, "tasks": 1.0}  # fmt: skip
+        counts = with_zeros({name: np.full(1, value) for name, value in one.items()})
+        return float(combine(counts, traffic, machine).secs[0])
+
+    assert secs(2 * OPS_IN_FLIGHT) == secs(OPS_IN_FLIGHT) > 3.9 * secs(OPS_IN_FLIGHT / 4)
+    assert secs(OPS_IN_FLIGHT / 8) == pytest.approx(
+        secs(OPS_IN_FLIGHT / 16)
+    )  # as fast as pipes are

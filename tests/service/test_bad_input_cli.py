@@ -190,6 +190,7 @@ BAD_TARGETS: list[tuple[dict[str, Any], str]] = [
     ({"probes": {"peak_gflops": {"f32": ["x"]}}}, "probes/peak_gflops/f32 must be a list"),
     ({"probes": {"bandwidth_gbs": {"L1": [-5.0]}}}, "probes/bandwidth_gbs/L1 must be a list"),
     ({"probes": {"parallel_region_secs": -1}}, "probes/parallel_region_secs must be"),
+    ({"probes": {"clock_ghz": "fast"}}, "probes/clock_ghz must be"),
     ({"probes": {"doubtful": "no"}}, "probes/doubtful must be true or false"),
 ]
 

@@ -16,6 +16,8 @@ DRIVER = "tw_probe_run"
 REGIONS = "tw_probe_regions"
 EMPTY_REGION = "tw_probe_empty_region"
 BURST_SYMBOL = "tw_fma_burst"
+CHAIN_STEPS = 64
+"""Of one iteration: the loop's own additions are done beside them."""
 _STREAMS = 4
 _LOADS_A_STREAM = 4
 _LLVM_TYPE = {DType.F32: "float", DType.F64: "double", DType.I32: "i32"}
@@ -79,6 +81,44 @@ def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
         "}",
     ]
     return ProbeKernel("\n".join(lines) + "\n", symbol, 2 * lanes * chains)
+
+
+def chain_kernel(symbol: str) -> ProbeKernel:
+    """Additions and exclusive ors of one integer register, each of which waits for the one before:
+    all cores do one of them a cycle, so operations a second are cycles a second.
+
+    The operands come through `data`, so that no compiler sees what the chain makes of them.
+    """
+    steps, last = [], "%x"
+    for i in range(CHAIN_STEPS):
+        op, operand = ("xor", "%b") if i % 2 else ("add", "%a")
+        steps.append(f"  %y{i} = {op} i64 {last}, {operand}")
+        last = f"%y{i}"
+    lines = [
+        f"define void @{symbol}(i64 %iterations, ptr %data, i64 %bytes) nounwind {{",
+        "entry:",
+        *(line for name in ("%a", "%b") for line in _register_through_memory(name)),
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]",
+        f"  %x = phi i64 [ %a, %entry ], [ {last}, %loop ]",
+        *steps,
+        "  %i1 = add i64 %i, 1",
+        "  %more = icmp slt i64 %i1, %iterations",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+        f"  store volatile i64 {last}, ptr %data, align 8",
+        "  ret void",
+        "}",
+    ]
+    return ProbeKernel("\n".join(lines) + "\n", symbol, CHAIN_STEPS)
+
+
+def _register_through_memory(name: str) -> list[str]:
+    return [
+        "  store volatile i64 12345, ptr %data, align 8",
+        f"  {name} = load volatile i64, ptr %data, align 8",
+    ]
 
 
 def _multiply_add(name: str, acc: str, vector: str, lanes: int, dtype: DType) -> str:

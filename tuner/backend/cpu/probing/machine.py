@@ -91,7 +91,8 @@ class ProbedMachine:
             d: kernels.arithmetic_kernel(target, d, f"tw_probe_{d.value}") for d in PROBED_DTYPES
         }
         self._read: ProbeKernel = kernels.read_kernel(target, "tw_probe_read")
-        texts = [k.text for k in (*self._arithmetic.values(), self._read)]
+        self._chain = kernels.chain_kernel("tw_probe_chain")
+        texts = [k.text for k in (*self._arithmetic.values(), self._read, self._chain)]
         text = "\n".join([*texts, kernels.driver_text(), kernels.regions_text()])
         self._engine = _load(text, target)
         self._driver = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 7)(
@@ -122,6 +123,12 @@ class ProbedMachine:
         self._reserve(4096 * threads)
         jobs = [_Job(kernel.symbol, self._address + 4096 * i, 0) for i in range(threads)]
         return kernel.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
+
+    def gigahertz(self) -> float:
+        """The clock of one core, in 1e9 cycles a second: steps of a chain, each a cycle."""
+        self._reserve(4096)
+        jobs = [_Job(self._chain.symbol, self._address, 0)]
+        return self._chain.ops_per_iteration * self._best_rate(jobs, shared=False) / 1e9
 
     def gigabytes(self, size: int, shared: bool, threads: int) -> float:
         """Best read rate of `threads` threads at once, in 1e9 bytes a second.

@@ -1,4 +1,4 @@
-"""Measure a machine: arithmetic peaks, read bandwidth a level, the cost of a parallel region.
+"""Measure a machine: arithmetic peaks, read bandwidth a level, the clock, a parallel region's cost.
 
 A process of its own (`python -m tuner.backend.cpu.probing.prober`, target JSON on stdin, probes
 JSON on stdout): it starts threads and OpenMP, and no process that forks later may have done that.
@@ -35,6 +35,7 @@ MAX_PROBE_SECS = 0.04
 ROUND_PAUSE_SECS = 0.1
 LOOK_PAUSE_SECS = 0.15
 _REGIONS: Figure = ("parallel regions a second", 0)
+_CLOCK: Figure = ("clock", 1)
 
 
 def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Probes:
@@ -55,6 +56,7 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
         found = best_of_rounds(
             lambda: {
                 **{(name, n): measure(n) for name, measure in both.items() for n in counts},
+                _CLOCK: machine.gigahertz(),
                 _REGIONS: 1 / machine.region_secs(target.cores),
             },
             others.worked,
@@ -64,12 +66,13 @@ def measure_probes(target: Target, budget_secs: float = TOTAL_BUDGET_SECS) -> Pr
         private = {name: both[name] for name in both if not levels.get(name, (0, False))[1]}
         look_again(private, rates, pause=partial(time.sleep, LOOK_PAUSE_SECS))
         region_secs = float(f"{1 / found.rates[_REGIONS]:.3g}")
+        clock_ghz = float(f"{found.rates[_CLOCK]:.4g}")
     curves = {name: spread(found, target.cores) for name, found in rates.items()}
     # Narrow floats are computed in f32: their peak is the f32 peak.
     peaks = {name: curves[name] for name in arithmetic}
     peaks |= {d.value: list(peaks[d.wide.value]) for d in FLOATS if d.is_narrow_float}
     bandwidths = {name: curves[name] for name in reading}
-    return Probes(peaks, bandwidths, region_secs, doubtful=not found.quiet)
+    return Probes(peaks, bandwidths, region_secs, not found.quiet, clock_ghz)
 
 
 def main() -> None:
