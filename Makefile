@@ -26,12 +26,15 @@ help:  ## this list
 demo: $(VENV)/.installed-tune  ## tune four computations and race them against libraries
 	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
 
-# Nothing hides behind the first failure: every check runs, pytest's summary comes last.
+# Nothing hides behind the first failure: every check runs, lint beside the tests, and says all it
+# has to say at once; pytest's summary comes last.
 test: $(VENV)/.installed-dev  ## everything a change must pass: lint, types, import rules, tests
-	@status=0; \
-	$(MAKE) --no-print-directory lint || status=1; \
+	@status=0; log=$$(mktemp); \
+	{ $(MAKE) --no-print-directory lint >$$log 2>&1; found=$$?; echo; cat $$log; rm -f $$log; \
+		exit $$found; } & \
 	echo "$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)"; \
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS) || status=1; \
+	wait $$! || status=1; \
 	test $$status = 0 || echo "make test: something above failed" >&2; \
 	exit $$status
 

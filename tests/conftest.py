@@ -19,6 +19,21 @@ os.environ["TILEWRIGHT_ALLOW_HOST"] = "testserver"
 if TYPE_CHECKING:
     from tests.postgres import PostgresServer
 
+
+def folder_in_memory() -> str | None:
+    """Where temporary files need no disk, if there is room for them and programs may be run there.
+    Databases sync each commit: no test cuts the power, so what a killed process left is there."""
+    try:
+        found = os.statvfs(folder := "/dev/shm")
+    except OSError:
+        return None
+    fits = found.f_bavail * found.f_frsize >= 4 << 30
+    return folder if fits and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY) else None
+
+
+if in_memory := folder_in_memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", in_memory)
+
 # The same examples in every run, so that a red suite is red for everyone; `deep` looks for new
 # ones: pytest --hypothesis-profile deep.
 settings.register_profile(

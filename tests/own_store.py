@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +26,18 @@ def own_folders(tmp_path: Path, cache_home: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with our tables and nothing in them. How it is made, tests of `db` look at."""
+    path = tmp_path_factory.mktemp("empty") / "store.sqlite"
+    open_store(str(path)).close()
+    return path
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with open_store(str(tmp_path / "store.sqlite")) as store:
+def store(tmp_path: Path, empty_file: Path) -> Iterator[Store]:
+    path = tmp_path / "store.sqlite"
+    shutil.copyfile(empty_file, path)
+    path.chmod(empty_file.stat().st_mode)
+    with open_store(str(path)) as store:
         yield store

@@ -19,7 +19,7 @@ from db import Store
 from service.http.app import create_app
 from service.settings import Settings
 from tests.conftest import NO_BROWSER
-from tests.own_store import cache_home, own_folders, store
+from tests.own_store import cache_home, empty_file, own_folders, store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
@@ -30,7 +30,7 @@ REPLACED = ("htmx:afterRequest", "htmx:sendAbort")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
 
-__all__ = ["cache_home", "own_folders", "store"]
+__all__ = ["cache_home", "empty_file", "own_folders", "store"]
 
 
 @pytest.fixture

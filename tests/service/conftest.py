@@ -13,10 +13,10 @@ from service.http.app import create_app
 from service.limits import Limits
 from service.resolve import workloads
 from service.settings import Settings
-from tests.own_store import cache_home, own_folders, store
+from tests.own_store import cache_home, empty_file, own_folders, store
 from tests.service.service_cases import MATMUL
 
-__all__ = ["cache_home", "own_folders", "store"]
+__all__ = ["cache_home", "empty_file", "own_folders", "store"]
 
 
 @pytest.fixture

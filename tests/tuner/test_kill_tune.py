@@ -12,6 +12,8 @@ import pytest
 from benchmarks.kill_tune import Plan, kill_once, plans
 
 TRIALS = 20
+SIMULATED_TRIALS = 60
+"""Three seconds: a busy machine kills the run in the midst of them as well."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,8 +24,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
         yield
 
 
-def words(measurer: str) -> list[str]:
-    command = ["tune", "matmul:M=24,N=16,K=20", "--trials", str(TRIALS), "--strategy", "random"]
+def words(measurer: str, trials: int) -> list[str]:
+    command = ["tune", "matmul:M=24,N=16,K=20", "--trials", str(trials), "--strategy", "random"]
     return [*command, "--measurer", measurer]
 
 
@@ -39,7 +41,8 @@ def test_a_killed_run_loses_nothing_and_goes_on(
     family: bool, simulated: str, tmp_path: Path
 ) -> None:
     plan = Plan(60.0, family, reported=5)
-    outcome = kill_once(words(simulated), plan, tmp_path / "killed.sqlite", TRIALS)
+    command = words(simulated, SIMULATED_TRIALS)
+    outcome = kill_once(command, plan, tmp_path / "killed.sqlite", SIMULATED_TRIALS)
     assert outcome.problems == []
     assert outcome.was_running
     assert 5 <= outcome.reported <= outcome.stored
@@ -47,7 +50,7 @@ def test_a_killed_run_loses_nothing_and_goes_on(
 
 def test_helpers_of_a_killed_run_on_this_machine_end_by_themselves(tmp_path: Path) -> None:
     plan = Plan(60.0, family=False, reported=1)
-    outcome = kill_once(words("local"), plan, tmp_path / "killed.sqlite", TRIALS)
+    outcome = kill_once(words("local", TRIALS), plan, tmp_path / "killed.sqlite", TRIALS)
     assert outcome.problems == []
     assert outcome.was_running
 

@@ -38,7 +38,7 @@ def runner() -> Iterator[RunnerClient]:
 
 
 def run(
-    runner: RunnerClient, body: str, deadline_secs: float = 20.0, op: str = "measure", **job: Any
+    runner: RunnerClient, body: str, deadline_secs: float = 60.0, op: str = "measure", **job: Any
 ) -> dict[str, Any]:
     job = {"symbol": "kernel", "workspace_bytes": 0, "threads": 1, **job}
     runner.submit(job, planted.c_object(body), deadline_secs, op)
@@ -225,8 +225,9 @@ def test_calls_at_the_same_time_are_checked(runner: RunnerClient) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two CPUs")
     # Both callers need a CPU at the same time, which a busy machine may not give them at once.
-    found = (run(runner, planted.HIDDEN_SCRATCH, op="check")["status"] for _ in range(50))
-    assert MeasureStatus.WRONG_RESULT in found
+    end = time.monotonic() + 120
+    while run(runner, planted.HIDDEN_SCRATCH, op="check")["status"] != MeasureStatus.WRONG_RESULT:
+        assert time.monotonic() < end
 
 
 @pytest.mark.parametrize(
@@ -309,7 +310,7 @@ def test_a_bug_of_ours_is_raised_not_recorded() -> None:
 
 
 def _wait_for_child(pid: int) -> psutil.Process:
-    for _ in range(2000):
+    for _ in range(6000):
         children = psutil.Process(pid).children()
         if children:
             return children[0]

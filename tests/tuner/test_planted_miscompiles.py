@@ -35,7 +35,7 @@ from tuner.codegen.abi import Needs
 from tuner.codegen.generate import generate
 from tuner.compiling.pool import CompilePool
 from tuner.judge.teams import checked_teams
-from tuner.machine.native_target import detect
+from tuner.machine.cpus import level_target
 from tuner.measure.checking.requests import checked_in_full, kernel_job
 
 PLANTED_IN = ("matmul_parallel", "norm")
@@ -163,7 +163,8 @@ SAMPLED = ("softmax_mn:M=64,N=1000 #0", "matmul:M=127,N=131,K=137 #0")
 
 
 def test_a_sample_of_mistakes_at_sizes_people_tune(pool: CompilePool) -> None:
-    bases = [b for b in tuned_bases(detect(), 1, seed=0) if b.name.startswith(SAMPLED)]
+    any_machine = level_target("x86-64-v3")  # which of the mistakes are harmless is known for it
+    bases = [b for b in tuned_bases(any_machine, 1, seed=0) if b.name.startswith(SAMPLED)]
     assert len(bases) == len(SAMPLED)
     judged: list[Judged] = []
     for base in bases:

@@ -223,12 +223,18 @@ def test_a_full_check_times_both_ways(threads: int) -> None:
     workload = constant("matmul:M=8,N=256,K=256", 1)
     target = detect().with_threads(threads)
     sketch = space_for(workload, target).sketches[0]
-    result = verify_full(workload, sketch.trace(sketch.default()), target)
-    assert result.status == MeasureStatus.OK, result.detail
-    assert result.run_secs_estimate is not None
-    assert result.run_secs_with_packing is not None
-    # 256 KiB are copied for 1 MFLOP: packing takes longer than what it is for, on any machine.
-    assert result.run_secs_with_packing > result.run_secs_estimate
+    # 256 KiB are copied for 1 MFLOP: packing takes longer than what it is for, on any machine that
+    # does not do something else in the middle of it.
+    for _ in range(5):
+        result = verify_full(workload, sketch.trace(sketch.default()), target)
+        assert result.status == MeasureStatus.OK, result.detail
+        assert result.run_secs_estimate is not None
+        assert result.run_secs_with_packing is not None
+        if result.run_secs_with_packing > result.run_secs_estimate:
+            return
+    pytest.fail(
+        f"with packing {result.run_secs_with_packing} s, without {result.run_secs_estimate} s"
+    )
 
 
 def test_parallel_packing_is_raced_too() -> None:
