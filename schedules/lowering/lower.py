@@ -42,8 +42,6 @@ from ..workload.workload import Workload
 from .empty_iterations import end_early, ends
 from .relax import relax_guards
 
-LOWERING_VERSION = 1
-
 
 def lower(workload: Workload, trace: Trace) -> Nest:
     """The cleaned nest of `trace` on `workload`'s normal form. ScheduleError: a step is illegal."""
