@@ -11,7 +11,7 @@ tile would cost as much as any other.
 
 from __future__ import annotations
 
-from ..algebra.affine import Affine, Cond, Ge0, Interval, Ranges, prove, substitute_cond
+from ..algebra.affine import Affine, Cond, Ge0, Ranges, Var, affine, prove, substitute_cond
 from ..nest.finding import ranges_of
 from ..nest.loop_ir import Allocate, For, LoopKind, Prefetch, Stmt, Store, Update, with_body
 
@@ -67,12 +67,17 @@ def easiest(cond: Cond, inside: Ranges) -> Cond:
     used = cond.index.vars() & inside.keys()
     if not all(cond.index.is_linear_in(name) for name in used):
         return cond
-    best = {name: _best(cond.index, name, inside[name]) for name in used}
-    return substitute_cond(cond, best)
+    return substitute_cond(cond, greatest(cond.index, inside))
 
 
-def _best(index: Affine, name: str, values: Interval) -> Affine:
-    return Affine((), values.hi if index.coefficient(name) > 0 else values.lo)
+def greatest(index: Affine, free: Ranges) -> dict[str, Affine]:
+    """The values of the `free` variables with which `index` is greatest, as far as they stand in no
+    division."""
+    return {
+        atom.name: affine(free[atom.name].hi if step > 0 else free[atom.name].lo)
+        for atom, step in index.terms
+        if isinstance(atom, Var) and atom.name in free
+    }
 
 
 def ends(cond: Cond, name: str, known: Ranges) -> bool:

@@ -17,7 +17,7 @@ from ..algebra.scalar import All, Scalar, Select, rewrite, substitute
 from ..algebra.scalar import map_index as map_scalar_index
 from ..errors import ScheduleError
 from ..nest.editing import map_writes, simplify_conds, substitute_body
-from ..nest.finding import accesses_of, ranges_of
+from ..nest.finding import accesses_of, ranges_of, write_sites
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
@@ -41,8 +41,6 @@ from ..workload.tensors import Stage
 from ..workload.workload import Workload
 from .empty_iterations import end_early, ends
 from .relax import relax_guards
-
-LOWERING_VERSION = 1
 
 
 def lower(workload: Workload, trace: Trace) -> Nest:
@@ -149,8 +147,9 @@ def _shrink(
 def _shrink_loop(
     loop: For, ranges: dict[str, Interval], zero: dict[str, Affine]
 ) -> tuple[Stmt, ...]:
-    inner = ranges | ranges_of((loop,))
-    extent = max((_useful(leaf, loop) for leaf in _guarded(loop.body, inner)), default=0)
+    # A prefetch where nothing else is left to do is of no use.
+    useful = (_useful(leaf.guards, loop, chain, ranges) for leaf, chain in write_sites((loop,)))
+    extent = max(useful, default=0)
     if extent <= 0:
         return ()
     if extent == 1 and loop.kind is not LoopKind.VECTORIZED and not loop.bounds:
@@ -161,27 +160,11 @@ def _shrink_loop(
     return (shrunk,) if body else ()
 
 
-def _guarded(
-    stmts: tuple[Stmt, ...], ranges: dict[str, Interval]
-) -> list[tuple[tuple[Cond, ...], dict[str, Interval]]]:
-    """The guards of each leaf below, with the ranges of all variables there."""
-    found: list[tuple[tuple[Cond, ...], dict[str, Interval]]] = []
-    for stmt in stmts:
-        match stmt:
-            case For():
-                found += _guarded(stmt.body, ranges | ranges_of((stmt,)))
-            case Allocate():
-                found += _guarded(stmt.body, ranges)
-            case Store() | Update():
-                found.append((stmt.guards, ranges))
-            case Prefetch():
-                pass  # a prefetch where nothing else is left to do is of no use
-    return found
-
-
-def _useful(leaf: tuple[tuple[Cond, ...], dict[str, Interval]], loop: For) -> int:
-    """How many iterations of `loop`, from 0 on, a leaf's guards allow at the very most."""
-    guards, ranges = leaf
+def _useful(
+    guards: tuple[Cond, ...], loop: For, chain: tuple[For, ...], ranges: dict[str, Interval]
+) -> int:
+    """How many iterations of `loop`, from 0 on, the `guards` of a leaf allow at the very most. The
+    `chain` of loops around the leaf begins with `loop`; `ranges` are of those outside."""
     count = loop.extent
     for guard in guards:
         if not isinstance(guard, Ge0):
@@ -189,7 +172,7 @@ def _useful(leaf: tuple[tuple[Cond, ...], dict[str, Interval]], loop: For) -> in
         c = guard.index.coefficient(loop.var)
         if c >= 0 or not guard.index.is_linear_in(loop.var):
             continue
-        rest = interval(guard.index - var(loop.var) * c, ranges).hi
+        rest = interval(guard.index - var(loop.var) * c, ranges | ranges_of(chain)).hi
         count = min(count, rest // -c + 1)
     return count
 

@@ -20,7 +20,6 @@ from ..algebra.affine import (
     Eq0,
     Interval,
     Var,
-    affine,
     interval,
     prove,
     substitute_cond,
@@ -30,39 +29,35 @@ from ..algebra.affine import (
 from ..algebra.conditions import in_bounds
 from ..algebra.scalar import All, Const, Load, Scalar, Select, loads, rewrite
 from ..algebra.scalar import walk as walk_scalar
-from ..nest.finding import leaf_sites, ranges_of
+from ..nest.finding import ranges_of, write_sites
 from ..nest.loop_ir import (
     Allocate,
     Buffer,
     For,
     Leaf,
-    Prefetch,
     Stmt,
     Store,
     Update,
     buffers_allocated,
     transform,
 )
+from .empty_iterations import greatest
 
 Guards: TypeAlias = tuple[Cond, ...]
 Sites: TypeAlias = Sequence[tuple[Store | Update, tuple[For, ...]]]
-"""Leaves that write one buffer, with the loops around them."""
+"""Leaves that write, with the loops around them."""
 
 
 def relax_guards(stmts: tuple[Stmt, ...], arguments: tuple[Buffer, ...]) -> tuple[Stmt, ...]:
     """`stmts` with guards of writes to private buffers dropped where no reader can tell."""
     private = {b.name: b for b in buffers_allocated(stmts)}
     buffers = {b.name: b for b in arguments} | private
-    sites = list(leaf_sites(stmts))
+    sites = list(write_sites(stmts))
     around = dict(_loops_around_allocations(stmts, frozenset()))
     droppable: dict[int, tuple[Cond, ...]] = {}
     writers: dict[str, Sites] = {}
     for name in private:
-        writers[name] = [
-            (leaf, chain)
-            for leaf, chain in sites
-            if not isinstance(leaf, Prefetch) and leaf.buffer == name
-        ]
+        writers[name] = [(leaf, chain) for leaf, chain in sites if leaf.buffer == name]
         if any(w.guards for w, _ in writers[name]):
             droppable |= _droppable(name, writers[name], sites, buffers, around[name])
     if not droppable:
@@ -116,10 +111,11 @@ def _that_matter(
 ) -> tuple[Cond, ...]:
     """`guards` without those that some setting of the variables that are not `fixed` makes hold,
     all at once and whatever the others are: the same is done elsewhere, with the guard."""
+    free = {name: values for name, values in ranges.items() if name not in fixed}
     best = dict[str, Affine]()
     matter: list[Cond] = []
     for guard in guards:
-        chosen = _easiest(guard, ranges, fixed)
+        chosen = greatest(guard.index, free)
         agree = all(best.get(name, value) == value for name, value in chosen.items())
         if agree and prove(substitute_cond(guard, chosen), ranges) is True:
             best |= chosen
@@ -132,25 +128,15 @@ def _that_matter(
         for name in guard.index.vars().intersection(best)
         if isinstance(guard, Eq0)
         or not guard.index.is_linear_in(name)
-        or _easiest(guard, ranges, fixed)[name] != best[name]
+        or greatest(guard.index, free)[name] != best[name]
     }
     return _that_matter(guards, ranges, fixed | torn) if torn else tuple(matter)
-
-
-def _easiest(guard: Cond, ranges: Mapping[str, Interval], fixed: Set[str]) -> dict[str, Affine]:
-    """The values of variables that are not `fixed` with which `guard` holds first."""
-    found = dict[str, Affine]()
-    for atom, step in guard.index.terms:
-        if isinstance(atom, Var) and atom.name in ranges and atom.name not in fixed:
-            bounds = ranges[atom.name]
-            found[atom.name] = affine(bounds.hi if step > 0 else bounds.lo)
-    return found
 
 
 def _droppable(
     name: str,
     writers: Sites,
-    sites: list[tuple[Leaf, tuple[For, ...]]],
+    sites: Sites,
     buffers: Mapping[str, Buffer],
     around: Set[str],
 ) -> dict[int, tuple[Cond, ...]]:
@@ -158,7 +144,6 @@ def _droppable(
     readers = [
         (read.index, leaf.guards)
         for leaf, _ in sites
-        if not isinstance(leaf, Prefetch)
         for read in loads(leaf.value)
         if read.tensor == name
     ]

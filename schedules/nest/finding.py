@@ -157,3 +157,10 @@ def leaf_sites(
                 yield from leaf_sites(stmt.body, outer)
             case Store() | Update() | Prefetch():
                 yield stmt, outer
+
+
+def write_sites(stmts: tuple[Stmt, ...]) -> Iterator[tuple[Store | Update, tuple[For, ...]]]:
+    """Every leaf that writes with the loops around it."""
+    for leaf, around in leaf_sites(stmts):
+        if not isinstance(leaf, Prefetch):
+            yield leaf, around

@@ -28,8 +28,8 @@ opcode, ModR/M, SIB and displacement (Intel, Software Developer's Manual, volume
 
 MAX_UNROLLED = CODE_BYTES // INSTRUCTION_BYTES
 """Most copies of a statement that unrolling may make. A copy is an instruction at least, so more of
-them would be fetched from the second cache in each turn, which a loop spares. A limit of safety:
-compiling takes as long as the text it is given, and anybody may send a trace."""
+them would be fetched from the second cache in each turn, which a loop spares. A limit of safety,
+as anybody may send a trace: sketches stay below a quarter of it (`test_primitives_limits.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

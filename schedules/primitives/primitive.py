@@ -79,12 +79,14 @@ class LoopMaker(Primitive):
         return self.made(nest).nest
 
 
-@cache
 def spellings_of(kind: Any) -> tuple[Spelling, ...]:
-    """How steps of the class `kind` are written: each by the first of these that can say it. The
-    last one has every field."""
-    own = Spelling(kind.__name__, tuple(field.name for field in fields(kind)))
-    return (*getattr(kind, "SPELLINGS", ()), own)
+    """How steps of the class `kind` are written: each by the first of these that can say it."""
+    return (*getattr(kind, "SPELLINGS", ()), _with_every_field(kind))
+
+
+@cache
+def _with_every_field(kind: Any) -> Spelling:
+    return Spelling(kind.__name__, tuple(field.name for field in fields(kind)))
 
 
 def spelling_of(step: Any) -> Spelling:

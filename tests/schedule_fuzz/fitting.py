@@ -12,15 +12,13 @@ from schedules.algebra.congruence import congruence_of
 from schedules.algebra.neutral import neutral_conditions
 from schedules.algebra.scalar import index_conds, loads
 from schedules.nest.editing import flattened
-from schedules.nest.finding import buffers_in, leaf_sites
+from schedules.nest.finding import buffers_in, write_sites
 from schedules.nest.loop_ir import (
     For,
     LoopKind,
     Nest,
-    Prefetch,
     Scope,
     Stmt,
-    Store,
     Update,
     buffers_allocated,
     loops,
@@ -43,7 +41,6 @@ from schedules.primitives import (
 from schedules.primitives import Prefetch as PrefetchStep
 
 T = TypeVar("T")
-Site = tuple[Store | Update, tuple[For, ...]]
 
 
 def fitting_step(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
@@ -55,13 +52,6 @@ def fitting_step(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
 
 def _one_of(rng: random.Random, found: Sequence[T]) -> T | None:
     return rng.choice(found) if found else None
-
-
-def _sites(nest: Nest) -> list[Site]:
-    """The leaves that write, with the loops around them."""
-    return [
-        (leaf, around) for leaf, around in leaf_sites(nest.body) if not isinstance(leaf, Prefetch)
-    ]
 
 
 def _blocks(nest: Nest) -> Iterator[tuple[For | None, list[Stmt]]]:
@@ -102,7 +92,7 @@ def _padded(nest: Nest) -> list[tuple[Update, tuple[For, ...]]]:
     """The updates that padding makes neutral somewhere."""
     return [
         (leaf, around)
-        for leaf, around in _sites(nest)
+        for leaf, around in write_sites(nest.body)
         if isinstance(leaf, Update) and neutral_conditions(leaf.value, leaf.reducer)
     ]
 
@@ -131,7 +121,9 @@ def _skip_zeros(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
 def _reads(nest: Nest) -> list[tuple[str, Index, tuple[For, ...]]]:
     """Every read: the tensor, its index and the loops around it."""
     return [
-        (ld.tensor, ld.index, around) for leaf, around in _sites(nest) for ld in loads(leaf.value)
+        (ld.tensor, ld.index, around)
+        for leaf, around in write_sites(nest.body)
+        for ld in loads(leaf.value)
     ]
 
 
@@ -166,7 +158,7 @@ def _cache_along(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
 def _solve(rng: random.Random, nest: Nest, _: str) -> Primitive | None:
     """A reduction loop of an equation; or, before, a loop of it divided by its modulus."""
     found: list[Primitive] = []
-    for leaf, around in _sites(nest):
+    for leaf, around in write_sites(nest.body):
         for congruence in filter(None, map(congruence_of, index_conds(leaf.value))):
             inside = [loop for loop in around if loop.var in congruence.index.vars()]
             found += [Solve(loop.var) for loop in inside if loop.reduce]
@@ -183,7 +175,7 @@ def _plain_stages(nest: Nest) -> list[str]:
     inside = {buffer.name for buffer in buffers_allocated(nest.body)}
     return [
         leaf.buffer
-        for leaf, around in _sites(nest)
+        for leaf, around in write_sites(nest.body)
         if leaf.buffer in inside
         and all(loop.kind is LoopKind.SERIAL for loop in around)
         and {str(i) for i in leaf.index} == {loop.var for loop in around if not loop.reduce}
@@ -227,7 +219,7 @@ def _pack_ahead(rng: random.Random, nest: Nest, new: str) -> Primitive | None:
     constants = [tensor.name for tensor in nest.inputs if tensor.constant]
     copies = [
         leaf.buffer
-        for leaf, _ in _sites(nest)
+        for leaf, _ in write_sites(nest.body)
         if any(load.tensor in constants for load in loads(leaf.value))
         and buffers_in(nest)[leaf.buffer].scope is Scope.WORKSPACE
     ]
