@@ -147,46 +147,10 @@ def total(rows: npt.NDArray[np.floating[Any]]) -> npt.NDArray[Any]:
 def combine(columns: Counts, traffic: Traffic, machine: Machine) -> Analysis:
     """Seconds from structure and traffic, see the module's docstring."""
     used, share, imbalance = _parallelism(columns, machine)
-    # Half of exp's instructions bring its argument into range and scale (a test counts them).
-    math_ops = columns["math_calls"] * (2.0 * POLYNOMIAL_SLOTS)
-    vector_ops = columns["vector_ops"] + columns["lost_ops"] + math_ops
-    # Sums wait for themselves, and all else goes on meanwhile: of those that follow, too, as many
-    # as are begun before one ends.
-    a_sum = np.maximum(columns["code_ops"] * columns["inner_trips"], 1.0)
-    chained = columns["chained_ops"] * FMA_LATENCY / np.maximum(OPS_IN_FLIGHT / a_sum, 1.0)
-    pipes = np.maximum(vector_ops / machine.fma_pipes, chained)
-    first_cache, behind_it, *_ = machine.bytes_per_cycle
-    *_, last_cache, _ = machine.bytes_per_cycle
-    # Where a mask chooses what is read, the load of that is not all there is to load.
-    loads = columns["vector_loads"] * (1.0 + columns["masked_share"])
-    loads = loads * machine.vector_bytes / first_cache
-    moved = columns["vector_loads"] + columns["vector_stores"]
-    trips = columns["inner_trips"] * columns["inner_entries"]
-    scalar_ops = columns["test_ops"] + OPS_PER_LOOP_TRIP * trips
-    issue = (vector_ops + moved + scalar_ops) / ISSUE_WIDTH
-    rates = np.asarray(machine.bytes_per_cycle)
-    # A late line comes from where the whole problem lives.
-    waits = columns["conflict_misses"] / behind_it
-    home = np.maximum(_home(traffic.footprint[0], machine), 1)
-    waits = waits + columns["exposed_lines"] / rates[home]
-    # Accumulators stay in registers from one of the inner loops to the next.
-    sums = columns["inner_entries"] * columns["accumulators"]
-    sums = np.minimum(sums, columns["vector_stores"])
-    fixed = (
-        waits * machine.line_bytes
-        + sums * machine.vector_bytes / behind_it
-        + pipes * _slowdown(columns, machine)
-        # A lane that is stored or loaded alone takes a cycle, as what is gathered for a copy does.
-        + columns["scalar_accesses"]
-        + columns["inner_entries"] * CYCLES_PER_LOOP_ENTRY
-    )
+    to_secs = 1.0 / (machine.clock_hz * share)
+    pipes, loads, issue = _side_by_side(columns, machine)
     # What a first tile copies as it computes takes no time of its own.
     copied = columns["packed_bytes"] - columns["fused_packed_bytes"]
-    gathered = columns["strided_packed_bytes"]
-    # Copies are read and written; what is gathered takes a cycle an element.
-    packing = 2.0 * (copied - gathered) / last_cache + gathered / machine.element_bytes
-    to_secs = 1.0 / (machine.clock_hz * share)
-    overhead = columns["regions"] * machine.region_secs
     parts = np.zeros((len(COMPONENTS), len(share)), np.float32)
     parts[:_SERVED] = pipes * to_secs, loads * to_secs, issue * to_secs
     # Misses of cache i are served by the level behind it: the level that sets their bandwidth.
@@ -195,13 +159,59 @@ def combine(columns: Counts, traffic: Traffic, machine: Machine) -> Analysis:
         rate_by_threads = np.asarray(machine.bandwidth[behind])
         row = COMPONENTS.index(behind)
         parts[row] = total(by_access) / (rate_by_threads[used - 1] / imbalance)
+    packing = _packing(copied, columns["strided_packed_bytes"], machine)
     parts[_PACKING] = np.maximum(packing * to_secs, _copying(copied, traffic, machine, used))
-    parts[_FIXED] = fixed * to_secs + overhead
+    fixed = pipes * _slowdown(columns, machine) + _waits(columns, traffic, machine)
+    parts[_FIXED] = fixed * to_secs + columns["regions"] * machine.region_secs
     together = parts[:_PACKING].astype(np.float64)
     slowest = np.maximum(together.max(axis=0), 1e-30)
     powers = total((together / slowest) ** OVERLAP_NORM)
     secs = slowest * powers ** (1.0 / OVERLAP_NORM) + parts[_PACKING] + parts[_FIXED]
     return Analysis(columns, parts, imbalance, secs)
+
+
+def _side_by_side(columns: Counts, machine: Machine) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(P,) cycles of multiply-add pipes, of load ports and of issuing, none of which waits for
+    another."""
+    # Half of exp's instructions bring its argument into range and scale (a test counts them).
+    math_ops = columns["math_calls"] * (2.0 * POLYNOMIAL_SLOTS)
+    vector_ops = columns["vector_ops"] + columns["lost_ops"] + math_ops
+    # Sums wait for themselves, and all else goes on meanwhile: of those that follow, too, as many
+    # as are begun before one ends.
+    a_sum = np.maximum(columns["code_ops"] * columns["inner_trips"], 1.0)
+    chained = columns["chained_ops"] * FMA_LATENCY / np.maximum(OPS_IN_FLIGHT / a_sum, 1.0)
+    pipes = np.maximum(vector_ops / machine.fma_pipes, chained)
+    # Where a mask chooses what is read, the load of that is not all there is to load.
+    loads = columns["vector_loads"] * (1.0 + columns["masked_share"]) + columns["prefetches"]
+    moved = columns["vector_loads"] + columns["prefetches"] + columns["vector_stores"]
+    trips = columns["inner_trips"] * columns["inner_entries"]
+    scalar_ops = columns["test_ops"] + OPS_PER_LOOP_TRIP * trips
+    issue = (vector_ops + moved + scalar_ops) / ISSUE_WIDTH
+    return pipes, loads * machine.vector_bytes / machine.bytes_per_cycle[0], issue
+
+
+def _waits(columns: Counts, traffic: Traffic, machine: Machine) -> FloatArray:
+    """(P,) cycles in which nothing else goes on."""
+    rates = np.asarray(machine.bytes_per_cycle)
+    # A late line comes from where the whole problem lives.
+    home = np.maximum(_home(traffic.footprint[0], machine), 1)
+    lines = columns["conflict_misses"] / rates[1] + columns["exposed_lines"] / rates[home]
+    # Accumulators stay in registers from one of the inner loops to the next.
+    sums = np.minimum(columns["inner_entries"] * columns["accumulators"], columns["vector_stores"])
+    return np.asarray(
+        lines * machine.line_bytes
+        + sums * machine.vector_bytes / rates[1]
+        # A lane that is stored or loaded alone takes a cycle.
+        + columns["scalar_accesses"]
+        + columns["inner_entries"] * CYCLES_PER_LOOP_ENTRY
+    )
+
+
+def _packing(copied: FloatArray, gathered: FloatArray, machine: Machine) -> FloatArray:
+    """(P,) cycles that a core takes for private copies of so many bytes, which it reads and writes;
+    what is `gathered` of them takes a cycle an element."""
+    *_, last_cache, _ = machine.bytes_per_cycle
+    return 2.0 * (copied - gathered) / last_cache + gathered / machine.element_bytes
 
 
 def _slowdown(columns: Counts, machine: Machine) -> FloatArray:

@@ -29,10 +29,6 @@ COST_OF_AN_EXPOSED_LINE = 4.0
 benchmarks.prior constants`."""
 
 
-LOADS_A_PREFETCH = 0.5
-"""Loads that a prefetch takes the ports of: nothing waits for it. Measured likewise."""
-
-
 def exposed_misses(lines: FloatArray | float, lines_a_run: FloatArray | float) -> FloatArray:
     """What exposed lines cost, in misses of a cache near by, of `lines` that nothing prefetches in
     runs of so many. A run that would be followed by another is exposed in part only."""
@@ -58,8 +54,8 @@ def exposed_lines(
     tiles: FloatArray,
     steps: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """(P,) exposed lines, in misses of a cache near by, and what prefetches cost in loads, where
-    there are so many `tiles` and `steps` of their reductions."""
+    """(P,) exposed lines, in misses of a cache near by, and prefetches, where there are so many
+    `tiles` and `steps` of their reductions."""
     batches = runs(plan, BATCHES)
     found = (
         *_columns(sketch, v, s, batches, steps),
@@ -70,7 +66,7 @@ def exposed_lines(
     total, prefetches = np.zeros_like(tiles), np.zeros_like(tiles)
     for far in found:
         total = total + far.exposed * exposed_misses(far.lines, far.lines_a_run)
-        prefetches = prefetches + LOADS_A_PREFETCH * far.prefetches
+        prefetches = prefetches + far.prefetches
     return total, prefetches
 
 

@@ -16,6 +16,7 @@ TOTALS: dict[str, str] = {
     "chained_ops": "operations that are done one after the other, since a sum waits for itself",
     "test_ops": "comparisons that decide whether padding is read, one with their branches",
     "vector_loads": "loads executed, of a vector or of one element; not those of packed copies",
+    "prefetches": "lines that are asked for ahead of their use, one by one",
     "vector_stores": "stores executed, of a vector or of one element; not those of packed copies",
     "scalar_accesses": "lanes that are loaded or stored one by one: gathers and scatters",
     "conflict_misses": "lines lost because a stride maps them to few sets, in misses near by",

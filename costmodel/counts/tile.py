@@ -69,18 +69,20 @@ def tile_counts(sketch: TileSketch, settings: IntArray) -> Counts:
     narrow = columns.cut & (columns.computed % f["nr"] < lanes)
     in_lanes = np.where(narrow, columns.computed / vectors, lanes)
     guarded = (v["copy_rows"] == 0) & ~skips & any(r.padded for r in sketch.roles.column_reads)
-    tests = guarded * len(sketch.padding) * steps * column_loads * full_columns
-    choices = updates * chooses_sums(sketch, v, s)
+    guarded = guarded * steps * column_loads * full_columns
+    of_lanes = [sketch.roles.columns.name in cond.index.vars() for cond in sketch.padding]
+    # Lanes compare and join masks; what is the same for all of them is a branch.
+    choices = guarded * 2.0 * sum(of_lanes) + updates * chooses_sums(sketch, v, s)
     return with_zeros({
         "flops": updates * in_lanes * view.operations
         + (outputs * of_epilogue.flops + added) * in_lanes,
         "vector_ops": vector_ops,
         "lost_ops": vector_ops * stalled + (1.0 + stalled) * choices,
         "chained_ops": (1.0 + stalled) * steps * inside * full,
-        "test_ops": tests,
+        "test_ops": guarded * (len(of_lanes) - sum(of_lanes)),
         "vector_loads": steps * (row_loads * full_rows + column_loads * full_columns)
-        + prefetches
         + outputs * of_epilogue.loads,
+        "prefetches": prefetches,
         "vector_stores": stores * (not sketch.is_scattered),
         "scalar_accesses": sketch.is_scattered * (blocks + again) * view.outputs,
         "conflict_misses": conflict_misses(sketch, f, tiles * full * (1.0 + stalled), depth),

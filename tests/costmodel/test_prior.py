@@ -92,12 +92,26 @@ def test_a_loop_of_one_trip_does_not_end_reuse() -> None:
     assert traffic.moved[0, 1, 0] == 8 * 64  # eight rows of a line each, once
 
 
-def test_written_bytes_count_twice() -> None:
+def test_written_bytes_count_twice_in_memory_and_once_between_caches() -> None:
+    """Caches have a way for each direction; what comes from memory goes back the same way."""
     read = Access("C", 4, C.strides)
     extents = [4, 4, 4]
     plans = (nest(extents, (0, 1, 2), [x]) for x in (read, C))
-    one, two = (cache_traffic(plan, {}, [80.0], line_bytes=64).moved[0, 0, 0] for plan in plans)
-    assert two == 2 * one
+    one, two = (
+        cache_traffic(plan, {}, [80.0, 80.0], line_bytes=64).moved[:, 0, 0] for plan in plans
+    )
+    assert two.tolist() == [one[0], 2 * one[1]]
+
+
+def test_streamed_bytes_cross_no_cache() -> None:
+    """Memory takes them once; twice where the last cache would have held them."""
+    plan = nest([4, 4, 4], (0, 1, 2), [A, C])
+    small, large = (
+        cache_traffic(plan, {}, [80.0, last], line_bytes=64, streamed_bytes=64.0).moved[:, 1, 0]
+        for last in (80.0, 1e9)
+    )
+    assert small.tolist() == [0, 64]
+    assert large.tolist() == [0, 128]
 
 
 def test_short_rows_far_apart_come_slower() -> None:

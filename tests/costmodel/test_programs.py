@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from costmodel.counts.table import COUNTS, SHAPES, TOTALS
 from costmodel.features import FEATURES, Featuriser
 from costmodel.prior import Prior
-from costmodel.programs import program_counts
+from costmodel.programs import joined, program_counts
 from schedules.sketches import space_for
 from schedules.sketches.program import ProgramSketch
 from schedules.sketches.tile.sketch import TileSketch
@@ -54,6 +55,13 @@ def test_every_part_has_threads_of_its_own() -> None:
         alone = even.copy()
         alone[0, names.index(f"{part}.column_blocks")] = 0
         assert float(prior.analyse(0, alone).secs[0]) > 1.3 * secs
+
+
+def test_counts_of_parts_add_up_or_are_those_of_the_largest() -> None:
+    one, two = ({name: np.asarray([n]) for name in COUNTS} for n in (3.0, 5.0))
+    found = joined([one, two])
+    assert {name for name, count in found.items() if count[0] == 8.0} == TOTALS.keys()
+    assert {name for name, count in found.items() if count[0] == 5.0} == SHAPES.keys()
 
 
 def test_times_of_parts_add_up() -> None:

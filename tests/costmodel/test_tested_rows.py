@@ -3,16 +3,18 @@ wait."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from costmodel.counts.tile_loads import KEPT_SHARE
-from costmodel.prior import Analysis, Prior
+from costmodel.prior import COMPONENTS, Analysis, Prior
 from schedules import operators
 from schedules.sketches import space_for
 from schedules.workload.workload import Workload
+from tests.schedule_fuzz.cases import notation
 from tests.schedules.test_rules_spaces import target
 
 
@@ -63,6 +65,28 @@ def test_tests_choose_sums_where_there_are_too_many_to_move(
 ) -> None:
     found = analysed(workload, skip_padding=1, **knobs).columns
     assert (found["lost_ops"][0] >= found["vector_ops"][0] / 2) == chooses
+
+
+def test_padding_that_is_the_same_for_all_lanes_is_tested_by_branches() -> None:
+    """They take slots of the issue and no pipe."""
+    tile = {**WHOLE, "rows": 2, "rows2": 7}
+    tested, left_out = (analysed(windows(3), skip_padding=n, **tile) for n in (0, 1))
+    assert tested.columns["test_ops"][0] > left_out.columns["test_ops"][0] == 0
+    assert tested.columns["lost_ops"][0] == left_out.columns["lost_ops"][0]
+    issue = COMPONENTS.index("issue")
+    assert tested.components[issue, 0] > left_out.components[issue, 0]
+
+
+def test_padding_along_the_lanes_is_tested_by_lanes() -> None:
+    plane = notation(
+        "Y[y,x] += where(x + d >= 1 and x + d < 65, X[y, x + d - 1], 0.0) * W[d]",
+        {"y": 64, "x": 64}, X="f32[64,64]", W="f32[3]",
+    )  # fmt: skip
+    space = space_for(plane.normalised(), target(1, 512, 32))
+    every = np.asarray(list(product(*(range(len(k.values)) for k in space.sketches[0].knobs))))
+    found = Prior(space).analyse(0, every[space.sketches[0].feasible(every)]).columns
+    assert not found["test_ops"].any()
+    assert found["lost_ops"].any()
 
 
 def test_capsules_are_read_in_place_rather_than_copied_with_their_padding() -> None:

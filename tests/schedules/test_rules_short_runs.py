@@ -101,7 +101,7 @@ def test_prefetches_are_loads_and_spare_waits(name: str) -> None:
             counts(tile, np.asarray([setting])),
             counts(tile, np.asarray([plain])),
         )
-        assert with_prefetches["vector_loads"] > without["vector_loads"]
+        assert with_prefetches["prefetches"] > without["prefetches"]
         assert with_prefetches["exposed_lines"] < without["exposed_lines"]
 
 
