@@ -21,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from schedules.algebra.functions import POLYNOMIAL_SLOTS
-from schedules.arrays import FloatArray, IntArray
+from schedules.arrays import FloatArray, IntArray, distinct_rows
 from schedules.sketches.hardware import FMA_LATENCY, FMA_PIPES, ISSUE_WIDTH
-from schedules.sketches.program import distinct_rows
 from schedules.space import Part, ScheduleSpace
 
 from .counts.counting import counts

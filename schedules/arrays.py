@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -10,3 +11,18 @@ import numpy.typing as npt
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+
+def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
+    """The distinct rows of (P, J), and (P,) which of them each row is."""
+    settings = np.ascontiguousarray(settings, np.int64)
+    sizes = settings.max(axis=0, initial=0) + 1
+    if not len(settings):
+        return settings, np.empty(0, np.int64)
+    if prod(sizes.tolist()) > np.iinfo(np.int64).max:
+        rows, places = np.unique(settings, axis=0, return_inverse=True)
+        return rows, places.reshape(-1)
+    weights = [prod(sizes[j + 1 :].tolist()) for j in range(len(sizes))]
+    codes = settings @ np.array(weights, np.int64)
+    _, first, places = np.unique(codes, return_index=True, return_inverse=True)
+    return settings[first], places.reshape(-1)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schedules.arrays import FloatArray, IntArray
-from schedules.plan import Plan
+from schedules.arrays import FloatArray
 from schedules.sketches.hardware import LINES_TO_FOLLOW, PAGE_BYTES
+from schedules.sketches.tile.loops import Values
 from schedules.sketches.tile.operands import is_followed, read_bytes
 from schedules.sketches.tile.prefetch import (
     panel_lines_a_step,
@@ -18,11 +18,6 @@ from schedules.sketches.tile.prefetch import (
     runs_an_iteration,
 )
 from schedules.sketches.tile.sketch import TileSketch
-from schedules.sketches.writer import BATCHES
-
-from .plans import runs
-
-Values = dict[str, IntArray]
 
 COST_OF_AN_EXPOSED_LINE = 4.0
 """In misses of a cache near by: several are under way at a time. Source: measured, `python -m
@@ -52,7 +47,6 @@ class _Far(NamedTuple):
 
 def exposed_lines(
     sketch: TileSketch,
-    plan: Plan,
     v: Values,
     s: Values,
     tiles: FloatArray,
@@ -60,7 +54,7 @@ def exposed_lines(
 ) -> tuple[FloatArray, FloatArray]:
     """(P,) exposed lines, in misses of a cache near by, and what prefetches cost in loads, where
     there are so many `tiles` and `steps` of their reductions."""
-    batches = runs(plan, BATCHES)
+    batches = prod(loop.extent for loop in sketch.roles.batch)
     found = (
         *_columns(sketch, v, s, batches, steps),
         *_rows(sketch, v, s, batches, steps),
@@ -75,7 +69,7 @@ def exposed_lines(
 
 
 def _columns(
-    sketch: TileSketch, v: Values, s: Values, batches: FloatArray, steps: FloatArray
+    sketch: TileSketch, v: Values, s: Values, batches: int, steps: FloatArray
 ) -> Iterator[_Far]:
     """Nonresident columns, read in place or to be packed. The first tile of each run of tiles is
     the next of none, and what half of the cache does not keep until its use is prefetched in
@@ -94,7 +88,7 @@ def _columns(
         ahead = (v["pack_columns"] == 2) & (read in sketch.prepacked)
         a_step = -(-s["nr"] * size // line_bytes) / np.maximum(s["row_per"], s["row2_per"])
         yield _Far(
-            points * size / line_bytes * s["row_blocks"] * s["row2_blocks"] * batches,
+            np.asarray(points * size / line_bytes * s["row_blocks"] * s["row2_blocks"] * batches),
             np.where(near, PAGE_BYTES / line_bytes, run),
             np.where(ahead, 0.0, np.where(asks & ~evicted, first, 1.0)),
             asks * np.ceil(a_step) * v["unroll"] * steps,
@@ -102,7 +96,7 @@ def _columns(
 
 
 def _rows(
-    sketch: TileSketch, v: Values, s: Values, batches: FloatArray, steps: FloatArray
+    sketch: TileSketch, v: Values, s: Values, batches: int, steps: FloatArray
 ) -> Iterator[_Far]:
     """Far rows. Those that are walked again for the next tile of columns stay in a cache if there
     are few of them."""

@@ -7,8 +7,8 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IntArray
-from ..leaves import Leaf, Number
+from ..arrays import BoolArray, FloatArray, IntArray, distinct_rows
+from ..leaves import Number
 from ..space import Knob, Part
 from ..target import Target
 from ..workload.workload import Workload
@@ -57,15 +57,6 @@ class Knobbed:
         """(P,) all of them, if the sketch has no limits."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
 
-    def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """None: counted from the plan."""
-        return ()
-
-
-def as_floats(values: Mapping[str, IntArray]) -> dict[str, FloatArray]:
-    """`values` for arithmetic with shares and times."""
-    return {name: value.astype(np.float64) for name, value in values.items()}
-
 
 Values: TypeAlias = dict[str, IntArray]
 """Of each knob, (P,)."""
@@ -76,9 +67,9 @@ def each_of(
 ) -> list[FloatArray]:
     """(P,) each number that `count` gives for the knobs `names`: asked once for each setting."""
     rows = np.stack([v[name] for name in names], axis=1)
-    distinct, places = np.unique(rows, axis=0, return_inverse=True)
+    distinct, places = distinct_rows(rows)
     found = np.asarray([count(*row) for row in distinct.tolist()], np.float64)
-    return list(found[places.reshape(-1)].T)
+    return list(found[places].T)
 
 
 def each(values: Number, count: Callable[[int], tuple[float, ...]]) -> list[FloatArray]:

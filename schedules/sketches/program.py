@@ -7,11 +7,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
-from math import prod
 
 import numpy as np
 
-from ..arrays import BoolArray, IntArray
+from ..arrays import BoolArray, IntArray, distinct_rows
 from ..errors import ScheduleError
 from ..form import Form
 from ..lowering.lower import clean
@@ -155,21 +154,6 @@ def structure(part: PartSketch) -> Hashable:
 _TENSOR = re.compile(r"\b[is]\d+\b")
 """A tensor of a workload in normal form, after which its loops are called; or an element type,
 which is told from others by the name it has in Python."""
-
-
-def distinct_rows(settings: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct rows of (P, J), and (P,) which of them each row is."""
-    settings = np.ascontiguousarray(settings, np.int64)
-    sizes = settings.max(axis=0, initial=0) + 1
-    if not len(settings):
-        return settings, np.empty(0, np.int64)
-    if prod(sizes.tolist()) > np.iinfo(np.int64).max:
-        rows, places = np.unique(settings, axis=0, return_inverse=True)
-        return rows, places.reshape(-1)
-    weights = [prod(sizes[j + 1 :].tolist()) for j in range(len(sizes))]
-    codes = settings @ np.array(weights, np.int64)
-    _, first, places = np.unique(codes, return_index=True, return_inverse=True)
-    return settings[first], places.reshape(-1)
 
 
 def space_for(workload: Workload, target: Target) -> ScheduleSpace:

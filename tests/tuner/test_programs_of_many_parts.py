@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from costmodel.prior import Prior
+from schedules.arrays import distinct_rows
 from schedules.frontend.notation import from_notation
 from schedules.lowering.lower import plain_nest
 from schedules.nest.loop_ir import For, Nest, loops, loops_named, walk
 from schedules.primitives import Split, Unroll
 from schedules.sketches import space_for
-from schedules.sketches.program import ProgramSketch, distinct_rows
+from schedules.sketches.program import ProgramSketch
 from schedules.space import ScheduleSpace
 from schedules.trace import Trace
 from schedules.workload.workload import Workload
