@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,8 @@ def reached(strides: Sequence[int], reach: Sequence[Values], *, walked: bool) ->
     moving = [(reach[axis], abs(stride)) for axis, stride in enumerate(strides) if stride]
     if not moving:
         return np.ones_like(reach[0])
-    found: Values = reduce(np.add, [(size - 1) * stride for size, stride in moving]) + 1
+    apart = gcd(*(stride for _, stride in moving)) if walked else 1
+    found: Values = reduce(np.add, [(size - 1) * (stride // apart) for size, stride in moving]) + 1
     return np.minimum(found, reduce(np.multiply, [x for x, _ in moving])) if walked else found
 
 

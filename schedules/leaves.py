@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy.typing as npt
 
@@ -25,6 +25,7 @@ Truth: TypeAlias = npt.NDArray[Any] | bool
 class Loop:
     """Walks `axes`, all as one, in `steps`. `is_shared` says that threads divide the iterations
     among them; a last one that is shorter counts as the part it is in `tasks`, if they are given.
+    Where it is cut, it is in several `codes`: each is a loop, or none, of its own.
     """
 
     axes: frozenset[str]
@@ -32,6 +33,12 @@ class Loop:
     around: Loop | None = None
     is_shared: Truth = False
     tasks: Number | None = None
+    codes: Number = 1
+
+    @cached_property
+    def runs(self) -> Number:
+        """How often its body runs in a call."""
+        return self.steps * (self.around.runs if self.around else 1)
 
 
 @dataclass(frozen=True)
@@ -45,14 +52,24 @@ class Operations:
     math: Number = 0
 
 
+class Dim(NamedTuple):
+    """An index into one dimension: how far each axis moves it, from `offset` on; 0 where it is
+    divided."""
+
+    terms: tuple[tuple[str, int], ...]
+    offset: int
+
+
 @dataclass(frozen=True)
 class Place:
     """Where something is read or written: `steps` are elements between neighbours along the axes
-    that move it, and `key` is the same for the same elements."""
+    that move it, and `key` is the same for the same elements. `dims` say it by dimension, if that
+    is known: copies may meet in one, as windows do."""
 
     tensor: str
     key: tuple[object, ...]
     steps: Mapping[str, int]
+    dims: tuple[Dim, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,11 +86,13 @@ class Statement:
 @dataclass(frozen=True, eq=False)
 class Leaf:
     """A statement in a loop: so many `copies` along axes, and `lanes` along one. It runs `times` an
-    iteration; the share `filled` of the copies has an element. `sums` are the registers that it
-    adds to, `registers` others that it needs beside what it loads; it `is_tested` where a condition
-    is left that is no mask of lanes; `is_unrolled` says that steps of a reduction are among the
-    copies. `piece` is which part of an axis it is for, and of which of the rows at work. What
-    follows waits for so many operations of it that are done one after the other (`waits`)."""
+    iteration; the share `filled` of the copies has an element, and of those along an axis the share
+    that `shares` says: others have code of their own, which is shorter. Copies along an axis are
+    `spacing` apart. `sums` are the registers that it adds to, `registers` others that it needs
+    beside what it loads; the share `tested` of it stands under a condition that is no mask of
+    lanes; `is_unrolled` says that steps of a reduction are among the copies. `piece` is which part
+    of an axis it is for, and of which of the rows at work. What follows waits for so many
+    operations of it that are done one after the other (`waits`)."""
 
     loop: Loop
     does: Statement
@@ -82,12 +101,18 @@ class Leaf:
     lanes: Number = 1
     times: Number = 1
     filled: Number = 1
-    is_tested: Truth = False
+    tested: Number = 0
     sums: Number = 0
     registers: Number = 0
     is_unrolled: Truth = False
     piece: tuple[int, int] = (0, 0)
     waits: Number = 0
+    shares: Mapping[str, Number] = field(default_factory=dict)
+    spacing: Mapping[str, int] = field(default_factory=dict)
+
+    def share(self, axes: Collection[str]) -> Number:
+        """How much there is of the copies along `axes`."""
+        return prod((n for axis, n in self.shares.items() if axis in axes), start=1)
 
     def reach(self, axes: Collection[str]) -> Number:
         """Copies that differ where `axes` do."""

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .algebra.affine import Affine
-from .arrays import BoolArray, IntArray
+from .arrays import BoolArray, FloatArray, IntArray
+from .leaves import Loop
 from .nest.loop_ir import LoopKind
 
 
@@ -49,6 +50,8 @@ class Level:
     Where knobs place a loop here or there it is a level in each place, and `is_there`, (P,) or the
     same for all, in one of them. `is_shared`, likewise, says that threads divide its iterations
     among them; `role` is what people call it, and what is made of its iterations is of `kind`.
+    Conditions leave a `share` of what is inside of it, and it is cut into so many `codes`, on
+    average: pieces with loops of their own.
     """
 
     axis: int
@@ -57,6 +60,8 @@ class Level:
     role: str = ""
     kind: LoopKind = LoopKind.SERIAL
     is_there: BoolArray | bool = True
+    share: FloatArray | float = 1.0
+    codes: FloatArray | IntArray | int = 1
 
 
 class LoopLevel(NamedTuple):
@@ -139,6 +144,54 @@ class Plan:
             outer, whole, rest = outermost[level.axis]
             found.append(whole * -(-outer // step) + -(-rest // step))
         return tuple(found)
+
+    @cached_property
+    def nest(self) -> tuple[Loop, ...]:
+        """For each level the loop that its body is in. Levels that threads share, outside of all
+        others, are one; what is unrolled, or in lanes, is in the loop around it."""
+        names = [frozenset({self.outline.axes[level.axis].name}) for level in self.levels]
+        serial = [n for n, level in enumerate(self.levels) if level.kind is LoopKind.SERIAL]
+        last = {self.levels[n].axis: n for n in serial}
+        axes, steps, tasks = frozenset[str](), np.ones(self.settings), np.ones(self.settings)
+        for n in serial:
+            level = self.levels[n]
+            if np.any(level.is_shared):
+                inner = last[level.axis]
+                part = self.pieces[inner] / -(-self.steps[n] // self.steps[inner])
+                steps = steps * np.where(level.is_shared, self.turns[n], 1)
+                tasks = tasks * np.where(level.is_shared, part * level.share, 1)
+                axes |= names[n]
+        loop = Loop(axes, steps, None, tasks > 1, tasks)
+        found = []
+        for n, level in enumerate(self.levels):
+            turns = np.where(level.is_shared, 1, self.turns[n])
+            if level.kind is LoopKind.SERIAL and np.any(turns != 1):
+                loop = Loop(names[n], turns, loop, codes=level.codes)
+            found.append(loop)
+        return tuple(found)
+
+    @cached_property
+    def turns(self) -> list[FloatArray]:
+        """For each level (P,) its iterations on average: those of shorter pieces are fewer, and
+        conditions leave a share."""
+        around: dict[int, tuple[IntArray | int, IntArray | int]] = {
+            number: (axis.extent, 1) for number, axis in enumerate(self.outline.axes)
+        }
+        found = []
+        for n, level in enumerate(self.levels):
+            longer, pieces = around[level.axis]
+            around[level.axis] = self.steps[n], self.pieces[n]
+            whole = -(-longer // self.steps[n])
+            found.append(self.trips[:, n] / whole * self.pieces[n] / pieces * level.share)
+        return found
+
+    def copies(self) -> dict[str, IntArray]:
+        """For each axis, (P,) how many copies of an iteration are written out along it."""
+        return {
+            self.outline.axes[level.axis].name: self.trips[:, n]
+            for n, level in enumerate(self.levels)
+            if level.kind is LoopKind.UNROLLED
+        }
 
     def loops(self, setting: int = 0) -> list[LoopLevel]:
         """The levels of one setting that are there, outermost first."""

@@ -6,7 +6,7 @@ model work on arrays of such rows; only a candidate that will be measured become
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -53,9 +53,8 @@ class Part(Protocol):
         """The loops that (P, J) settings stand for, and what they touch."""
         ...
 
-    def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """What (P, J) settings do in those loops, in the order of the program; () for a kind that
-        the cost model counts from the plan."""
+    def leaves(self, settings: IntArray) -> Iterable[Leaf]:
+        """What (P, J) settings do in those loops, in the order of the program."""
         ...
 
     def default(self) -> tuple[int, ...]:

@@ -113,10 +113,13 @@ def times(place: Placed, node: Scalar, ways: list[tuple[Rule, ...]]) -> int:
 
 def is_masked(place: Placed) -> bool:
     """Whether a condition is left at run time: a guard, or where something is read. One on lanes
-    is a mask, made of a comparison ahead of the loop or beside it."""
-    assert not isinstance(place.leaf, Prefetch)
-    decided, lanes = place.decided, place.lanes
-    conds: list[Cond] = [*place.leaf.guards, *index_conds(place.leaf.value)]
+    is a mask, made of a comparison ahead of the loop or beside it; a guard that leaves out zeros,
+    which a result has for some steps of its sum, is a branch."""
+    leaf, decided, lanes = place.leaf, place.decided, place.lanes
+    assert not isinstance(leaf, Prefetch)
+    steps = {loop.var for loop in place.loops if loop.reduce and isinstance(leaf, Update)}
+    guards = [x for x in leaf.guards if x.index.vars() <= steps or not x.index.vars() & steps]
+    conds: list[Cond] = [*guards, *index_conds(leaf.value)]
     left = [cond.index.vars() - decided for cond in conds]
     return any(names for names in left if lanes is None or lanes.var not in names)
 

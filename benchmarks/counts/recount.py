@@ -45,7 +45,7 @@ from schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, loops
 
 from .arithmetic import Operation, operations
 from .footprint import touched_bytes
-from .instances import IntArray, Placed, count_by, iterations
+from .instances import IntArray, Placed, bounds_of, count, count_by, iterations
 from .program import Program, elements, instructions
 from .registers import registers
 from .traffic import traffic
@@ -97,10 +97,10 @@ def _of_bodies(found: Program) -> dict[str, float]:
         work = float(sum(op.times for op in each) + moved.loads + moved.stores)
         if work > most:
             most, heaviest = work, body
-        if _is_innermost(body):
+        if _is_innermost(found, body):
             iterated = iterations(body[0].running)
             runs += iterated
-            entered += iterated if _is_written_out(body) else iterations(body[0].running[:-1])
+            entered += iterated if _is_written_out(body) else _entered(body[0].running)
     if totals["vector_ops"]:
         totals["masked_share"] /= totals["vector_ops"]
     totals["inner_entries"], totals["inner_trips"] = max(entered, 1), runs / entered if runs else 1
@@ -125,12 +125,17 @@ def _masked(each: Sequence[Operation]) -> int:
     return sum(op.times for op in each if op.is_masked and not op.is_math)
 
 
-def _is_innermost(body: tuple[Placed, ...]) -> bool:
-    """Whether the loop around a body has no other running loop in it."""
+def _entered(loops: Sequence[For]) -> int:
+    """How often the last of `loops` has an iteration."""
+    return count(loops, bounds_of(loops), [loop.var for loop in loops[:-1]])
+
+
+def _is_innermost(found: Program, body: tuple[Placed, ...]) -> bool:
+    """Whether the loop around a body has no other running loop in it, but those of copies."""
     if not body[0].running:
         return False
-    inner = body[0].running[-1].inside.loops[1:]
-    return not any(loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) for loop in inner)
+    inner = body[0].running[-1]
+    return not any(loop is inner for place in found.computing for loop in place.running[:-1])
 
 
 def _is_written_out(body: tuple[Placed, ...]) -> bool:
@@ -171,11 +176,17 @@ def _is_transposed(found: Program, place: Placed) -> bool:
 
 
 def _passes(found: Program, place: Placed) -> bool:
-    """Whether a copy is made in the loop in which something is computed."""
+    """Whether a copy is made in the loop in which it is used."""
     inner = place.running[-1] if place.running else None
     if inner is None or not inner.reduce:
         return False
-    return any(other.running and other.running[-1] is inner for other in found.computing)
+    beside = (x for x in found.computing if x.running and x.running[-1] is inner)
+    return any(_reads(other, place.leaf.buffer) for other in beside)
+
+
+def _reads(place: Placed, buffer: str) -> bool:
+    assert not isinstance(place.leaf, Prefetch)
+    return any(load.tensor == buffer for load in loads(place.leaf.value))
 
 
 def _memory_loads(found: Program, place: Placed) -> list[Load]:

@@ -2,8 +2,9 @@
 
 Copies of unrolled loops are gone through one after the other, as they are written down:
 
-- An operand from memory is alive from the first copy that reads it to the last, one that the loop
-  does not change throughout.
+- A vector from memory is alive from the first copy of a step that reads it to the last.
+- An element from memory that all lanes share is so too, but throughout if several steps read it:
+  LLVM loads these ahead of all steps.
 - A register of a buffer is alive from the first write to the last read; throughout where it is
   read before it is written (an accumulator), to the end where others read it later.
 
@@ -35,8 +36,8 @@ Value = tuple[object, ...]
 @dataclass(frozen=True, slots=True)
 class Registers:
     """`accumulators` that one sum adds to in one iteration of its innermost loop; `live`
-    vectors at once, where each step of the reduction loads what it reads; `held`, those but
-    accumulators that would be alive from one step to the next if it did not."""
+    at once, where each step of the reduction loads the vectors that it reads; `held`, operands
+    that would be alive from one step to the next, and are not counted as live, if it did not."""
 
     accumulators: int = 0
     live: int = 0
@@ -45,9 +46,11 @@ class Registers:
 
 @dataclass(slots=True)
 class _Copy:
-    """One copy of a leaf: the values it reads and writes, which step of a reduction it is in."""
+    """One copy of a leaf: the values it reads, `elements` that lanes share among them, and writes,
+    which step of a reduction it is in."""
 
     reads: list[Value]
+    elements: set[Value]
     writes: Value | None
     step: tuple[int, ...]
 
@@ -145,15 +148,21 @@ def _copy(
     if not count((), [cond for cond in known if not cond.index.vars()], ()):
         return None
     first = {loop.var: Affine((), 0) for loop in place.running if loop.kind is LoopKind.UNROLLED}
-    read = [
-        value
-        for load in dict.fromkeys(_loads(leaf.value, {**first, **fixed}))
-        for value in _values(program, place, load, fixed)
-    ]
+    loaded = dict.fromkeys(_loads(leaf.value, {**first, **fixed}))
+    each = {load: list(_values(program, place, load, fixed)) for load in loaded}
+    read = [value for values in each.values() for value in values]
+    of_lanes = [values for load, values in each.items() if _is_shared(program, place, load)]
+    shared = {value for values in of_lanes for value in values}
     written = address(program, place, leaf.buffer, leaf.index, fixed)
     if isinstance(leaf, Update) and leaf.first != ():
         read.append(written)
-    return _Copy(read, None if program.in_memory(leaf.buffer) else written, step)
+    return _Copy(read, shared, None if program.in_memory(leaf.buffer) else written, step)
+
+
+def _is_shared(program: Program, place: Placed, load: Load) -> bool:
+    """Whether all lanes read one element of memory."""
+    lanes, offset = place.lanes, program.offset(load.tensor, load.index)
+    return program.in_memory(load.tensor) and (lanes is None or lanes.var not in offset.vars())
 
 
 def _loads(node: Scalar, fixed: dict[str, Affine]) -> Iterator[Load]:
@@ -222,11 +231,13 @@ def _measured(
             lives.first[value] = 0
         if value in throughout or value[0] in outside:
             lives.last[value] = end
-    alive = _alive(program, copies, lives)
-    blocks = _blocks(program, body)
+    ahead = _of_several_steps(copies)
+    alive = _alive(program, copies, lives, ahead)
+    sums = {place.leaf.buffer for place in body if isinstance(place.leaf, Update)}
+    others = outside | sums | _blocks(program, body)
     crossing = [0] * (len(copies) + 1)
     for value, first in lives.first.items():
-        if value not in throughout and value[0] not in outside | blocks:
+        if value not in throughout | ahead and value[0] not in others:
             for at in range(first + 1, lives.last[value] + 1):
                 crossing[at] += copies[at].step != copies[at - 1].step
     held = max(crossing, default=0)
@@ -240,12 +251,24 @@ def _blocks(program: Program, body: tuple[Placed, ...]) -> set[str]:
     return {name for name in found if not program.in_memory(name)}
 
 
-def _alive(program: Program, copies: list[_Copy], lives: _Lives) -> list[int]:
-    """How many values are alive at each copy, those from memory for one step at a time."""
+def _of_several_steps(copies: list[_Copy]) -> set[Value]:
+    """Elements that all lanes and several steps read."""
+    read: dict[Value, set[tuple[int, ...]]] = {}
+    for copy in copies[:MOST_COPIES]:
+        for value in copy.elements:
+            read.setdefault(value, set()).add(copy.step)
+    return {value for value, steps in read.items() if len(steps) > 1}
+
+
+def _alive(program: Program, copies: list[_Copy], lives: _Lives, ahead: set[Value]) -> list[int]:
+    """How many values are alive at each copy, vectors from memory for one step at a time, what is
+    loaded `ahead` in all."""
     each = _Lives()
     for at, copy in enumerate(copies[:MOST_COPIES]):
         for value in copy.reads:
-            if program.in_memory(str(value[0])):
+            if value in ahead:
+                each.first[value], each.last[value] = 0, len(copies) - 1
+            elif program.in_memory(str(value[0])):
                 each.use((*value, copy.step), at)
     alive = [0] * (len(copies) + 1)
     for value, first in lives.first.items():

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schedules.arrays import FloatArray, IntArray
+from schedules.arrays import FloatArray
 from schedules.plan import Plan
 from schedules.sketches.hardware import LINES_TO_FOLLOW, PAGE_BYTES
+from schedules.sketches.tile.loops import COLUMNS, Values
 from schedules.sketches.tile.operands import is_followed, read_bytes
 from schedules.sketches.tile.prefetch import (
     panel_lines_a_step,
@@ -18,15 +19,18 @@ from schedules.sketches.tile.prefetch import (
     runs_an_iteration,
 )
 from schedules.sketches.tile.sketch import TileSketch
-from schedules.sketches.writer import BATCHES
-
-from .plans import runs
-
-Values = dict[str, IntArray]
+from schedules.sketches.writer import BLOCKS
 
 COST_OF_AN_EXPOSED_LINE = 4.0
 """In misses of a cache near by: several are under way at a time. Source: measured, `python -m
 benchmarks.prior constants`."""
+
+
+COST_OF_A_CONTENDED_LINE = 25.0
+"""In misses of a cache near by: where two threads write side by side, hardware prefetches for one
+take lines away from the other. Source: measured; a dilated window of 50x54x24 on Zen 5, two filters
+a channel, takes 15 us where threads share rows and 60 where they share columns, and pooling of
+112x112x64 on Zen 4 28 and 69."""
 
 
 def exposed_misses(lines: FloatArray | float, lines_a_run: FloatArray | float) -> FloatArray:
@@ -34,6 +38,20 @@ def exposed_misses(lines: FloatArray | float, lines_a_run: FloatArray | float) -
     runs of so many. A run that would be followed by another is exposed in part only."""
     share = LINES_TO_FOLLOW / (LINES_TO_FOLLOW + lines_a_run)
     return np.asarray(COST_OF_AN_EXPOSED_LINE * share * lines)
+
+
+def contended_misses(sketch: TileSketch, plan: Plan) -> FloatArray:
+    """(P,) what lines at the ends of threads' runs cost, in misses of a cache near by, where the
+    outermost of the loops that they share has enough columns for all of them: each then writes a
+    part of every row, with two ends."""
+    outside = np.ones(plan.settings)
+    columns = np.zeros(plan.settings, np.bool_)
+    for level, trips in zip(plan.levels, plan.trips.T, strict=True):
+        if level.axis == COLUMNS and level.role == BLOCKS:
+            columns |= level.is_shared & (trips > 1) & (outside < sketch.target.threads)
+        outside = outside * np.where(level.is_shared, trips, 1)
+    rows = sketch.view.outputs / sketch.roles.columns.extent
+    return np.asarray(2.0 * COST_OF_A_CONTENDED_LINE * rows * columns * (not sketch.is_scattered))
 
 
 class _Far(NamedTuple):
@@ -48,7 +66,6 @@ class _Far(NamedTuple):
 
 def exposed_lines(
     sketch: TileSketch,
-    plan: Plan,
     v: Values,
     s: Values,
     tiles: FloatArray,
@@ -56,7 +73,7 @@ def exposed_lines(
 ) -> tuple[FloatArray, FloatArray]:
     """(P,) exposed lines, in misses of a cache near by, and prefetches, where there are so many
     `tiles` and `steps` of their reductions."""
-    batches = runs(plan, BATCHES)
+    batches = prod(loop.extent for loop in sketch.roles.batch)
     found = (
         *_columns(sketch, v, s, batches, steps),
         *_rows(sketch, v, s, batches, steps),
@@ -71,7 +88,7 @@ def exposed_lines(
 
 
 def _columns(
-    sketch: TileSketch, v: Values, s: Values, batches: FloatArray, steps: FloatArray
+    sketch: TileSketch, v: Values, s: Values, batches: int, steps: FloatArray
 ) -> Iterator[_Far]:
     """Nonresident columns, read in place or to be packed. The first tile of each run of tiles is
     the next of none, and what half of the cache does not keep until its use is prefetched in
@@ -90,7 +107,7 @@ def _columns(
         ahead = (v["pack_columns"] == 2) & (read in sketch.prepacked)
         a_step = -(-s["nr"] * size // line_bytes) / np.maximum(s["row_per"], s["row2_per"])
         yield _Far(
-            points * size / line_bytes * s["row_blocks"] * s["row2_blocks"] * batches,
+            np.asarray(points * size / line_bytes * s["row_blocks"] * s["row2_blocks"] * batches),
             np.where(near, PAGE_BYTES / line_bytes, run),
             np.where(ahead, 0.0, np.where(asks & ~evicted, first, 1.0)),
             asks * np.ceil(a_step) * v["unroll"] * steps,
@@ -98,7 +115,7 @@ def _columns(
 
 
 def _rows(
-    sketch: TileSketch, v: Values, s: Values, batches: FloatArray, steps: FloatArray
+    sketch: TileSketch, v: Values, s: Values, batches: int, steps: FloatArray
 ) -> Iterator[_Far]:
     """Far rows. Those that are walked again for the next tile of columns stay in a cache if there
     are few of them."""

@@ -16,6 +16,7 @@ from schedules.sketches.analysis import MOST_STEP
 from schedules.sketches.hardware import FMA_LATENCY
 
 from .table import Counts, with_zeros
+from .windows import read_by
 
 
 def nest_counts(leaves: Sequence[Leaf], settings: int) -> Counts:
@@ -34,7 +35,7 @@ class _Nest:
             self._add(leaf.loop)
         self.number = {id(loop): n for n, loop in enumerate(self.loops)}
         shape = (len(self.loops), settings)
-        self.trips, self.tasks, self.runs = (np.ones(shape) for _ in range(3))
+        self.trips, self.turns, self.tasks, self.runs = np.ones((4, *shape))
         self.body = np.zeros(shape, np.int64)
         self.shared, self.unrolled = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         self.around = [0] * len(self.loops)
@@ -42,11 +43,12 @@ class _Nest:
             if loop is not None:
                 self.around[n] = outer = self.number[id(loop.around)]
                 self.tasks[n] = loop.steps if loop.tasks is None else loop.tasks
-                self.shared[n], self.trips[n] = loop.is_shared, loop.steps
-                self.runs[n] = self.trips[n] * self.runs[outer]
+                self.shared[n], self.turns[n] = loop.is_shared, loop.steps / loop.codes
+                # Of several codes all but one have one iteration, and no loop.
+                self.trips[n] = loop.steps - loop.codes + 1
+                self.runs[n] = loop.steps * self.runs[outer]
                 self.body[n] = np.where(self.trips[n] > 1, n, self.body[outer])
-        self.work, self.sums, self.live, self.kept = (np.zeros(shape) for _ in range(4))
-        self.chains = np.zeros(shape)
+        self.work, self.code, self.sums, self.live, self.kept, self.chains = np.zeros((6, *shape))
         names = (
             "flops", "vector_ops", "math_calls", "vector_loads", "vector_stores",
             "scalar_accesses", "masked_share", "exposed_lines",
@@ -73,7 +75,7 @@ class _Nest:
         return with_zeros({
             **total,
             "chained_ops": np.where(chains > 0, total["vector_ops"] / np.maximum(chains, 1.0), 0.0),
-            "code_ops": self.work[heaviest] / np.maximum(self.runs[heaviest], 1.0),
+            "code_ops": self.code[heaviest] / np.maximum(self.runs[heaviest], 1.0),
             "accumulators": chains,
             "live_registers": self.live[heaviest] + self.sums[heaviest],
             "kept_values": self.kept[heaviest],
@@ -89,9 +91,11 @@ class _Nest:
         body = self.body[n]
         at, does = (body, self.every), leaf.does
         iterations = self.runs[n] * leaf.times
+        if not iterations.any():
+            return
         ops = math = 0.0
         for some in does.operations:
-            often = iterations * leaf.reach(some.axes) * leaf.filled
+            often = iterations * leaf.reach(some.axes) * leaf.filled * leaf.share(some.axes)
             lanes = leaf.lanes if leaf.along in some.axes else 1
             ops = ops + often * some.instructions
             math = math + often * some.math
@@ -99,10 +103,10 @@ class _Nest:
         self.total["vector_ops"] += ops
         self.total["math_calls"] += math
         self.total["exposed_lines"] += iterations * leaf.waits * FMA_LATENCY
-        self.total["masked_share"] += ops * (does.is_tested | np.asarray(leaf.is_tested))
-        moved, values = self._loaded(leaf, body, iterations)
+        self.total["masked_share"] += ops * np.maximum(does.is_tested, leaf.tested)
+        moved, values, waiting = self._loaded(leaf, body, iterations)
         if does.writes is not None:
-            stores = iterations * leaf.all_copies * leaf.filled
+            stores = iterations * leaf.all_copies * leaf.filled * leaf.share(leaf.copies)
             gathered = self._is_gathered(leaf, does.writes)
             self.total["scalar_accesses"] += stores * leaf.lanes * gathered
             self.total["vector_stores"] += stores * ~gathered
@@ -112,25 +116,31 @@ class _Nest:
         reduces = [loop is not None and bool(loop.axes & does.over) for loop in self.loops]
         in_loop, unrolled = np.asarray(reduces)[body], np.asarray(leaf.is_unrolled)
         self.work[at] += ops + math + moved
-        self.sums[at] += present * (in_loop | unrolled) * leaf.sums
+        self.code[at] += (ops + math + moved) / leaf.share(leaf.copies)
+        self.sums[at] += present * leaf.sums
         needed = np.maximum(self.live[at], present * (values + leaf.registers))
         self.live[at] = needed
         chains = present * (in_loop | unrolled) * leaf.sums
         self.chains[at] = np.maximum(self.chains[at], chains)
         self.unrolled[at] |= present & unrolled & ~in_loop
-        self.kept[at] = np.maximum(self.kept[at], present * (unrolled & ~in_loop) * leaf.sums)
+        self.kept[at] = np.maximum(self.kept[at], present * waiting)
 
-    def _loaded(self, leaf: Leaf, body: IntArray, iterations: FloatArray) -> tuple[Number, Number]:
-        """Loads of a leaf, and the values that one copy reads. What leaves of its body have loaded
-        or stored is known; what the innermost loop does not change is loaded before it."""
+    def _loaded(
+        self, leaf: Leaf, body: IntArray, iterations: FloatArray
+    ) -> tuple[Number, Number, Number]:
+        """Loads of a leaf, the registers that one step of it reads, and those that wait for later
+        ones. What leaves of its body have loaded or stored is known; what the innermost loop does
+        not change is loaded before it."""
         moved: Number = 0.0
-        values = 0
+        values: Number = 0
+        waiting: Number = 0
         for place in leaf.does.reads:
-            often = iterations * leaf.reach(place.steps) * leaf.filled
+            different, here, later = read_by(leaf, place)
+            often = iterations * different * leaf.filled * leaf.share(place.steps)
             still = [loop is None or bool(loop.axes & place.steps.keys()) for loop in self.loops]
-            changes = np.asarray(still)[:, None] | self.shared
-            often = often / np.where(changes, 1.0, self.trips)[body, self.every].clip(1.0)
-            values = values + 1
+            changes = np.asarray(still)[body] | self.shared[body, self.every]
+            often = often / np.where(changes, 1.0, self.turns[body, self.every]).clip(1.0)
+            values, waiting = values + here, waiting + later
             for other, present, shape in self.known.get((place.key, leaf.piece), ()):
                 alike = (other == body) & present
                 for one, two in zip(shape, self._shape(leaf, place), strict=True):
@@ -143,7 +153,7 @@ class _Nest:
             self.total["scalar_accesses"] += often * leaf.lanes * gathered
             self.total["vector_loads"] += loads
             moved = moved + loads
-        return moved, values
+        return moved, values, waiting
 
     def _know(self, place: Place, leaf: Leaf, body: IntArray, iterations: FloatArray) -> None:
         known = self.known.setdefault((place.key, leaf.piece), [])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 import numpy as np
 
 from schedules.arrays import FloatArray, IntArray
-from schedules.nest.loop_ir import LoopKind
 from schedules.plan import Access, Plan
-from schedules.sketches.writer import STEPS
 from schedules.space import Part
 
 from ..footprint import reached
@@ -21,7 +18,7 @@ from .table import Counts
 def plan_counts(part: Part, settings: IntArray) -> Counts:
     """See the module."""
     plan = part.plan(settings)
-    found = nest_counts(part.leaves(settings), plan.settings)
+    found = nest_counts(tuple(part.leaves(settings)), plan.settings)
     tensors = part.workload.tensors
     written = sum(tensors[access.buffer].bytes for access in plan.accesses if access.is_output)
     found["streamed_bytes"] = np.broadcast_to(plan.streamed, plan.settings) * np.float64(written)
@@ -30,42 +27,6 @@ def plan_counts(part: Part, settings: IntArray) -> Counts:
 
 def _moves(access: Access, axis: int) -> bool:
     return any(strides[axis] for strides in access.strides)
-
-
-def runs(plan: Plan, *roles: str) -> FloatArray:
-    """(P,) how often the loops for `roles` run together: a shorter piece at an end is one."""
-    each = {
-        level.axis: of_level
-        for level, of_level in zip(plan.levels, plan.pieces, strict=True)
-        if level.role in roles
-    }
-    return np.asarray(reduce(np.multiply, each.values(), np.ones(plan.settings)))
-
-
-def shared(plan: Plan) -> Counts:
-    """`tasks` and `regions`: of the levels that threads share, at most one of an axis, a shorter
-    iteration is the part that it has of the pieces of loops inside."""
-    tasks = np.ones(plan.settings)
-    last = {x.axis: n for n, x in enumerate(plan.levels) if x.kind is LoopKind.SERIAL}
-    for level, step in zip(plan.levels, plan.steps, strict=True):
-        if np.any(level.is_shared):
-            inner = last[level.axis]
-            whole = -(-step // plan.steps[inner])
-            tasks = tasks * np.where(level.is_shared, plan.pieces[inner] / whole, 1.0)
-    return {"tasks": np.maximum(tasks, 1.0), "regions": (tasks > 1.0).astype(np.float64)}
-
-
-def innermost(plan: Plan) -> Counts:
-    """`inner_trips` and `inner_entries` of the innermost loop over steps of a reduction: one that
-    is written out is a loop of one iteration."""
-    trips, entries, around = (np.ones(plan.settings) for _ in range(3))
-    now = dict[int, IntArray | float]()
-    for level, own, cut in zip(plan.levels, plan.trips.T, plan.pieces, strict=True):
-        if level.role == STEPS:
-            trips, entries = np.where(own > 1, (own, around), (trips, entries))
-        if level.kind is LoopKind.SERIAL:
-            around, now[level.axis] = around / now.get(level.axis, 1.0) * cut, cut
-    return {"inner_trips": trips, "inner_entries": np.where(trips > 1, entries, around)}
 
 
 def copied(plan: Plan, access: Access, place: IntArray) -> tuple[Sequence[FloatArray], FloatArray]:

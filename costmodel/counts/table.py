@@ -33,8 +33,8 @@ TOTALS: dict[str, str] = {
 
 SHAPES: dict[str, str] = {
     "accumulators": "independent accumulator registers of one sum of the innermost loop; 0 if none",
-    "live_registers": "vector registers the innermost loop needs at once",
-    "kept_values": "operand registers that steps written out one after the other have in common",
+    "live_registers": "vector registers that a step of the innermost loop needs at once",
+    "kept_values": "vectors that wait beside these for a later step of those written out",
     "inner_trips": "trip count of the innermost loop that is not unrolled or vectorised",
     "inner_entries": "how often that loop is entered",
     "code_ops": "instructions in the unrolled innermost body",

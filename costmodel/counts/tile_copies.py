@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import gcd, prod
+
 import numpy as np
 
-from schedules.arrays import BoolArray, IntArray
-from schedules.plan import Plan
-from schedules.sketches.tile.loops import COLUMNS, MAIN, ROWS
+from schedules.arrays import BoolArray, FloatArray, IntArray
+from schedules.plan import Access, Plan
+from schedules.sketches.analysis import Read
+from schedules.sketches.tile.loops import COLUMNS, MAIN, ROWS, Values
 from schedules.sketches.tile.sketch import TileSketch
 from schedules.sketches.writer import BLOCKS, DEPTH
 
@@ -14,9 +18,7 @@ from .plans import copied
 from .table import Counts
 
 
-def packed(
-    sketch: TileSketch, plan: Plan, v: dict[str, IntArray], s: dict[str, IntArray]
-) -> Counts:
+def packed(sketch: TileSketch, plan: Plan, v: Values, s: Values) -> Counts:
     """Their bytes: in all, how they are made, and of the largest."""
     columns, rows = _places(plan, s["k_count"] > 1)
     access_of = {access.buffer: access for access in plan.accesses}
@@ -29,10 +31,11 @@ def packed(
         in_panels = in_panels + block * times
         largest = np.maximum(largest, block)
     for read in sketch.copyable if v["copy_rows"].any() else ():
-        sides, times = copied(plan, access_of[read.tensor], rows)
+        access = access_of[read.tensor]
+        sides, times = copied(plan, access, rows)
         block = v["copy_rows"] * np.prod(sides, axis=0) * read.dtype.bytes
         in_rows = in_rows + block * times
-        single = single + block * times * ((sides[-1] == 1) & (read.shape[-1] > 1))
+        single = single + block * times * _is_piecemeal(read, access, sides)
         largest = np.maximum(largest, block)
     column = sketch.roles.columns.name
     strided = [r for r in sketch.packable if r.element_stride(column) not in (0, 1)]
@@ -44,6 +47,16 @@ def packed(
         "fused_packed_bytes": in_panels * (v["pack_on_the_way"] > 0),
         "panel_bytes": largest,
     }
+
+
+def _is_piecemeal(read: Read, access: Access, sides: Sequence[FloatArray]) -> BoolArray:
+    """(P,) whether elements that a copy has side by side are apart in the tensor."""
+    found, only = np.zeros(sides[0].shape, np.bool_), np.ones(sides[0].shape, np.bool_)
+    for dim in reversed(range(len(sides))):
+        is_apart = prod(read.shape[dim + 1 :]) > 1 or gcd(*access.strides[dim]) > 1
+        found |= only & (sides[dim] > 1) & is_apart
+        only &= sides[dim] == 1
+    return found | only
 
 
 def _places(plan: Plan, several: BoolArray) -> tuple[IntArray, IntArray]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from schedules.arrays import BoolArray, IntArray
+from schedules.arrays import BoolArray
+from schedules.sketches.tile.loops import Values
 from schedules.sketches.tile.sketch import TileSketch
 
 MOST_TESTS_MOVED = 3
@@ -14,7 +15,7 @@ several tiles: no difference; 6 rows of a dilated window: 1,270 us, 715 with col
 """
 
 
-def chooses_sums(sketch: TileSketch, v: dict[str, IntArray], s: dict[str, IntArray]) -> BoolArray:
+def chooses_sums(sketch: TileSketch, v: Values, s: Values) -> BoolArray:
     """(P,) whether padding along the second rows is left out by tests in each step of a loop: LLVM
     makes them choices between the sums of before and after, an operation for each update."""
     roles = sketch.roles

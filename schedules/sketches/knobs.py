@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IntArray, distinct_rows
-from ..leaves import Leaf, Number
+from ..leaves import Number
 from ..space import Knob, Part
 from ..target import Target
 from ..workload.workload import Workload
@@ -69,15 +69,6 @@ class Knobbed:
     def feasible(self, settings: IntArray) -> BoolArray:
         """(P,) all of them, if the sketch has no limits."""
         return np.ones(len(np.atleast_2d(settings)), np.bool_)
-
-    def leaves(self, settings: IntArray) -> Sequence[Leaf]:
-        """None: counted from the plan."""
-        return ()
-
-
-def as_floats(values: Mapping[str, IntArray]) -> dict[str, FloatArray]:
-    """`values` for arithmetic with shares and times."""
-    return {name: value.astype(np.float64) for name, value in values.items()}
 
 
 Values: TypeAlias = dict[str, IntArray]

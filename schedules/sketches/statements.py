@@ -17,7 +17,7 @@ from ..algebra.scalar import (
     vars_of,
     walk,
 )
-from ..leaves import Operations, Place, Statement
+from ..leaves import Dim, Operations, Place, Statement
 from .analysis import Read, StageView
 
 
@@ -26,16 +26,22 @@ def axis_names(order: Sequence[str]) -> dict[str, str]:
     return {axis: str(n) for n, axis in enumerate(order)}
 
 
+def own_names(view: StageView) -> dict[str, str]:
+    """Axes called as the loops of a stage."""
+    return {loop.name: loop.name for loop in (*view.spatial, *view.reduce)}
+
+
 def place_of(read: Read, names: Mapping[str, str]) -> Place:
     """What is read."""
     steps: dict[str, int] = {}
     for axis in frozenset().union(*(index.vars() for index in read.index)):
         step = read.element_stride(axis)
         steps[names[axis]] = 1 if step is None else step
-    key = tuple(
-        (tuple(sorted((names[a], i.coefficient(a)) for a in i.vars())), i.const) for i in read.index
+    dims = tuple(
+        Dim(tuple(sorted((names[a], i.coefficient(a)) for a in i.vars())), i.const)
+        for i in read.index
     )
-    return Place(read.tensor, (read.tensor, key), steps)
+    return Place(read.tensor, (read.tensor, dims), steps, dims)
 
 
 def own_place(view: StageView, names: Mapping[str, str]) -> Place:
@@ -44,8 +50,8 @@ def own_place(view: StageView, names: Mapping[str, str]) -> Place:
     for loop in reversed(view.spatial):
         steps[names[loop.name]] = size
         size *= loop.extent
-    key = tuple((((names[x.name], 1),) if x.extent > 1 else (), 0) for x in view.spatial)
-    return Place(view.name, (view.name, key), steps)
+    dims = tuple(Dim(((names[x.name], 1),) if x.extent > 1 else (), 0) for x in view.spatial)
+    return Place(view.name, (view.name, dims), steps, dims)
 
 
 def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from costmodel.counts.plans import copied, innermost, runs, shared
+from costmodel.counts.nests import nest_counts
+from costmodel.counts.plans import copied
+from costmodel.counts.table import Counts
+from schedules.leaves import Leaf, Operations, Statement
 from schedules.nest.loop_ir import LoopKind
 from schedules.plan import Access, Level, Outline, Plan, axes_of
 from schedules.sketches.writer import BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT
@@ -29,28 +33,42 @@ BLOCKED = plan(
 """Blocks of three tiles of eight rows, the second with four steps written out."""
 
 
+def runs(levels: Plan) -> list[list[float]]:
+    """How often the body of each level runs."""
+    return [(loop.runs * np.ones(2)).tolist() for loop in levels.nest]
+
+
 def test_shorter_pieces_at_the_ends_run_once() -> None:
-    assert runs(BLOCKED, BLOCKS).tolist() == [5, 5]
-    assert runs(BLOCKED, BLOCKS, TILES).tolist() == [13, 13]
-    assert runs(BLOCKED, TILES, DEPTH).tolist() == [13 * 3, 13 * 3]
+    blocks, depth, tiles, steps, *_ = runs(BLOCKED)
+    assert blocks == [5, 5]
+    assert depth == [15, 15]
+    assert tiles == pytest.approx([13 * 3, 13 * 3])
+    assert steps == pytest.approx([13 * 50, 13 * 13])
 
 
 def test_every_part_of_an_axis_ends_in_a_shorter_piece() -> None:
-    parts = plan(Level(1, 25), Level(1, 10, role=DEPTH))
-    assert runs(parts, DEPTH).tolist() == [2 * 3, 2 * 3]
+    assert runs(plan(Level(1, 25), Level(1, 10, role=DEPTH)))[-1] == [2 * 3, 2 * 3]
+
+
+def counts(levels: Plan) -> Counts:
+    """Of a leaf in all loops of a plan."""
+    unrolled = levels.trips[:, [x.kind is LoopKind.UNROLLED for x in levels.levels]].max(axis=1)
+    does = Statement((Operations(frozenset({"m"}), 1, 1),), over=frozenset({"k"}))
+    return nest_counts([Leaf(levels.nest[-1], does, sums=1, is_unrolled=unrolled > 1)], 2)
 
 
 def test_a_shorter_task_is_the_part_that_it_has_of_the_tiles() -> None:
-    found = shared(BLOCKED)
+    found = counts(BLOCKED)
     assert found["tasks"].tolist() == [13 / 3, 1]
     assert found["regions"].tolist() == [1, 0]
 
 
 def test_what_is_written_out_is_no_loop() -> None:
-    found = innermost(BLOCKED)
-    assert found["inner_trips"].tolist() == [20, 5]
+    found = counts(BLOCKED)
+    # Blocks of the reduction are of 20, 20 and 10 steps.
+    assert found["inner_trips"].tolist() == [50 / 3, 13 / 3]
     assert found["inner_entries"].tolist() == [13 * 3, 13 * 3]
-    alone = innermost(plan(Level(0, 8), Level(1, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)))
+    alone = counts(plan(Level(0, 8), Level(1, 1, role=WRITTEN_OUT, kind=LoopKind.UNROLLED)))
     assert alone["inner_trips"].tolist() == [1, 1]
     assert alone["inner_entries"].tolist() == [13, 13]
 

@@ -251,7 +251,7 @@ class TransformSketch(GroupSketch):
         leaving = Statement(writes=Place(last.name, (last.name,), {}))
         return [
             Leaf(loop, plain, {}, "lanes", width, 1 / apart),
-            Leaf(loop, under, {}, "lanes", width, 1 / apart, is_tested=True),
+            Leaf(loop, under, {}, "lanes", width, 1 / apart, tested=1),
             Leaf(loop, entering, {}, "lanes", width, loaded / apart, registers=live - 1),
             Leaf(loop, leaving, {}, "lanes", width, stored / prod(tiles) / apart),
         ]

@@ -12,13 +12,15 @@ through a part of the reduction before the next: its partial sums wait in the se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil, log2
 
 import numpy as np
 
 from ...arrays import BoolArray, IntArray
+from ...leaves import Leaf, Loop, Operations, Place, Statement
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
 from ...space import Knob
@@ -26,12 +28,16 @@ from ..analysis import once
 from ..hardware import BUSY_CHAINS, USABLE_SHARE
 from ..knobs import Knobbed
 from ..outlines import stage_outline
+from ..statements import own_names, own_place, statement_of
 from ..writer import BATCHES, BLOCKS, DEPTH, STEPS, TILES, WRITTEN_OUT, TraceWriter
 from .roles import MOST_COLUMNS, MOST_USES, InnerProductStage
 from .trace import write_inner_product
 
 TILE_ROWS, TILE_COLUMNS = range(1, MOST_USES + 1), range(1, MOST_COLUMNS + 1)
 """Sizes of tiles that are tried, where they divide their axes."""
+
+PHASE = "phase"
+"""The axis of columns that other operands than the large one tell apart."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         many, few, along = (at[loop.name] for loop in (roles.many, roles.few, roles.along))
         vectors = -(-roles.along.extent // (self.lanes * v["blocks"]))
         shared, in_blocks = v["parallel"] > 0, v["blocks"] > 1
+        codes = 1 + (roles.along.extent % self.lanes > 0)
 
         def written_out(axis: int, there: BoolArray | bool = True) -> Level:
             return Level(axis, 1, False, WRITTEN_OUT, LoopKind.UNROLLED, there)
@@ -96,13 +103,51 @@ class InnerProductSketch(InnerProductStage, Knobbed):
             Level(many, v["columns"], shared & ~in_blocks, TILES),
             Level(few, v["rows"], role=TILES),
             *(Level(at[loop.name], 1, role=STEPS) for loop in roles.taps),
-            Level(along, self.lanes, role=STEPS),
+            Level(along, self.lanes, role=STEPS, codes=np.where(vectors > 1, codes, 1)),
             written_out(few, ~in_blocks & (roles.few.dim < roles.many.dim)),
             written_out(many),
             written_out(few, in_blocks | (roles.few.dim > roles.many.dim)),
             Level(along, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED),
         )
         return Plan(self._outline, levels, len(shared), self._dense(v))
+
+    def leaves(self, settings: IntArray) -> Iterator[Leaf]:
+        """Sums of a tile in vectors, which wait in memory for the next part of the reduction if
+        there are several; in the end lanes are added up, and results are stored."""
+        plan, v, roles = self.plan(settings), self.values(settings), self.roles
+        at = {level.role: loop for level, loop in zip(plan.levels, plan.nest, strict=True)}
+        many, few, along = (loop.name for loop in (roles.many, roles.few, roles.along))
+        tile, in_blocks = {many: v["columns"], few: v["rows"]}, v["blocks"] > 1
+        walk = {few: v["rows"], many: v["columns"]} if roles.few.dim < roles.many.dim else tile
+        sums, phases = v["rows"] * v["columns"], {PHASE: roles.period}
+        for copies, times in ((walk | phases, ~in_blocks), (tile | phases, in_blocks)):
+            yield Leaf(at[STEPS], self._update, copies, along, self.lanes, times, sums=sums)
+        wide = Place("wide", ("wide",), {many: 1, few: 1, along: 1})
+        axes, halves = frozenset({many, few, along}), ceil(log2(self.lanes))
+        add = Statement((Operations(axes, 1, 1),), (wide,), wide)
+        yield Leaf(at[TILES], add, tile, along, self.lanes, in_blocks)
+        # Half of the instructions move lanes.
+        total = (Operations(axes, 2 * halves, halves),)
+        whole = Statement(total, (), own_place(self.view, own_names(self.view)))
+        yield Leaf(at[TILES], whole, tile, along, self.lanes, ~in_blocks)
+        tiles = Loop(frozenset({many}), self.tiles_in_block(v), at[DEPTH].around)
+        tiles = Loop(frozenset({few}), roles.few.extent / v["rows"], tiles)
+        yield Leaf(tiles, replace(whole, reads=(wide,)), tile, along, self.lanes, in_blocks)
+
+    @cached_property
+    def _update(self) -> Statement:
+        """Of a sum: operands that are met again after some columns have these as phases; others
+        are contiguous along the reduction, or copied so."""
+        does, roles = statement_of(self.view, own_names(self.view)), self.roles
+        reads = []
+        for place in does.reads:
+            steps = {**place.steps}
+            if place.tensor != roles.large.tensor and steps.pop(roles.many.name, 0):
+                steps[PHASE] = 1
+            if roles.along.name in steps:
+                steps[roles.along.name] = 1
+            reads.append(Place(place.tensor, place.key, steps))
+        return replace(does, reads=tuple(reads))
 
     def _dense(self, v: dict[str, IntArray]) -> IntArray:
         """(P,) which accesses are read through a copy, see `Plan.dense`."""

@@ -10,14 +10,11 @@ from math import prod
 
 import numpy as np
 
-from ...arrays import BoolArray, IntArray
+from ...arrays import BoolArray
 from .first_tile import can_pack_on_the_way
-from .loops import tile_axes
+from .loops import Values, tile_axes
 from .prefetch import prefetches
 from .stage import MAX_BODY, MAX_TAPS, TileStage
-
-Values = dict[str, IntArray]
-"""Knob values, or sizes (see `tile_loops`), by name, each (P,)."""
 
 
 def feasible_tiles(stage: TileStage, v: Values, s: Values) -> BoolArray:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import prod
 from typing import TypeVar
 
 import numpy as np
 
 from ...arrays import BoolArray, IntArray
+from ...leaves import Number
 from ...nest.loop_ir import LoopKind
 from ...plan import Level, Outline, Plan
 from ..analysis import Loop
+from ..knobs import each_of
 from ..outlines import stage_outline
 from ..writer import BATCHES, BLOCKS, DEPTH, PARTS, STEPS, TILES, WRITTEN_OUT
 from .stage import TileStage
+from .tails import Tail, tile_tails
+
+Values = dict[str, IntArray]
+"""Knob values, or sizes (see `tile_sizes`), by name, each (P,)."""
 
 Size = TypeVar("Size")
 """Of one setting, or of many."""
 
 
-def tile_sizes(stage: TileStage, v: dict[str, IntArray]) -> dict[str, IntArray]:
+def tile_sizes(stage: TileStage, v: Values) -> dict[str, IntArray]:
     """Tile and block sizes for knob values `v`, in elements, and how many of each: arrays (P,)."""
     roles = stage.roles
     m = [loop.extent for loop in roles.rows] + [1, 1]
@@ -61,17 +69,28 @@ def tile_axes(stage: TileStage, s: Mapping[str, Size]) -> list[tuple[Loop, Size,
 
 
 def tile_plan(
-    stage: TileStage, outline: Outline, v: dict[str, IntArray], s: dict[str, IntArray]
-) -> Plan:
-    """The levels of knob values `v` with sizes `s`, outermost first."""
+    stage: TileStage, outline: Outline, v: Values, s: Values
+) -> tuple[Plan, dict[str, Tail]]:
+    """The levels of knob values `v` with sizes `s`, outermost first, and the tails of rows,
+    innermost first, and of columns, by their loops."""
     at = {axis.name: number for number, axis in enumerate(outline.axes)}
-    levels = (*_around_tiles(stage, at, v, s), *_of_a_tile(stage, at, v, s))
-    return Plan(outline, levels, len(v["rows"]), _dense(stage, v))
+    levels = [*_around_tiles(stage, at, v, s), *_of_a_tile(stage, at, v, s)]
+    names = [outline.axes[level.axis].name for level in levels]
+    blocks = [(x, n.is_shared) for x, n in zip(names, levels, strict=True) if n.role == BLOCKS]
+    tails = tile_tails(stage, v, tile_axes(stage, s), blocks)
+    shares = _shares(stage, v, tails)
+    for n, (axis, level) in enumerate(zip(names, levels, strict=True)):
+        if axis in tails and level.role in (BLOCKS, TILES):
+            codes = tails[axis].of_blocks if level.role == BLOCKS else tails[axis].of_tiles
+            levels[n] = replace(level, codes=np.where(level.is_there, codes, 1))
+        elif axis in shares and level.role == BATCHES:
+            levels[n] = replace(level, share=np.where(level.is_there, shares[axis], 1.0))
+    first = [level.role for level in levels].index(STEPS)
+    levels[first] = replace(levels[first], share=shares[STEPS])
+    return Plan(outline, tuple(levels), len(v["rows"]), _dense(stage, v)), tails
 
 
-def _around_tiles(
-    stage: TileStage, at: dict[str, int], v: dict[str, IntArray], s: dict[str, IntArray]
-) -> Iterator[Level]:
+def _around_tiles(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
     """Parts of the reduction, batches, and blocks in either order, `parallel` of which threads
     divide with all that is around them; blocks of the reduction stand behind these, or behind the
     first. Each thread gets a run of iterations, so batches that differ in length stand behind the
@@ -108,9 +127,36 @@ def _around_tiles(
         yield Level(MAIN, s["kc"], role=DEPTH, is_there=deep)
 
 
-def _of_a_tile(
-    stage: TileStage, at: dict[str, int], v: dict[str, IntArray], s: dict[str, IntArray]
-) -> Iterator[Level]:
+def _shares(stage: TileStage, v: Values, tails: Mapping[str, Tail]) -> dict[str, Number]:
+    """What conditions leave of loops: by batch axes that are phases, how much of the others' rows
+    they have, unless these are in tiles that are computed whole; and, of the steps of a reduction,
+    what phases and padding leave that is tested around them."""
+    around = (v["skip_padding"] == 1) & (v["copy_rows"] == 1)
+    if not stage.view.guards and not around.any():
+        return {STEPS: 1.0}
+    exact = [
+        np.all([tails[x].ends_in_one for x in names if x in tails], axis=0) & (around | True)
+        for _, names, _ in stage.phases
+    ]
+    found: dict[str, Number] = {
+        phase: np.where(there, stage.share_of([guard]), 1.0)
+        for (phase, _, guard), there in zip(stage.phases, exact, strict=True)
+    }
+
+    def count(rows: int, rows2: int, taps: int, skips: int, *exact: int) -> tuple[float]:
+        guards = [guard for (_, _, guard), there in zip(stage.phases, exact, strict=True) if there]
+        decided = stage.decided_around(rows, rows2, taps) if skips else ()
+        return (stage.share_of([*guards, *stage.tap_guards, *decided]),)
+
+    asked = (np.minimum(v["rows"], 2), np.minimum(v["rows2"], 2), v["tap_unroll"], around, *exact)
+    names = tuple(map(str, range(len(asked))))
+    (every,) = each_of(
+        {n: x.astype(np.int64) for n, x in zip(names, asked, strict=True)}, names, count
+    )
+    return found | {STEPS: every / prod(found.values(), start=1.0)}
+
+
+def _of_a_tile(stage: TileStage, at: dict[str, int], v: Values, s: Values) -> Iterator[Level]:
     """Tiles of a block in the order asked for, steps of the reduction, and what is written out of
     them: taps and steps, then rows and vectors."""
     *rows, (_, width, _) = tile_axes(stage, s)
@@ -123,7 +169,7 @@ def _of_a_tile(
     short = [loop.name for loop in stage.short_taps()]
     whole = {name: v["tap_unroll"] > n for n, name in enumerate(short)}
     for loop in stage.roles.taps:
-        yield Level(at[loop.name], 1, role=STEPS, is_there=~whole.get(loop.name, v["rows"] < 0))
+        yield Level(at[loop.name], 1, role=STEPS, is_there=~whole.get(loop.name, unroll < 0))
     together = np.minimum(stage.step_distance * unroll, s["kc"])
     yield Level(MAIN, together, role=STEPS, is_there=unroll > 1)
     yield Level(MAIN, 1, role=STEPS, is_there=(unroll == 1) | (stage.step_distance > 1))
@@ -143,7 +189,7 @@ def _of_a_tile(
     yield Level(COLUMNS, 1, role=WRITTEN_OUT, kind=LoopKind.VECTORIZED)
 
 
-def _dense(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
+def _dense(stage: TileStage, v: Values) -> IntArray:
     """(P,) which accesses come in order, as the bits of a number, see `Plan.dense`."""
     bits = {read.tensor: 1 << b for b, read in enumerate(stage.operands)}
     columns = sum(bits[read.tensor] for read in stage.packable)

@@ -22,6 +22,7 @@ from ...arrays import BoolArray, IntArray
 from ...primitives import Prefetch
 from ...primitives.prefetching import MOST_PREFETCHES
 from ..analysis import offsets
+from ..knobs import each_of
 from ..writer import TraceWriter
 from .stage import TileStage
 
@@ -67,16 +68,17 @@ def panel_lines_a_step(s: dict[str, IntArray]) -> IntArray:
 
 def runs_an_iteration(stage: TileStage, v: dict[str, IntArray]) -> IntArray:
     """(P,) different runs that one iteration of the loop around the innermost one reads."""
-    shape = np.stack([v["rows"], v["rows2"], v["tap_unroll"]], axis=1)
-    settings, place = np.unique(shape, axis=0, return_inverse=True)
-    roles, counts = stage.roles, []
-    for rows, rows2, taps in settings.tolist():
+    roles = stage.roles
+
+    def count(rows: int, rows2: int, taps: int) -> tuple[float]:
         inside = {roles.main.name: roles.main.extent}
         inside |= dict(zip((x.name for x in roles.rows[:2]), (rows, rows2), strict=True))
         inside |= {loop.name: loop.extent for loop in stage.short_taps()[:taps]}
         places = (prod(len(offsets(i, inside)) for i in r.index[:-1]) for r in stage.short_runs)
-        counts.append(sum(places))
-    return np.asarray(counts, np.int64)[place.reshape(-1)]
+        return (sum(places),)
+
+    (found,) = each_of(v, ("rows", "rows2", "tap_unroll"), count)
+    return found.astype(np.int64)
 
 
 def write_prefetches(

@@ -17,17 +17,19 @@ packed or copied in `operands.py`, what there is to choose in `knobs.py`, which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from ...arrays import IntArray
+from ...leaves import Leaf
 from ...plan import Outline, Plan
 from ..writer import TraceWriter
 from .default import tile_default
 from .knobs import TileKnobs
+from .leaves import TileNest
 from .loops import tile_outline, tile_plan, tile_sizes
 from .trace import TileTrace
 
@@ -45,8 +47,27 @@ class TileSketch(TileKnobs):
 
     def plan(self, settings: IntArray) -> Plan:
         """Blocks, tiles, and what is inside of them: see `loops.py`."""
+        return self.nest(settings).plan
+
+    def nest(self, settings: IntArray) -> TileNest:
+        """The nests of (P, J) `settings`: those asked about last are kept, since instructions and
+        traffic are counted in turn."""
+        for known, nest in self._last:
+            if np.array_equal(known, settings):
+                return nest
         v = self.values(settings)
-        return tile_plan(self, self.outline, v, tile_sizes(self, v))
+        s = tile_sizes(self, v)
+        nest = TileNest(self, v, s, *tile_plan(self, self.outline, v, s))
+        self._last[:] = [(settings.copy(), nest)]
+        return nest
+
+    @cached_property
+    def _last(self) -> list[tuple[IntArray, TileNest]]:
+        return []
+
+    def leaves(self, settings: IntArray) -> Iterator[Leaf]:
+        """Updates of sums, and what is done with these: see `leaves.py`."""
+        return self.nest(settings).leaves()
 
     def default(self) -> tuple[int, ...]:
         """A feasible setting that is sensible with no model: see `tile_default`."""

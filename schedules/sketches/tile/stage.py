@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import product
+from math import prod
 
 import numpy as np
 
 from ...algebra.affine import Cond, Interval, prove
 from ...algebra.neutral import neutral_conditions
 from ...arrays import FloatArray, IntArray
+from ...leaves import Statement
 from ...workload.flops import points_where, useful_points
-from ..analysis import Loop
+from ..analysis import MOST_STEP, Loop
+from ..statements import own_names, statement_of
 from .border import Border, border_of
 from .operands import TileOperands
 from .roles import lane_step, slides, tap_distance
 
 MAX_TAPS = 7
 """Longest reduction loop that is written out in full."""
+
+MOST_SHARES = 1024
+"""Shares of reductions that are remembered: a search asks for few, often."""
 
 MAX_BODY = 96
 """Most multiply-adds in a body that is written out so that its steps share what they load: taps, or
@@ -43,9 +49,29 @@ class TileStage(TileOperands):
         return self.target.lanes(self.view.dtype)
 
     @cached_property
-    def loads_by_shape(self) -> dict[tuple[int, ...], tuple[float, ...]]:
-        """What `step_loads` counted before, by the shape: a search meets few shapes often."""
-        return {}
+    def update(self) -> Statement:
+        """Of a sum. Columns that lie apart are packed, and come in order."""
+        does, lane = statement_of(self.view, own_names(self.view)), self.roles.columns.name
+        reads = (
+            replace(place, steps={**place.steps, lane: 1})
+            if abs(place.steps.get(lane, 0)) > MOST_STEP
+            else place
+            for place in does.reads
+        )
+        return replace(does, reads=tuple(reads), is_tested=False)
+
+    @cached_property
+    def finish(self) -> Statement | None:
+        """What an epilogue does with a result."""
+        if self.epilogue is None:
+            return None
+        tiled = (*self.roles.rows, self.roles.columns)
+        names = {
+            outer.name: min(own, key=lambda loop: loop not in tiled).name
+            for outer in self.epilogue.spatial
+            for own in ([loop for loop in self.view.spatial if loop.dim == outer.dim],)
+        }
+        return statement_of(self.epilogue, names)
 
     @property
     def is_scattered(self) -> bool:
@@ -98,18 +124,18 @@ class TileStage(TileOperands):
     def _extents(self) -> dict[str, int]:
         return {loop.name: loop.extent for loop in (*self.view.spatial, *self.view.reduce)}
 
-    def _share(self, conds: Iterable[Cond]) -> float:
+    def share_of(self, conds: Iterable[Cond]) -> float:
         """How much of the reduction there is where `conds` hold."""
-        return points_where(self._extents, tuple(conds)) / max(self.view.points, 1)
+        return _share_where(tuple(self._extents.items()), tuple(conds))
 
     @cached_property
     def skips_around(self) -> bool:
         """Whether some padding can be left out though rows are copied."""
         if not self.copyable or self.is_read_in_place:
             return False
-        return bool(self._decided_around(1, 1, 0))
+        return bool(self.decided_around(1, 1, 0))
 
-    def _decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
+    def decided_around(self, rows: int, rows2: int, tap_unroll: int) -> list[Cond]:
         """The conditions of padding that loops decide which are outside of the innermost one of a
         tile of so many rows."""
         roles = self.roles
@@ -129,15 +155,27 @@ class TileStage(TileOperands):
         """By whether tiles have more than one row, and second row, and taps written out."""
         taps = len(self.short_taps()) + 1
         shares = [
-            self._share(self._decided_around(rows + 1, rows2 + 1, written_out))
+            self.share_of(self.decided_around(rows + 1, rows2 + 1, written_out))
             for rows, rows2, written_out in product((0, 1), (0, 1), range(taps))
         ]
         return np.asarray(shares).reshape(2, 2, taps)
 
     @cached_property
-    def guarded_share(self) -> float:
-        """How much of the reduction there is: phases may have fewer taps than others."""
-        return self._share(self.view.guards)
+    def phases(self) -> tuple[tuple[str, frozenset[str], Cond], ...]:
+        """Batch axes that are phases, the axes whose rows differ in number between them, and the
+        condition that says so."""
+        batch = {loop.name for loop in self.roles.batch}
+        spatial = [guard for guard in self.view.guards if guard not in self.tap_guards]
+        found = ((sorted(guard.index.vars() & batch)[:1], guard) for guard in spatial)
+        return tuple(
+            (x, guard.index.vars() - {x}, guard) for phases, guard in found for x in phases
+        )
+
+    @cached_property
+    def tap_guards(self) -> tuple[Cond, ...]:
+        """Conditions on the reduction: phases may have fewer taps than others."""
+        taps = {loop.name for loop in self.view.reduce}
+        return tuple(guard for guard in self.view.guards if guard.index.vars() & taps)
 
     @cached_property
     def useful_share(self) -> float:
@@ -192,3 +230,8 @@ class TileStage(TileOperands):
             if loop.extent > 1:
                 short.append(loop)
         return tuple(short)
+
+
+@lru_cache(MOST_SHARES)
+def _share_where(extents: tuple[tuple[str, int], ...], conds: tuple[Cond, ...]) -> float:
+    return points_where(dict(extents), conds) / max(prod(extent for _, extent in extents), 1)

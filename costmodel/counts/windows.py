@@ -1,0 +1,81 @@
+"""What copies of a leaf have in common of what they read: windows that overlap share elements."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from schedules.leaves import Dim, Leaf, Number, Place
+from schedules.sketches.analysis import MOST_STEP
+from schedules.sketches.knobs import each_of
+
+MOST_SHAPES = 1 << 14
+"""Shapes of leaves that are remembered: a search meets few, often."""
+
+
+def read_by(leaf: Leaf, place: Place) -> tuple[Number, Number, Number]:
+    """(P,) different vectors that all copies of a leaf read, or elements that lanes share; the
+    registers that they take in one step of a reduction, and those that wait beside them for a later
+    one. An element that all lanes and several steps read is loaded ahead of all steps, as LLVM does
+    it; of vectors each step loads what no step before it has."""
+    moving = [{axis for axis, step in dim.terms if step} & leaf.copies.keys() for dim in place.dims]
+    steps = [axis for axis in leaf.copies if axis in leaf.does.over]
+    here = _met_again(leaf, place, steps)
+    if all(len(axes) < 2 for axes in moving) and place.steps.keys() >= set(steps):
+        return leaf.reach(place.steps), here, 0
+    axes = (*steps, *set().union(*moving).difference(steps))
+    apart = abs(place.steps.get(leaf.along, 0))
+    spacing = tuple(leaf.spacing.get(axis, 1) for axis in axes)
+
+    def count(*sizes: int) -> tuple[float, ...]:
+        return _met(place.dims, axes, spacing, sizes, len(steps), leaf.along, apart)
+
+    sizes = np.broadcast_arrays(*(leaf.copies[axis] for axis in axes))
+    found, several, waiting = each_of(dict(zip(axes, sizes, strict=True)), axes, count)
+    found = found * leaf.reach(place.steps.keys() - set(axes))
+    if apart:
+        return found, here, waiting
+    return found, several + here * (several < found), 0
+
+
+def _met_again(leaf: Leaf, place: Place, steps: list[str]) -> Number:
+    """What one step keeps while it goes through its copies in their order."""
+    kept: Number = 1
+    again = np.zeros(1, np.bool_)
+    for axis, size in leaf.copies.items():
+        if axis not in steps and axis in place.steps:
+            kept = kept * np.where(again, size, 1)
+        elif axis not in steps:
+            again = again | (np.asarray(size) > 1)
+    return kept
+
+
+@lru_cache(MOST_SHAPES)
+def _met(
+    dims: tuple[Dim, ...], axes: tuple[str, ...], spacing: tuple[int, ...], sizes: tuple[int, ...],
+    steps: int, along: str, apart: int,
+) -> tuple[float, ...]:  # fmt: skip
+    """Elements that are read in copies of these sizes along `axes`, of which the first are `steps`;
+    those that several steps read, and the most that are alive from one step to the next. Lanes a
+    few elements apart are taken from whole vectors, in which they are phases."""
+    places = dict(zip(axes, np.ogrid[tuple(map(slice, sizes))], strict=True))
+    far = dict(zip(axes, spacing, strict=True))
+    number = np.zeros(sizes, np.int64)
+    for terms, offset in dims:
+        moved = [step * far[axis] * places[axis] for axis, step in terms if axis in places]
+        index = sum(moved, np.zeros((), np.int64))
+        if 1 < apart <= MOST_STEP and along in dict(terms):
+            index = (index + offset) // apart
+        number = number * (1 << 20) + index
+    different, which = np.unique(number, return_inverse=True)
+    read = np.zeros((prod(sizes[:steps]), len(different)), np.bool_)
+    read[np.arange(len(read)).repeat(which.size // len(read)), which.reshape(-1)] = True
+    before = np.logical_or.accumulate(read)[:-1]
+    after = np.logical_or.accumulate(read[::-1])[::-1][1:]
+    return (
+        len(different),
+        int(np.count_nonzero(read.sum(0) > 1)),
+        int(np.max((before & after).sum(1), initial=0)),
+    )

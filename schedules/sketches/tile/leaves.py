@@ -1,0 +1,161 @@
+"""What a tile does in the loops of its plan: leaves, for the cost model.
+
+Sums are updated in the innermost loop. Outside of the steps of the reduction they are stored, added
+to those of the block of the reduction before, or used by an epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from ...arrays import BoolArray, FloatArray, IntArray
+from ...leaves import Leaf, Loop, Number, Operations, Statement
+from ...plan import Plan
+from ..knobs import each
+from ..statements import own_names, own_place
+from ..vectors import vectors_of
+from ..writer import BATCHES, TILES, VECTORS_AT_ONCE
+from .loops import Values
+from .stage import TileStage
+from .tails import Tail
+
+
+@dataclass(frozen=True)
+class TileNest:
+    """The nests of knob values `v` with sizes `s`, whose loops are those of `plan`, with `tails` of
+    rows, innermost first, and of columns, by their loops."""
+
+    stage: TileStage
+    v: Values
+    s: Values
+    plan: Plan
+    tails: dict[str, Tail]
+
+    @property
+    def lane(self) -> str:
+        return self.stage.roles.columns.name
+
+    @cached_property
+    def loops(self) -> dict[str, Loop]:
+        """The innermost for each role."""
+        return {x.role: at for x, at in zip(self.plan.levels, self.plan.nest, strict=True)}
+
+    @cached_property
+    def lanes(self) -> FloatArray:
+        """(P,) of a vector, on average: it has a length of its own where less is left than one."""
+        tail, lanes = self.tails[self.lane], self.stage.lanes
+        narrow = tail.cut & (tail.computed % self.s["nr"] < lanes)
+        return np.where(narrow, tail.computed / -(-tail.computed // lanes), float(lanes))
+
+    def shares(self, elements: Iterable[IntArray | int]) -> dict[str, FloatArray]:
+        """How much of whole tiles so many elements along each axis are; columns are in vectors."""
+        *rows, columns = elements
+        parts = (*rows, -(-columns // self.stage.lanes) * self.stage.lanes)
+        tails = self.tails.items()
+        return {axis: part / tail.whole for (axis, tail), part in zip(tails, parts, strict=True)}
+
+    def leaves(self) -> Iterator[Leaf]:
+        """In the order of the program."""
+        stage, v, s = self.stage, self.v, self.s
+        view, tails, axes = stage.view, self.tails.values(), own_names(stage.view)
+        steps, tile = v["unroll"] * s["taps_inside"], s["mr"] * s["mr2"]
+        # Values between operand and sum, a row's in each step ahead.
+        between = 1 + tile * (steps - 1) if view.operations > 2 else 0
+        yield Leaf(
+            self.plan.nest[-1], stage.update, self.plan.copies(), self.lane, self.lanes, self.clear,
+            tested=self.tested, sums=tile * v["vectors"], registers=between,
+            is_unrolled=steps > 1, shares=self.shares(tail.computed for tail in tails),
+            spacing={self.lane: stage.lanes, stage.roles.main.name: stage.step_distance},
+        )  # fmt: skip
+        several, own = s["k_count"] > 1, own_place(view, axes)
+        add = Statement((Operations(frozenset(axes), 1, 1),), (own,), own)
+        size = [tail.extent for tail in tails]
+        # Phases may have fewer rows than others.
+        there: Number = prod(view.shape) / view.outputs
+        for level in self.plan.levels:
+            there = there / level.share if level.role == BATCHES else there
+        if stage.finish:
+            *rows, columns = tails
+            # A guard that is left for rows that end in a block is left for columns too.
+            ends = [(tail.whole > tail.kept) & (tail.kept == tail.extent) for tail in rows]
+            kept = np.where(np.any(ends, axis=0), columns.extent, columns.kept)
+            yield self._of_tile(add, several, (*(tail.kept for tail in rows), kept))
+            last, after = stage.finish, several
+            at_once = tuple(read for read in last.reads if read.tensor != view.name)
+            yield self._of_tile(replace(last, reads=at_once), there * ~several, size)
+        else:
+            yield self._of_tile(Statement(writes=own), there * ~several, size)
+            yield self._of_tile(add, there * several, size)
+            # One thread adds up what others have summed of the reduction.
+            last, after = add, np.where(v["split_k"] > 1, v["split_k"], 0)
+        length = self.tails[self.lane].extent
+        row, block = -(-length // stage.lanes), np.minimum(s["nr"] * s["col_per"], length)
+        _, once = each(block, lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE))
+        around = Loop(frozenset(axes), after * prod(view.shape) / length * s["col_blocks"])
+        walk = Loop(frozenset({self.lane}), row / s["col_blocks"] / once, around)
+        yield Leaf(walk, last, {self.lane: once}, self.lane, stage.lanes)
+
+    def _of_tile(self, does: Statement, times: Number, size: Iterable[IntArray | int]) -> Leaf:
+        """What is done with the sums of a tile, outside of the steps of the reduction. A guard on
+        rows stands around other copies, if there are several inside of these."""
+        copies = {axis: n for axis, n in self.plan.copies().items() if axis in self.tails}
+        tested, inside = np.zeros(self.plan.settings), np.ones(self.plan.settings)
+        for axis, count in reversed(copies.items()):
+            if axis != self.lane:
+                tested = np.maximum(tested, self.tails[axis].tested * (inside == 1))
+            inside = inside * count
+        return Leaf(
+            self.loops[TILES], does, copies, self.lane, self.lanes, times,
+            tested=tested, shares=self.shares(size),
+        )  # fmt: skip
+
+    @property
+    def leaves_out(self) -> BoolArray:
+        """(P,) whether tiles decide what padding is left out."""
+        found: BoolArray = (self.v["skip_padding"] == 1) & (self.v["copy_rows"] == 0)
+        return found
+
+    @property
+    def clear(self) -> FloatArray | float:
+        """(P,) how much of its updates the innermost loop has, if tiles leave padding out."""
+        return np.where(self.leaves_out, self.stage.useful_share, 1.0) if self.stage.border else 1.0
+
+    @cached_property
+    def tested(self) -> FloatArray:
+        """(P,) the share of updates under tests: of operands read in place that are padded, or end
+        in the middle of a tile of rows or block. Copies have room for whole ones."""
+        stage, v, s = self.stage, self.v, self.s
+        copied, packs = v["copy_rows"] == 1, v["pack_columns"] > 0
+        ragged = stage.roles.main.extent % (s["kc"] * v["split_k"]) != 0
+        found: FloatArray = 1.0 * (~copied & ~packs & ragged)
+        for read in stage.operands:
+            in_place = ~copied if read in stage.copyable else np.ones_like(copied)
+            if read in stage.packable:
+                # Blocks that are transposed in registers may leave the end of a panel as it is.
+                left = packs & stage.is_transposed(read) & (s["kc"] % stage.lanes != 0)
+                in_place = ~packs | left
+            for axis, tail in self.tails.items():
+                if axis != self.lane and read.uses(axis):
+                    found = np.maximum(found, in_place * tail.tested)
+            if read.padded:
+                found = np.maximum(found, in_place * self._padding)
+        return found
+
+    @cached_property
+    def _padding(self) -> FloatArray:
+        """(P,) the share of updates that test padding, where it is not left out. It is decided when
+        code is written along taps that are written out, and for tiles that have code of their own
+        each."""
+        stage, v, every = self.stage, self.v, np.ones(self.plan.settings)
+        left: dict[str, Number] = {x.name: x.extent > 1 for x in self.plan.outline.axes}
+        left |= {x.name: v["tap_unroll"] <= n for n, x in enumerate(stage.short_taps())}
+        left[stage.roles.main.name] = v["unroll"] < stage.roles.main.extent
+        left |= {axis: tail.undecided for axis, tail in self.tails.items()}
+        conds = (cond.index.vars() for cond in stage.padding)
+        decided = [every * prod(1 - left[name] for name in names) for names in conds]
+        return np.asarray((v["skip_padding"] == 0) * (1 - np.min([every, *decided], axis=0)))

@@ -1,0 +1,82 @@
+"""Incomplete tiles, and those that touch padding: which have code of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...arrays import BoolArray, FloatArray, IntArray
+from ..analysis import Loop
+from .stage import TileStage
+
+
+class Tail(NamedTuple):
+    """Tiles along one axis in elements of it, (P,): of `whole` tiles, those that are `computed`,
+    which is all unless an incomplete tile is `cut`, and has code of its own; and those `kept` in a
+    block. The share of tiles that are `tested`, in code that incomplete ones and others have in
+    common, and of elements in code of several tiles, for which it is `undecided` where they are.
+    Whether the last element `ends_in_one`, by itself. In how many codes the loop over blocks is,
+    and, on average, those over tiles."""
+
+    extent: int
+    whole: IntArray
+    computed: IntArray
+    kept: IntArray
+    cut: BoolArray
+    tested: FloatArray
+    undecided: FloatArray
+    ends_in_one: BoolArray
+    of_blocks: IntArray
+    of_tiles: FloatArray
+
+
+def tile_tails(
+    stage: TileStage,
+    v: Mapping[str, IntArray],
+    axes: Sequence[tuple[Loop, IntArray, IntArray]],
+    blocks: Iterable[tuple[str, BoolArray | bool]],
+) -> dict[str, Tail]:
+    """Those along `axes`, each with the size of its tiles and the tiles of a block. `blocks` are
+    the axes of the loops over these, and whether threads divide them."""
+    found, border = {}, stage.border
+    skips = (v["skip_padding"] == 1) & (v["copy_rows"] == 0)
+    divided = dict.fromkeys((loop.name for loop, _, _ in axes), skips & False)
+    for axis, is_shared in blocks:
+        divided[axis] = divided.get(axis, False) | is_shared
+    for loop, size, per in axes:
+        asked = v["tails"] >= (2 if loop is stage.roles.columns else 1)
+        tail = _tail(loop.extent, size, per, asked, divided[loop.name])
+        if border and loop.name in border.conds:
+            edges = border.edges(loop.name, size)
+            codes = edges + (edges < -(-loop.extent // size))
+            tail = tail._replace(of_tiles=np.where(skips, codes, tail.of_tiles))
+        found[loop.name] = tail
+    return found
+
+
+def _tail(extent: int, size: IntArray, per: IntArray, asked: BoolArray, divided: BoolArray) -> Tail:
+    """An incomplete tile gets code of its own in the last block, where threads have not `divided`
+    these, or in all of them, if the last one has enough tiles. Where all is one tile, that is what
+    there is."""
+    tiles, ragged = -(-extent // size), extent % size > 0
+    blocks, whole = -(-tiles // per), tiles * size
+    in_last = extent // size - (blocks - 1) * per  # whole tiles of the last block
+    apart, alike = (blocks > 1) & ~divided, (blocks == 1) | divided & (2 * in_last >= per)
+    cut = asked & (apart | (blocks == 1)) | (tiles == 1)
+    several = asked & ragged & (in_last > 0)
+    return Tail(
+        extent,
+        whole,
+        np.where(cut, extent, whole),
+        np.where((blocks > 1) & (per == 1), whole, extent),
+        cut,
+        np.where(ragged & ~cut, np.where(asked & alike, blocks / tiles, 1.0), 0.0),
+        np.where(
+            tiles > 1 + (cut & ragged), np.where(cut, extent // size * size / extent, 1.0), 0.0
+        ),
+        (size == 1) | cut & (extent % size == 1),
+        1 + (asked & ragged & apart),
+        np.asarray(1.0 + several * np.where(apart, 1.0 / blocks, alike & (in_last < per))),
+    )
