@@ -130,7 +130,8 @@ class InnerProductSketch(InnerProductStage, Knobbed):
         total = (Operations(axes, 2 * halves, halves),)
         whole = Statement(total, (), own_place(self.view, own_names(self.view)))
         yield Leaf(at[TILES], whole, tile, along, self.lanes, ~in_blocks)
-        tiles = Loop(frozenset({many}), self.tiles_in_block(v), at[DEPTH].around)
+        several = self.tiles_in_block(v) * in_blocks
+        tiles = Loop(frozenset({many}), several, at[DEPTH].around)
         tiles = Loop(frozenset({few}), roles.few.extent / v["rows"], tiles)
         yield Leaf(tiles, replace(whole, reads=(wide,)), tile, along, self.lanes, in_blocks)
 

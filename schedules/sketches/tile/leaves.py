@@ -93,6 +93,8 @@ class TileNest:
             yield self._of_tile(add, there * several, size)
             # One thread adds up what others have summed of the reduction.
             last, after = add, np.where(v["split_k"] > 1, v["split_k"], 0)
+        if not np.any(after):
+            return
         length = self.tails[self.lane].extent
         row, block = -(-length // stage.lanes), np.minimum(s["nr"] * s["col_per"], length)
         _, once = each(block, lambda n: vectors_of(n, stage.lanes, VECTORS_AT_ONCE))
