@@ -36,7 +36,8 @@ Value = tuple[object, ...]
 class Registers:
     """`accumulators` that one sum adds to in one iteration of its innermost loop; `live`
     vectors at once, where each step of the reduction loads what it reads; `held`, those but
-    accumulators that would be alive from one step to the next if it did not."""
+    sums that would be alive from one step to the next, and are not counted as live, if it did
+    not."""
 
     accumulators: int = 0
     live: int = 0
@@ -54,14 +55,16 @@ class _Copy:
 
 @dataclass(slots=True)
 class _Lives:
-    """From which copy to which each value is alive."""
+    """From which copy to which each value is alive, and in which steps of a reduction."""
 
     first: dict[Value, int] = field(default_factory=dict)
     last: dict[Value, int] = field(default_factory=dict)
+    steps: dict[Value, set[tuple[int, ...]]] = field(default_factory=dict)
 
-    def use(self, value: Value, at: int) -> None:
+    def use(self, value: Value, at: int, step: tuple[int, ...]) -> None:
         self.first.setdefault(value, at)
         self.last[value] = at
+        self.steps.setdefault(value, set()).add(step)
 
 
 def registers(program: Program, body: tuple[Placed, ...]) -> Registers:
@@ -151,9 +154,16 @@ def _copy(
         for value in _values(program, place, load, fixed)
     ]
     written = address(program, place, leaf.buffer, leaf.index, fixed)
-    if isinstance(leaf, Update) and leaf.first != ():
+    if isinstance(leaf, Update) and not _is_first(leaf, fixed):
         read.append(written)
     return _Copy(read, None if program.in_memory(leaf.buffer) else written, step)
+
+
+def _is_first(leaf: Update, fixed: dict[str, Affine]) -> bool:
+    """Whether unrolled loops alone decide that an update is the first, which reads no sum."""
+    first = [substitute_cond(cond, fixed) for cond in leaf.first or ()]
+    decided = leaf.first is not None and not any(cond.index.vars() for cond in first)
+    return decided and count((), first, ()) > 0
 
 
 def _loads(node: Scalar, fixed: dict[str, Affine]) -> Iterator[Load]:
@@ -199,9 +209,9 @@ def _measured(
         for value in copy.reads:
             if value not in lives.first and _comes_from_outside(program, value):
                 throughout.add(value)
-            lives.use(value, at)
+            lives.use(value, at, copy.step)
         if copy.writes is not None:
-            lives.use(copy.writes, at)
+            lives.use(copy.writes, at, copy.step)
     end = len(copies) - 1
     outside = _read_elsewhere(program, body)
     for value in lives.last:
@@ -210,10 +220,11 @@ def _measured(
         if value in throughout or value[0] in outside:
             lives.last[value] = end
     alive = _alive(program, copies, lives)
-    blocks = _blocks(program, body)
+    sums = {place.leaf.buffer for place in body if isinstance(place.leaf, Update)}
+    others = outside | sums | _blocks(program, body)
     crossing = [0] * (len(copies) + 1)
     for value, first in lives.first.items():
-        if value not in throughout and value[0] not in outside | blocks:
+        if value not in throughout and value[0] not in others and len(lives.steps[value]) > 1:
             for at in range(first + 1, lives.last[value] + 1):
                 crossing[at] += copies[at].step != copies[at - 1].step
     held = max(crossing, default=0)
@@ -233,7 +244,7 @@ def _alive(program: Program, copies: list[_Copy], lives: _Lives) -> list[int]:
     for at, copy in enumerate(copies[:MOST_COPIES]):
         for value in copy.reads:
             if program.in_memory(str(value[0])):
-                each.use((*value, copy.step), at)
+                each.use((*value, copy.step), at, copy.step)
     alive = [0] * (len(copies) + 1)
     for value, first in lives.first.items():
         if not program.in_memory(str(value[0])):

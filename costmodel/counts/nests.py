@@ -15,6 +15,7 @@ from schedules.leaves import Leaf, Loop, Number, Place
 from schedules.sketches.analysis import MOST_STEP
 from schedules.sketches.hardware import FMA_LATENCY
 
+from .bodies import Uses
 from .table import Counts, with_zeros
 
 
@@ -45,14 +46,15 @@ class _Nest:
                 self.shared[n], self.trips[n] = loop.is_shared, loop.steps
                 self.runs[n] = self.trips[n] * self.runs[outer]
                 self.body[n] = np.where(self.trips[n] > 1, n, self.body[outer])
-        self.work, self.sums, self.live, self.kept = (np.zeros(shape) for _ in range(4))
-        self.chains = np.zeros(shape)
+        self.work, self.chains, self.has_leaf = (np.zeros(shape) for _ in range(3))
         names = (
             "flops", "vector_ops", "math_calls", "vector_loads", "vector_stores",
             "scalar_accesses", "masked_share", "exposed_lines",
         )  # fmt: skip
         self.total = {name: np.zeros(settings) for name in names}
-        self.known: dict[object, list[tuple[IntArray, BoolArray, tuple[Number, Number]]]] = {}
+        self.uses = Uses()
+        self.bodies: list[IntArray] = []
+        self.persistent: list[BoolArray] = []
 
     def _add(self, loop: Loop | None) -> None:
         if loop is not None and not any(loop is one for one in self.loops):
@@ -61,8 +63,8 @@ class _Nest:
 
     def counts(self) -> Counts:
         """All of them."""
-        for leaf in self.leaves:
-            self._count(leaf)
+        for number, leaf in enumerate(self.leaves):
+            self._count(number, leaf)
         total = self.total
         total["masked_share"] /= np.maximum(total["vector_ops"], 1.0)
         heaviest = (np.argmax(self.work, axis=0), self.every)
@@ -72,15 +74,14 @@ class _Nest:
             **total,
             "code_ops": self.work[heaviest] / np.maximum(self.runs[heaviest], 1.0),
             "accumulators": self.chains[heaviest],
-            "live_registers": self.live[heaviest] + self.sums[heaviest],
-            "kept_values": self.kept[heaviest],
+            "live_registers": self._live(heaviest[0]),
             "inner_entries": entries,
             "inner_trips": trips,
             "tasks": tasks,
             "regions": regions,
         })  # fmt: skip
 
-    def _count(self, leaf: Leaf) -> None:
+    def _count(self, number: int, leaf: Leaf) -> None:
         """Add what a leaf does to all counts."""
         n = self.number[id(leaf.loop)]
         body = self.body[n]
@@ -97,58 +98,77 @@ class _Nest:
         self.total["math_calls"] += math
         self.total["exposed_lines"] += iterations * leaf.waits * FMA_LATENCY
         self.total["masked_share"] += ops * (does.is_tested | np.asarray(leaf.is_tested))
-        moved, values = self._loaded(leaf, body, iterations)
+        moved = self._loaded(number, leaf, body, iterations)
+        present = iterations > 0
         if does.writes is not None:
             stores = iterations * leaf.all_copies * leaf.filled
             gathered = self._is_gathered(leaf, does.writes)
             self.total["scalar_accesses"] += stores * leaf.lanes * gathered
             self.total["vector_stores"] += stores * ~gathered
             moved = moved + stores
-            self._know(does.writes, leaf, body, iterations)
-        present = iterations > 0
+            self._share(number, leaf, does.writes, body, present)
         reduces = [loop is not None and bool(loop.axes & does.over) for loop in self.loops]
         in_loop, unrolled = np.asarray(reduces)[body], np.asarray(leaf.is_unrolled)
         self.work[at] += ops + math + moved
-        self.sums[at] += present * (in_loop | unrolled) * leaf.sums
-        needed = np.maximum(self.live[at], present * (values + leaf.registers))
-        self.live[at] = needed
-        chains = present * (in_loop | unrolled) * leaf.sums
-        self.chains[at] = np.maximum(self.chains[at], chains)
+        self.has_leaf[n] += present
+        self.bodies.append(np.where(present, body, -1))
+        self.persistent.append(in_loop & ~unrolled)
+        self.chains[at] = np.maximum(self.chains[at], present * (in_loop | unrolled) * leaf.sums)
         self.unrolled[at] |= present & unrolled & ~in_loop
-        self.kept[at] = np.maximum(self.kept[at], present * (unrolled & ~in_loop) * leaf.sums)
 
-    def _loaded(self, leaf: Leaf, body: IntArray, iterations: FloatArray) -> tuple[Number, Number]:
-        """Loads of a leaf, and the values that one copy reads. What leaves of its body have loaded
-        or stored is known; what the innermost loop does not change is loaded before it."""
+    def _loaded(self, number: int, leaf: Leaf, body: IntArray, iterations: FloatArray) -> Number:
+        """Loads of a leaf. What leaves of its body have loaded or stored is known; what the
+        innermost loop does not change is loaded before it, unless the leaf does."""
         moved: Number = 0.0
-        values = 0
+        written = leaf.does.writes and leaf.does.writes.tensor
         for place in leaf.does.reads:
             often = iterations * leaf.reach(place.steps) * leaf.filled
             still = [loop is None or bool(loop.axes & place.steps.keys()) for loop in self.loops]
-            changes = np.asarray(still)[:, None] | self.shared
+            changes = np.asarray(still)[:, None] | self.shared | (place.tensor == written)
             often = often / np.where(changes, 1.0, self.trips)[body, self.every].clip(1.0)
-            values = values + 1
-            for other, present, shape in self.known.get((place.key, leaf.piece), ()):
-                alike = (other == body) & present
-                for one, two in zip(shape, self._shape(leaf, place), strict=True):
-                    alike &= np.asarray(one == two)
-                often = np.where(alike, 0.0, often)
-            self._know(place, leaf, body, iterations)
+            often = often * self._share(number, leaf, place, body, iterations > 0, is_read=True)
             gathered = self._is_gathered(leaf, place)
             step = abs(place.steps.get(leaf.along, 0))
             loads = often * max(step if step <= MOST_STEP else 1, 1) * ~gathered
             self.total["scalar_accesses"] += often * leaf.lanes * gathered
             self.total["vector_loads"] += loads
             moved = moved + loads
-        return moved, values
+        return moved
 
-    def _know(self, place: Place, leaf: Leaf, body: IntArray, iterations: FloatArray) -> None:
-        known = self.known.setdefault((place.key, leaf.piece), [])
-        known.append((body, iterations > 0, self._shape(leaf, place)))
+    def _share(
+        self, number: int, leaf: Leaf, place: Place, body: IntArray, present: BoolArray, *,
+        is_read: bool = False,
+    ) -> FloatArray:  # fmt: skip
+        """(P,) how much of what a leaf reads or writes is new in its body. What is left of an axis
+        begins behind the whole vectors."""
+        start: Number = 0
+        if leaf.piece[0]:
+            before = self.leaves[number - 1]
+            whole = (x for x in self.leaves[:number][::-1] if x.does is leaf.does)
+            before = next(whole, before)
+            start = np.asarray(before.loop.steps) * before.copies.get(leaf.along, 1)
+        return self.uses.add(number, leaf, place, start, body, present, is_read=is_read)
 
-    def _shape(self, leaf: Leaf, place: Place) -> tuple[Number, Number]:
-        """Lanes and copies of what is loaded or stored: one element is the same for all."""
-        return leaf.lanes if leaf.along in place.steps else 1, leaf.reach(place.steps)
+    def _live(self, heaviest: IntArray) -> FloatArray:
+        """(P,) registers that the heaviest body needs at once: what it reads, sums that it begins
+        and ends, others of a leaf, and all sums that its loop adds to."""
+        there = [body == heaviest for body in self.bodies]
+        each = list(zip(self.leaves, there, self.persistent, strict=True))
+        lasting: dict[int, FloatArray] = {}  # parts of a walk add to the same
+        turns: dict[tuple[object, ...], list[int]] = {}
+        for number, (leaf, here, lasts) in enumerate(each):
+            sums = here * lasts * np.asarray(leaf.sums)
+            lasting[id(leaf.does)] = np.maximum(sums, lasting.get(id(leaf.does), 0.0))
+            alone = number if np.any(leaf.registers) else -1
+            turns.setdefault((id(leaf.loop), leaf.along, alone), []).append(number)
+        most = np.zeros(len(self.every))
+        for turn in turns.values():
+            begun = sum(there[n] * ~self.persistent[n] * self.leaves[n].sums for n in turn)
+            for number in turn:
+                alive = self.uses.alive(number, turn, heaviest)
+                needed = there[number] * (alive + begun + self.leaves[number].registers)
+                most = np.maximum(most, needed)
+        return np.asarray(most + sum(lasting.values()))
 
     def _is_gathered(self, leaf: Leaf, place: Place) -> BoolArray:
         """Whether lanes go element by element."""
@@ -160,7 +180,8 @@ class _Nest:
         runs, entries = np.zeros(len(self.every)), np.zeros(len(self.every))
         outside = np.zeros(self.trips.shape, np.bool_)  # has a loop in it
         for n in range(len(self.loops) - 1, 0, -1):
-            is_loop = (self.trips[n] > 1) & (self.runs[n] > 0)
+            is_loop = (self.trips[n] > 1) & (self.has_leaf[n] > 0)
+            self.has_leaf[self.around[n]] += self.has_leaf[n]
             inner = is_loop & ~outside[n]
             runs += inner * self.runs[n]
             # A reduction that is written out is a loop of one iteration.

@@ -182,7 +182,7 @@ class Rows:
             for view in step:
                 stage = stages[view.name]
                 if not view.is_reduction and len(view.spatial) == group.shared:
-                    yield Leaf(blocks, stage.does, {}, str(group.shared - 1), v["block"])
+                    yield Leaf(Loop(axes, v["block"], blocks), stage.does)
                     continue
                 if view.name in self.merged.values():
                     continue

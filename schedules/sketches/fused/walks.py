@@ -149,7 +149,7 @@ class Stage:
                    registers=copies + 1, is_unrolled=both)  # fmt: skip
         steps = ceil(log2(lanes))
         add = Operations(frozenset({"lanes"}), 2 * steps, steps)
-        yield Leaf(row, Statement((add,)), {}, "lanes", lanes, times)
+        yield Leaf(row, Statement((add,)), {}, "lanes", lanes, times, registers=2)
         yield Leaf(row, Statement(writes=self.own), times=times)
 
     def along_columns(self, chunk: Number = 0, threads: Number = 1) -> Iterator[Leaf]:
@@ -177,8 +177,10 @@ class Stage:
         *others, last = view.reduce
         is_chunked = (chunk > 0) & (last.extent > chunk)
         chunks = np.where(is_chunked, -(-last.extent // np.maximum(chunk, 1)), 1)
-        many, every = prod(x.extent for x in others), prod(x.extent for x in view.reduce)
-        outside = Loop(self.along(*others), np.where(is_chunked, many, 1), around)
+        every = prod(x.extent for x in view.reduce)
+        outside = around
+        for other in others:
+            outside = Loop(self.along(other), np.where(is_chunked, other.extent, 1), outside)
         outside = Loop(self.along(last), chunks, outside)
         is_short = is_chunked | are_written_out(every)
         steps = np.where(is_chunked, last.extent / chunks, every)
@@ -187,7 +189,9 @@ class Stage:
         for n in (0, 1):
             trips, copies, lanes, filled = numbers[4 * n : 4 * n + 4]
             columns = Loop(self.along(axis), trips, outside)
-            rows = Loop(self.along(*view.reduce), np.where(is_short, 1, steps), columns)
+            rows = columns
+            for step in view.reduce:
+                rows = Loop(self.along(step), np.where(is_short, 1, step.extent), rows)
             written = {lane: copies, self.names[last.name]: np.where(is_short, steps, 1)}
             yield Leaf(rows, self.does, written, lane, lanes, 1, 1, is_tested & (copies == 1),
                        copies, is_unrolled=is_short, piece=(n, self.step))  # fmt: skip
