@@ -7,7 +7,7 @@ share is said for all settings at once. What no lane moves with is one vector.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,18 +37,14 @@ class Use:
 
     def known_to(self, other: Use) -> Bits:
         """Its vectors, where they may be those of another use in the same body."""
-        is_same = (self.body == other.body) & np.equal(self.lanes, other.lanes)
-        return self._where(is_same & np.equal(self.others, other.others), self.bits)
+        there = self.present & (self.body == other.body) & np.equal(self.lanes, other.lanes)
+        return np.where(there & np.equal(self.others, other.others), self.bits, np.uint64(0))
 
-    def alive(self, one: Use, body: IntArray) -> Bits:
-        """Its vectors in `body` (P,) that begin where those of `one` may: of other lanes the first
-        alone."""
+    def begins_with(self, other: Use) -> Bits:
+        """Its vectors that begin where those of another use may: of other lanes the first alone."""
         lowest = self.bits & (~self.bits + np.uint64(1))
-        bits = np.where(np.equal(self.lanes, one.lanes), self.bits, lowest)
-        return self._where((self.body == body) & np.equal(self.others, one.others), bits)
-
-    def _where(self, holds: BoolArray, bits: Bits) -> Bits:
-        return np.where(self.present & holds, bits, np.uint64(0))
+        bits = np.where(np.equal(self.lanes, other.lanes), self.bits, lowest)
+        return bits * np.equal(self.others, other.others)
 
 
 class Uses:
@@ -76,33 +72,42 @@ class Uses:
         known.append(use)
         return np.asarray(np.bitwise_count(bits & ~seen) / np.bitwise_count(bits))
 
-    def alive(self, number: int, turn: Sequence[int], heaviest: IntArray) -> FloatArray:
-        """(P,) registers of what is read, in body `heaviest` (P,) of each setting, while leaf
-        `number` runs, whose copies take turns with those of others. What is read for the last time
-        then goes one by one, what is read again later comes so."""
-        first, last = (np.zeros(len(heaviest)) for _ in range(2))
+    def read_in(self, body: IntArray) -> list[list[Use]]:
+        """What is read in `body` (P,) of each setting, place by place."""
+        found = []
         for uses in self.of.values():
-            read = [use for use in uses if use.is_read]
-            own = [use for use in read if use.number in turn]
-            if not read:
-                continue
-            one = (own or read)[0]
-            is_met = bool(own) and own[0].number <= number <= own[-1].number
-            here, before, after = (np.zeros_like(one.bits) for _ in range(3))
-            for use in read:
-                bits = use.alive(one, heaviest)
-                if use in own:
-                    here |= bits
-                elif use.number < turn[0]:
-                    before |= bits
-                else:
-                    after |= bits
-            kept, ends, begins = before & after, before & ~after & here, after & ~before & here
-            first += np.bitwise_count(kept | ends) * one.others
-            first += is_met * ((here & ~kept & ~ends) > 0)
-            last += np.bitwise_count(kept | begins) * one.others
-            last += is_met * ((here & ~kept & ~begins) > 0)
-        return np.maximum(first, last)
+            there = [(use, use.present & (use.body == body)) for use in uses if use.is_read]
+            read = [replace(use, bits=use.bits * holds) for use, holds in there if holds.any()]
+            if read:
+                found.append(read)
+        return found
+
+
+def alive(read: Sequence[Sequence[Use]], number: int, turn: Sequence[int]) -> FloatArray:
+    """(P,) registers of what is `read` in a body while leaf `number` runs, whose copies take turns
+    with those of others. What is read for the last time then goes one by one, what is read again
+    later comes so."""
+    first, last = 0.0, 0.0
+    for uses in read:
+        own = [use for use in uses if use.number in turn]
+        one = (own or uses)[0]
+        if not own and (uses[0].number > turn[0] or uses[-1].number < turn[0]):
+            continue
+        is_met = bool(own) and own[0].number <= number <= own[-1].number
+        here, before, after = (np.zeros_like(one.bits) for _ in range(3))
+        for use in uses:
+            bits = use.begins_with(one)
+            if use in own:
+                here |= bits
+            elif use.number < turn[0]:
+                before |= bits
+            else:
+                after |= bits
+        kept, ends, begins = before & after, before & ~after & here, after & ~before & here
+        coming, going = ((here & ~kept & ~some) > 0 for some in (ends, begins))
+        first = first + np.bitwise_count(kept | ends) * one.others + is_met * coming
+        last = last + np.bitwise_count(kept | begins) * one.others + is_met * going
+    return np.asarray(np.maximum(first, last))
 
 
 def _ones(count: FloatArray, start: Number) -> Bits:

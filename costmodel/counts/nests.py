@@ -15,7 +15,7 @@ from schedules.leaves import Leaf, Loop, Number, Place
 from schedules.sketches.analysis import MOST_STEP
 from schedules.sketches.hardware import FMA_LATENCY
 
-from .bodies import Uses
+from .bodies import Uses, alive
 from .table import Counts, with_zeros
 
 
@@ -161,13 +161,12 @@ class _Nest:
             lasting[id(leaf.does)] = np.maximum(sums, lasting.get(id(leaf.does), 0.0))
             alone = number if np.any(leaf.registers) else -1
             turns.setdefault((id(leaf.loop), leaf.along, alone), []).append(number)
-        most = np.zeros(len(self.every))
+        read, most = self.uses.read_in(heaviest), np.zeros(len(self.every))
         for turn in turns.values():
             begun = sum(there[n] * ~self.persistent[n] * self.leaves[n].sums for n in turn)
-            for number in turn:
-                alive = self.uses.alive(number, turn, heaviest)
-                needed = there[number] * (alive + begun + self.leaves[number].registers)
-                most = np.maximum(most, needed)
+            for number in (n for n in turn if there[n].any()):
+                needed = alive(read, number, turn) + begun + self.leaves[number].registers
+                most = np.maximum(most, there[number] * needed)
         return np.asarray(most + sum(lasting.values()))
 
     def _is_gathered(self, leaf: Leaf, place: Place) -> BoolArray:
