@@ -14,11 +14,12 @@ are written out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from schedules.algebra.affine import Affine, substitute_cond
 from schedules.algebra.scalar import All, Load, Scalar, Select, children, loads
+from schedules.nest.editing import substitute_leaf
 from schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, Update
 
 from .copies import moved
@@ -68,10 +69,22 @@ class _Lives:
 
 
 def registers(program: Program, body: tuple[Placed, ...]) -> Registers:
-    """Of leaves that run in a row."""
+    """Of leaves that run in a row: of the code that needs most, where unrolled loops outside of
+    running ones make several."""
     sums = [place for place in body if _is_accumulating(program, place)]
     accumulators = max((len(_slots(program, place)) for place in sums), default=0)
-    return _measured(program, body, _in_turn(program, body), accumulators)
+    each = [
+        _measured(program, body, _in_turn(program, code), accumulators) for code in _codes(body)
+    ]
+    return Registers(accumulators, max(x.live for x in each), max(x.held for x in each))
+
+
+def _codes(body: tuple[Placed, ...]) -> Iterator[tuple[Placed, ...]]:
+    """The leaves for each value of the unrolled loops outside of running ones."""
+    loops = [loop for loop in body[0].running if loop.kind is LoopKind.UNROLLED]
+    for values in product(*(range(loop.extent) for loop in loops)):
+        fixed = {x.var: Affine((), value) for x, value in zip(loops, values, strict=True)}
+        yield tuple(replace(place, leaf=substitute_leaf(place.leaf, fixed)) for place in body)
 
 
 def _is_accumulating(program: Program, place: Placed) -> bool:
@@ -147,10 +160,9 @@ def _copy(
     known = [substitute_cond(cond, fixed) for cond in leaf.guards]
     if not count((), [cond for cond in known if not cond.index.vars()], ()):
         return None
-    first = {loop.var: Affine((), 0) for loop in place.running if loop.kind is LoopKind.UNROLLED}
     read = [
         value
-        for load in dict.fromkeys(_loads(leaf.value, {**first, **fixed}))
+        for load in dict.fromkeys(_loads(leaf.value, fixed))
         for value in _values(program, place, load, fixed)
     ]
     written = address(program, place, leaf.buffer, leaf.index, fixed)

@@ -257,7 +257,7 @@ class TransformSketch(GroupSketch):
         leaving = Statement(writes=Place(last.name, (last.name,), {}))
         return [
             Leaf(loop, plain, {}, "lanes", width, 1 / apart),
-            Leaf(loop, under, {}, "lanes", width, 1 / apart, is_tested=True),
+            Leaf(loop, under, {}, "lanes", width, self._filled / apart, is_tested=True),
             Leaf(loop, entering, {}, "lanes", width, loaded / apart, registers=live - 1),
             Leaf(loop, leaving, {}, "lanes", width, stored / prod(tiles) / apart),
         ]
@@ -272,6 +272,12 @@ class TransformSketch(GroupSketch):
         tiles = [-(-extent // period) if period else 1 for extent, period in periods] + [vectors]
         parts = [extent / period if period else 1.0 for extent, period in periods] + [vectors]
         return tiles, list(map(float, tiles)) if self.group.inside else parts
+
+    @property
+    def _filled(self) -> float:
+        """The share of the places of whole tiles that have an element."""
+        periods = ((axis.extent, period) for axis, period in self._periods() if period)
+        return prod(extent / (-(-extent // period) * period) for extent, period in periods)
 
     def default(self) -> tuple[int, ...]:
         """Formulas of the first axis apart, outside all loops where they can be; every thread. All
