@@ -106,7 +106,7 @@ class _Nest:
             self.total["scalar_accesses"] += stores * leaf.lanes * gathered
             self.total["vector_stores"] += stores * ~gathered
             moved = moved + stores
-            self._share(number, leaf, does.writes, body, present)
+            self._share(number, does.writes, body, present, is_read=False)
         reduces = [loop is not None and bool(loop.axes & does.over) for loop in self.loops]
         in_loop, unrolled = np.asarray(reduces)[body], np.asarray(leaf.is_unrolled)
         self.work[at] += ops + math + moved
@@ -126,7 +126,7 @@ class _Nest:
             still = [loop is None or bool(loop.axes & place.steps.keys()) for loop in self.loops]
             changes = np.asarray(still)[:, None] | self.shared | (place.tensor == written)
             often = often / np.where(changes, 1.0, self.trips)[body, self.every].clip(1.0)
-            often = often * self._share(number, leaf, place, body, iterations > 0, is_read=True)
+            often = often * self._share(number, place, body, iterations > 0, is_read=True)
             gathered = self._is_gathered(leaf, place)
             step = abs(place.steps.get(leaf.along, 0))
             loads = often * max(step if step <= MOST_STEP else 1, 1) * ~gathered
@@ -136,18 +136,21 @@ class _Nest:
         return moved
 
     def _share(
-        self, number: int, leaf: Leaf, place: Place, body: IntArray, present: BoolArray, *,
-        is_read: bool = False,
-    ) -> FloatArray:  # fmt: skip
-        """(P,) how much of what a leaf reads or writes is new in its body. What is left of an axis
-        begins behind the whole vectors."""
-        start: Number = 0
-        if leaf.piece[0]:
-            before = self.leaves[number - 1]
-            whole = (x for x in self.leaves[:number][::-1] if x.does is leaf.does)
-            before = next(whole, before)
-            start = np.asarray(before.loop.steps) * before.copies.get(leaf.along, 1)
+        self, number: int, place: Place, body: IntArray, present: BoolArray, *, is_read: bool
+    ) -> FloatArray:
+        """(P,) how much of what a leaf reads or writes is new in its body."""
+        leaf, start = self.leaves[number], self._start(number)
         return self.uses.add(number, leaf, place, start, body, present, is_read=is_read)
+
+    def _start(self, number: int) -> Number:
+        """The number of a leaf's first vector: what is left of an axis begins behind the whole
+        vectors, which come before it."""
+        leaf = self.leaves[number]
+        if not leaf.piece[0]:
+            return 0
+        before = reversed(self.leaves[:number])
+        whole = next(x for x in before if (x.along, x.piece) == (leaf.along, (0, leaf.piece[1])))
+        return np.asarray(whole.loop.steps) * whole.copies.get(leaf.along, 1)
 
     def _live(self, heaviest: IntArray) -> FloatArray:
         """(P,) registers that the heaviest body needs at once: what it reads, sums that it begins

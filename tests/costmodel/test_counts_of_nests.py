@@ -18,9 +18,7 @@ SETTINGS = {
 """Drawn of each family; several hundred parts of programs together."""
 
 MISSES: dict[str, tuple[str, ...]] = {
-    "products": (
-        "tile masked_share",
-    ),
+    "products": ("tile masked_share",),
     "windows": (
         "tile accumulators",
         "tile code_ops",
