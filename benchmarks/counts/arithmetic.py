@@ -18,6 +18,7 @@ from schedules.algebra.scalar import (
     BinaryOp,
     Cast,
     Compare,
+    Const,
     Load,
     Reducer,
     Scalar,
@@ -127,7 +128,7 @@ def is_masked(place: Placed) -> bool:
 def _is_operation(node: Scalar) -> bool:
     """Whether a node is an instruction. A choice by index is a mask of what is read."""
     if isinstance(node, Cast):
-        return node.x.dtype is not node.dtype
+        return node.x.dtype is not node.dtype and not isinstance(node.x, Const)
     is_choice = isinstance(node, Select) and not isinstance(node.cond, All)
     return is_choice or isinstance(node, Unary | Binary | Compare)
 

@@ -16,7 +16,16 @@ from .table import Counts
 
 
 def plan_counts(part: Part, settings: IntArray) -> Counts:
-    """See the module."""
+    """See the module. Settings that are there more than once are counted once."""
+    settings = np.atleast_2d(settings)
+    sizes = [len(knob.values) for knob in part.knobs]
+    numbers = np.ravel_multi_index(tuple(settings.T), sizes) if sizes else np.zeros(len(settings))
+    _, first, places = np.unique(numbers, return_index=True, return_inverse=True)
+    found = _of_leaves(part, settings[first])
+    return {name: values[places] for name, values in found.items()}
+
+
+def _of_leaves(part: Part, settings: IntArray) -> Counts:
     plan = part.plan(settings)
     found = nest_counts(tuple(part.leaves(settings)), plan.settings)
     tensors = part.workload.tensors

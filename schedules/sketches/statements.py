@@ -10,6 +10,7 @@ from ..algebra.scalar import (
     BinaryOp,
     Cast,
     Compare,
+    Const,
     Reducer,
     Scalar,
     Select,
@@ -83,6 +84,6 @@ def statement_of(view: StageView, names: Mapping[str, str]) -> Statement:
 def _is_operation(node: Scalar) -> bool:
     """Whether a node is an instruction. A choice by index is a mask of what is read."""
     if isinstance(node, Cast):
-        return node.x.dtype is not node.dtype
+        return node.x.dtype is not node.dtype and not isinstance(node.x, Const)
     is_choice = isinstance(node, Select) and not isinstance(node.cond, All)
     return is_choice or isinstance(node, Unary | Binary | Compare)

@@ -34,8 +34,6 @@ MISSES: dict[str, tuple[str, ...]] = {
     ),
     "columns": (
         "columns footprint",
-        "rows inner_entries",
-        "rows inner_trips",
         "rows live_registers",
         "rows vector_loads",
     ),

@@ -73,20 +73,21 @@ class ElementwiseSketch(RowPart):
         rows, side = view.outputs // along, 1 if vector_axis(view, self.row) is None else lanes
 
         def count(vectors: int, parallel: int) -> tuple[float, ...]:
-            """Whether rows are cut, tasks, how many there are; trips, copies, lanes of both."""
+            """Whether rows are cut, tasks, how many there are, which share of the copies has an
+            element; trips, copies, lanes of both."""
             piece = self._piece(along, rows, vectors * lanes) if parallel else along
             if piece < along:  # a last piece is shorter
                 many, most = -(-along // piece), vectors if side > 1 else 1
-                every, groups = -(-along // side), -(-along // (side * most)) / many
-                tasks = rows * every / (piece // side)
-                return (1, tasks, rows * many, groups, most, side, 0, 1, 1)
+                every, groups = -(-along // side), -(-along // (side * most))
+                tasks, filled = rows * every / (piece // side), every / (groups * most)
+                return (1, tasks, rows * many, filled, groups / many, most, side, 0, 1, 1)
             if side == 1:
-                return (0, rows, rows, along, 1, 1, 0, 1, 1)
+                return (0, rows, rows, 1, along, 1, 1, 0, 1, 1)
             if self.is_flat:
-                return (0, 1, 1, *one_piece(along, lanes, vectors), 0, 1, 1)
-            return (0, rows, rows, *row_pieces(along, lanes, vectors))
+                return (0, 1, 1, 1, *one_piece(along, lanes, vectors), 0, 1, 1)
+            return (0, rows, rows, 1, *row_pieces(along, lanes, vectors))
 
-        is_cut, tasks, trips, *numbers = each_of(v, ("vectors", "parallel"), count)
+        is_cut, tasks, trips, filled, *numbers = each_of(v, ("vectors", "parallel"), count)
         names = axis_names([axis.name for axis in view.spatial])
         does, lane = statement_of(view, names), names[view.spatial[-1].name]
         within = frozenset(names[axis.name] for axis in self.row)
@@ -95,7 +96,16 @@ class ElementwiseSketch(RowPart):
         outside = Loop(every - within, np.where(is_cut > 0, 1, trips), None, shared, tasks)
         task = Loop(every, np.where(is_cut > 0, trips, 1), outside, shared, tasks)
         return tuple(
-            Leaf(Loop(within, trips, task), does, {lane: copies}, lane, width, piece=(n, 0))
+            Leaf(
+                Loop(within, trips, task),
+                does,
+                {lane: copies},
+                lane,
+                width,
+                1,
+                filled,
+                piece=(n, 0),
+            )
             for n, (trips, copies, width) in enumerate((numbers[:3], numbers[3:]))
         )
 

@@ -7,8 +7,8 @@ ones need in registers.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from ...algebra.affine import Affine, Cond, Ge0
 from ...algebra.scalar import All, Binary, Load, Scalar, Select, Unary, children, vars_of, walk
@@ -22,8 +22,7 @@ Event = tuple[list[Hashable], Hashable | None]
 """What one copy reads, and the register that it writes."""
 
 
-@dataclass(frozen=True)
-class WrittenOut:
+class WrittenOut(NamedTuple):
     """Of one vector of all copies: instructions but math functions, arithmetic operations, math
     functions, those of instructions that are `masked`, loads, and values in registers at once."""
 

@@ -30,7 +30,7 @@ from .staggered import (
     staggered_steps,
     write_staggered,
 )
-from .walks import Stage, Walk, walk_of
+from .walks import Stage, in_steps
 
 
 @dataclass(frozen=True)
@@ -175,29 +175,26 @@ class Rows:
         blocks = Loop(axes, np.where(stagger, size / v["block"], 0), task)
         row = Loop(axes, v["block"], blocks)
         most = fit(v["vectors"], length // (2 * lanes))
-        along, walk = str(group.shared), None
+        along, walk = str(group.shared), in_steps(length, lanes, most)
+        loops: list[Loop] = []
         for number, step in enumerate(reversed(self.steps)):
             stages = {x.name: Stage(x, row, group.shared, lanes, most, number) for x in step}
             is_first = True
             for view in step:
                 stage = stages[view.name]
                 if not view.is_reduction and len(view.spatial) == group.shared:
-                    yield Leaf(blocks, stage.does, {}, str(group.shared - 1), v["block"])
+                    yield Leaf(Loop(axes, v["block"], blocks), stage.does)
                     continue
                 if view.name in self.merged.values():
                     continue
-                if walk is None or not is_first:
-                    found = walk_of(length, lanes, most)
-                    loops = tuple(Loop(frozenset({along}), p.trips, row) for p in found.pieces)
-                    walk = Walk(found.pieces, found.filled, loops)
+                if not loops or not is_first:
+                    loops = [Loop(frozenset({along}), piece.trips, row) for piece in walk]
                 is_first = False
                 if view.is_reduction:
                     other = self.merged.get(view.name)
-                    yield from stage.sum_along(stages[other].does if other else None, walk)
-                    continue
-                for n, part in enumerate(walk.pieces):
-                    yield Leaf(walk.loops[n], stage.does, {along: part.copies}, along, lanes, 1,
-                               walk.filled if n else 1, piece=(n, number))  # fmt: skip
+                    yield from stage.sum_along(stages[other].does if other else None, loops)
+                else:
+                    yield from stage.walked(along, walk, loops)
         yield self._waits(blocks, min(self.waited, 1))
 
 

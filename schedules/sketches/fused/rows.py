@@ -164,14 +164,14 @@ class RowSketch(RowPart):
     @cached_property
     def blocks(self) -> tuple[int, ...]:
         """Rows whose stages are computed together: one row's sums are waited for meanwhile. They
-        are neighbours along the last of several axes, and stay in less than half of the first
+        are neighbours along the last of several axes, and stay in half of the first
         cache, beside those that come next."""
         steps, walks = self.rows.steps, self.rows.walks
         kept = len(steps) + 1 if steps else sum(1 for walk in walks if walk > 1)
         row = kept * max(walks) * self.group.last.dtype.bytes
         cache = min((cache.bytes for cache in self.target.caches), default=0)
         along = self.group.last.spatial[self.group.shared - 1].extent
-        return tuple(n for n in POWERS[:3] if along % n == 0 and (n == 1 or 2 * n * row < cache))
+        return tuple(n for n in POWERS[:3] if along % n == 0 and (n == 1 or 2 * n * row <= cache))
 
     @cached_property
     def can_stagger(self) -> bool:

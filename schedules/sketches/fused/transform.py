@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -169,10 +169,12 @@ class TransformSketch(GroupSketch):
             self._copies({**copies[last.name], first.name: [n]})
             for n in copies[last.name][first.name]
         ]
+        apart = [written_out(stages, [turn], masked) for turn in turns]
+        together = WrittenOut(*map(sum, zip(*apart, strict=True)))
         return {
             AROUND: written_out(stages, [copies], masked),
             WITHIN: written_out(stages, turns, masked),
-            OUTSIDE: reduce(_together, (written_out(stages, [turn], masked) for turn in turns)),
+            OUTSIDE: together._replace(live=max(turn.live for turn in apart)),
         }
 
     def _copies(self, copies: Values) -> dict[str, Values]:
@@ -239,10 +241,7 @@ class TransformSketch(GroupSketch):
             loop = Loop(_TILES, np.where(is_shared, 1, n), loop)
         # One body holds all formulas of the first axis where nothing is left to be inside of it.
         place = np.where(is_outside, np.where(apart > 1, OUTSIDE, WITHIN), v["place"])
-        names = ("instructions", "flops", "math", "masked", "loads", "live")
-        ops, flops, math, masked, loaded, live = each(
-            place, lambda place: tuple(getattr(self.code[place], name) for name in names)
-        )
+        ops, flops, math, masked, loaded, live = each(place, self.code.__getitem__)
         width, stored = min(self.width, last.spatial[-1].extent), self.points * tiles[-1]
         moving = dict.fromkeys((*_FORMULAS, *_TILES, *_LANES), 1)
         plain = Statement((Operations(_LANES, ops - masked, flops, math),))
@@ -251,7 +250,7 @@ class TransformSketch(GroupSketch):
         leaving = Statement(writes=Place(last.name, (last.name,), {}))
         return [
             Leaf(loop, plain, {}, "lanes", width, 1 / apart),
-            Leaf(loop, under, {}, "lanes", width, 1 / apart, tested=1),
+            Leaf(loop, under, {}, "lanes", width, self._filled / apart, tested=1),
             Leaf(loop, entering, {}, "lanes", width, loaded / apart, registers=live - 1),
             Leaf(loop, leaving, {}, "lanes", width, stored / prod(tiles) / apart),
         ]
@@ -266,6 +265,12 @@ class TransformSketch(GroupSketch):
         tiles = [-(-extent // period) if period else 1 for extent, period in periods] + [vectors]
         parts = [extent / period if period else 1.0 for extent, period in periods] + [vectors]
         return tiles, list(map(float, tiles)) if self.group.inside else parts
+
+    @property
+    def _filled(self) -> float:
+        """The share of the places of whole tiles that have an element."""
+        periods = ((axis.extent, period) for axis, period in self._periods() if period)
+        return prod(extent / (-(-extent // period) * period) for extent, period in periods)
 
     def default(self) -> tuple[int, ...]:
         """Formulas of the first axis apart, outside all loops where they can be; every thread. All
@@ -338,15 +343,3 @@ def _write_out(w: TraceWriter, name: str, place: str, lanes: int) -> None:
     w.do(*(Unroll(n) for n in others))
     if lane:
         w.do(Vectorize(lane))
-
-
-def _together(one: WrittenOut, other: WrittenOut) -> WrittenOut:
-    """Both, one after the other."""
-    return WrittenOut(
-        one.instructions + other.instructions,
-        one.flops + other.flops,
-        one.math + other.math,
-        one.masked + other.masked,
-        one.loads + other.loads,
-        max(one.live, other.live),
-    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import ceil, log2, prod
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,20 +19,23 @@ from ..vectors import fit, fitting, row_pieces, share_of, vector_axis
 from .reductions import are_written_out, contiguous_reduction
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Part of an axis in vectors: `trips` of `copies` of `lanes`; no trips where it is none."""
+class Piece(NamedTuple):
+    """Part of an axis in vectors: `trips` of `copies` of `lanes`; the share `filled` of them has an
+    element. No trips where there is none."""
 
     trips: Number
     copies: Number
     lanes: Number
+    filled: Number = 1
 
 
-def pieces(
-    extent: int, lanes: int, most: Number, *, is_widened: bool
-) -> tuple[list[Piece], Number]:
-    """Whole vectors along an axis and what is left, and which share of the vectors has an element:
-    an axis that a sum is taken along is as long as whole iterations of that (`is_widened`)."""
+Walk: TypeAlias = tuple[Piece, Piece]
+"""Along an axis: whole iterations, and what is left."""
+
+
+def in_pieces(extent: int, lanes: int, most: Number, *, is_widened: bool) -> Walk:
+    """Whole vectors along an axis, then what is left: an axis that a sum is taken along is as long
+    as whole iterations of that (`is_widened`)."""
 
     def count(most: int) -> tuple[float, ...]:
         width = fitting(lanes, extent)
@@ -43,26 +47,18 @@ def pieces(
         return (*found, -(-extent // found[2]) / -(-longer // found[2]))
 
     *found, filled = each(most, count)
-    return [Piece(*found[:3]), Piece(*found[3:])], filled
+    whole, left = Piece(*found[:3]), Piece(*found[3:])
+    return whole._replace(filled=filled), left._replace(filled=filled)
 
 
-@dataclass(frozen=True)
-class Walk:
-    """Along a row: whole iterations, and a last one of which the share `filled` has an element.
-    `loops` are those of both, where other stages have them as well."""
-
-    pieces: tuple[Piece, Piece]
-    filled: Number
-    loops: tuple[Loop, ...] = ()
-
-
-def walk_of(extent: Number, lanes: int, most: Number) -> Walk:
-    """`most` vectors at once, as far as there are so many."""
+def in_steps(extent: Number, lanes: int, most: Number) -> Walk:
+    """Whole iterations of `most` vectors, as far as there are so many, and a last one of which a
+    part has elements."""
     copies = fit(most, np.floor_divide(extent, lanes))
     whole = np.floor_divide(extent, copies * lanes)
     left = extent - whole * copies * lanes
-    pieces = Piece(whole, copies, lanes), Piece(left > 0, copies, lanes)
-    return Walk(pieces, np.ceil(left / lanes).clip(1) / copies)
+    filled = np.ceil(left / lanes).clip(1) / copies
+    return Piece(whole, copies, lanes), Piece(left > 0, copies, lanes, filled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,23 +102,28 @@ class Stage:
         if axis is None:
             yield Leaf(around, self.does, times=times)
             return
-        found, filled = pieces(axis.extent, self.lanes, self.vectors, is_widened=is_summed)
-        lane = self.names[axis.name]
-        for n, piece in enumerate(found):
-            loop = Loop(self.along(axis), piece.trips, around)
-            yield Leaf(loop, self.does, {lane: piece.copies}, lane, piece.lanes, times, filled,
-                       piece=(n, self.step))  # fmt: skip
+        walk = in_pieces(axis.extent, self.lanes, self.vectors, is_widened=is_summed)
+        loops = [Loop(self.along(axis), piece.trips, around) for piece in walk]
+        yield from self.walked(self.names[axis.name], walk, loops, times)
+
+    def walked(
+        self, lane: str, walk: Walk, loops: Sequence[Loop], times: Number = 1
+    ) -> Iterator[Leaf]:
+        """The stage in the loops of a walk along axis `lane`."""
+        for n, (piece, loop) in enumerate(zip(walk, loops, strict=True)):
+            yield Leaf(loop, self.does, {lane: piece.copies}, lane, piece.lanes, times,
+                       piece.filled, piece=(n, self.step))  # fmt: skip
 
     def sum_along(
         self,
         merged: Statement | None = None,
-        walk: Walk | None = None,
+        loops: Sequence[Loop] = (),
         parts: Mapping[str, Number] | None = None,
         times: Number = 1,
     ) -> Iterator[Leaf]:
         """Lanes along the reduction, added up at the end, and the result stored; `merged` is a
-        stage that one walk computes as well. Of axes that are divided there are
-        `parts`."""
+        stage that one walk computes as well, `loops` are those of its pieces where others have them
+        as well. Of axes that are divided there are `parts`."""
         view, there = self.view, parts or {}
         axis = next(x for x in view.reduce if x.name == contiguous_reduction(view))
         row = self.around(self.row, view.spatial[self.shared :])
@@ -130,26 +131,26 @@ class Stage:
         for other in (x for x in view.reduce if x is not axis):
             around = Loop(self.along(other), there.get(other.name, other.extent), around)
         lanes = fitting(self.lanes, axis.extent)
-        found = walk or walk_of(there.get(axis.name, axis.extent), lanes, self.vectors)
-        loops = found.loops or [Loop(self.along(axis), x.trips, around) for x in found.pieces]
+        walk = in_steps(there.get(axis.name, axis.extent), lanes, self.vectors)
+        loops = loops or [Loop(self.along(axis), piece.trips, around) for piece in walk]
         cut = [x.extent % there[x.name] > 0 for x in view.reduce if x.name in there]
         is_tested = np.any(np.asarray(cut), axis=0)
         lane = self.names[axis.name]
-        for n, (piece, loop) in enumerate(zip(found.pieces, loops, strict=True)):
+        for n, (piece, loop) in enumerate(zip(walk, loops, strict=True)):
             for some in (merged, self.does) if merged else (self.does,):
                 yield Leaf(
                     loop, some, {lane: piece.copies}, lane, piece.lanes, times,
-                    found.filled if n and some is merged else 1,
+                    piece.filled if some is merged else 1,
                     is_tested, piece.copies if some is self.does else 0, piece=(n, self.step),
                 )  # fmt: skip
-        copies = found.pieces[0].copies
+        copies = walk[0].copies
         add = Operations(frozenset({"sums", "lanes"}), 1, 1)
         both = np.asarray(copies) > 1
         yield Leaf(row, Statement((add,)), {"sums": copies}, "lanes", lanes, times * both,
                    registers=copies + 1, is_unrolled=both)  # fmt: skip
         steps = ceil(log2(lanes))
         add = Operations(frozenset({"lanes"}), 2 * steps, steps)
-        yield Leaf(row, Statement((add,)), {}, "lanes", lanes, times)
+        yield Leaf(row, Statement((add,)), {}, "lanes", lanes, times, registers=2)
         yield Leaf(row, Statement(writes=self.own), times=times)
 
     def along_columns(self, chunk: Number = 0, threads: Number = 1) -> Iterator[Leaf]:
@@ -177,17 +178,21 @@ class Stage:
         *others, last = view.reduce
         is_chunked = (chunk > 0) & (last.extent > chunk)
         chunks = np.where(is_chunked, -(-last.extent // np.maximum(chunk, 1)), 1)
-        many, every = prod(x.extent for x in others), prod(x.extent for x in view.reduce)
-        outside = Loop(self.along(*others), np.where(is_chunked, many, 1), around)
+        every = prod(x.extent for x in view.reduce)
+        outside = around
+        for other in others:
+            outside = Loop(self.along(other), np.where(is_chunked, other.extent, 1), outside)
         outside = Loop(self.along(last), chunks, outside)
         is_short = is_chunked | are_written_out(every)
         steps = np.where(is_chunked, last.extent / chunks, every)
         is_tested = is_chunked & (last.extent % np.maximum(chunk, 1) > 0)
         lane, add = self.names[axis.name], Operations(self.along(axis), 1, 1)
-        for n in (0, 1):
-            trips, copies, lanes, filled = numbers[4 * n : 4 * n + 4]
+        for n, piece in enumerate((Piece(*numbers[:4]), Piece(*numbers[4:]))):
+            trips, copies, lanes, filled = piece
             columns = Loop(self.along(axis), trips, outside)
-            rows = Loop(self.along(*view.reduce), np.where(is_short, 1, steps), columns)
+            rows = columns
+            for step in view.reduce:
+                rows = Loop(self.along(step), np.where(is_short, 1, step.extent), rows)
             written = {lane: copies, self.names[last.name]: np.where(is_short, steps, 1)}
             yield Leaf(rows, self.does, written, lane, lanes, 1, 1, is_tested & (copies == 1),
                        copies, is_unrolled=is_short, piece=(n, self.step))  # fmt: skip
