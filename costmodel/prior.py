@@ -181,7 +181,7 @@ def _side_by_side(columns: Counts, machine: Machine) -> tuple[FloatArray, FloatA
     a_sum = np.maximum(columns["code_ops"] * columns["inner_trips"], 1.0)
     chained = columns["chained_ops"] * FMA_LATENCY / np.maximum(OPS_IN_FLIGHT / a_sum, 1.0)
     pipes = np.maximum(vector_ops / machine.fma_pipes, chained)
-    # Where a mask chooses what is read, the load of that is not all there is to load.
+    # Under tests that choose what is read, the load of that is not all there is to load.
     loads = columns["vector_loads"] * (1.0 + columns["masked_share"]) + columns["prefetches"]
     moved = columns["vector_loads"] + columns["prefetches"] + columns["vector_stores"]
     trips = columns["inner_trips"] * columns["inner_entries"]

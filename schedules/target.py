@@ -62,8 +62,8 @@ class Probes:
 
     `peak_gflops[dtype]` and `bandwidth_gbs[level]` ("L1", "L2", "L3", "memory") are lists with
     one entry a thread count: index 0 for one thread. `clock_ghz` is that of one core at work, 0
-    where nobody asked for it. `doubtful`: other work ran meanwhile, or a
-    kernel was faster than they allow; the machine can do more than they say.
+    where nobody asked for it. `doubtful`: other work ran meanwhile, or a kernel was faster than
+    they allow; the machine can do more than they say.
     """
 
     peak_gflops: dict[str, list[float]] = field(default_factory=dict)

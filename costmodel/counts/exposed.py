@@ -22,28 +22,28 @@ from schedules.sketches.tile.sketch import TileSketch
 from schedules.sketches.writer import BLOCKS
 
 COST_OF_AN_EXPOSED_LINE = 4.0
-"""In misses of a cache near by: several are under way at a time. Source: measured, `python -m
-benchmarks.prior constants`."""
-
+"""In lines from the level that holds all data: several are under way at a time. Source: measured,
+`python -m benchmarks.prior constants`."""
 
 COST_OF_A_CONTENDED_LINE = 25.0
-"""In misses of a cache near by: where two threads write side by side, hardware prefetches for one
+"""In the same unit: where two threads write side by side, hardware prefetches for one
 take lines away from the other. Source: measured; a dilated window of 50x54x24 on Zen 5, two filters
 a channel, takes 15 us where threads share rows and 60 where they share columns, and pooling of
 112x112x64 on Zen 4 28 and 69."""
 
 
 def exposed_misses(lines: FloatArray | float, lines_a_run: FloatArray | float) -> FloatArray:
-    """What exposed lines cost, in misses of a cache near by, of `lines` that nothing prefetches in
-    runs of so many. A run that would be followed by another is exposed in part only."""
+    """What exposed lines cost, in lines from the level that holds all, of `lines` that nothing
+    prefetches, in runs of so many. A run that would be followed by another is exposed in part.
+    """
     share = LINES_TO_FOLLOW / (LINES_TO_FOLLOW + lines_a_run)
     return np.asarray(COST_OF_AN_EXPOSED_LINE * share * lines)
 
 
 def contended_misses(sketch: TileSketch, plan: Plan) -> FloatArray:
-    """(P,) what lines at the ends of threads' runs cost, in misses of a cache near by, where the
-    outermost of the loops that they share has enough columns for all of them: each then writes a
-    part of every row, with two ends."""
+    """(P,) what lines at the ends of threads' runs cost, where blocks of columns are shared and the
+    loops around them that are shared too have fewer iterations than there are threads: some
+    threads then write parts of the same rows, each with two ends."""
     outside = np.ones(plan.settings)
     columns = np.zeros(plan.settings, np.bool_)
     for level, trips in zip(plan.levels, plan.trips.T, strict=True):
@@ -71,8 +71,8 @@ def exposed_lines(
     tiles: FloatArray,
     steps: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """(P,) exposed lines, in misses of a cache near by, and prefetches, where there are so many
-    `tiles` and `steps` of their reductions."""
+    """(P,) exposed lines, in lines from the level that holds all, and prefetches, where there are
+    so many `tiles` and `steps` of their reductions."""
     batches = prod(loop.extent for loop in sketch.roles.batch)
     found = (
         *_columns(sketch, v, s, batches, steps),

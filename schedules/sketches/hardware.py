@@ -29,8 +29,8 @@ FEWEST_ROWS = 6
 cache gives lines no faster. Source: measured, `python -m benchmarks.prior constants`."""
 
 USABLE_SHARE = 0.75
-"""Of a cache, what is counted on: the rest goes to other data. Source: measured on a Zen 5, `python
--m benchmarks.prior constants`; all of it loses single rows."""
+"""Of a cache, or of its rate, what is counted on: the rest goes to other data. Source: measured on
+a Zen 5, `python -m benchmarks.prior constants`; all of it loses single rows."""
 
 LINES_AT_ONCE = 2
 """What comes from behind a core's second cache: a line and its neighbour. Published: Intel,

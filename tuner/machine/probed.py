@@ -38,7 +38,7 @@ def merged(target: Target, old: Probes, new: Probes) -> Probes:
         if old.peak_gflops
         else new.parallel_region_secs,
         new.doubtful,
-        max(old.clock_ghz, new.clock_ghz),
+        max(old.clock_ghz, float(f"{new.clock_ghz * clock:.4g}")),
     )
 
 
