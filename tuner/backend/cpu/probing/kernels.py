@@ -62,25 +62,16 @@ def arithmetic_kernel(target: Target, dtype: DType, symbol: str) -> ProbeKernel:
         phis.append(f"  %p{i} = phi {vector} [ %m, %entry ], [ %n{i}, %loop ]")
         steps.append(_multiply_add(f"%n{i}", f"%p{i}", vector, lanes, dtype))
     m, c = ("0.5", "0.5") if dtype.is_float else ("3", "1")
-    lines = [
-        f"define void @{symbol}(i64 %iterations, ptr %data, i64 %bytes) nounwind {{",
-        "entry:",
-        *_through_memory("%m", vector, f"{element} {m}"),
-        *_through_memory("%c", vector, f"{element} {c}"),
-        "  br label %loop",
-        "loop:",
-        "  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]",
-        *phis,
-        *steps,
-        "  %i1 = add i64 %i, 1",
-        "  %more = icmp slt i64 %i1, %iterations",
-        "  br i1 %more, label %loop, label %done",
-        "done:",
-        *_fold("add" if not dtype.is_float else "fadd", vector, [f"%n{i}" for i in range(chains)]),
-        "  ret void",
-        "}",
-    ]
-    return ProbeKernel("\n".join(lines) + "\n", symbol, 2 * lanes * chains)
+    text = _looped(
+        symbol,
+        [
+            *_through_memory("%m", vector, f"{element} {m}"),
+            *_through_memory("%c", vector, f"{element} {c}"),
+        ],
+        [*phis, *steps],
+        _fold("fadd" if dtype.is_float else "add", vector, [f"%n{i}" for i in range(chains)]),
+    )
+    return ProbeKernel(text, symbol, 2 * lanes * chains)
 
 
 def chain_kernel(symbol: str) -> ProbeKernel:
@@ -94,24 +85,34 @@ def chain_kernel(symbol: str) -> ProbeKernel:
         op, operand = ("xor", "%b") if i % 2 else ("add", "%a")
         steps.append(f"  %y{i} = {op} i64 {last}, {operand}")
         last = f"%y{i}"
+    text = _looped(
+        symbol,
+        [line for name in ("%a", "%b") for line in _register_through_memory(name)],
+        [f"  %x = phi i64 [ %a, %entry ], [ {last}, %loop ]", *steps],
+        [f"  store volatile i64 {last}, ptr %data, align 8"],
+    )
+    return ProbeKernel(text, symbol, CHAIN_STEPS)
+
+
+def _looped(symbol: str, before: list[str], body: list[str], after: list[str]) -> str:
+    """A kernel that runs `body`, its phis first, `iterations` times."""
     lines = [
         f"define void @{symbol}(i64 %iterations, ptr %data, i64 %bytes) nounwind {{",
         "entry:",
-        *(line for name in ("%a", "%b") for line in _register_through_memory(name)),
+        *before,
         "  br label %loop",
         "loop:",
         "  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]",
-        f"  %x = phi i64 [ %a, %entry ], [ {last}, %loop ]",
-        *steps,
+        *body,
         "  %i1 = add i64 %i, 1",
         "  %more = icmp slt i64 %i1, %iterations",
         "  br i1 %more, label %loop, label %done",
         "done:",
-        f"  store volatile i64 {last}, ptr %data, align 8",
+        *after,
         "  ret void",
         "}",
     ]
-    return ProbeKernel("\n".join(lines) + "\n", symbol, CHAIN_STEPS)
+    return "\n".join(lines) + "\n"
 
 
 def _register_through_memory(name: str) -> list[str]:
