@@ -15,11 +15,12 @@ are written out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from schedules.algebra.affine import Affine, substitute_cond
 from schedules.algebra.scalar import All, Load, Scalar, Select, children, loads
+from schedules.nest.editing import substitute_leaf
 from schedules.nest.loop_ir import For, LoopKind, Prefetch, Store, Update
 
 from .copies import moved
@@ -57,21 +58,35 @@ class _Copy:
 
 @dataclass(slots=True)
 class _Lives:
-    """From which copy to which each value is alive."""
+    """From which copy to which each value is alive, and in which steps of a reduction."""
 
     first: dict[Value, int] = field(default_factory=dict)
     last: dict[Value, int] = field(default_factory=dict)
+    steps: dict[Value, set[tuple[int, ...]]] = field(default_factory=dict)
 
-    def use(self, value: Value, at: int) -> None:
+    def use(self, value: Value, at: int, step: tuple[int, ...]) -> None:
         self.first.setdefault(value, at)
         self.last[value] = at
+        self.steps.setdefault(value, set()).add(step)
 
 
 def registers(program: Program, body: tuple[Placed, ...]) -> Registers:
-    """Of leaves that run in a row."""
+    """Of leaves that run in a row: of the code that needs most, where unrolled loops outside of
+    running ones make several."""
     sums = [place for place in body if _is_accumulating(program, place)]
     accumulators = max((len(_slots(program, place)) for place in sums), default=0)
-    return _measured(program, body, _in_turn(program, body), accumulators)
+    each = [
+        _measured(program, body, _in_turn(program, code), accumulators) for code in _codes(body)
+    ]
+    return Registers(accumulators, max(x.live for x in each), max(x.held for x in each))
+
+
+def _codes(body: tuple[Placed, ...]) -> Iterator[tuple[Placed, ...]]:
+    """The leaves for each value of the unrolled loops outside of running ones."""
+    loops = [loop for loop in body[0].running if loop.kind is LoopKind.UNROLLED]
+    for values in product(*(range(loop.extent) for loop in loops)):
+        fixed = {x.var: Affine((), value) for x, value in zip(loops, values, strict=True)}
+        yield tuple(replace(place, leaf=substitute_leaf(place.leaf, fixed)) for place in body)
 
 
 def _is_accumulating(program: Program, place: Placed) -> bool:
@@ -147,16 +162,22 @@ def _copy(
     known = [substitute_cond(cond, fixed) for cond in leaf.guards]
     if not count((), [cond for cond in known if not cond.index.vars()], ()):
         return None
-    first = {loop.var: Affine((), 0) for loop in place.running if loop.kind is LoopKind.UNROLLED}
-    loaded = dict.fromkeys(_loads(leaf.value, {**first, **fixed}))
+    loaded = dict.fromkeys(_loads(leaf.value, fixed))
     each = {load: list(_values(program, place, load, fixed)) for load in loaded}
     read = [value for values in each.values() for value in values]
     of_lanes = [values for load, values in each.items() if _is_shared(program, place, load)]
     shared = {value for values in of_lanes for value in values}
     written = address(program, place, leaf.buffer, leaf.index, fixed)
-    if isinstance(leaf, Update) and leaf.first != ():
+    if isinstance(leaf, Update) and not _is_first(leaf, fixed):
         read.append(written)
     return _Copy(read, shared, None if program.in_memory(leaf.buffer) else written, step)
+
+
+def _is_first(leaf: Update, fixed: dict[str, Affine]) -> bool:
+    """Whether unrolled loops alone decide that an update is the first, which reads no sum."""
+    first = [substitute_cond(cond, fixed) for cond in leaf.first or ()]
+    decided = leaf.first is not None and not any(cond.index.vars() for cond in first)
+    return decided and count((), first, ()) > 0
 
 
 def _is_shared(program: Program, place: Placed, load: Load) -> bool:
@@ -221,9 +242,9 @@ def _measured(
         for value in copy.reads:
             if value not in lives.first and _comes_from_outside(program, value):
                 throughout.add(value)
-            lives.use(value, at)
+            lives.use(value, at, copy.step)
         if copy.writes is not None:
-            lives.use(copy.writes, at)
+            lives.use(copy.writes, at, copy.step)
     end = len(copies) - 1
     outside = _read_elsewhere(program, body)
     for value in lives.last:
@@ -237,7 +258,8 @@ def _measured(
     others = outside | sums | _blocks(program, body)
     crossing = [0] * (len(copies) + 1)
     for value, first in lives.first.items():
-        if value not in throughout | ahead and value[0] not in others:
+        is_kept = value not in throughout | ahead and value[0] not in others
+        if is_kept and len(lives.steps[value]) > 1:
             for at in range(first + 1, lives.last[value] + 1):
                 crossing[at] += copies[at].step != copies[at - 1].step
     held = max(crossing, default=0)
@@ -269,7 +291,7 @@ def _alive(program: Program, copies: list[_Copy], lives: _Lives, ahead: set[Valu
             if value in ahead:
                 each.first[value], each.last[value] = 0, len(copies) - 1
             elif program.in_memory(str(value[0])):
-                each.use((*value, copy.step), at)
+                each.use((*value, copy.step), at, copy.step)
     alive = [0] * (len(copies) + 1)
     for value, first in lives.first.items():
         if not program.in_memory(str(value[0])):

@@ -7,6 +7,7 @@ does most of the work says what registers are needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from schedules.leaves import Leaf, Loop, Number, Place
 from schedules.sketches.analysis import MOST_STEP
 from schedules.sketches.hardware import FMA_LATENCY
 
+from .bodies import Uses, alive
 from .table import Counts, with_zeros
 from .windows import read_by
 
@@ -22,6 +24,17 @@ from .windows import read_by
 def nest_counts(leaves: Sequence[Leaf], settings: int) -> Counts:
     """COUNTS of `leaves`, in the order of the program."""
     return _Nest(leaves, settings).counts()
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A leaf, by its `number`, that runs in settings whose `body` (P,) is not -1: whether its sums
+    last from one iteration of its loop to the next, and the `values` that it reads in one step."""
+
+    number: int
+    body: IntArray
+    lasts: BoolArray
+    values: Number
 
 
 class _Nest:
@@ -48,13 +61,14 @@ class _Nest:
                 self.trips[n] = loop.steps - loop.codes + 1
                 self.runs[n] = loop.steps * self.runs[outer]
                 self.body[n] = np.where(self.trips[n] > 1, n, self.body[outer])
-        self.work, self.code, self.sums, self.live, self.kept, self.chains = np.zeros((6, *shape))
+        self.work, self.code, self.kept, self.chains, self.has_leaf = np.zeros((5, *shape))
         names = (
             "flops", "vector_ops", "math_calls", "vector_loads", "vector_stores",
             "scalar_accesses", "masked_share", "exposed_lines",
         )  # fmt: skip
         self.total = {name: np.zeros(settings) for name in names}
-        self.known: dict[object, list[tuple[IntArray, BoolArray, tuple[Number, Number]]]] = {}
+        self.uses = Uses()
+        self.parts: list[_Part] = []
 
     def _add(self, loop: Loop | None) -> None:
         if loop is not None and not any(loop is one for one in self.loops):
@@ -63,8 +77,8 @@ class _Nest:
 
     def counts(self) -> Counts:
         """All of them."""
-        for leaf in self.leaves:
-            self._count(leaf)
+        for number, leaf in enumerate(self.leaves):
+            self._count(number, leaf)
         total = self.total
         total["masked_share"] /= np.maximum(total["vector_ops"], 1.0)
         heaviest = (np.argmax(self.work, axis=0), self.every)
@@ -77,7 +91,7 @@ class _Nest:
             "chained_ops": np.where(chains > 0, total["vector_ops"] / np.maximum(chains, 1.0), 0.0),
             "code_ops": self.code[heaviest] / np.maximum(self.runs[heaviest], 1.0),
             "accumulators": chains,
-            "live_registers": self.live[heaviest] + self.sums[heaviest],
+            "live_registers": self._live(heaviest[0]),
             "kept_values": self.kept[heaviest],
             "inner_entries": entries,
             "inner_trips": trips,
@@ -85,7 +99,7 @@ class _Nest:
             "regions": regions,
         })  # fmt: skip
 
-    def _count(self, leaf: Leaf) -> None:
+    def _count(self, number: int, leaf: Leaf) -> None:
         """Add what a leaf does to all counts."""
         n = self.number[id(leaf.loop)]
         body = self.body[n]
@@ -93,6 +107,7 @@ class _Nest:
         iterations = self.runs[n] * leaf.times
         if not iterations.any():
             return
+        present = iterations > 0
         ops = math = 0.0
         for some in does.operations:
             often = iterations * leaf.reach(some.axes) * leaf.filled * leaf.share(some.axes)
@@ -104,49 +119,45 @@ class _Nest:
         self.total["math_calls"] += math
         self.total["exposed_lines"] += iterations * leaf.waits * FMA_LATENCY
         self.total["masked_share"] += ops * np.maximum(does.is_tested, leaf.tested)
-        moved, values, waiting = self._loaded(leaf, body, iterations)
+        moved, values, waiting = self._loaded(number, leaf, body, iterations)
         if does.writes is not None:
             stores = iterations * leaf.all_copies * leaf.filled * leaf.share(leaf.copies)
             gathered = self._is_gathered(leaf, does.writes)
             self.total["scalar_accesses"] += stores * leaf.lanes * gathered
             self.total["vector_stores"] += stores * ~gathered
             moved = moved + stores
-            self._know(does.writes, leaf, body, iterations)
-        present = iterations > 0
+            self._share(number, does.writes, body, present, is_read=False)
         reduces = [loop is not None and bool(loop.axes & does.over) for loop in self.loops]
         in_loop, unrolled = np.asarray(reduces)[body], np.asarray(leaf.is_unrolled)
         self.work[at] += ops + math + moved
         self.code[at] += (ops + math + moved) / leaf.share(leaf.copies)
-        self.sums[at] += present * leaf.sums
-        needed = np.maximum(self.live[at], present * (values + leaf.registers))
-        self.live[at] = needed
+        self.has_leaf[n] += present
+        lasts = in_loop & ~unrolled
+        self.parts.append(_Part(number, np.where(present, body, -1), lasts, values))
         chains = present * (in_loop | unrolled) * leaf.sums
         self.chains[at] = np.maximum(self.chains[at], chains)
         self.unrolled[at] |= present & unrolled & ~in_loop
         self.kept[at] = np.maximum(self.kept[at], present * waiting)
 
     def _loaded(
-        self, leaf: Leaf, body: IntArray, iterations: FloatArray
+        self, number: int, leaf: Leaf, body: IntArray, iterations: FloatArray
     ) -> tuple[Number, Number, Number]:
         """Loads of a leaf, the registers that one step of it reads, and those that wait for later
         ones. What leaves of its body have loaded or stored is known; what the innermost loop does
-        not change is loaded before it."""
+        not change is loaded before it, unless the leaf does."""
         moved: Number = 0.0
         values: Number = 0
         waiting: Number = 0
+        written = leaf.does.writes and leaf.does.writes.tensor
         for place in leaf.does.reads:
             different, here, later = read_by(leaf, place)
             often = iterations * different * leaf.filled * leaf.share(place.steps)
             still = [loop is None or bool(loop.axes & place.steps.keys()) for loop in self.loops]
             changes = np.asarray(still)[body] | self.shared[body, self.every]
+            changes |= place.tensor == written
             often = often / np.where(changes, 1.0, self.turns[body, self.every]).clip(1.0)
             values, waiting = values + here, waiting + later
-            for other, present, shape in self.known.get((place.key, leaf.piece), ()):
-                alike = (other == body) & present
-                for one, two in zip(shape, self._shape(leaf, place), strict=True):
-                    alike &= np.asarray(one == two)
-                often = np.where(alike, 0.0, often)
-            self._know(place, leaf, body, iterations)
+            often = often * self._share(number, place, body, iterations > 0, is_read=True)
             gathered = self._is_gathered(leaf, place)
             step = abs(place.steps.get(leaf.along, 0))
             loads = often * max(step if step <= MOST_STEP else 1, 1) * ~gathered
@@ -155,13 +166,47 @@ class _Nest:
             moved = moved + loads
         return moved, values, waiting
 
-    def _know(self, place: Place, leaf: Leaf, body: IntArray, iterations: FloatArray) -> None:
-        known = self.known.setdefault((place.key, leaf.piece), [])
-        known.append((body, iterations > 0, self._shape(leaf, place)))
+    def _share(
+        self, number: int, place: Place, body: IntArray, present: BoolArray, *, is_read: bool
+    ) -> FloatArray:
+        """(P,) how much of what a leaf reads or writes is new in its body."""
+        leaf, start = self.leaves[number], self._start(number)
+        return self.uses.add(number, leaf, place, start, body, present, is_read=is_read)
 
-    def _shape(self, leaf: Leaf, place: Place) -> tuple[Number, Number]:
-        """Lanes and copies of what is loaded or stored: one element is the same for all."""
-        return leaf.lanes if leaf.along in place.steps else 1, leaf.reach(place.steps)
+    def _start(self, number: int) -> Number:
+        """The number of a leaf's first vector: what is left of an axis begins behind the whole
+        vectors, which come before it."""
+        leaf = self.leaves[number]
+        if not leaf.piece[0]:
+            return 0
+        before = reversed(self.leaves[:number])
+        whole = next(x for x in before if (x.along, x.piece) == (leaf.along, (0, leaf.piece[1])))
+        return np.asarray(whole.loop.steps) * whole.copies.get(leaf.along, 1)
+
+    def _live(self, heaviest: IntArray) -> FloatArray:
+        """(P,) registers that the heaviest body needs at once: what it reads, sums that it begins
+        and ends, others of a leaf, and all sums that its loop adds to."""
+        there = {part.number: part.body == heaviest for part in self.parts}
+        lasting: dict[int, FloatArray] = {}  # parts of a walk add to the same
+        turns: dict[tuple[object, ...], list[_Part]] = {}
+        for part in self.parts:
+            leaf = self.leaves[part.number]
+            sums = there[part.number] * part.lasts * np.asarray(leaf.sums)
+            lasting[id(leaf.does)] = np.maximum(sums, lasting.get(id(leaf.does), 0.0))
+            alone = part.number if np.any(leaf.registers) else -1
+            turns.setdefault((id(leaf.loop), leaf.along, alone), []).append(part)
+        read, most = self.uses.read_in(heaviest), np.zeros(len(self.every))
+        for turn in turns.values():
+            numbers = [part.number for part in turn]
+            begun = sum(there[x.number] * ~x.lasts * self.leaves[x.number].sums for x in turn)
+            for part in turn:
+                here = there[part.number]
+                if not here.any():
+                    continue
+                values = np.maximum(part.values, alive(read, part.number, numbers))
+                needed = values + begun + self.leaves[part.number].registers
+                most = np.maximum(most, here * needed)
+        return np.asarray(most + sum(lasting.values()))
 
     def _is_gathered(self, leaf: Leaf, place: Place) -> BoolArray:
         """Whether lanes go element by element."""
@@ -173,7 +218,8 @@ class _Nest:
         runs, entries = np.zeros(len(self.every)), np.zeros(len(self.every))
         outside = np.zeros(self.trips.shape, np.bool_)  # has a loop in it
         for n in range(len(self.loops) - 1, 0, -1):
-            is_loop = (self.trips[n] > 1) & (self.runs[n] > 0)
+            is_loop = (self.trips[n] > 1) & (self.has_leaf[n] > 0)
+            self.has_leaf[self.around[n]] += self.has_leaf[n]
             inner = is_loop & ~outside[n]
             runs += inner * self.runs[n]
             # A reduction that is written out is a loop of one iteration.

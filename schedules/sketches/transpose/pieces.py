@@ -120,12 +120,13 @@ class BlockNest:
                 straight.append(place)
                 continue
             is_block = self.is_block(read, high)
-            yield Leaf(loop, Statement(reads=(place,)), {along: wide * copies}, across, high,
+            part = replace(place, key=(*place.key, loop))  # no two pieces have an element in common
+            yield Leaf(loop, Statement(reads=(part,)), {along: wide * copies}, across, high,
                        is_block, registers=wide)  # fmt: skip
             steps = np.where(is_block & (sides > 1), np.ceil(np.log2(np.maximum(sides, 2))), 0)
             yield Leaf(loop, Statement((move,)), {across: high, along: copies}, along, wide, steps,
                        registers=wide)  # fmt: skip
-            yield Leaf(loop, Statement(reads=(place,)), {across: high, along: copies}, along, wide,
+            yield Leaf(loop, Statement(reads=(part,)), {across: high, along: copies}, along, wide,
                        ~is_block)  # fmt: skip
         summed = copies if does.over else 0
         yield Leaf(loop, replace(does, reads=tuple(straight)), {across: high, along: copies}, along,

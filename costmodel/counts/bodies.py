@@ -1,0 +1,118 @@
+"""What leaves of one body have in common: vectors that are loaded once, and stay in registers.
+
+Vectors along a leaf's axis are bits of a number, the first one the lowest, so that what leaves
+share is said for all settings at once. What no lane moves with is one vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from schedules.arrays import BoolArray, FloatArray, IntArray
+from schedules.leaves import Leaf, Number, Place
+
+Bits = npt.NDArray[np.uint64]
+
+BITS = 64
+"""Vectors that a number tells apart: more are in no body."""
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """The vectors of one place that a leaf reads or writes, `others` times as many along axes that
+    are not the one of its lanes: of P settings, (P,) each. They are in registers with one of its
+    `number` where it is `read`."""
+
+    number: int
+    is_read: bool
+    body: IntArray
+    present: BoolArray
+    lanes: Number
+    others: Number
+    bits: Bits
+
+    def known_to(self, other: Use) -> Bits:
+        """Its vectors, where they may be those of another use in the same body."""
+        there = self.present & (self.body == other.body) & np.equal(self.lanes, other.lanes)
+        return np.where(there & np.equal(self.others, other.others), self.bits, np.uint64(0))
+
+    def begins_with(self, other: Use) -> Bits:
+        """Its vectors that begin where those of another use may: of other lanes the first alone."""
+        lowest = self.bits & (~self.bits + np.uint64(1))
+        bits = np.where(np.equal(self.lanes, other.lanes), self.bits, lowest)
+        return bits * np.equal(self.others, other.others)
+
+
+class Uses:
+    """All uses of all places, as leaves are gone through in the order of the program."""
+
+    def __init__(self) -> None:
+        self.of: dict[object, list[Use]] = {}
+
+    def add(
+        self, number: int, leaf: Leaf, place: Place, start: Number, body: IntArray,
+        present: BoolArray, *, is_read: bool,
+    ) -> FloatArray:  # fmt: skip
+        """Add one, whose vectors begin at number `start`: (P,) the share of them that no leaf of
+        its body has loaded or stored before."""
+        moves = leaf.along in place.steps
+        copies = leaf.copies.get(leaf.along, 1) if moves else 1
+        own = np.ceil(np.asarray(copies * leaf.filled if moves else 1)).clip(1, BITS)
+        bits = np.broadcast_to(_ones(own, start if moves else 0), body.shape)
+        lanes = leaf.lanes if moves else 1
+        use = Use(number, is_read, body, present, lanes, leaf.reach(place.steps) / copies, bits)
+        known = self.of.setdefault((place.key, leaf.piece[1]), [])
+        seen = np.zeros_like(bits)
+        for other in known:
+            seen |= other.known_to(use)
+        known.append(use)
+        return np.asarray(np.bitwise_count(bits & ~seen) / np.bitwise_count(bits))
+
+    def read_in(self, body: IntArray) -> list[list[Use]]:
+        """What is read in `body` (P,) of each setting, place by place."""
+        found = []
+        for uses in self.of.values():
+            there = [(use, use.present & (use.body == body)) for use in uses if use.is_read]
+            read = [replace(use, bits=use.bits * holds) for use, holds in there if holds.any()]
+            if read:
+                found.append(read)
+        return found
+
+
+def alive(read: Sequence[Sequence[Use]], number: int, turn: Sequence[int]) -> FloatArray:
+    """(P,) registers of what is `read` in a body while leaf `number` runs, whose copies take turns
+    with those of others. What is read for the last time then goes one by one, what is read again
+    later comes so."""
+    first, last = 0.0, 0.0
+    for uses in read:
+        own = [use for use in uses if use.number in turn]
+        one = (own or uses)[0]
+        if not own and (uses[0].number > turn[0] or uses[-1].number < turn[0]):
+            continue
+        is_met = bool(own) and own[0].number <= number <= own[-1].number
+        here, before, after = (np.zeros_like(one.bits) for _ in range(3))
+        for use in uses:
+            bits = use.begins_with(one)
+            if use in own:
+                here |= bits
+            elif use.number < turn[0]:
+                before |= bits
+            else:
+                after |= bits
+        kept, ends, begins = before & after, before & ~after & here, after & ~before & here
+        coming, going = ((here & ~kept & ~some) > 0 for some in (ends, begins))
+        first = first + np.bitwise_count(kept | ends) * one.others + is_met * coming
+        last = last + np.bitwise_count(kept | begins) * one.others + is_met * going
+    return np.asarray(np.maximum(first, last))
+
+
+def _ones(count: FloatArray, start: Number) -> Bits:
+    """So many ones, from number `start` on; the last place is followed by the first."""
+    ones = np.where(count >= BITS, ~np.uint64(0), (np.uint64(1) << count.astype(np.uint64)) - 1)
+    turned = np.asarray(start).astype(np.uint64) % np.uint64(BITS)
+    back = (np.uint64(BITS) - turned) % np.uint64(BITS)
+    return np.where(turned > 0, ones << turned | ones >> back, ones)
