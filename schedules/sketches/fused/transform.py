@@ -134,10 +134,15 @@ class TransformSketch(GroupSketch):
         return [loop for loop in self.group.last.spatial if loop.name in self.choices]
 
     @cached_property
+    def periods(self) -> dict[str, int]:
+        """After how many iterations the choice of each of the `planes` repeats: all that it has
+        where the choice is the loop itself."""
+        return {loop.name: self.choices[loop.name] or loop.extent for loop in self.planes}
+
+    @cached_property
     def written(self) -> int:
         """Copies of the last stage's statement once its formulas are written out."""
-        periods = ((loop.extent, self.choices[loop.name]) for loop in self.planes)
-        return prod(min(period or extent, extent) for extent, period in periods)
+        return prod(min(self.periods[loop.name], loop.extent) for loop in self.planes)
 
     @cached_property
     def tasks(self) -> int:
@@ -158,12 +163,11 @@ class TransformSketch(GroupSketch):
     def code(self) -> dict[int, WrittenOut]:
         """What is left once formulas are written out, for each of the places: of all formulas, or
         with those of the first axis outside."""
-        group, last, first = self.group, self.group.last, self.planes[0]
+        group, last, first, inner = self.group, self.group.last, self.planes[0], self.planes[-1]
         masked = {view.name for view in group.stages if any(r.padded for r in view.reads)}
-        inner, period = self._periods()[-1]
-        if period and inner.extent % period:  # others end loops
+        if inner.extent % self.periods[inner.name]:  # others end loops
             masked.add(last.name)
-        copies = self._copies({x.name: range(period or x.extent) for x, period in self._periods()})
+        copies = self._copies({name: range(period) for name, period in self.periods.items()})
         stages = [Formulas(view) for view in group.stages]
         turns = [
             self._copies({**copies[last.name], first.name: [n]})
@@ -199,9 +203,6 @@ class TransformSketch(GroupSketch):
                             own.setdefault(loop.name, set()).update(range(loop.extent))
             found[view.name] = {name: sorted(values) for name, values in own.items()}
         return found
-
-    def _periods(self) -> list[tuple[Axis, int]]:
-        return [(loop, self.choices[loop.name]) for loop in self.planes]
 
     @cached_property
     def _outline(self) -> Outline:
@@ -261,15 +262,15 @@ class TransformSketch(GroupSketch):
         shorter as a part. Values between stages are computed for whole tiles."""
         *outer, last = self.group.last.spatial
         vectors = -(-last.extent // self.width)
-        periods = [(axis.extent, self.choices.get(axis.name, 1)) for axis in outer]
-        tiles = [-(-extent // period) if period else 1 for extent, period in periods] + [vectors]
-        parts = [extent / period if period else 1.0 for extent, period in periods] + [vectors]
+        periods = [(axis.extent, self.periods.get(axis.name, 1)) for axis in outer]
+        tiles = [-(-extent // period) for extent, period in periods] + [vectors]
+        parts = [extent / period for extent, period in periods] + [vectors]
         return tiles, list(map(float, tiles)) if self.group.inside else parts
 
     @property
     def _filled(self) -> float:
         """The share of the places of whole tiles that have an element."""
-        periods = ((axis.extent, period) for axis, period in self._periods() if period)
+        periods = ((axis.extent, self.periods[axis.name]) for axis in self.planes)
         return prod(extent / (-(-extent // period) * period) for extent, period in periods)
 
     def default(self) -> tuple[int, ...]:
