@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +24,9 @@ BITS = 64
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """The vectors of one place that a leaf reads or writes, `others` times as many along axes that
-    are not the one of its lanes: of P settings, (P,) each. They are in registers with one of its
-    `number` where it is `read`."""
+    """The vectors of one place that leaf `number` reads or writes, of P settings, where it is
+    `present` (P,) in a `body` (P,): so `many` from number `start` on, and `others` times as many
+    along axes that are not the one of its lanes."""
 
     number: int
     is_read: bool
@@ -33,11 +34,18 @@ class Use:
     present: BoolArray
     lanes: Number
     others: Number
-    bits: Bits
+    many: Number
+    start: Number
+
+    @cached_property
+    def bits(self) -> Bits:
+        """(P,) its vectors, none where it is not present."""
+        count = np.ceil(np.asarray(self.many)).clip(1, BITS)
+        return np.where(self.present, _ones(count, self.start), np.uint64(0))
 
     def known_to(self, other: Use) -> Bits:
         """Its vectors, where they may be those of another use in the same body."""
-        there = self.present & (self.body == other.body) & np.equal(self.lanes, other.lanes)
+        there = (self.body == other.body) & np.equal(self.lanes, other.lanes)
         return np.where(there & np.equal(self.others, other.others), self.bits, np.uint64(0))
 
     def begins_with(self, other: Use) -> Bits:
@@ -61,23 +69,23 @@ class Uses:
         its body has loaded or stored before."""
         moves = leaf.along in place.steps
         copies = leaf.copies.get(leaf.along, 1) if moves else 1
-        own = np.ceil(np.asarray(copies * leaf.filled if moves else 1)).clip(1, BITS)
-        bits = np.broadcast_to(_ones(own, start if moves else 0), body.shape)
-        lanes = leaf.lanes if moves else 1
-        use = Use(number, is_read, body, present, lanes, leaf.reach(place.steps) / copies, bits)
+        many, first = (copies * leaf.filled, start) if moves else (1, 0)
+        lanes, others = leaf.lanes if moves else 1, leaf.reach(place.steps) / copies
+        use = Use(number, is_read, body, present, lanes, others, many, first)
         known = self.of.setdefault((place.key, leaf.piece[1]), [])
-        seen = np.zeros_like(bits)
-        for other in known:
-            seen |= other.known_to(use)
         known.append(use)
-        return np.asarray(np.bitwise_count(bits & ~seen) / np.bitwise_count(bits))
+        if len(known) == 1:
+            return np.ones(len(body))
+        seen = reduce(np.bitwise_or, (other.known_to(use) for other in known[:-1]))
+        new, every = np.bitwise_count(use.bits & ~seen), np.bitwise_count(use.bits)
+        return np.asarray(new / np.maximum(every, 1))
 
     def read_in(self, body: IntArray) -> list[list[Use]]:
         """What is read in `body` (P,) of each setting, place by place."""
         found = []
         for uses in self.of.values():
             there = [(use, use.present & (use.body == body)) for use in uses if use.is_read]
-            read = [replace(use, bits=use.bits * holds) for use, holds in there if holds.any()]
+            read = [replace(use, present=holds) for use, holds in there if holds.any()]
             if read:
                 found.append(read)
         return found

@@ -195,7 +195,9 @@ class _Nest:
             lasting[id(leaf.does)] = np.maximum(sums, lasting.get(id(leaf.does), 0.0))
             alone = part.number if np.any(leaf.registers) else -1
             turns.setdefault((id(leaf.loop), leaf.along, alone), []).append(part)
-        read, most = self.uses.read_in(heaviest), np.zeros(len(self.every))
+        most = np.zeros(len(self.every))
+        has_several = np.sum(list(there.values()), axis=0) > 1
+        read = self.uses.read_in(heaviest) if has_several.any() else []
         for turn in turns.values():
             numbers = [part.number for part in turn]
             begun = sum(there[x.number] * ~x.lasts * self.leaves[x.number].sums for x in turn)
@@ -203,7 +205,9 @@ class _Nest:
                 here = there[part.number]
                 if not here.any():
                     continue
-                values = np.maximum(part.values, alive(read, part.number, numbers))
+                values = part.values
+                if (here & has_several).any():
+                    values = np.maximum(values, alive(read, part.number, numbers))
                 needed = values + begun + self.leaves[part.number].registers
                 most = np.maximum(most, here * needed)
         return np.asarray(most + sum(lasting.values()))
