@@ -21,15 +21,13 @@ def inner_product_counts(sketch: InnerProductSketch, settings: IntArray) -> Coun
     found, fetch = nest_counts((update, *others), len(v["rows"])), v["prefetch"]
     line_bytes = sketch.target.caches[0].line_bytes
     lines = read_bytes(roles.large) / line_bytes if sketch.is_far else 0.0
-    # A step is one line, which tiles of rows do not share out: each prefetches it.
-    again = lines * fetch * (roles.few.extent / v["rows"] - 1.0)
     none = np.zeros(len(fetch))
     transposed = [none + read_bytes(read) for read in roles.transposed]
     packed = [v["pack"] * read_bytes(read) for read in sketch.shared]
     return found | {
         "chained_ops": np.asarray(update.loop.runs, np.float64),
         "prefetches": update.loop.runs * v["columns"] * fetch,
-        "exposed_lines": exposed_misses(lines, PAGE_BYTES / line_bytes) * (fetch == 0) + again,
+        "exposed_lines": exposed_misses(lines, PAGE_BYTES / line_bytes) * (fetch == 0),
         "packed_bytes": np.sum([none, *transposed, *packed], axis=0),
         "strided_packed_bytes": np.sum([none, *transposed], axis=0),
         "panel_bytes": np.max([none, *transposed, *packed], axis=0),
