@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
@@ -48,7 +49,7 @@ class LeaseRepository:
         clock = self._lease_clock(self._session)
         rows = self._session.scalars(
             select(JobRow)
-            .where(or_(JobRow.state == JobState.QUEUED, _is_over(clock)))
+            .where(or_(JobRow.state == JobState.QUEUED, _abandoned(clock)))
             .order_by(JobRow.priority.desc(), JobRow.arrival, JobRow.id)
         )
         return [waiting_of(row) for row in rows if sound(row)]
@@ -65,14 +66,14 @@ class LeaseRepository:
         """
         clock = self._lease_clock(self._session)
         self._end_hopeless(clock, now)
-        waiting = or_(JobRow.state == JobState.QUEUED, _is_over(clock))
+        waiting = or_(JobRow.state == JobState.QUEUED, _abandoned(clock))
         if job_id is not None:
             waiting = and_(waiting, JobRow.id == job_id)
-        damaged: list[str] = []
+        passed_over: list[str] = []
         while True:
             first = (
                 select(JobRow)
-                .where(waiting, JobRow.id.not_in(damaged))
+                .where(waiting, JobRow.id.not_in(passed_over))
                 .order_by(JobRow.priority.desc(), JobRow.arrival, JobRow.id)
                 .limit(1)
                 .with_for_update(skip_locked=True)
@@ -80,10 +81,11 @@ class LeaseRepository:
             chosen = self._session.scalars(first).one_or_none()
             if chosen is None:
                 return None
-            if sound(chosen):
+            if not sound(chosen):
+                log.warning("job %s is damaged and not run; run `tilewright db check`", chosen.id)
+            elif chosen.state == JobState.QUEUED or self._still_over(chosen):
                 break
-            log.warning("job %s is damaged and not run; run `tilewright db check`", chosen.id)
-            damaged.append(chosen.id)
+            passed_over.append(chosen.id)
         chosen.state = JobState.RUNNING
         chosen.epoch += 1
         chosen.owner = owner
@@ -213,12 +215,22 @@ class LeaseRepository:
 
     def _end_hopeless(self, clock: float, now: datetime) -> None:
         """End the jobs that lost their worker while cancelling, or too many workers in a row."""
-        lost = select(JobRow).where(_is_over(clock)).with_for_update(skip_locked=True)
+        lost = select(JobRow).where(_abandoned(clock)).with_for_update(skip_locked=True)
         for row in filter(sound, self._session.scalars(lost).all()):
+            if not self._still_over(row):
+                continue
             if row.state == JobState.CANCELLING:
                 self._end(row, JobState.CANCELLED, None, None, now)
             elif row.failures > MAX_FAILURES:
                 self._end(row, JobState.FAILED, None, LOST_TOO_OFTEN, now)
+
+    def _still_over(self, row: JobRow) -> bool:
+        """Whether the lease of a row that is locked is over.
+
+        A server shows what others committed after our reading of the clock: such a lease is too
+        far ahead for that reading, and none of a clock that was set back.
+        """
+        return bool(_is_over(row.lease_until, row.lease_secs, self._lease_clock(self._session)))
 
     def _end(
         self,
@@ -237,9 +249,12 @@ class LeaseRepository:
         return saved(self._session, row)
 
 
-def _is_over(clock: float) -> ColumnElement[bool]:
+def _abandoned(clock: float) -> ColumnElement[bool]:
     """Leased, but not by anybody who is still there."""
-    return and_(
-        JobRow.state.in_(LEASED),
-        or_(JobRow.lease_until <= clock, JobRow.lease_until > clock + JobRow.lease_secs),
-    )
+    over = _is_over(JobRow.lease_until, JobRow.lease_secs, clock)
+    return and_(JobRow.state.in_(LEASED), over)
+
+
+def _is_over(lease_until: Any, lease_secs: Any, clock: float) -> Any:
+    """By the rule of the module; of the columns of a row or of their values."""
+    return (lease_until <= clock) | (lease_until > clock + lease_secs)

@@ -317,6 +317,28 @@ def test_each_job_goes_to_one_of_many_workers(url: str, store: Store) -> None:
     assert store.check() == []
 
 
+@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.CANCELLING])
+def test_a_lease_made_after_the_clock_was_read_is_not_taken_over(
+    url: str, store: Store, state: JobState
+) -> None:
+    """Its end lies further ahead of that reading than it is long."""
+    job, _ = submit(store)
+    readings: list[float] = []
+
+    def clock() -> float:
+        readings.append(time.time())
+        if len(readings) == 1:
+            store.lease_job("quick", 60)
+            if state == JobState.CANCELLING:
+                store.request_cancel(job.id)
+        return readings[-1]
+
+    with open_store(url, lease_clock=clock) as slow:
+        assert slow.lease_job("slow", 60) is None
+    assert len(readings) > 1
+    assert store.renew_lease(job.id, 1, 60).state == state
+
+
 def test_equal_work_submitted_at_one_moment_is_one_job(url: str, store: Store) -> None:
     def work(number: int) -> tuple[str, str, bool]:
         with open_store(url) as mine:
