@@ -61,6 +61,15 @@ class _Loops:
     around: npt.NDArray[np.int64]
     outermost: npt.NDArray[np.int64]
 
+    def inside(self, levels: int) -> int:
+        """Which of those R is inside of so many levels of the plan."""
+        return int(np.searchsorted(self.outermost, levels, side="right")) - 1
+
+    def reach_of(self, access: Access) -> Sequence[Float32Array]:
+        """`reach`, but that of no loop which has the access in the same place in each iteration."""
+        first = self.inside(access.around)
+        return [one[np.arange(len(one)).clip(first)] for one in self.reach] if first else self.reach
+
 
 def _loops(plan: Plan) -> _Loops:
     """See `_Loops`. No loop reaches further than its axis goes, or the loop around it lets it."""
@@ -170,7 +179,8 @@ def cache_traffic(
     for number, access in enumerate(plan.accesses):
         tensor = tensors.get(access.buffer)
         known = tensor and len(tensor.shape) == len(access.strides)
-        found = touched(access, loops.reach, line_bytes, tensor.shape if tensor and known else None)
+        shape = tensor.shape if tensor and known else None
+        found = touched(access, loops.reach_of(access), line_bytes, shape)
         dense = np.asarray((plan.dense >> number) & 1 == 1)
         footprint += found.bytes * np.where(dense, np.float32(1), found.in_pieces(line_bytes))
         came = _brought(loops, access, found.bytes)
@@ -206,6 +216,7 @@ def _brought(loops: _Loops, access: Access, touched_bytes: Float32Array) -> Floa
     touch."""
     walked = [any(strides[axis] for strides in access.strides) for axis in loops.axes]
     moves = (loops.trips > 1) & np.asarray(walked, np.bool_)[:, None]
+    moves[: loops.inside(access.around)] = False
     # Loops just outside that do not move it find it in the cache again.
     last = _last(moves)
     again = np.take_along_axis(loops.runs, last, 0)

@@ -117,7 +117,7 @@ class ColumnSketch(RowPart):
             blocks = np.minimum(-(-blocks // threads) * threads, self.most)
         return -(-self.most // blocks)
 
-    has_private_rows = False
+    block_levels = 1
 
     def _own_axes(self, view: StageView) -> list[Axis]:
         *others, column = view.spatial[self.group.shared :]
